@@ -1,0 +1,52 @@
+# Every target sets up what it needs; `make help` lists them.
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST_ARGS ?=
+SECONDS ?= 30
+
+.PHONY: help setup demo test check lint format bench fuzz dev native clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(INSTALLED): pyproject.toml setup.py tools/setup.sh
+	@tools/setup.sh $(VENV)
+	@touch $@
+
+setup: $(INSTALLED) ## Create .venv with everything the other targets need
+
+demo: $(INSTALLED) ## Show Penstock at work on a throw-away data directory
+	@$(BIN)/penstock demo
+
+test: $(INSTALLED) ## Run the tests
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## Format check, ruff, mypy strict and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test ## Everything CI runs: lint and test
+
+format: $(INSTALLED) ## Rewrite the code in house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED) ## Run the micro-benchmarks and store the figures as JSON
+	$(BIN)/python -m benchmarks.micro
+
+fuzz: $(INSTALLED) ## Fuzz every parser (SECONDS=30 each; 600 for a full run)
+	$(BIN)/python -m fuzz --seconds $(SECONDS)
+
+dev: $(INSTALLED) ## Rerun the fast tests whenever a file changes
+	$(BIN)/watchfiles --filter python '$(BIN)/python -m pytest -q -x tests/unit' src tests
+
+native: $(INSTALLED) ## Compile the hot modules with mypyc, in place (optional; needs a C compiler)
+	PENSTOCK_NATIVE=1 $(BIN)/python setup.py build_ext --inplace
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src -name '*.so' -delete

@@ -1,0 +1,5 @@
+"""The optional compiled build; everything else is in pyproject.toml."""
+
+from setuptools import setup
+
+setup()

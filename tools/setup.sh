@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Create the virtual environment with everything that `make` targets use.
+# Needs Python 3.11 or newer; installs Debian's venv module where it is missing.
+set -euo pipefail
+venv=${1:?usage: setup.sh VENV}
+
+find_python() {
+    for name in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        [ -n "$name" ] && command -v "$name" >/dev/null 2>&1 || continue
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+            command -v "$name"
+            return
+        fi
+    done
+    echo "setup: Python 3.11 or newer was not found; set PYTHON=/path/to/python" >&2
+    return 1
+}
+
+python=$(find_python)
+if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    echo "setup: creating $venv with $("$python" --version)"
+    if ! "$python" -m venv --clear "$venv" >/dev/null 2>&1; then
+        # Debian splits ensurepip out of python3.
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+            echo "setup: installing python3-venv"
+            apt-get -qq update && apt-get -qq install -y python3-venv >/dev/null
+            "$python" -m venv --clear "$venv"
+        else
+            echo "setup: '$python -m venv' failed; on Debian: apt-get install python3-venv" >&2
+            exit 1
+        fi
+    fi
+fi
+echo "setup: installing Penstock and its development tools into $venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+echo "setup: done"
