@@ -1,0 +1,71 @@
+"""How the command starts, and how it ends: exit codes, and one line instead of a traceback."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from penstock import __version__
+from penstock.core.model import PenstockError
+
+DONE = 0
+FAILED = 1
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+
+# Set to anything, it lets an unexpected exception through: for whoever mends the bug.
+TRACEBACK_VARIABLE = "PENSTOCK_TRACEBACK"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and answer its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        return _reader_gone()
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        # Asked by scripts and packagers: answered before typer and rich are imported.
+        sys.stdout.write(f"penstock {__version__}\n")
+        return DONE
+    from penstock.cli.commands import command_for
+
+    try:
+        command_for(arguments).main(args=arguments, prog_name="penstock")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else DONE if end.code is None else FAILED
+        return _interrupted() if code == INTERRUPTED else code
+    except (PenstockError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return _failed(str(error) or type(error).__name__)
+    except Exception as error:
+        # The last line of defence: a bug here is still one line for the person who typed.
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        return _failed(
+            f"unexpected {type(error).__name__}: {error} ({TRACEBACK_VARIABLE}=1 shows the traceback)"
+        )
+    return DONE
+
+
+def _failed(reason: str) -> int:
+    sys.stderr.write(f"penstock: {' '.join(reason.split())}\n")
+    return FAILED
+
+
+def _interrupted() -> int:
+    sys.stderr.write("penstock: interrupted\n")
+    return INTERRUPTED
+
+
+def _reader_gone() -> int:
+    """The reader of our output has left (`| head`): not worth a word."""
+    # The interpreter flushes stdout once more at exit, which must find a place to go.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED

@@ -1,0 +1,27 @@
+"""`penstock version`: what is installed here, for a bug report."""
+
+import typer
+
+JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object.")
+
+
+def version(as_json: bool = JSON_OPTION) -> None:
+    """Show the version of Penstock and of what it runs on."""
+    import json
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    from penstock import __version__
+
+    shown = {"penstock": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    for package in ("cramjam", "fastcrc", "msgspec", "uvloop"):
+        try:
+            shown[package] = installed(package)
+        except PackageNotFoundError:
+            shown[package] = "missing"
+    if as_json:
+        typer.echo(json.dumps(shown))
+    else:
+        for name, value in shown.items():
+            typer.echo(f"{name:<10} {value}")
