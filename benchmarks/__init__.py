@@ -1,0 +1,1 @@
+"""Figures: measured, stored with commit and machine, compared as ratios."""
