@@ -1,0 +1,45 @@
+"""The disk behind a port, with a real form and two that misbehave on purpose.
+
+`PosixDisk` is what a broker runs on. `CrashableDisk` lives in memory and knows what a
+power cut would leave of it: data that was not synced is lost in whole or in part, writes
+are torn, names that were not synced come and go. `FailingDisk` wraps either and fails
+chosen operations: no space, an I/O error, a sync that failed for good.
+
+Whoever writes through this port is told the truth and nothing more: an append that
+returned is in the page cache, a sync that returned is on the device, and a name is durable
+when its directory was synced. A sync that failed is never repeated, because the kernel
+drops the pages it could not write and calls the next sync a success.
+
+Left out: preallocation (Python offers only the form that changes the size), direct I/O,
+and more than one filesystem per disk.
+"""
+
+from penstock.storage.disk.crashable import CrashableDisk, CrashableFile, PowerCut
+from penstock.storage.disk.errors import (
+    AlreadyThere,
+    DirectoryLocked,
+    DiskFailed,
+    DiskFull,
+    NoSuchFile,
+)
+from penstock.storage.disk.page_cache import SECTOR_BYTES, Chance
+from penstock.storage.disk.port import Buffer, Disk, File, Lock
+from penstock.storage.disk.posix import PosixDisk
+
+__all__ = [
+    "Buffer",
+    "Disk",
+    "File",
+    "Lock",
+    "PosixDisk",
+    "CrashableDisk",
+    "CrashableFile",
+    "PowerCut",
+    "Chance",
+    "SECTOR_BYTES",
+    "DiskFailed",
+    "DiskFull",
+    "NoSuchFile",
+    "AlreadyThere",
+    "DirectoryLocked",
+]

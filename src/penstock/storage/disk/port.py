@@ -1,0 +1,101 @@
+"""The port: what the log, the metadata and the data directory may ask of a disk.
+
+Paths are relative to the disk's root and joined with `/`. No OSError crosses this
+border: failures are `DiskFailed` and its kinds. A file has one writer.
+
+Durability has two halves, and both are the caller's to ask for: `File.sync` makes the
+content and size of a file durable, `Disk.sync_directory` makes the names in one
+directory durable. A synced file in an unsynced directory can be gone after a power cut.
+"""
+
+import mmap
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+
+
+class File(Protocol):
+    """One open file."""
+
+    @property
+    def path(self) -> str:
+        """Where the file was when it was opened, relative to the disk's root."""
+
+    def append(self, *buffers: Buffer) -> int:
+        """Write all buffers at the end, or raise; answers the size after it.
+
+        When it raises, the file has its former size again, unless the error says `torn`.
+        """
+
+    def pwrite(self, position: int, data: Buffer) -> None: ...
+
+    def pread(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes: fewer only where the file ends."""
+
+    def is_warm(self, position: int, length: int) -> bool:
+        """Whether reading this range would not wait for the device."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Reserve space without changing the size, where the filesystem can."""
+
+    def sync(self) -> None:
+        """Wait until content and size are durable. Blocks: see `storage.commit` for the loop."""
+
+    def map_readonly(self) -> Buffer:
+        """The present content as one buffer. Later appends are not part of it."""
+
+    def fileno(self) -> int:
+        """The descriptor for sendfile and the sync helper, or -1 if there is none.
+
+        Ask again before every use: a file that is only read may be closed and reopened
+        under another number between two calls. Off the loop, use a duplicate of it.
+        """
+
+    def close(self) -> None:
+        """Free the descriptor. Makes nothing durable. Closing twice is fine."""
+
+
+class Lock(Protocol):
+    """A lock that is held until it is closed, or its process ends."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of files below one root."""
+
+    def open(
+        self, path: str, *, create: bool = False, exclusive: bool = False, readonly: bool = False
+    ) -> File:
+        """Open a file; `create` makes it if missing, `exclusive` insists on making it."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and the missing ones above it. Fine if it exists."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file over whatever file has the new name, or a directory to a free name."""
+
+    def remove(self, path: str) -> None:
+        """Remove one file."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it. Fine if it does not exist."""
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until names created, renamed and removed in this directory are durable."""
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock with this name, or raise DirectoryLocked at once."""

@@ -1,0 +1,206 @@
+"""Files on a real filesystem: one that is written, and one that is only read."""
+
+import errno as errnos
+import mmap
+import os
+from collections.abc import Sequence
+
+from penstock.storage.disk.descriptors import Descriptors
+from penstock.storage.disk.errors import disk_error, translated
+from penstock.storage.disk.port import Buffer
+
+# What the kernel takes in one writev (IOV_MAX).
+BUFFERS_PER_WRITE_MAX = 1024
+
+# Probing copies what is cached; a buffer that stays in the L2 cache makes that cheap.
+_PROBE = bytearray(128 << 10)
+
+
+class PosixFile:
+    """A file with one writer, which keeps its own descriptor for as long as it is open."""
+
+    __slots__ = ("__weakref__", "_descriptor", "_path", "_size")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def append(self, *buffers: Buffer) -> int:
+        start = self._size
+        length = 0
+        for buffer in buffers:
+            length += len(buffer)
+        try:
+            written = (
+                os.pwritev(self._descriptor, buffers, start) if len(buffers) <= BUFFERS_PER_WRITE_MAX else 0
+            )
+            if written != length:
+                _write_rest(self._descriptor, buffers, start, written)
+        except OSError as error:
+            raise disk_error(
+                "append", self._path, error.errno or 0, torn=not self._cut_back(start)
+            ) from error
+        self._size = start + length
+        return self._size
+
+    def _cut_back(self, size: int) -> bool:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError:
+            return False
+        return True
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        with translated("pwrite", self._path):
+            _write_rest(self._descriptor, (data,), position, 0)
+        self._size = max(self._size, position + len(data))
+
+    def pread(self, position: int, length: int) -> bytes:
+        return _pread(self._descriptor, self._path, position, length)
+
+    def is_warm(self, position: int, length: int) -> bool:
+        return _is_warm(self._descriptor, position, min(length, self._size - position))
+
+    def size(self) -> int:
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        with translated("truncate", self._path):
+            os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def allocate(self, size: int) -> None:
+        """Nothing: Python's posix_fallocate changes the size, which recovery would have to undo."""
+
+    def sync(self) -> None:
+        with translated("sync", self._path):
+            os.fdatasync(self._descriptor)
+
+    def map_readonly(self) -> Buffer:
+        return _map(self._descriptor, self._path, self._size)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with translated("close", self._path):
+                os.close(descriptor)
+
+
+class PosixReader:
+    """A file that is only read, on a descriptor that it shares with others over time."""
+
+    __slots__ = ("__weakref__", "_descriptors", "_entry", "_path")
+
+    def __init__(self, path: str, absolute_path: str, descriptors: Descriptors) -> None:
+        self._path = path
+        self._descriptors = descriptors
+        with translated("open", path):
+            self._entry = descriptors.register(absolute_path)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def append(self, *buffers: Buffer) -> int:
+        raise disk_error("append", self._path, errnos.EBADF)
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        raise disk_error("pwrite", self._path, errnos.EBADF)
+
+    def truncate(self, size: int) -> None:
+        raise disk_error("truncate", self._path, errnos.EBADF)
+
+    def allocate(self, size: int) -> None:
+        raise disk_error("allocate", self._path, errnos.EBADF)
+
+    def pread(self, position: int, length: int) -> bytes:
+        return _pread(self.fileno(), self._path, position, length)
+
+    def is_warm(self, position: int, length: int) -> bool:
+        return _is_warm(self.fileno(), position, min(length, self.size() - position))
+
+    def size(self) -> int:
+        descriptor = self.fileno()
+        with translated("size", self._path):
+            return os.fstat(descriptor).st_size
+
+    def sync(self) -> None:
+        descriptor = self.fileno()
+        with translated("sync", self._path):
+            os.fdatasync(descriptor)
+
+    def map_readonly(self) -> Buffer:
+        return _map(self.fileno(), self._path, self.size())
+
+    def fileno(self) -> int:
+        with translated("open", self._path):
+            return self._descriptors.descriptor(self._entry)
+
+    def close(self) -> None:
+        self._descriptors.release(self._entry)
+
+
+def _write_rest(descriptor: int, buffers: Sequence[Buffer], position: int, written: int) -> None:
+    """Write what a short write left over; ends with everything written, or an OSError."""
+    skip = written
+    position += written
+    for buffer in buffers:
+        if skip >= len(buffer):
+            skip -= len(buffer)
+            continue
+        rest = memoryview(buffer)[skip:]
+        skip = 0
+        while rest:
+            count = os.pwrite(descriptor, rest, position)
+            if count == 0:
+                raise OSError(errnos.EIO, "the device takes no bytes")
+            position += count
+            rest = rest[count:]
+
+
+def _pread(descriptor: int, path: str, position: int, length: int) -> bytes:
+    try:
+        content = os.pread(descriptor, length, position)
+        if len(content) == length or not content:
+            return content
+        # The kernel answers less than asked above 2 GiB and after signals, not only at the end.
+        parts = [content]
+        missing = length - len(content)
+        while missing and (content := os.pread(descriptor, missing, position + length - missing)):
+            parts.append(content)
+            missing -= len(content)
+        return b"".join(parts)
+    except OSError as error:
+        raise disk_error("pread", path, error.errno or 0) from error
+
+
+def _is_warm(descriptor: int, position: int, length: int) -> bool:
+    end = position + length
+    try:
+        while position < end:
+            probe = memoryview(_PROBE)[: end - position]
+            count = os.preadv(descriptor, [probe], position, os.RWF_NOWAIT)
+            if count < len(probe):
+                return False
+            position += count
+    except BlockingIOError:
+        return False
+    except OSError:
+        # The filesystem cannot tell. Saying "cold" would send every read off the loop.
+        return True
+    return True
+
+
+def _map(descriptor: int, path: str, size: int) -> Buffer:
+    if size == 0:
+        return memoryview(b"")
+    with translated("map_readonly", path):
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
