@@ -1,0 +1,69 @@
+"""The configuration: its shape, where values come from, and what is wrong with them.
+
+    defaults  <  penstock.yaml  <  environment  <  flags and --set      later wins
+                      |                |                |
+                      └──── text and where it stood ────┘
+                                       |
+                         one setting's type and range
+                                       |
+                              Config  +  origins
+
+Every source gives text, and the setting's own type decides what the text means: `no` is
+a word where a word is expected and false where a truth value is, whether it stood in
+YAML or in a variable. Each value keeps where it came from (`penstock.yaml:12`,
+`PENSTOCK_NODE_ID`, `--set`), so that a complaint can say so. All complaints are
+collected before the first is shown.
+
+`Config` is the shape of the file and nothing more. Components define their own frozen
+options beside their code; only `app` reads a `Config` and passes the options on.
+
+Left out: changing settings while a node runs, secrets (they are files named by settings,
+never values), and per-topic settings, which live in the cluster's metadata.
+"""
+
+from penstock.config.address import Address, Voter
+from penstock.config.errors import ConfigError
+from penstock.config.loading import DEFAULT_FILE, Loaded, load, override
+from penstock.config.schema import SETTINGS, Setting
+from penstock.config.settings import (
+    Client,
+    Cluster,
+    Config,
+    Delivery,
+    Fsync,
+    Groups,
+    Listen,
+    Logging,
+    MetricsEndpoint,
+    Node,
+    Security,
+    Storage,
+    Topics,
+)
+from penstock.config.warnings import warnings_for
+
+__all__ = [
+    "Config",
+    "Node",
+    "Listen",
+    "Cluster",
+    "Storage",
+    "Fsync",
+    "Topics",
+    "Delivery",
+    "Groups",
+    "Client",
+    "Security",
+    "MetricsEndpoint",
+    "Logging",
+    "Address",
+    "Voter",
+    "Setting",
+    "SETTINGS",
+    "DEFAULT_FILE",
+    "Loaded",
+    "load",
+    "override",
+    "warnings_for",
+    "ConfigError",
+]

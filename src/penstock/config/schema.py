@@ -1,0 +1,129 @@
+"""The settings as a flat table, derived from the section classes: key, type, default, words."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from penstock.config.address import Address, Voter
+from penstock.config.settings import Config, Section
+
+Text = str | tuple[str, ...]
+
+_TRUTH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+_COMPOUND = {Address: "host:port, or :port for every interface", Voter: "id@host:port"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key of the configuration: what it means, and how to read it from text."""
+
+    key: str
+    kind: Any
+    default: Any
+
+    @property
+    def description(self) -> str:
+        return "".join(meta.description or "" for meta in _metas(self.kind))
+
+    @cached_property
+    def allowed(self) -> str:
+        """What may be written, as words."""
+        return _allowed(self.kind)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that always sets it; some settings have a shorter one as well."""
+        return "PENSTOCK_" + self.key.replace(".", "_").upper()
+
+    def read(self, text: Text) -> Any:
+        """Turn text into a value of this setting's type; ValueError when it is not one."""
+        plain = _plain(self.kind)
+        if get_origin(plain) is tuple:
+            return self._read_list(text, get_args(plain)[0])
+        if not isinstance(text, str):
+            raise ValueError("a list")
+        return _read_one(text, plain, self.kind)
+
+    def _read_list(self, text: Text, element: Any) -> Any:
+        parts = text if not isinstance(text, str) else [p for p in text.strip(" []").split(",") if p.strip()]
+        values = tuple(_read_one(part.strip(), element, element) for part in parts)
+        if any(meta.min_length and len(values) < meta.min_length for meta in _metas(self.kind)):
+            raise ValueError("empty")
+        return values
+
+    def show(self, value: Any) -> str:
+        """The text that `read` turns back into `value`."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if get_origin(_plain(self.kind)) is tuple:
+            return "[" + ", ".join(str(part) for part in value) + "]"
+        return str(value)
+
+
+def settings_of(section: type[Section], prefix: str = "") -> Iterator[Setting]:
+    """Every leaf below a section, in the order in which it is written down."""
+    kinds = get_type_hints(section, include_extras=True)
+    for field in msgspec.structs.fields(section):
+        kind = kinds[field.name]
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from settings_of(kind, f"{prefix}{field.name}.")
+        else:
+            yield Setting(prefix + field.name, kind, field.default)
+
+
+def _read_one(text: str, plain: Any, kind: Any) -> Any:
+    if plain is Address or plain is Voter:
+        return plain.parse(text)
+    if plain is bool:
+        if (truth := _TRUTH.get(text.lower())) is None:
+            raise ValueError(f"not a truth value: {text!r}")
+        return truth
+    # Integers, words and unions of the two: msgspec knows their ranges. Its complaint is a ValueError.
+    return msgspec.convert(text, kind, strict=False)
+
+
+def _plain(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _metas(kind: Any) -> list[msgspec.Meta]:
+    return [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+
+
+def _allowed(kind: Any) -> str:
+    plain = _plain(kind)
+    if plain in _COMPOUND:
+        return _COMPOUND[plain]
+    origin = get_origin(plain)
+    if origin is tuple:
+        return f"a list of {_allowed(get_args(plain)[0])}"
+    if origin is Union or origin is type(int | str):
+        return " or ".join(_allowed(part) for part in get_args(plain))
+    if origin is Literal:
+        return " | ".join(str(word) for word in get_args(plain))
+    if plain is bool:
+        return "true | false"
+    if plain is int:
+        return _allowed_range(kind)
+    return "text"
+
+
+def _allowed_range(kind: Any) -> str:
+    meta = _metas(kind)[0]
+    return f"a whole number from {meta.ge} to {meta.le}"
+
+
+SETTINGS = {setting.key: setting for setting in settings_of(Config)}
+SECTIONS = {key.rpartition(".")[0] for key in SETTINGS} - {""}

@@ -1,0 +1,206 @@
+"""The shape of `penstock.yaml`: one class per section, one described field per key."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.config.address import NODE_ID_MAX, Address, Voter
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+KIBIBYTE = 1 << 10
+GIBIBYTE = 1 << 30
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of the configuration: immutable, and closed to keys it does not know."""
+
+
+Role = Literal["broker", "controller"]
+
+
+class Node(Section, frozen=True):
+    """Who this node is."""
+
+    id: Annotated[
+        int, Meta(ge=0, le=NODE_ID_MAX, description="Number of this node, unique in the cluster.")
+    ] = 1
+    data_dir: Annotated[
+        str, Meta(min_length=1, description="Directory that holds everything the node keeps.")
+    ] = "./penstock-data"
+    roles: Annotated[
+        tuple[Role, ...],
+        Meta(
+            min_length=1,
+            description="What the node does: serve clients, take part in the metadata quorum, or both.",
+        ),
+    ] = ("broker", "controller")
+
+
+class Listen(Section, frozen=True):
+    """Where the node listens; `:8080` means every interface, port 0 any free port."""
+
+    kafka: Annotated[Address, Meta(description="Kafka protocol.")] = Address("127.0.0.1", 9092)
+    http: Annotated[Address, Meta(description="REST, WebSocket and console.")] = Address("127.0.0.1", 8080)
+    grpc: Annotated[Address, Meta(description="gRPC.")] = Address("127.0.0.1", 9000)
+    metrics: Annotated[Address, Meta(description="Prometheus metrics.")] = Address("127.0.0.1", 9090)
+    peer: Annotated[Address, Meta(description="Other nodes: replication and Raft.")] = Address(
+        "127.0.0.1", 7000
+    )
+
+
+class Cluster(Section, frozen=True):
+    """Who belongs together."""
+
+    voters: Annotated[
+        tuple[Voter, ...],
+        Meta(
+            description="Voters of a new metadata quorum, read at the first start only; empty is this node."
+        ),
+    ] = ()
+
+
+class Fsync(Section, frozen=True):
+    """When written bytes are forced to the disk."""
+
+    mode: Annotated[
+        Literal["every", "interval", "none"],
+        Meta(
+            description="`every` acknowledges only what is on disk (group commit); `interval` syncs in the "
+            "background; `none` leaves it to the operating system."
+        ),
+    ] = "every"
+    interval_ms: Annotated[
+        int,
+        Meta(ge=1, le=INT32_MAX, description="How often mode `interval` syncs, and so how much it may lose."),
+    ] = 1_000
+
+
+class Storage(Section, frozen=True):
+    """How logs are kept on disk."""
+
+    segment_bytes: Annotated[
+        int, Meta(ge=KIBIBYTE, le=INT32_MAX, description="Size at which a log starts a new segment file.")
+    ] = GIBIBYTE
+    index_interval_bytes: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="Log bytes between two entries of the offset index.")
+    ] = 4_096
+    time_index_interval_ms: Annotated[
+        int, Meta(ge=0, le=INT32_MAX, description="Least time between two entries of the time index.")
+    ] = 1_000
+    fsync: Fsync = Fsync()
+
+
+class Topics(Section, frozen=True):
+    """What a new topic gets when nothing else is said."""
+
+    auto_create: Annotated[bool, Meta(description="Create a topic when a client first asks for it.")] = True
+    partitions: Annotated[int, Meta(ge=1, le=100_000, description="Partitions of a new topic.")] = 6
+    replication_factor: Annotated[
+        Annotated[int, Meta(ge=1, le=32_767)] | Literal["auto"],
+        Meta(description="Copies of each partition; `auto` is the smaller of 3 and the number of brokers."),
+    ] = "auto"
+    retention_hours: Annotated[
+        int,
+        Meta(ge=-1, le=INT32_MAX, description="Age at which records may be deleted; -1 keeps them for ever."),
+    ] = 168
+    retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=-1, le=INT64_MAX, description="Size of a partition above which its oldest go; -1 has no limit."
+        ),
+    ] = -1
+
+
+class Delivery(Section, frozen=True):
+    """How the queue view hands out records."""
+
+    visibility_timeout_ms: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="How long a received record stays leased to its consumer.")
+    ] = 30_000
+    retries_max: Annotated[
+        int, Meta(ge=0, le=INT32_MAX, description="Deliveries after the first before a record is given up.")
+    ] = 3
+    dead_letter: Annotated[bool, Meta(description="Move given-up records to a dead-letter topic.")] = True
+
+
+class Groups(Section, frozen=True):
+    """How consumer groups are looked after."""
+
+    session_timeout_ms: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="Silence after which a member counts as gone.")
+    ] = 30_000
+    heartbeat_interval_ms: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="Heartbeat interval that the broker tells KIP-848 members.")
+    ] = 500
+    initial_rebalance_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0, le=INT32_MAX, description="Wait for further members before a new group's first assignment."
+        ),
+    ] = 100
+    poll_records_max: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="Most records that one poll of our client returns.")
+    ] = 500
+
+
+class Client(Section, frozen=True):
+    """What our own client and commands do when nothing else is said."""
+
+    acks: Annotated[
+        Literal["all", "1", "0"],
+        Meta(
+            description="Who must have a record before it counts as sent: in-sync replicas, leader, nobody."
+        ),
+    ] = "all"
+    batch_bytes: Annotated[int, Meta(ge=0, le=INT32_MAX, description="Size at which a batch is sent.")] = (
+        16_384
+    )
+    linger_ms: Annotated[
+        int, Meta(ge=0, le=INT32_MAX, description="How long a batch waits for more records.")
+    ] = 5
+
+
+class Security(Section, frozen=True):
+    """Who may connect."""
+
+    authentication: Annotated[
+        Literal["none", "scram"],
+        Meta(description="How clients prove who they are; `none` believes everybody."),
+    ] = "none"
+
+
+class MetricsEndpoint(Section, frozen=True):
+    """Whether figures are served."""
+
+    enabled: Annotated[bool, Meta(description="Serve Prometheus metrics at `listen.metrics`.")] = True
+
+
+class Logging(Section, frozen=True):
+    """What the node says about itself."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Least important events that are written."),
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "text", "json"],
+        Meta(description="`auto` is text on a terminal and JSON lines elsewhere."),
+    ] = "auto"
+
+
+class Config(Section, frozen=True):
+    """Everything that can be configured."""
+
+    node: Node = Node()
+    listen: Listen = Listen()
+    cluster: Cluster = Cluster()
+    storage: Storage = Storage()
+    topics: Topics = Topics()
+    delivery: Delivery = Delivery()
+    groups: Groups = Groups()
+    client: Client = Client()
+    security: Security = Security()
+    metrics: MetricsEndpoint = MetricsEndpoint()
+    logging: Logging = Logging()
