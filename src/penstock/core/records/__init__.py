@@ -3,13 +3,22 @@
 A batch is a header of 61 bytes and records that may be compressed together. The
 broker treats the records as opaque: `check_batch` reads the header and the CRC-32C,
 `stamp` writes the two fields in front of the CRC, and the batch goes to the log as
-it came. `docs/formats/record-batch.md` draws the bytes.
+it came. Only who must know walks the records: `read_records` decodes them,
+`validate_records` checks them without building any, and both unpack compressed
+records into a bounded buffer. `docs/formats/record-batch.md` draws the bytes.
+
+    header  ←  batch (check, stamp)            varints  ←  record  ←  reader, writer  ←  control
+    header  ←  compression  ←  validate, reader, writer
+
+`NATIVE` says whether the hot modules run compiled (`make native`) or as Python.
 
 Left out: message formats 0 and 1, which Kafka itself no longer writes.
 """
 
+from penstock.core.records import varints
 from penstock.core.records.batch import check_batch, check_batches, stamp, stamp_log_append_time
 from penstock.core.records.buffers import Buffer
+from penstock.core.records.control import ControlRecord, ControlType, read_control, write_control_batch
 from penstock.core.records.errors import (
     BatchIncomplete,
     CorruptBatch,
@@ -18,8 +27,13 @@ from penstock.core.records.errors import (
     UnsupportedMagic,
 )
 from penstock.core.records.header import HEADER_BYTES, PREFIX_BYTES, BatchHeader, Codec, read_header
+from penstock.core.records.partitioner import murmur2_partition
+from penstock.core.records.reader import read_records
 from penstock.core.records.record import Record
-from penstock.core.records.writer import write_batch
+from penstock.core.records.validate import validate_records
+from penstock.core.records.writer import rewrite_batch, write_batch
+
+NATIVE = not (varints.__file__ or "").endswith(".py")
 
 __all__ = [
     "HEADER_BYTES",
@@ -33,7 +47,16 @@ __all__ = [
     "stamp",
     "stamp_log_append_time",
     "Record",
+    "read_records",
+    "validate_records",
     "write_batch",
+    "rewrite_batch",
+    "ControlType",
+    "ControlRecord",
+    "read_control",
+    "write_control_batch",
+    "murmur2_partition",
+    "NATIVE",
     "CorruptBatch",
     "BatchIncomplete",
     "UnsupportedMagic",

@@ -69,7 +69,10 @@ def stamp(
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, timestamp: Timestamp) -> None:
     """Let the broker's clock stand for every record's time; the CRC is computed anew."""
-    end = position + read_header(buffer, position).size_bytes
+    size_bytes = read_header(buffer, position).size_bytes
+    end = position + size_bytes
+    if end > len(buffer):
+        raise BatchIncomplete(size_bytes, len(buffer) - position)
     buffer[position + _ATTRIBUTES_LOW_POSITION] |= LOG_APPEND_TIME
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp)
     seal(buffer, position, end)

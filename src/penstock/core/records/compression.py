@@ -1,0 +1,144 @@
+"""The four codecs, and a bound on what they may unpack to.
+
+A few kilobytes can claim to hold gigabytes. Nothing here trusts such a claim: output
+goes into a buffer that starts small and grows up to the limit, and a codec that
+would write past it is stopped there.
+
+Snappy comes in two forms. The Java client writes xerial's framing (a magic, two
+versions, then blocks with a length in front), librdkafka bare snappy; we read both
+and write what Java writes.
+
+    82 'SNAPPY' 00 │ version 4 │ oldest reader 4 │ { block length 4 │ snappy block } …
+"""
+
+import struct
+
+import cramjam
+
+from penstock.core.records.buffers import Buffer
+from penstock.core.records.errors import BatchIncomplete, CorruptBatch, RecordsTooLarge
+from penstock.core.records.header import HEADER_BYTES, BatchHeader, Codec
+
+LIMIT_BYTES = 64 * 1024 * 1024
+
+_OUTPUT_BYTES_MIN = 4096
+_OUTPUT_FACTOR = 8
+# What cramjam says when the output buffer is full, as against broken input.
+_OUTPUT_FULL = "failed to write whole buffer"
+_STREAMS = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = struct.Struct(">i")
+# The densest snappy element copies 64 bytes and takes 3.
+_SNAPPY_RATIO_MAX = 22
+
+
+def compress(codec: Codec, payload: bytes | bytearray) -> bytes | bytearray:
+    """Pack the records of a batch."""
+    match codec:
+        case Codec.NONE:
+            return payload
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(payload))
+        case Codec.SNAPPY:
+            return _compress_xerial(payload)
+        case Codec.LZ4:
+            return _compress_lz4(payload)
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(payload))
+
+
+def unpack_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> bytes:
+    """The uncompressed records of the batch at the start of `batch`, as bytes of their own."""
+    view = memoryview(batch)
+    if len(view) < header.size_bytes:
+        raise BatchIncomplete(header.size_bytes, len(view))
+    packed = view[HEADER_BYTES : header.size_bytes]
+    if header.codec is not Codec.NONE and packed:
+        return decompress(header.codec, packed, limit_bytes)
+    if len(packed) > limit_bytes:
+        raise RecordsTooLarge(limit_bytes)
+    return bytes(packed)
+
+
+def decompress(codec: Codec, packed: memoryview, limit_bytes: int) -> bytes:
+    """Unpack records that were compressed by anyone's producer."""
+    try:
+        if codec is Codec.SNAPPY:
+            return _decompress_snappy(packed, limit_bytes)
+        return _decompress_stream(codec, packed, limit_bytes)
+    except cramjam.DecompressionError as broken:
+        raise CorruptBatch(f"{codec.name.lower()} data is broken: {broken}") from None
+
+
+def _decompress_stream(codec: Codec, packed: memoryview, limit_bytes: int) -> bytes:
+    size = min(limit_bytes, max(_OUTPUT_BYTES_MIN, _OUTPUT_FACTOR * len(packed)))
+    while True:
+        output = bytearray(size)
+        try:
+            used = _STREAMS[codec].decompress_into(packed, output)
+        except cramjam.DecompressionError as broken:
+            if _OUTPUT_FULL not in str(broken):
+                raise
+            if size == limit_bytes:
+                raise RecordsTooLarge(limit_bytes) from None
+            size = min(limit_bytes, size * _OUTPUT_FACTOR)
+            del output
+        else:
+            return bytes(memoryview(output)[:used])
+
+
+def _compress_lz4(payload: bytes | bytearray) -> bytes:
+    # The library's own default level is ten times slower than level 0, and it links
+    # blocks to each other, which the Java client cannot read.
+    compressor = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(payload))
+    return bytes(compressor.finish())
+
+
+def _compress_xerial(payload: bytes | bytearray) -> bytearray:
+    out = bytearray(_XERIAL_HEADER)
+    view = memoryview(payload)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += block
+    return out
+
+
+def _decompress_snappy(packed: memoryview, limit_bytes: int) -> bytes:
+    is_xerial = packed[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+    blocks = _xerial_blocks(packed) if is_xerial else [packed]
+    sizes = [_snappy_size(block) for block in blocks]
+    if sum(sizes) > limit_bytes:
+        raise RecordsTooLarge(limit_bytes)
+    output = memoryview(bytearray(sum(sizes)))
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+        position += size
+    return bytes(output)
+
+
+def _snappy_size(block: memoryview) -> int:
+    """What a block says it unpacks to, if its length allows for that at all."""
+    size: int = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise CorruptBatch(f"{len(block)} bytes of snappy cannot unpack to {size}")
+    return size
+
+
+def _xerial_blocks(packed: memoryview) -> list[memoryview]:
+    blocks = []
+    position = len(_XERIAL_HEADER)
+    while position < len(packed):
+        start = position + _BLOCK_LENGTH.size
+        if start > len(packed):
+            raise CorruptBatch("xerial snappy ends inside a block length")
+        position = start + _BLOCK_LENGTH.unpack_from(packed, start - _BLOCK_LENGTH.size)[0]
+        if not start < position <= len(packed):
+            raise CorruptBatch(f"xerial snappy block of {position - start} bytes does not fit")
+        blocks.append(packed[start:position])
+    return blocks
