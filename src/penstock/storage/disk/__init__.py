@@ -14,7 +14,8 @@ Left out: preallocation (Python offers only the form that changes the size), dir
 and more than one filesystem per disk.
 """
 
-from penstock.storage.disk.crashable import CrashableDisk, CrashableFile, PowerCut
+from penstock.storage.disk.crashable import CrashableDisk
+from penstock.storage.disk.crashable_file import CrashableFile, PowerCut
 from penstock.storage.disk.errors import (
     AlreadyThere,
     DirectoryLocked,
@@ -22,6 +23,7 @@ from penstock.storage.disk.errors import (
     DiskFull,
     NoSuchFile,
 )
+from penstock.storage.disk.failing import FailingDisk, Failure
 from penstock.storage.disk.page_cache import SECTOR_BYTES, Chance
 from penstock.storage.disk.port import Buffer, Disk, File, Lock
 from penstock.storage.disk.posix import PosixDisk
@@ -35,6 +37,8 @@ __all__ = [
     "CrashableDisk",
     "CrashableFile",
     "PowerCut",
+    "FailingDisk",
+    "Failure",
     "Chance",
     "SECTOR_BYTES",
     "DiskFailed",

@@ -7,14 +7,10 @@ now raise `PowerCut`, so that a test can try every moment of a run.
 
 import errno as errnos
 
+from penstock.storage.disk.crashable_file import CrashableFile, Power, PowerCut
 from penstock.storage.disk.errors import DirectoryLocked, disk_error
 from penstock.storage.disk.name_tree import Directory, NameTree, Place
 from penstock.storage.disk.page_cache import Chance, PageCache
-from penstock.storage.disk.port import Buffer
-
-
-class PowerCut(BaseException):
-    """The power went off. No `except Exception` of the code under test may survive it."""
 
 
 class CrashableDisk:
@@ -23,13 +19,12 @@ class CrashableDisk:
     def __init__(self) -> None:
         self._tree = NameTree()
         self._locks: set[str] = set()
-        self._operations = 0
-        self._cut_at: int | None = None
+        self._power = Power()
 
     @property
     def operations(self) -> int:
         """How many operations changed or synced something so far."""
-        return self._operations
+        return self._power.operations
 
     def cut_power_at(self, operation: int | None) -> None:
         """Let the n-th changing operation from now (1 is the next) raise PowerCut; None: never.
@@ -37,7 +32,7 @@ class CrashableDisk:
         A write or a change of names that is cut has been begun, so its effect may survive; a
         sync that is cut has made nothing durable for sure. Afterwards everything raises.
         """
-        self._cut_at = None if operation is None else self._operations + operation
+        self._power.cut_at(operation)
 
     def crash(self, chance: Chance) -> "CrashableDisk":
         """The disk after a power cut at this moment. This one, and its open files, stay as they are."""
@@ -69,16 +64,9 @@ class CrashableDisk:
         del content.present[size:]
         content.durable[:] = content.present
 
-    def begin(self) -> bool:
-        """Count a changing operation; True means that the power goes off during it."""
-        if self._cut_at is not None and self._operations >= self._cut_at:
-            raise PowerCut
-        self._operations += 1
-        return self._operations == self._cut_at
-
     def open(
         self, path: str, *, create: bool = False, exclusive: bool = False, readonly: bool = False
-    ) -> "CrashableFile":
+    ) -> CrashableFile:
         place = self._place("open", path)
         node = place.directory.present.get(place.name)
         if isinstance(node, Directory):
@@ -90,7 +78,7 @@ class CrashableDisk:
                 raise disk_error("open", path, errnos.ENOENT)
             node = PageCache()
             self._change((place, node))
-        return CrashableFile(self, path, node, readonly)
+        return CrashableFile(self._power, path, node, readonly)
 
     def exists(self, path: str) -> bool:
         return self._tree.find(path) is not None
@@ -149,7 +137,7 @@ class CrashableDisk:
 
     def sync_directory(self, path: str) -> None:
         directory = self._directory("sync_directory", path)
-        if self.begin():
+        if self._power.begin():
             raise PowerCut
         self._tree.sync(directory)
 
@@ -161,7 +149,7 @@ class CrashableDisk:
         return _HeldLock(self._locks, path)
 
     def _change(self, *settings: tuple[Place, Directory | PageCache | None]) -> None:
-        cut = self.begin()
+        cut = self._power.begin()
         self._tree.change(*settings)
         if cut:
             raise PowerCut
@@ -194,81 +182,3 @@ class _HeldLock:
 
     def close(self) -> None:
         self._locks.discard(self._path)
-
-
-class CrashableFile:
-    """An open file of a CrashableDisk."""
-
-    def __init__(self, disk: CrashableDisk, path: str, content: PageCache, readonly: bool) -> None:
-        self._disk = disk
-        self._path = path
-        self._content = content
-        self._readonly = readonly
-        self._closed = False
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def append(self, *buffers: Buffer) -> int:
-        self._write("append", len(self._content.present), b"".join(buffers))
-        return len(self._content.present)
-
-    def pwrite(self, position: int, data: Buffer) -> None:
-        self._write("pwrite", position, bytes(data))
-
-    def _write(self, operation: str, position: int, content: bytes) -> None:
-        cut = self._begin(operation)
-        self._content.write(position, content)
-        if cut:
-            raise PowerCut
-
-    def truncate(self, size: int) -> None:
-        cut = self._begin("truncate")
-        self._content.resize(size)
-        if cut:
-            raise PowerCut
-
-    def allocate(self, size: int) -> None:
-        """Nothing: memory has no extents."""
-
-    def sync(self) -> None:
-        self._check_open("sync")
-        if self._disk.begin():
-            raise PowerCut
-        self._content.sync()
-
-    def lose_unsynced(self) -> None:
-        """What a failed fsync does: no later sync makes durable what was pending now."""
-        self._content.lose_pending()
-
-    def pread(self, position: int, length: int) -> bytes:
-        self._check_open("pread")
-        return bytes(self._content.present[position : position + length])
-
-    def is_warm(self, position: int, length: int) -> bool:
-        return True
-
-    def size(self) -> int:
-        self._check_open("size")
-        return len(self._content.present)
-
-    def map_readonly(self) -> Buffer:
-        self._check_open("map_readonly")
-        return memoryview(bytes(self._content.present))
-
-    def fileno(self) -> int:
-        return -1
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _begin(self, operation: str) -> bool:
-        self._check_open(operation)
-        if self._readonly:
-            raise disk_error(operation, self._path, errnos.EBADF)
-        return self._disk.begin()
-
-    def _check_open(self, operation: str) -> None:
-        if self._closed:
-            raise disk_error(operation, self._path, errnos.EBADF)

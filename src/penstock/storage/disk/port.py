@@ -8,10 +8,9 @@ content and size of a file durable, `Disk.sync_directory` makes the names in one
 directory durable. A synced file in an unsynced directory can be gone after a power cut.
 """
 
-import mmap
 from typing import Protocol, TypeAlias
 
-Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
@@ -45,8 +44,11 @@ class File(Protocol):
     def sync(self) -> None:
         """Wait until content and size are durable. Blocks: see `storage.commit` for the loop."""
 
-    def map_readonly(self) -> Buffer:
-        """The present content as one buffer. Later appends are not part of it."""
+    def map_readonly(self) -> memoryview:
+        """The present content; later appends are not part of it. Costs no descriptor.
+
+        Drop the view before the file is truncated: touching what was cut off is fatal.
+        """
 
     def fileno(self) -> int:
         """The descriptor for sendfile and the sync helper, or -1 if there is none.

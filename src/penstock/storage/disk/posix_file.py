@@ -1,12 +1,12 @@
 """Files on a real filesystem: one that is written, and one that is only read."""
 
 import errno as errnos
-import mmap
 import os
 from collections.abc import Sequence
 
 from penstock.storage.disk.descriptors import Descriptors
 from penstock.storage.disk.errors import disk_error, translated
+from penstock.storage.disk.mapping import map_readonly
 from penstock.storage.disk.port import Buffer
 
 # What the kernel takes in one writev (IOV_MAX).
@@ -78,10 +78,9 @@ class PosixFile:
         """Nothing: Python's posix_fallocate changes the size, which recovery would have to undo."""
 
     def sync(self) -> None:
-        with translated("sync", self._path):
-            os.fdatasync(self._descriptor)
+        _sync(self._descriptor, self._path)
 
-    def map_readonly(self) -> Buffer:
+    def map_readonly(self) -> memoryview:
         return _map(self._descriptor, self._path, self._size)
 
     def fileno(self) -> int:
@@ -133,11 +132,9 @@ class PosixReader:
             return os.fstat(descriptor).st_size
 
     def sync(self) -> None:
-        descriptor = self.fileno()
-        with translated("sync", self._path):
-            os.fdatasync(descriptor)
+        _sync(self.fileno(), self._path)
 
-    def map_readonly(self) -> Buffer:
+    def map_readonly(self) -> memoryview:
         return _map(self.fileno(), self._path, self.size())
 
     def fileno(self) -> int:
@@ -164,6 +161,13 @@ def _write_rest(descriptor: int, buffers: Sequence[Buffer], position: int, writt
                 raise OSError(errnos.EIO, "the device takes no bytes")
             position += count
             rest = rest[count:]
+
+
+def _sync(descriptor: int, path: str) -> None:
+    with translated("sync", path):
+        if descriptor < 0:
+            raise OSError(errnos.EBADF, "the file is closed")
+        os.fdatasync(descriptor)
 
 
 def _pread(descriptor: int, path: str, position: int, length: int) -> bytes:
@@ -199,8 +203,6 @@ def _is_warm(descriptor: int, position: int, length: int) -> bool:
     return True
 
 
-def _map(descriptor: int, path: str, size: int) -> Buffer:
-    if size == 0:
-        return memoryview(b"")
+def _map(descriptor: int, path: str, size: int) -> memoryview:
     with translated("map_readonly", path):
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        return map_readonly(descriptor, size)
