@@ -5,7 +5,9 @@ meant. Ranges are half open and named `start` and `end`. A moment is either an
 `Instant` (monotonic nanoseconds, never stored) or a `Timestamp` (wall-clock
 milliseconds, as Kafka records carry them); mixing them up is a type error.
 
-Left out: refusals (`Why`) arrive with the first machine that refuses something.
+A refusal is a value (`Refused`, with its `Why`); a decision is facts plus a reply.
+
+Left out: anything that one package alone uses.
 """
 
 from penstock.core.model.errors import (
@@ -28,6 +30,7 @@ from penstock.core.model.ids import (
     TopicName,
     TopicPartition,
 )
+from penstock.core.model.machine import Decision
 from penstock.core.model.moments import (
     MICROSECOND,
     MILLISECOND,
@@ -35,6 +38,7 @@ from penstock.core.model.moments import (
     Instant,
     Timestamp,
 )
+from penstock.core.model.refusals import Refused, Why
 
 __all__ = [
     "NodeId",
@@ -53,6 +57,9 @@ __all__ = [
     "MICROSECOND",
     "MILLISECOND",
     "SECOND",
+    "Decision",
+    "Refused",
+    "Why",
     "PenstockError",
     "Fault",
     "ProtocolError",

@@ -1,0 +1,52 @@
+"""Why something was refused: one list for the whole system.
+
+A refusal is a value. Each gateway owns one table from `Why` to its own code, and a test
+asserts that every reason has a row in every table.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Why(enum.Enum):
+    """The reasons, in words of the domain rather than of a protocol."""
+
+    # Topics and configuration
+    TOPIC_EXISTS = "topic exists already"
+    UNKNOWN_TOPIC = "no such topic"
+    UNKNOWN_TOPIC_ID = "no topic has this id"
+    UNKNOWN_PARTITION = "no such partition"
+    INVALID_TOPIC_NAME = "topic name is not allowed"
+    INVALID_PARTITIONS = "number of partitions is not allowed"
+    INVALID_REPLICATION_FACTOR = "replication factor is not possible"
+    INVALID_ASSIGNMENT = "replica assignment is not possible"
+    INVALID_CONFIG = "configuration is not valid"
+    INVALID_REQUEST = "request is not valid"
+    TOPIC_DELETION_DISABLED = "topic cannot be deleted"
+    UNKNOWN_BROKER = "no such broker"
+    STALE_BROKER_EPOCH = "broker epoch is stale"
+    INVALID_FEATURE_LEVEL = "feature level is not possible"
+
+    # Groups
+    UNKNOWN_GROUP = "no such group"
+    UNKNOWN_MEMBER = "no such member"
+    MEMBER_ID_REQUIRED = "a member joins with the id it was just given"
+    ILLEGAL_GENERATION = "generation is not the current one"
+    INCONSISTENT_PROTOCOL = "protocols have nothing in common with the group's"
+    REBALANCE_IN_PROGRESS = "group is rebalancing"
+    FENCED_INSTANCE = "another member took over this instance id"
+    GROUP_FULL = "group has reached its size limit"
+    GROUP_NOT_EMPTY = "group still has members"
+    GROUP_SUBSCRIBED = "group is subscribed to the topic"
+    INVALID_GROUP = "group id is not allowed"
+    INVALID_SESSION_TIMEOUT = "session timeout is outside the allowed range"
+    OFFSET_METADATA_TOO_LARGE = "offset metadata is too large"
+    STALE_MEMBER_EPOCH = "member epoch is stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No, and why; `detail` is a sentence for the person who reads the error."""
+
+    why: Why
+    detail: str = ""
