@@ -1,0 +1,122 @@
+"""Group commit: all who wait while one sync round runs share the next."""
+
+import errno as errnos
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.core.model import StorageError
+from penstock.storage.disk import DiskFailed, File
+
+Done: TypeAlias = Callable[[StorageError | None], None]
+
+
+class SyncTarget(Protocol):
+    """A file as far as syncing goes."""
+
+    def fileno(self) -> int: ...
+
+    def sync(self) -> None: ...
+
+
+class Syncs(Protocol):
+    """What group commit needs of the runtime: sync these files off the loop, then call back.
+
+    Never calls back inside the call. Success covers what was written before the call.
+    """
+
+    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None: ...
+
+
+@dataclass(slots=True)
+class CommitCounters:
+    """Plain numbers for metrics to read."""
+
+    requests: int = 0
+    rounds: int = 0
+    files: int = 0
+    failed_rounds: int = 0
+    seconds: float = 0.0
+
+
+class _Round:
+    """The requests that one call to the runtime will answer."""
+
+    __slots__ = ("files", "requests")
+
+    def __init__(self) -> None:
+        # A dict, because a set has no order and every run must sync in the same one.
+        self.files: dict[File, None] = {}
+        self.requests: list[tuple[File, Done]] = []
+
+
+class GroupCommit:
+    """Makes files durable for a whole node, one round at a time."""
+
+    def __init__(self, syncs: Syncs, clock_ns: Callable[[], int] | None = None) -> None:
+        self._syncs = syncs
+        self._clock_ns = clock_ns
+        self._running: _Round | None = None
+        self._next = _Round()
+        self._failed: dict[File, DiskFailed] = {}
+        self.counters = CommitCounters()
+
+    def request(self, file: File, done: Done) -> None:
+        """Call `done` when a sync that starts after this call has covered the file.
+
+        `done` is never called inside this call, and requests are answered in the order they
+        were made. The file stays open until then. A file whose sync failed once is answered
+        with that failure for ever.
+        """
+        self.counters.requests += 1
+        self._next.requests.append((file, done))
+        if file not in self._failed:
+            self._next.files[file] = None
+        if self._running is None:
+            self._start()
+
+    def failure(self, file: File) -> DiskFailed | None:
+        """Why the file will never be durable again, if so."""
+        return self._failed.get(file)
+
+    def forget(self, file: File) -> None:
+        """The file is closed for good: remember its failure no longer."""
+        self._failed.pop(file, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        return self._running is None and not self._next.requests
+
+    def _start(self) -> None:
+        current = self._running = self._next
+        self._next = _Round()
+        # A file may have failed in the round that ran while this one gathered.
+        files = [file for file in current.files if file not in self._failed]
+        started_ns = self._clock_ns() if self._clock_ns else 0
+        self.counters.rounds += 1
+        self.counters.files += len(files)
+        self._syncs.sync(files, lambda error: self._finish(current, files, started_ns, error))
+
+    def _finish(self, finished: _Round, files: list[File], started_ns: int, error: OSError | None) -> None:
+        assert self._running is finished, "the runtime answered a round twice"
+        if self._clock_ns:
+            self.counters.seconds += (self._clock_ns() - started_ns) / 1e9
+        if error is not None:
+            self.counters.failed_rounds += 1
+            for file in files:
+                self._failed[file] = _failure(file, error)
+        # The next round starts before anybody is told, so that the disk never waits for the
+        # callbacks; what they write joins the round after it.
+        self._running = None
+        if self._next.requests:
+            self._start()
+        failed = self._failed
+        for file, done in finished.requests:
+            done(failed.get(file))
+
+
+def _failure(file: File, error: OSError) -> DiskFailed:
+    failure = DiskFailed("sync", file.path, error.errno or errnos.EIO)
+    failure.__cause__ = error
+    return failure
