@@ -1,0 +1,172 @@
+"""What holds for every batch: round trips, damage found, cuts found."""
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.model import LeaderEpoch, Offset, Timestamp
+from penstock.core.records import (
+    BatchIncomplete,
+    Codec,
+    ControlRecord,
+    ControlType,
+    CorruptBatch,
+    InvalidRecord,
+    Record,
+    check_batch,
+    check_batches,
+    read_control,
+    read_records,
+    rewrite_batch,
+    stamp,
+    stamp_log_append_time,
+    validate_records,
+    write_batch,
+    write_control_batch,
+)
+from penstock.core.records.varints import read_varint, read_varlong, write_varint
+from tests.property.records.record_strategies import numbered, record_lists, records
+
+CRC_START = 21
+codecs = st.sampled_from(Codec)
+offsets = st.integers(0, 2**62)
+
+
+@given(record_lists, codecs, offsets)
+def test_records_survive_the_round_trip(written: list[Record], codec: Codec, base_offset: int) -> None:
+    batch = write_batch(written, codec=codec, base_offset=base_offset)
+
+    assert check_batch(batch) == validate_records(batch)
+    assert list(read_records(batch)) == numbered(written, base_offset)
+
+
+@given(record_lists, codecs, st.data())
+def test_any_flipped_bit_under_the_crc_is_found(
+    written: list[Record], codec: Codec, data: st.DataObject
+) -> None:
+    batch = write_batch(written, codec=codec)
+    bit = data.draw(st.integers(CRC_START * 8, len(batch) * 8 - 1))
+
+    batch[bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(CorruptBatch):
+        check_batch(batch)
+
+
+@given(st.lists(records, min_size=1, max_size=3))
+def test_every_flipped_bit_of_a_small_batch_is_found_or_outside_the_crc(written: list[Record]) -> None:
+    small = [Record(0, r.timestamp, (r.key or b"")[:3], None) for r in written]
+    batch = write_batch(small)
+
+    for bit in range(CRC_START * 8, len(batch) * 8):
+        damaged = bytearray(batch)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptBatch):
+            check_batch(damaged)
+
+
+@given(st.lists(records, min_size=1, max_size=3), codecs)
+def test_a_cut_at_any_byte_is_an_incomplete_batch(written: list[Record], codec: Codec) -> None:
+    small = [Record(0, r.timestamp, (r.key or b"")[:20], None) for r in written]
+    batch = bytes(write_batch(small, codec=codec))
+
+    for length in range(len(batch)):
+        with pytest.raises(BatchIncomplete):
+            check_batch(batch[:length])
+
+
+@given(st.lists(record_lists, max_size=5), codecs)
+def test_batches_side_by_side_are_told_apart(groups: list[list[Record]], codec: Codec) -> None:
+    bases = [0, *accumulate(len(group) for group in groups)]
+    batches = [write_batch(g, codec=codec, base_offset=b) for g, b in zip(groups, bases, strict=False)]
+    whole = b"".join(batches)
+
+    headers = check_batches(whole)
+
+    positions = [0, *accumulate(header.size_bytes for header in headers)]
+    assert [(h.base_offset, h.record_count) for h in headers] == [
+        (b, len(g)) for g, b in zip(groups, bases, strict=False)
+    ]
+    assert [r for start in positions[:-1] for r in read_records(memoryview(whole)[start:])] == [
+        record for group, base in zip(groups, bases, strict=False) for record in numbered(group, base)
+    ]
+
+
+@given(record_lists, codecs, offsets, st.integers(0, 2**31 - 1), st.integers(0, 2**62))
+def test_stamps_change_what_they_name_and_nothing_else(
+    written: list[Record], codec: Codec, offset: int, epoch: int, now: int
+) -> None:
+    batch = write_batch(written, codec=codec)
+    before = check_batch(batch)
+
+    stamp(batch, 0, Offset(offset), LeaderEpoch(epoch))
+    stamped = check_batch(batch)
+    stamp_log_append_time(batch, 0, Timestamp(now))
+    appended = check_batch(batch)
+
+    assert stamped == before._replace(base_offset=offset, leader_epoch=epoch)
+    assert appended == stamped._replace(attributes=before.attributes | 8, max_timestamp=now, crc=appended.crc)
+    assert [r._replace(timestamp=0) for r in read_records(batch)] == [
+        r._replace(timestamp=0) for r in numbered(written, offset)
+    ]
+
+
+@given(record_lists, codecs, st.data())
+def test_compaction_keeps_survivors_where_they_were(
+    written: list[Record], codec: Codec, data: st.DataObject
+) -> None:
+    batch = write_batch(written, codec=codec, base_offset=50)
+    survivors = [record for record in read_records(batch) if data.draw(st.booleans())]
+
+    compacted = rewrite_batch(check_batch(batch), survivors)
+
+    assert check_batch(compacted, compacted=True).last_offset == check_batch(batch).last_offset
+    assert list(read_records(compacted)) == survivors
+
+
+@given(record_lists, st.data())
+def test_validation_and_reading_agree_on_damaged_records(written: list[Record], data: st.DataObject) -> None:
+    batch = write_batch(written)
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+
+    try:
+        validate_records(batch)
+    except InvalidRecord as refused:
+        # Gaps in the offsets are the one thing that only validation minds.
+        if "offset delta" not in refused.reason:
+            with pytest.raises(InvalidRecord):
+                list(read_records(batch))
+    else:
+        assert len(list(read_records(batch))) == len(written)
+
+
+@given(
+    st.builds(
+        ControlRecord,
+        offsets,
+        st.integers(0, 2**62),
+        st.sampled_from(ControlType),
+        st.integers(0, 2**63 - 1),
+        st.integers(0, 2**15 - 1),
+        st.integers(0, 2**31 - 1),
+    )
+)
+def test_markers_survive_the_round_trip(marker: ControlRecord) -> None:
+    assert read_control(write_control_batch(marker)) == marker
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_integers_survive_the_round_trip(value: int) -> None:
+    out = bytearray()
+
+    write_varint(out, value)
+
+    assert read_varlong(bytes(out), 0) == (value, len(out))
+    if -(2**31) <= value < 2**31:
+        assert read_varint(bytes(out), 0) == (value, len(out))
+    else:
+        with pytest.raises(ValueError, match="past 32 bits"):
+            read_varint(bytes(out), 0)
