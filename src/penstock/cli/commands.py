@@ -33,7 +33,14 @@ class Runnable(Protocol):
 def command_for(arguments: list[str]) -> Runnable:
     """The command tree, holding only what `arguments` ask for where they ask for one command."""
     sources = announced()
-    asked = arguments[0] if arguments and arguments[0] in sources else None
+    asked = arguments[0] if arguments else ""
+    if asked in sources:
+        return command_tree({asked: sources[asked]}, strict=True)
+    return command_tree(sources)
+
+
+def command_tree(sources: dict[str, str], strict: bool = False) -> Runnable:
+    """Load commands into one tree; unless `strict`, what cannot be loaded is left out."""
     app = typer.Typer(
         name="penstock",
         help="A message queue that speaks Kafka, works as a work queue, and feeds Spark.",
@@ -42,13 +49,12 @@ def command_for(arguments: list[str]) -> Runnable:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for name in [asked] if asked else sources:
+    for name, source in sources.items():
         try:
-            add(app, name, load(name, sources[name]))
+            add(app, name, load(name, source))
         except CommandUnavailable:
-            if asked:
+            if strict:
                 raise
-            # In a listing, a broken neighbour is left out.
     return typer.main.get_command(app)
 
 

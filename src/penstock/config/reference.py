@@ -1,9 +1,5 @@
-"""The reference page of the settings, written from the settings themselves.
+"""The reference page of the settings, written from the settings themselves."""
 
-python -m penstock.config.reference > docs/reference/settings.md
-"""
-
-import sys
 from collections.abc import Iterator
 
 from penstock.config.environment import SHORT_NAMES
@@ -38,7 +34,3 @@ def reference() -> Iterator[str]:
         also = f" Also `{short[setting.key]}`." if setting.key in short else ""
         default = f"`{setting.show(setting.default)}`"
         yield f"| `{setting.key}` | {default} | {allowed} | {setting.description}{also} |"
-
-
-if __name__ == "__main__":
-    sys.stdout.writelines(line + "\n" for line in reference())

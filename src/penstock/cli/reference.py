@@ -1,0 +1,78 @@
+"""The reference pages that are written from the code, so that they cannot fall behind it.
+
+python -m penstock.cli.reference docs/reference
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.cli.commands import announced, command_tree
+from penstock.config.reference import reference as settings_reference
+from penstock.observability import Metrics
+from penstock.observability.reference import reference as metrics_reference
+
+_CLI_INTRODUCTION = """\
+# Commands
+
+Exit codes: 0 done; 1 refused or failed, with one line on stderr; 2 used wrongly; 130 interrupted.
+`penstock COMMAND --help` says the same as this page."""
+
+
+def pages() -> dict[str, list[str]]:
+    """Each page's file name and lines."""
+    return {
+        "settings.md": list(settings_reference()),
+        "metrics.md": list(metrics_reference(declared_metrics())),
+        "cli.md": list(cli_reference()),
+    }
+
+
+def declared_metrics() -> list[Metrics]:
+    """One of each class of metrics; by convention they live in modules called `…metrics`."""
+    root = Path(penstock.__path__[0])
+    for module in sorted(root.rglob("*metrics.py")):
+        importlib.import_module(".".join(["penstock", *module.relative_to(root).with_suffix("").parts]))
+    return [kind() for kind in sorted(_subclasses(Metrics), key=lambda kind: kind.__qualname__)]
+
+
+def _subclasses(kind: type[Metrics]) -> Iterator[type[Metrics]]:
+    for subclass in kind.__subclasses__():
+        if subclass.__module__.startswith("penstock."):
+            yield subclass
+        yield from _subclasses(subclass)
+
+
+def cli_reference() -> Iterator[str]:
+    """The lines of docs/reference/cli.md."""
+    yield from _CLI_INTRODUCTION.splitlines()
+    tree: Any = command_tree(announced())
+    for name, command in tree.commands.items():
+        yield from _command(f"penstock {name}", command)
+
+
+def _command(path: str, command: Any) -> Iterator[str]:
+    if hasattr(command, "commands"):
+        for name, below in command.commands.items():
+            yield from _command(f"{path} {name}", below)
+        return
+    arguments = [p.human_readable_name for p in command.params if p.param_type_name == "argument"]
+    yield from ("", f"## {' '.join([path, *arguments])}", "", inspect.cleandoc(command.help or ""))
+    options = [p for p in command.params if p.param_type_name == "option"]
+    if options:
+        yield from ("", "| option | meaning |", "|---|---|")
+        yield from (f"| `{', '.join(option.opts)}` | {option.help or ''} |" for option in options)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    for name, lines in pages().items():
+        (directory / name).write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
