@@ -1,0 +1,71 @@
+"""What a gateway sees of a connection."""
+
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Span(Protocol):
+    """A range of a file, to be sent without being read."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def fileno(self) -> int:
+        """The descriptor to send from, asked for anew before every use."""
+
+    def read(self) -> bytes:
+        """The bytes themselves, for pipes that cannot send a file."""
+
+
+Part: TypeAlias = Buffer | Span
+
+
+class Pipe(Protocol):
+    """One open connection to a client."""
+
+    @property
+    def peer(self) -> str:
+        """The other side, for people: address and port."""
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The address that the client connected to."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """What was written and has not been taken by the socket yet."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the socket has taken since the beginning."""
+
+    def write(self, parts: list[Part]) -> None:
+        """Send all parts in order, now or when the socket takes them. A closed pipe drops them."""
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None:
+        """End the connection; what is pending is dropped. The handler hears `closed` once."""
+
+
+class PipeHandler(Protocol):
+    """The gateway's side of a connection."""
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes should go; never empty. Valid until `received` returns."""
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the buffer just asked for."""
+
+    def drained(self) -> None:
+        """All that was pending has been taken by the socket."""
+
+    def closed(self) -> None:
+        """The connection is over, whoever ended it. Called exactly once."""

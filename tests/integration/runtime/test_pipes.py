@@ -1,0 +1,249 @@
+"""Pipes over real loopback sockets and files."""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from penstock.runtime import Address, AddressUnavailable
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, Part, PlainPipe
+
+SECONDS_MAX = 20.0
+TURNS_MAX = 500_000
+
+
+class Recorder:
+    """Keeps what arrives; answers with `reply` when the first bytes are there."""
+
+    def __init__(self, pipe: PlainPipe, reply: list[Part] | None = None) -> None:
+        self.pipe = pipe
+        self.got = bytearray()
+        self.drains = 0
+        self.closes = 0
+        self._reply = reply
+        self._scratch = bytearray(4096)
+
+    def buffer(self) -> memoryview:
+        return memoryview(self._scratch)
+
+    def received(self, count: int) -> None:
+        self.got += self._scratch[:count]
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            self.pipe.write(reply)
+
+    def drained(self) -> None:
+        self.drains += 1
+
+    def closed(self) -> None:
+        self.closes += 1
+
+
+class FileSpan:
+    def __init__(self, descriptor: int, position: int, length: int) -> None:
+        self._descriptor, self.position, self.length = descriptor, position, length
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, self.length, self.position)
+
+
+class Door:
+    """An acceptor on a free port, with the handlers it made."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: AcceptorOptions | None = None) -> None:
+        self.loop = loop
+        self.handlers: list[Recorder] = []
+        self.reply: list[Part] | None = None
+        self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, options)
+
+    def _welcome(self, pipe: PlainPipe) -> Recorder:
+        self.handlers.append(Recorder(pipe, self.reply))
+        return self.handlers[-1]
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(self.acceptor.address)
+        client.setblocking(False)
+        return client
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop turn until the condition holds; the sockets set the pace, not a clock."""
+        for _ in range(TURNS_MAX):
+            if condition():
+                return
+            self.loop.run_until_complete(asyncio.sleep(0))
+        raise AssertionError("it did not happen")
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, self.length, self.position)
+
+
+class Door:
+    """An acceptor on a free port, with the handlers it made."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: AcceptorOptions | None = None) -> None:
+        self.loop = loop
+        self.handlers: list[Recorder] = []
+        self.reply: list[Part] | None = None
+        self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, options)
+
+    def _welcome(self, pipe: PlainPipe) -> Recorder:
+        self.handlers.append(Recorder(pipe, self.reply))
+        return self.handlers[-1]
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(self.acceptor.address)
+        client.setblocking(False)
+        return client
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        async def wait() -> None:
+            async with asyncio.timeout(SECONDS_MAX):
+                while not condition():
+                    await asyncio.sleep(0)
+
+        self.loop.run_until_complete(wait())
+
+    def read(self, client: socket.socket, length: int) -> bytes:
+        async def receive() -> bytes:
+            got = bytearray()
+            while len(got) < length:
+                got += await self.loop.sock_recv(client, 1 << 16)
+            return bytes(got)
+
+        return self.loop.run_until_complete(asyncio.wait_for(receive(), SECONDS_MAX))
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = uvloop.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def door(loop: asyncio.AbstractEventLoop) -> Iterator[Door]:
+    door = Door(loop)
+    yield door
+    door.acceptor.close()
+
+
+def test_buffers_and_file_spans_arrive_in_the_order_they_were_written(door: Door, tmp_path: Path) -> None:
+    content = os.urandom(3 << 20)
+    (tmp_path / "segment").write_bytes(content)
+    with (tmp_path / "segment").open("rb") as file:
+        door.reply = [
+            b"head",
+            FileSpan(file.fileno(), 100, 2_500_000),
+            bytearray(b"mid"),
+            b"",
+            memoryview(b"tail"),
+        ]
+        client = door.connect()
+
+        client.send(b"?")
+        expected = b"head" + content[100:2_500_100] + b"mid" + b"tail"
+        got = door.read(client, len(expected))
+
+    assert got == expected
+    assert door.handlers[0].pipe.pending_bytes == 0
+    assert door.handlers[0].pipe.sent_bytes == len(expected)
+    client.close()
+
+
+def test_a_reader_that_never_reads_leaves_the_rest_pending_and_other_clients_are_served(door: Door) -> None:
+    door.reply = [bytes(64 << 20)]
+    deaf = door.connect()
+    deaf.send(b"?")
+    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].pipe.sent_bytes > 0)
+
+    door.reply = [b"hello"]
+    client = door.connect()
+    client.send(b"?")
+
+    assert door.read(client, 5) == b"hello"
+    assert door.handlers[0].pipe.pending_bytes > 0
+    assert door.handlers[0].drains == 0
+    deaf.close()
+    client.close()
+
+
+def test_the_handler_hears_when_what_was_pending_is_gone(door: Door) -> None:
+    door.reply = [bytes(16 << 20)]
+    client = door.connect()
+    client.send(b"?")
+
+    door.read(client, 16 << 20)
+    door.until(lambda: door.handlers[0].drains == 1)
+
+    assert door.handlers[0].pipe.pending_bytes == 0
+    client.close()
+
+
+def test_a_paused_pipe_reads_nothing_until_it_is_resumed(door: Door) -> None:
+    client = door.connect()
+    door.until(lambda: len(door.handlers) == 1)
+    handler = door.handlers[0]
+    handler.pipe.pause()
+    client.send(b"later")
+
+    other = door.connect()
+    other.send(b"now")
+    door.until(lambda: len(door.handlers) == 2 and bytes(door.handlers[1].got) == b"now")
+
+    assert bytes(handler.got) == b""
+    handler.pipe.resume()
+    door.until(lambda: bytes(handler.got) == b"later")
+    client.close()
+    other.close()
+
+
+def test_a_reset_connection_is_closed_once_and_writing_to_it_is_harmless(door: Door) -> None:
+    client = door.connect()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    door.until(lambda: len(door.handlers) == 1)
+
+    client.close()
+    door.until(lambda: door.handlers[0].closes == 1)
+    door.handlers[0].pipe.write([b"too late"])
+    door.handlers[0].pipe.close()
+
+    assert door.handlers[0].closes == 1
+    assert door.acceptor.connections == 0
+
+
+def test_a_file_truncated_while_it_is_sent_costs_the_connection(door: Door, tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(10))
+    with (tmp_path / "segment").open("rb") as file:
+        door.reply = [FileSpan(file.fileno(), 0, 1000)]
+        client = door.connect()
+        client.send(b"?")
+
+        door.until(lambda: len(door.handlers) == 1 and door.handlers[0].closes == 1)
+
+    client.close()
+
+
+def test_connections_beyond_the_limit_are_turned_away(loop: asyncio.AbstractEventLoop) -> None:
+    door = Door(loop, AcceptorOptions(connections_max=2))
+    first, second, third = door.connect(), door.connect(), door.connect()
+
+    ended = loop.run_until_complete(asyncio.wait_for(loop.sock_recv(third, 1), SECONDS_MAX))
+
+    assert ended == b""
+    assert door.acceptor.connections == 2
+    for client in (first, second, third):
+        client.close()
+    door.acceptor.close()
+
+
+def test_an_address_that_is_taken_is_named_in_the_error(door: Door) -> None:
+    with pytest.raises(AddressUnavailable, match=str(door.acceptor.address)):
+        Acceptor(door.loop, door.acceptor.address, Recorder)
