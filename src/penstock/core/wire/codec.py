@@ -1,0 +1,53 @@
+"""The codecs in use: generated when a (message, version) is first met, then kept."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from penstock.core.model import Fault, ProtocolError
+from penstock.core.wire.decoding import decoder_source
+from penstock.core.wire.encoding import encoder_source
+from penstock.core.wire.message import Message
+from penstock.core.wire.reading import Buffer
+
+M = TypeVar("M", bound=Message)
+
+_decoders: dict[tuple[type[Message], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
+_encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
+
+
+def decoder(message: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
+    """Answer the function that reads `message` from (buffer, position) and says where it ended."""
+    found = _decoders.get((message, version))
+    if found is None:
+        _check_version(message, version)
+        found = _decoders[message, version] = _compiled(decoder_source(message, version), "decode")
+    return found
+
+
+def encoder(message: type[M], version: int) -> Callable[[M, bytearray], None]:
+    """Answer the function that appends `message` in `version` to a bytearray."""
+    found = _encoders.get((message, version))
+    if found is None:
+        _check_version(message, version)
+        found = _encoders[message, version] = _compiled(encoder_source(message, version), "encode")
+    return found
+
+
+def decode_whole(message: type[M], buffer: Buffer, version: int, position: int = 0) -> M:
+    """Read a message that must end where `buffer` ends."""
+    read, end = decoder(message, version)(buffer, position)
+    if end != len(buffer):
+        # A peer that means more than we read would be misunderstood, so it is not guessed at.
+        raise ProtocolError(f"{message.__name__} v{version}: {len(buffer) - end} bytes follow the message")
+    return read
+
+
+def _check_version(message: type[Message], version: int) -> None:
+    if version not in message.__schema__.versions:
+        raise ProtocolError(f"{message.__name__} has no version {version}", Fault.OURS)
+
+
+def _compiled(text: str, name: str) -> Callable[..., Any]:
+    namespace: dict[str, Any] = {}
+    exec(compile(text, f"<generated {name}>", "exec"), namespace)
+    return cast(Callable[..., Any], namespace[name])

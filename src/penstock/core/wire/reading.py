@@ -1,0 +1,70 @@
+"""What generated decoders call when inlined code does not pay: the rare and the refused."""
+
+import functools
+from typing import TypeAlias
+from uuid import UUID
+
+from penstock.core.model import ProtocolError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_VARINT_BYTES_MAX = 5
+_UINT32_MAX = 0xFFFF_FFFF
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read an unsigned varint: its value, and the position after it."""
+    value = 0
+    for index in range(_VARINT_BYTES_MAX):
+        byte = buffer[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if value > _UINT32_MAX:
+                break
+            return value, position + index + 1
+    raise ProtocolError("a varint is longer than 32 bits")
+
+
+def skip_tags(buffer: Buffer, position: int, end: int) -> int:
+    """Answer the position after a tag section of which nothing is known.
+
+    Fields of a newer version are dropped, not kept: no message is sent on as it came.
+    """
+    count, position = read_varint(buffer, position)
+    if count * 2 > end - position:
+        raise impossible_count("tags", count, end - position)
+    for _ in range(count):
+        _, position = read_varint(buffer, position)
+        size, position = read_varint(buffer, position)
+        position += size
+        if position > end:
+            raise past_the_end("a tagged field", size)
+    return position
+
+
+@functools.lru_cache(maxsize=1024)
+def uuid_of(raw: bytes) -> UUID:
+    """Answer the UUID of 16 bytes; the same few topic ids come with every request."""
+    return UUID(bytes=raw)
+
+
+def past_the_end(what: str, length: int) -> ProtocolError:
+    return ProtocolError(f"{what}: {length} bytes are announced, fewer are left")
+
+
+def impossible_count(what: str, count: int, left: int) -> ProtocolError:
+    return ProtocolError(f"{what}: {count} elements cannot fit in the {left} bytes left")
+
+
+def unexpected_null(what: str, length: int) -> ProtocolError:
+    if length == -1:
+        return ProtocolError(f"{what}: null where this version allows none")
+    return ProtocolError(f"{what}: length {length} is negative")
+
+
+def tag_mismatch(what: str) -> ProtocolError:
+    return ProtocolError(f"{what}: the tagged field is not as long as it says")
+
+
+def broken(what: str, cause: Exception) -> ProtocolError:
+    return ProtocolError(f"{what}: {cause}")
