@@ -81,36 +81,6 @@ class Door:
             self.loop.run_until_complete(asyncio.sleep(0))
         raise AssertionError("it did not happen")
 
-    def read(self) -> bytes:
-        return os.pread(self._descriptor, self.length, self.position)
-
-
-class Door:
-    """An acceptor on a free port, with the handlers it made."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: AcceptorOptions | None = None) -> None:
-        self.loop = loop
-        self.handlers: list[Recorder] = []
-        self.reply: list[Part] | None = None
-        self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, options)
-
-    def _welcome(self, pipe: PlainPipe) -> Recorder:
-        self.handlers.append(Recorder(pipe, self.reply))
-        return self.handlers[-1]
-
-    def connect(self) -> socket.socket:
-        client = socket.create_connection(self.acceptor.address)
-        client.setblocking(False)
-        return client
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        async def wait() -> None:
-            async with asyncio.timeout(SECONDS_MAX):
-                while not condition():
-                    await asyncio.sleep(0)
-
-        self.loop.run_until_complete(wait())
-
     def read(self, client: socket.socket, length: int) -> bytes:
         async def receive() -> bytes:
             got = bytearray()
