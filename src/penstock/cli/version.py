@@ -2,12 +2,11 @@
 
 import typer
 
-JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object.")
+from penstock.cli.output import JSON_OPTION, show_json
 
 
 def version(as_json: bool = JSON_OPTION) -> None:
     """Show the version of Penstock and of what it runs on."""
-    import json
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
@@ -21,7 +20,7 @@ def version(as_json: bool = JSON_OPTION) -> None:
         except PackageNotFoundError:
             shown[package] = "missing"
     if as_json:
-        typer.echo(json.dumps(shown))
+        show_json(shown)
     else:
         for name, value in shown.items():
             typer.echo(f"{name:<10} {value}")

@@ -33,7 +33,7 @@ def _compound(value: object, depth: int) -> Plain:
     if isinstance(value, bytes | bytearray | memoryview):
         return _bytes(value)
     if isinstance(value, BaseException):
-        return _short(f"{type(value).__name__}: {_text(value)}")
+        return _short(f"{type(value).__name__}: {_text(value)}{_raised_at(value)}")
     if isinstance(value, Enum):
         return _short(value.name.lower())
     # A named tuple or a subclass of str or int knows how it wants to be written.
@@ -45,6 +45,17 @@ def _compound(value: object, depth: int) -> Plain:
         pairs = list(value.items())[:ITEMS_MAX]
         return {_text(key): plain(item, depth + 1) for key, item in pairs}
     return _text(value)
+
+
+def _raised_at(error: BaseException) -> str:
+    """The innermost frame: what one wants first of a traceback, on one line."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code = trace.tb_frame.f_code
+    return f" [{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} in {code.co_name}]"
 
 
 def _bytes(value: bytes | bytearray | memoryview) -> str:

@@ -130,6 +130,18 @@ def test_any_value_can_be_written(value: object, shown: object) -> None:
     assert fields_of(paper)["value"] == shown
 
 
+def test_an_exception_says_where_it_was_raised() -> None:
+    paper = Paper()
+
+    try:
+        str(Broken())
+    except RuntimeError as error:
+        logging_to(paper).error("node.failed", why=error)
+
+    assert str(fields_of(paper)["why"]).startswith("RuntimeError: no [test_events.py:")
+    assert str(fields_of(paper)["why"]).endswith(" in __str__]")
+
+
 def test_a_value_that_contains_itself_is_cut_off() -> None:
     paper = Paper()
     endless: list[object] = []

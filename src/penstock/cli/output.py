@@ -1,0 +1,32 @@
+"""How commands show things: JSON for programs, tables for people, progress for the impatient."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+
+JSON_OPTION = typer.Option(False, "--json", help="Print JSON.")
+
+
+def show_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on a terminal; elsewhere tab-separated lines, which `cut` and `awk` can read."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            sys.stdout.write("\t".join(str(cell) for cell in row) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        # Text is data here, not rich's markup.
+        table.add_row(*(str(cell).replace("[", "\\[") for cell in row))
+    Console().print(table)
