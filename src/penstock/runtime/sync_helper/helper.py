@@ -1,0 +1,181 @@
+"""The loop's side of the helper process."""
+
+import asyncio
+import errno as errnos
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.runtime.port import SyncTarget
+from penstock.runtime.sync_helper.kept import KeptFiles
+from penstock.runtime.sync_helper.outbox import Outbox
+from penstock.runtime.sync_helper.process import DROP, KEEP, MESSAGE_BYTES_MAX, SYNC
+
+# One message's files; fewer than KEPT_MAX, so that making room never drops one of the same message.
+FILES_PER_MESSAGE = 256
+KEPT_MAX = 1024
+CLOSE_TIMEOUT_S = 5.0
+
+Done = Callable[[OSError | None], None]
+
+
+class HelperDied(OSError):
+    """The helper process is gone; what it was asked to sync may or may not be durable."""
+
+
+class _Round:
+    """One call to `sync`, which may take several messages."""
+
+    __slots__ = ("done", "error", "waiting")
+
+    def __init__(self, done: Done) -> None:
+        self.done = done
+        self.waiting = 0
+        self.error: OSError | None = None
+
+
+class SyncHelper:
+    """The runtime's sync port on a helper process."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: socket.socket,
+        process: subprocess.Popen[bytes],
+        died: Callable[[OSError], None] | None,
+    ) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._process = process
+        self._tell_died = died
+        self._outbox = Outbox(loop, connection)
+        self._kept = KeptFiles(KEPT_MAX, self._drop, self._tell_gone)
+        self._rounds: dict[int, _Round] = {}
+        self._rounds_started = 0
+        self._closed = False
+        self.failure: OSError | None = None
+        loop.add_reader(connection, self._readable)
+
+    @classmethod
+    def start(
+        cls, loop: asyncio.AbstractEventLoop, died: Callable[[OSError], None] | None = None
+    ) -> "SyncHelper":
+        """Start the process; `died` is called once if it ends before `close`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        script = Path(__file__).with_name("process.py")
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        return cls(loop, ours, process, died)
+
+    @property
+    def pid(self) -> int:
+        """The helper's process id."""
+        return self._process.pid
+
+    def sync(self, files: Sequence[SyncTarget], done: Done) -> None:
+        """Sync all files, then call `done` from the loop; an error means that any of them may be lost."""
+        current = _Round(done)
+        if self.failure is not None or not files:
+            self._loop.call_soon(done, self.failure)
+            return
+        for start in range(0, len(files), FILES_PER_MESSAGE):
+            numbers = [self._number(file) for file in files[start : start + FILES_PER_MESSAGE]]
+            self._rounds_started = number = (self._rounds_started + 1) & 0xFFFFFFFF
+            self._rounds[number] = current
+            current.waiting += 1
+            self._send(struct.pack(f"=B{1 + len(numbers)}I", SYNC, number, *numbers))
+
+    def close(self) -> None:
+        """End the helper. Whoever still waits is not told."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.failure is None:
+            self._disconnect()
+        self._rounds.clear()
+        try:
+            self._process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _number(self, file: SyncTarget) -> int:
+        number, is_new = self._kept.number(file)
+        if is_new:
+            self._send(struct.pack("=BI", KEEP, number), file)
+        return number
+
+    def _tell_gone(self) -> None:
+        if not self._closed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._kept.drop_gone)
+
+    def _drop(self, number: int) -> None:
+        if not self._closed and self.failure is None:
+            self._send(struct.pack("=BI", DROP, number))
+
+    def _send(self, message: bytes, file: SyncTarget | None = None) -> None:
+        try:
+            self._outbox.send(message, file)
+        except OSError as error:
+            # Callbacks must not run inside the caller's call: tell them from the loop.
+            self._loop.call_soon(self._die, error)
+
+    def _readable(self) -> None:
+        while not self._closed and self.failure is None:
+            try:
+                reply = self._connection.recv(MESSAGE_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._die(error)
+                return
+            if not reply:
+                self._die(None)
+                return
+            self._answered(reply)
+
+    def _answered(self, reply: bytes) -> None:
+        number, *failures = struct.unpack(f"={len(reply) // 4}I", reply)
+        current = self._rounds.pop(number)
+        current.waiting -= 1
+        if failures and current.error is None:
+            errno = failures[1]
+            current.error = OSError(errno, f"fdatasync: {os.strerror(errno)}")
+        if current.waiting == 0:
+            current.done(current.error)
+
+    def _die(self, cause: OSError | None) -> None:
+        if self._closed or self.failure is not None:
+            return
+        self.failure = HelperDied(errnos.EPIPE, f"the sync helper (process {self.pid}) is gone")
+        self.failure.__cause__ = cause
+        self._disconnect()
+        # Reap it if it is dead; if it only hung up, it ends by itself.
+        self._process.poll()
+        rounds = dict.fromkeys(self._rounds.values())
+        self._rounds.clear()
+        if self._tell_died is not None:
+            self._tell_died(self.failure)
+        for current in rounds:
+            current.done(self.failure)
+
+    def _disconnect(self) -> None:
+        self._loop.remove_reader(self._connection)
+        self._outbox.close()
+        self._connection.close()

@@ -1,0 +1,126 @@
+"""The helper's side: runs as a script of its own, and imports nothing of Penstock.
+
+It is started with `python -I -S process.py <descriptor of its socket>`.
+"""
+
+import contextlib
+import os
+import queue
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Sequence
+
+KEEP, DROP, SYNC = b"K"[0], b"D"[0], b"S"[0]
+
+# Measured with 100 dirty files: one thread 16.9 ms, 32 threads 5.3 ms.
+THREADS_MAX = 32
+STACK_BYTES = 256 << 10
+MESSAGE_BYTES_MAX = 64 << 10
+NOT_KEPT = 9  # EBADF
+
+
+class Round:
+    """The files of one message, taken one by one by as many threads as come to help."""
+
+    def __init__(self, files: list[tuple[int, int]]) -> None:
+        self._todo = files
+        self._left = len(files)
+        self._lock = threading.Lock()
+        self._finished = threading.Lock()
+        self._finished.acquire()
+        self.failures: list[tuple[int, int]] = []
+
+    def work(self) -> None:
+        while True:
+            try:
+                number, descriptor = self._todo.pop()
+            except IndexError:
+                return
+            try:
+                os.fdatasync(descriptor)
+            except OSError as error:
+                self.failures.append((number, error.errno or NOT_KEPT))
+            with self._lock:
+                self._left -= 1
+                if self._left == 0:
+                    self._finished.release()
+
+    def wait(self) -> None:
+        self._finished.acquire()
+
+
+class Syncing:
+    """Threads that are started when a round first has work for them."""
+
+    def __init__(self) -> None:
+        self._rounds: queue.SimpleQueue[Round] = queue.SimpleQueue()
+        self._threads = 0
+
+    def sync(self, files: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Sync all; answers the numbers that failed, each with its errno."""
+        if not files:
+            return []
+        current = Round(files)
+        others = min(len(files) - 1, THREADS_MAX - 1)
+        while self._threads < others:
+            threading.Thread(target=self._help, daemon=True).start()
+            self._threads += 1
+        for _ in range(others):
+            self._rounds.put(current)
+        current.work()
+        current.wait()
+        return current.failures
+
+    def _help(self) -> None:
+        while True:
+            self._rounds.get().work()
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer messages, one after the other, until the parent is gone."""
+    kept: dict[int, int] = {}
+    syncing = Syncing()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES_MAX, 1)
+        if not message:
+            return
+        numbers = struct.unpack(f"={(len(message) - 1) // 4}I", message[1:])
+        if message[0] == KEEP and descriptors:
+            kept[numbers[0]] = descriptors[0]
+        elif message[0] == DROP:
+            if (descriptor := kept.pop(numbers[0], -1)) >= 0:
+                os.close(descriptor)
+        elif message[0] == SYNC:
+            connection.send(answer(kept, syncing, numbers))
+
+
+def answer(kept: dict[int, int], syncing: Syncing, numbers: Sequence[int]) -> bytes:
+    """Sync the files with these numbers; the reply is the round and what failed of it."""
+    round_number, *files = numbers
+    # A file that we never got, for want of descriptors, must not count as synced.
+    failures = [(number, NOT_KEPT) for number in files if number not in kept]
+    failures += syncing.sync([(number, kept[number]) for number in files if number in kept])
+    flat = [value for failure in failures for value in failure]
+    return struct.pack(f"={1 + len(flat)}I", round_number, *flat)
+
+
+def main() -> None:
+    """Set the process up and serve."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    threading.stack_size(STACK_BYTES)
+    # Either error means that the parent died while we were syncing.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    # Threads may still sit in a sync that never returns; nobody waits for them any more.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

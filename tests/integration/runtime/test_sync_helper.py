@@ -1,0 +1,275 @@
+"""The helper process: it syncs what it is told to, and nothing is ever called durable without it."""
+
+import asyncio
+import errno
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from penstock.runtime.port import SyncTarget
+from penstock.runtime.sync_helper import HelperDied, InlineSync, SyncHelper
+from penstock.storage.disk import File, PosixDisk
+
+PATIENCE_S = 20
+
+
+class Node:
+    """A loop with a helper, and a way to wait for callbacks."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.deaths: list[OSError] = []
+        self.helper = SyncHelper.start(loop, self.deaths.append)
+
+    def sync(self, *files: SyncTarget) -> OSError | None:
+        return self.wait(1, lambda done: self.helper.sync(files, done))[0]
+
+    def wait(
+        self, count: int, ask: Callable[[Callable[[OSError | None], None]], None]
+    ) -> list[OSError | None]:
+        """Run the loop until `count` answers have come to what `ask` asks for."""
+        answers: list[OSError | None] = []
+
+        async def until_answered() -> None:
+            enough = asyncio.Event()
+
+            def done(error: OSError | None) -> None:
+                answers.append(error)
+                if len(answers) >= count:
+                    enough.set()
+
+            ask(done)
+            assert answers == [], "called back inside the call"
+            await asyncio.wait_for(enough.wait(), PATIENCE_S)
+
+        self.loop.run_until_complete(until_answered())
+        return answers
+
+    def descriptors_of_the_helper(self) -> int:
+        return len(os.listdir(f"/proc/{self.helper.pid}/fd"))
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    loop = request.param()
+    node = Node(loop)
+    yield node
+    node.helper.close()
+    loop.close()
+
+
+def written_files(root: Path, count: int) -> list[File]:
+    disk = PosixDisk(str(root))
+    files = [disk.open(str(number), create=True) for number in range(count)]
+    for file in files:
+        file.append(b"content")
+    return files
+
+
+class Pipe:
+    """A descriptor that the kernel refuses to sync."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+
+    def fileno(self) -> int:
+        return self.writing
+
+    def sync(self) -> None:
+        raise AssertionError("the helper syncs by descriptor")
+
+    def close(self) -> None:
+        os.close(self.reading)
+        os.close(self.writing)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 40, 600])
+def test_a_round_of_any_size_is_answered_once(node: Node, tmp_path: Path, count: int) -> None:
+    files = written_files(tmp_path, count)
+
+    first, second = node.sync(*files), node.sync(*files)
+
+    assert (first, second) == (None, None)
+    for file in files:
+        file.close()
+
+
+def test_more_files_than_the_helper_keeps_take_turns(node: Node, tmp_path: Path) -> None:
+    class Alias:
+        def __init__(self, file: File) -> None:
+            self.fileno = file.fileno
+            self.sync = file.sync
+
+    (file,) = written_files(tmp_path, 1)
+    aliases = [Alias(file) for _ in range(3000)]
+
+    answers = [node.sync(*aliases), node.sync(*aliases[:5])]
+
+    assert answers == [None, None]
+    assert node.descriptors_of_the_helper() < 1100
+    file.close()
+
+
+def test_the_kernels_refusal_reaches_the_caller(node: Node, tmp_path: Path) -> None:
+    pipe, files = Pipe(), written_files(tmp_path, 300)
+
+    failed = node.sync(*files, pipe)
+    fine = node.sync(*files)
+
+    assert failed is not None
+    assert failed.errno == errno.EINVAL
+    assert fine is None
+    pipe.close()
+    for file in files:
+        file.close()
+
+
+def test_a_closed_file_is_not_called_durable(node: Node, tmp_path: Path) -> None:
+    (file,) = written_files(tmp_path, 1)
+    file.close()
+
+    failed = node.sync(file)
+
+    assert failed is not None
+    assert failed.errno == errno.EBADF
+
+
+def test_rounds_are_answered_in_order_however_many_wait(node: Node, tmp_path: Path) -> None:
+    files = written_files(tmp_path, 3)
+    order: list[int] = []
+    os.kill(node.helper.pid, signal.SIGSTOP)
+
+    def ask(done: Callable[[OSError | None], None]) -> None:
+        def answered(number: int, error: OSError | None) -> None:
+            order.append(number)
+            done(error)
+
+        # The socket takes a few hundred messages; the rest has to wait its turn.
+        for number in range(2000):
+            node.helper.sync(files, partial(answered, number))
+        os.kill(node.helper.pid, signal.SIGCONT)
+
+    answers = node.wait(2000, ask)
+
+    assert set(answers) == {None}
+    assert order == list(range(2000))
+    for file in files:
+        file.close()
+
+
+def test_a_dead_helper_fails_what_waits_and_what_comes_later(node: Node, tmp_path: Path) -> None:
+    files = written_files(tmp_path, 2)
+    node.sync(*files)
+    os.kill(node.helper.pid, signal.SIGSTOP)
+
+    def ask(done: Callable[[OSError | None], None]) -> None:
+        node.helper.sync(files, done)
+        node.helper.sync(files, done)
+        os.kill(node.helper.pid, signal.SIGKILL)
+
+    waiting = node.wait(2, ask)
+    later = [node.sync(*files), node.sync()]
+
+    assert [type(error) for error in waiting + later] == [HelperDied] * 4
+    assert node.deaths == [node.helper.failure]
+    for file in files:
+        file.close()
+
+
+def test_the_helper_outlives_signals_meant_for_the_node(node: Node, tmp_path: Path) -> None:
+    (file,) = written_files(tmp_path, 1)
+    node.sync(file)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(node.helper.pid, number)
+
+    assert node.sync(file) is None
+    assert os.getpgid(node.helper.pid) != os.getpgid(0)
+    file.close()
+
+
+def test_the_helper_lets_go_of_files_that_are_gone(node: Node, tmp_path: Path) -> None:
+    (first, *others) = written_files(tmp_path, 50)
+    node.sync(first)
+    alone = node.descriptors_of_the_helper()
+
+    node.sync(first, *others)
+    together = node.descriptors_of_the_helper()
+    for file in others:
+        file.close()
+    others.clear()
+    del file
+    gc.collect()
+    node.sync(first)
+
+    assert (together, node.descriptors_of_the_helper()) == (alone + 49, alone)
+    first.close()
+
+
+def test_the_helper_ends_with_its_parent() -> None:
+    script = (
+        "import asyncio, os, signal\n"
+        "from penstock.runtime.sync_helper import SyncHelper\n"
+        "print(SyncHelper.start(asyncio.new_event_loop()).pid, flush=True)\n"
+        "input()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdin is not None
+        helper = os.pidfd_open(int(parent.stdout.readline()))
+
+        parent.stdin.write("go\n")
+        parent.stdin.flush()
+        ended, _, _ = select.select([helper], [], [], PATIENCE_S)
+
+    assert ended == [helper]
+    assert parent.returncode == -signal.SIGKILL
+    os.close(helper)
+
+
+def test_closing_ends_the_helper(tmp_path: Path) -> None:
+    loop = asyncio.new_event_loop()
+    node = Node(loop)
+    pid = node.helper.pid
+
+    node.helper.close()
+    node.helper.close()
+
+    assert not Path(f"/proc/{pid}").exists()
+    assert node.deaths == []
+    loop.close()
+
+
+def test_inline_sync_tells_the_first_failure_afterwards(tmp_path: Path) -> None:
+    good, closed = written_files(tmp_path, 2)
+    closed.close()
+    soon: list[Callable[[], None]] = []
+    answers: list[OSError | None] = []
+    sync = InlineSync(soon.append)
+
+    sync.sync([good], answers.append)
+    sync.sync([good, closed], answers.append)
+    before = list(answers)
+    for callback in soon:
+        callback()
+
+    assert before == []
+    assert answers[0] is None
+    assert answers[1] is not None
+    assert answers[1].errno == errno.EBADF
+    good.close()
