@@ -1,0 +1,77 @@
+"""What a node may know of the world outside: clock, timers, peers, syncs, workers, randomness.
+
+Services are written against `penstock.runtime.port` and nothing else. The port has two
+forms. This package holds the production one, on uvloop: the machine's clocks, raw
+sockets, a helper process for fdatasync, disk threads and worker processes, and a
+supervisor that ends the node when any of its callbacks raises. `penstock.simulation`
+holds the other: virtual time, a seeded network and crashable disks, where thousands of
+adversities fit into a second and every run can be repeated from its seed.
+
+    service  --calls-->  port  <--implements--  runtime (uvloop)   |  simulation
+             <--callbacks, one at a time, never inside a call--
+
+Everything is callback-style and synchronous. There is no `await` in a service, so there
+is no hidden point at which its state may change: what it checked still holds when it
+acts. It also keeps the order of events a plain matter of who was called first, which is
+what makes a run repeatable.
+
+Only the port is exported here; the production form is `penstock.runtime.launch`.
+
+Left out: the byte streams of Kafka, HTTP and gRPC clients. They belong to the gateways,
+which run on the same loop; services never see them. File descriptors of peers are not
+counted against the node's budget yet.
+"""
+
+from penstock.runtime.port import (
+    Address,
+    AddressUnavailable,
+    Buffer,
+    Callback,
+    Clock,
+    Ending,
+    Entropy,
+    Identity,
+    Job,
+    Lane,
+    LaneFull,
+    Link,
+    LinkHandler,
+    Listener,
+    Program,
+    Runtime,
+    Service,
+    Spawn,
+    Sync,
+    SyncTarget,
+    Timer,
+    Timers,
+    Transport,
+    WorkerDied,
+)
+
+__all__ = [
+    "Runtime",
+    "Program",
+    "Service",
+    "Callback",
+    "Buffer",
+    "Clock",
+    "Timers",
+    "Timer",
+    "Transport",
+    "Listener",
+    "Link",
+    "LinkHandler",
+    "Address",
+    "Identity",
+    "Ending",
+    "AddressUnavailable",
+    "Sync",
+    "SyncTarget",
+    "Spawn",
+    "Lane",
+    "Job",
+    "LaneFull",
+    "WorkerDied",
+    "Entropy",
+]

@@ -1,0 +1,66 @@
+"""Building the production runtime of a node, and running one node in this process."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import uvloop
+
+from penstock.runtime.clock import MachineClock, MachineEntropy
+from penstock.runtime.peers import Admit, Hello, PeerOptions, SocketTransport, Wiring, same_cluster
+from penstock.runtime.port import Identity, Program, Runtime
+from penstock.runtime.spawn import LaneOptions, Lanes
+from penstock.runtime.supervised_sync import SupervisedSync
+from penstock.runtime.supervisor import Supervisor
+from penstock.runtime.sync_helper import SyncHelper
+from penstock.runtime.timers import LoopTimers
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """The options of the production runtime. `admit` judges peers' hellos; by default, same cluster."""
+
+    peers: PeerOptions = field(default_factory=PeerOptions)
+    lanes: LaneOptions = field(default_factory=LaneOptions)
+    admit: Admit | None = None
+
+
+def open_runtime(
+    loop: asyncio.AbstractEventLoop, supervisor: Supervisor, identity: Identity, options: RuntimeOptions
+) -> Runtime:
+    """Build the runtime of one node on `loop`; `supervisor` closes its parts in reverse order."""
+    clock = MachineClock()
+    wiring = Wiring(
+        loop,
+        clock,
+        supervisor.deliver,
+        hello=Hello(identity, options.peers.authentication),
+        admit=options.admit or same_cluster(identity),
+        options=options.peers,
+    )
+    timers = LoopTimers(loop, clock, supervisor.deliver, wiring.sockets_busy)
+    supervisor.own(timers.close)
+    lanes = Lanes(loop, supervisor.deliver, options.lanes)
+    supervisor.own(lanes.close)
+    helper = SyncHelper.start(loop, supervisor.fail)
+    supervisor.own(helper.close)
+    transport = SocketTransport(wiring, timers, lanes)
+    supervisor.own(transport.close)
+    sync = SupervisedSync(helper, supervisor.deliver)
+    return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
+
+
+def run(program: Program, identity: Identity, options: RuntimeOptions | None = None) -> int:
+    """Run one node until it stops or fails; the exit code says which."""
+    loop = uvloop.new_event_loop()
+    supervisor = Supervisor(loop)
+    loop.set_exception_handler(supervisor.loop_failed)
+    try:
+        supervisor.watch_signals()
+        runtime = open_runtime(loop, supervisor, identity, options or RuntimeOptions())
+        supervisor.run(lambda: program(runtime))
+        if not supervisor.is_over:
+            loop.run_forever()
+    finally:
+        supervisor.close()
+        loop.close()
+    return 0 if supervisor.failure is None else 1

@@ -1,0 +1,125 @@
+"""The first frame each way on a link between nodes: who is calling, and whether we talk to it.
+
+The caller says hello first; the other side answers with its own hello, or with a
+refusal and the end of the connection.
+
+    hello    magic 'PNSK' | kind 1 | version uint16 | cluster id 16 | node id int32 |
+             directory id 16 | authentication length uint16 | authentication
+    refusal  magic 'PNSK' | kind 2 | version uint16 | reason uint8
+
+Both kinds start with the same seven bytes in every version to come, so that a node
+can always tell a newer one that it is too old. Bytes behind the known fields are
+ignored: newer versions append.
+"""
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+from penstock.core.model import NodeId, ProtocolError
+from penstock.runtime.port import Identity
+
+MAGIC = b"PNSK"
+VERSION = 1
+AUTHENTICATION_BYTES_MAX = 1024
+GREETING_BYTES_MAX = 2048
+
+_PREFIX = struct.Struct(">4sBH")
+_HELLO = struct.Struct(">16si16sH")
+_KIND_HELLO = 1
+_KIND_REFUSAL = 2
+
+NO_CLUSTER = UUID(int=0)
+
+
+class Refusal(enum.IntEnum):
+    """Why a node does not talk to another."""
+
+    VERSION = 1
+    OTHER_CLUSTER = 2
+    AUTHENTICATION = 3
+    TOO_MANY_LINKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who is calling. The authentication slot is opaque here; empty means none."""
+
+    identity: Identity
+    authentication: bytes = b""
+    version: int = VERSION
+
+
+Admit: TypeAlias = Callable[[Hello], Refusal | None]
+
+
+def same_cluster(own: Identity) -> Admit:
+    """Admit every node of our cluster, and those that have no cluster yet."""
+
+    def admit(hello: Hello) -> Refusal | None:
+        theirs = hello.identity.cluster_id
+        if NO_CLUSTER in (own.cluster_id, theirs) or own.cluster_id == theirs:
+            return None
+        return Refusal.OTHER_CLUSTER
+
+    return admit
+
+
+def write_hello(hello: Hello) -> bytes:
+    identity = hello.identity
+    assert len(hello.authentication) <= AUTHENTICATION_BYTES_MAX
+    return (
+        _PREFIX.pack(MAGIC, _KIND_HELLO, hello.version)
+        + _HELLO.pack(
+            identity.cluster_id.bytes,
+            identity.node_id,
+            identity.directory_id.bytes,
+            len(hello.authentication),
+        )
+        + hello.authentication
+    )
+
+
+def write_refusal(refusal: Refusal) -> bytes:
+    return _PREFIX.pack(MAGIC, _KIND_REFUSAL, VERSION) + bytes([refusal])
+
+
+def read_greeting(frame: bytes) -> Hello | Refusal:
+    """Read the first frame of a link; anything that is not a greeting is a `ProtocolError`."""
+    if len(frame) > GREETING_BYTES_MAX:
+        raise ProtocolError(f"a greeting of {len(frame)} bytes")
+    try:
+        magic, kind, version = _PREFIX.unpack_from(frame)
+        if magic != MAGIC:
+            raise ProtocolError("not a Penstock peer")
+        if kind == _KIND_REFUSAL:
+            return _read_refusal(frame)
+        if kind != _KIND_HELLO or version < 1:
+            raise ProtocolError(f"unknown greeting, kind {kind} version {version}")
+        return _read_hello(frame, version)
+    except struct.error as short:
+        raise ProtocolError("a greeting that ends too early") from short
+
+
+def _read_hello(frame: bytes, version: int) -> Hello:
+    cluster, node, directory, length = _HELLO.unpack_from(frame, _PREFIX.size)
+    start = _PREFIX.size + _HELLO.size
+    authentication = frame[start : start + length]
+    if length > AUTHENTICATION_BYTES_MAX or len(authentication) < length:
+        raise ProtocolError("the authentication slot is longer than the greeting allows")
+    if node < 0:
+        raise ProtocolError(f"node id {node}")
+    return Hello(Identity(UUID(bytes=cluster), NodeId(node), UUID(bytes=directory)), authentication, version)
+
+
+def _read_refusal(frame: bytes) -> Refusal:
+    reason = frame[_PREFIX.size : _PREFIX.size + 1]
+    if not reason:
+        raise ProtocolError("a refusal without a reason")
+    try:
+        return Refusal(reason[0])
+    except ValueError as unknown:
+        raise ProtocolError(f"refused for unknown reason {reason[0]}") from unknown

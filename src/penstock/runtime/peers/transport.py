@@ -1,0 +1,211 @@
+"""Links over TCP: doors, calls and the watch over silence."""
+
+import errno
+import socket
+from collections.abc import Callable
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.runtime.peers.link import SocketLink, State
+from penstock.runtime.peers.wiring import Wiring
+from penstock.runtime.port import (
+    Address,
+    AddressUnavailable,
+    Ending,
+    Lane,
+    LinkHandler,
+    Spawn,
+    Timer,
+    Timers,
+)
+
+_ACCEPTS_PER_TURN = 64
+_BACKLOG = 512
+_ACCEPT_PAUSE_NS = 100 * MILLISECOND
+
+
+class SocketTransport:
+    """The transport of one node; see `penstock.runtime.port.Transport`."""
+
+    def __init__(self, wiring: Wiring, timers: Timers, spawn: Spawn) -> None:
+        self._wiring = wiring
+        self._timers = timers
+        self._spawn = spawn
+        self._doors: list[Door] = []
+        self._sweep: Timer = timers.at(self._next_sweep(), self._watch_silence)
+
+    def listen(self, address: Address, handler: LinkHandler) -> "Door":
+        try:
+            listening = socket.create_server(
+                address, family=_family_of(address.host) or socket.AF_INET, backlog=_BACKLOG
+            )
+        except OSError as failure:
+            raise AddressUnavailable(
+                f"cannot listen on {address}: {failure.strerror or failure}"
+            ) from failure
+        door = Door(self, listening, lambda connected: self._welcome(connected, handler))
+        self._doors.append(door)
+        return door
+
+    def connect(self, address: Address, handler: LinkHandler) -> SocketLink:
+        link = SocketLink(self._wiring, handler, State.CALLING)
+        self._wiring.links[link] = None
+        options = self._wiring.options
+        self._give(link, options.connect_timeout_ms + options.handshake_timeout_ms)
+        if _family_of(address.host) is None:
+            self._resolve(link, address)
+        else:
+            self._wiring.soon(self._call, link, address)
+        return link
+
+    def close(self) -> None:
+        """End every link and shut every door. Nobody is told: the node is over."""
+        self._sweep.cancel()
+        for door in self._doors:
+            door.close()
+        for link in list(self._wiring.links):
+            assert isinstance(link, SocketLink)
+            link.end(Ending.OURS)
+
+    def _give(self, link: SocketLink, timeout_ms: int) -> None:
+        """Give a link so long to open."""
+
+        def too_late() -> None:
+            link.end(Ending.UNREACHABLE)
+
+        deadline = Instant(self._wiring.clock.now() + timeout_ms * MILLISECOND)
+        link.deadline = self._timers.at(deadline, too_late)
+
+    def _resolve(self, link: SocketLink, address: Address) -> None:
+        """Ask for the numbers behind a name. That can block for seconds, so it is done off the loop."""
+
+        def resolved(found: Address) -> None:
+            self._call(link, found)
+
+        def unknown(_why: Exception) -> None:
+            link.end(Ending.UNREACHABLE)
+
+        self._spawn.spawn(lambda: _look_up(address), resolved, unknown, Lane.DISK)
+
+    def _call(self, link: SocketLink, address: Address) -> None:
+        if link.is_closed:
+            return
+        calling = socket.socket(_family_of(address.host) or socket.AF_INET, socket.SOCK_STREAM)
+        calling.setblocking(False)
+        calling.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.hold(calling)
+        code = calling.connect_ex(address)
+        if code in (0, errno.EINPROGRESS):
+            self._wiring.start_writing(calling, lambda: self._called(link, calling))
+        else:
+            link.end(_ending_of(code))
+
+    def _called(self, link: SocketLink, calling: socket.socket) -> None:
+        if link.is_closed:
+            return
+        self._wiring.stop_writing(calling)
+        code = calling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            link.end(_ending_of(code))
+        else:
+            link.greet()
+
+    def _welcome(self, connected: socket.socket, handler: LinkHandler) -> None:
+        """Take a stranger in: until it has said hello it gets a little memory and a little time."""
+        if len(self._wiring.links) >= self._wiring.options.links_max:
+            connected.close()
+            return
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = SocketLink(self._wiring, handler, State.WAITING)
+        self._wiring.links[link] = None
+        self._give(link, self._wiring.options.handshake_timeout_ms)
+        link.hold(connected)
+        link.greet()
+
+    def _next_sweep(self) -> Instant:
+        return Instant(self._wiring.clock.now() + self._wiring.options.idle_timeout_ms * MILLISECOND // 4)
+
+    def _watch_silence(self) -> None:
+        now = self._wiring.clock.now()
+        for link in list(self._wiring.links):
+            assert isinstance(link, SocketLink)
+            link.keep_alive(now, self._wiring.options.idle_timeout_ms * MILLISECOND)
+        self._sweep = self._timers.at(self._next_sweep(), self._watch_silence)
+
+    def watch_door(self, listening: socket.socket, accept: Callable[[], None]) -> None:
+        self._wiring.start_reading(listening, lambda: self._wiring.deliver(accept))
+
+    def leave_door(self, listening: socket.socket) -> None:
+        self._wiring.forget(listening, listening)
+
+    def later(self, delay_ns: int, fire: Callable[[], None]) -> None:
+        self._timers.at(Instant(self._wiring.clock.now() + delay_ns), fire)
+
+
+class Door:
+    """A listening socket."""
+
+    def __init__(
+        self, transport: SocketTransport, listening: socket.socket, welcome: Callable[[socket.socket], None]
+    ) -> None:
+        self._transport = transport
+        self._listening = listening
+        self._welcome = welcome
+        self._closed = False
+        listening.setblocking(False)
+        host, port = listening.getsockname()[:2]
+        self._address = Address(host, port)
+        self._open()
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._transport.leave_door(self._listening)
+            self._listening.close()
+
+    def _open(self) -> None:
+        if not self._closed:
+            self._transport.watch_door(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            if self._closed:
+                return
+            try:
+                connected, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as failure:
+                if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # The caller stays in the backlog and the socket readable: without a
+                    # pause the loop would spin on it.
+                    self._transport.leave_door(self._listening)
+                    self._transport.later(_ACCEPT_PAUSE_NS, self._open)
+                    return
+                continue  # that one caller is gone already
+            self._welcome(connected)
+
+
+def _family_of(host: str) -> socket.AddressFamily | None:
+    """Say whether `host` is a number, and of which kind; None for a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family
+    return None
+
+
+def _look_up(address: Address) -> Address:
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    host, port = found[0][4][:2]
+    return Address(str(host), int(port))
+
+
+def _ending_of(code: int) -> Ending:
+    return Ending.REFUSED if code in (errno.ECONNREFUSED, errno.ECONNRESET) else Ending.UNREACHABLE

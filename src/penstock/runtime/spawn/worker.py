@@ -1,0 +1,60 @@
+"""The worker process: takes pickled work from its node, one at a time, and answers.
+
+python -m penstock.runtime.spawn.worker <descriptor of a socket>
+"""
+
+import ctypes
+import os
+import pickle
+import signal
+import socket
+import sys
+
+from penstock.runtime.peers.frames import LENGTH
+
+_PR_SET_PDEATHSIG = 1
+_NICER = 10
+
+
+def main(descriptor: int) -> None:
+    """Serve until the node closes its end."""
+    _die_with_the_node()
+    # Ctrl-C on a terminal reaches the whole process group; the node decides what to do about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICER)  # serving requests comes first
+    with socket.socket(fileno=descriptor) as node, node.makefile("rb") as requests:
+        while prefix := requests.read(LENGTH.size):
+            (length,) = LENGTH.unpack(prefix)
+            answer = _answer(requests.read(length))
+            node.sendall(LENGTH.pack(len(answer)) + answer)
+
+
+def _answer(request: bytes) -> bytes:
+    try:
+        result = pickle.loads(request)()
+        return pickle.dumps((True, result))
+    except Exception as failure:
+        return _pickled_failure(failure)
+
+
+def _pickled_failure(failure: Exception) -> bytes:
+    answer = pickle.dumps((False, RuntimeError(f"{type(failure).__name__}: {failure}")))
+    try:
+        exact = pickle.dumps((False, failure))
+        pickle.loads(exact)  # some exceptions can be written but not read back
+    except Exception:
+        return answer
+    return exact
+
+
+def _die_with_the_node() -> None:
+    """Have the kernel kill us with the node: its directory may soon be somebody else's."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,42 @@
+"""A whole cluster inside one thread, repeatable from one number.
+
+The simulator implements the runtime port a second time, on virtual time: a seeded
+network that delays, loses, duplicates, reorders and cuts; a crashable disk per node;
+clocks that drift, are off and jump; syncs and workers that take their time; and a nemesis
+that kills, pauses, partitions and cuts the power according to a plan drawn from the
+seed. The services are the production ones. A checker judges what clients saw against what
+is left at the end.
+
+    World -- nodes: SimulatedNode -- Life (one incarnation) -- Runtime of simulated parts
+      |-- Scheduler   virtual time, one heap
+      |-- Network     links between hosts
+      |-- Trace       every delivery, hashed: same seed, same hash
+    Nemesis(plan) makes the faults, Verdict is the outcome.
+
+Left out: time that passes inside a callback (a callback takes none; a stall is a pause),
+the bytes of TCP itself (production framing is tested on real sockets), and bit rot.
+"""
+
+from penstock.simulation.faults import CALM, FaultKind, FaultPlan, Nemesis
+from penstock.simulation.network import FAIR, Network, Weather
+from penstock.simulation.node import SimulatedNode, SimulatedProgram
+from penstock.simulation.scheduler import Scheduler
+from penstock.simulation.trace import Trace
+from penstock.simulation.verdict import Verdict
+from penstock.simulation.world import World
+
+__all__ = [
+    "World",
+    "SimulatedNode",
+    "SimulatedProgram",
+    "Scheduler",
+    "Network",
+    "Weather",
+    "FAIR",
+    "FaultKind",
+    "FaultPlan",
+    "CALM",
+    "Nemesis",
+    "Trace",
+    "Verdict",
+]

@@ -1,0 +1,64 @@
+"""A whole cluster in one thread, repeatable from its seed."""
+
+import random
+from collections.abc import Callable, Iterable
+
+from penstock.core.model import StorageError
+from penstock.simulation.network import Network
+from penstock.simulation.node import SimulatedNode, SimulatedProgram
+from penstock.simulation.scheduler import Scheduler
+from penstock.simulation.trace import Trace
+from penstock.storage.disk import PowerCut
+
+
+class World:
+    """Named nodes on one network, under one virtual clock.
+
+    A node that dies of a storage error did what it should: it stays down until somebody
+    starts it again. Dying of anything else is an anomaly of the run, and nobody restarts it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler()
+        self.trace = Trace()
+        self.network = Network(self.scheduler, random.Random(f"{seed}/network"), self.trace)
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.failures: list[str] = []
+        self._broken: dict[str, None] = {}
+
+    def random(self, purpose: str) -> random.Random:
+        """A generator of its own per purpose, so that one more draw here changes nothing there."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+    def add(self, name: str, program: SimulatedProgram) -> SimulatedNode:
+        """Put a machine into the world; `start` it when it should run."""
+        node = SimulatedNode(
+            name, len(self.nodes) + 1, program, self.network, seed=str(self.seed), died=self._died
+        )
+        self.nodes[name] = node
+        return node
+
+    def _died(self, node: SimulatedNode, failure: BaseException) -> None:
+        self.note(node.name, "died", type(failure).__name__)
+        if isinstance(failure, PowerCut):
+            node.cut_power()
+            return
+        node.kill()
+        if not isinstance(failure, StorageError):
+            self._broken[node.name] = None
+            self.failures.append(f"{node.name} died of {type(failure).__name__}: {failure}")
+
+    def note(self, who: str, what: str, detail: int | str = 0) -> None:
+        """Put something that is not a delivery on record: a fault, a repair."""
+        self.trace.record(self.scheduler.now, who, what, detail)
+
+    def start_all(self, names: Iterable[str] | None = None) -> None:
+        """Start every node that is down and not broken for good."""
+        for name in self.nodes if names is None else names:
+            if not self.nodes[name].is_up and name not in self._broken:
+                self.nodes[name].start()
+
+    def run(self, duration_ns: int, enough: Callable[[], bool] | None = None) -> None:
+        """Let virtual time pass."""
+        self.scheduler.run(self.scheduler.now + duration_ns, enough)
