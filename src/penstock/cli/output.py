@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -30,3 +31,31 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         # Text is data here, not rich's markup.
         table.add_row(*(str(cell).replace("[", "\\[") for cell in row))
     Console().print(table)
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Something to look at while a long operation runs: a bar on a terminal, a line elsewhere.
+
+    It goes to stderr, so that stdout stays what was asked for. The answer takes steps.
+    """
+    if not sys.stderr.isatty():
+        sys.stderr.write(f"{title}\n")
+        yield _ignore
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda step: progress.advance(task, step)
+
+
+def _ignore(step: int) -> None:
+    """A step that nobody sees."""

@@ -30,8 +30,8 @@ Left out: tracing, and the HTTP endpoint that serves the figures (a gateway's wo
 from penstock.observability.event_metrics import EventMetrics
 from penstock.observability.events import Event, Level, LogFormat, LogOptions, log
 from penstock.observability.exposition import render
-from penstock.observability.figures import Counter, Distribution, Gauge, Histogram, Tally
-from penstock.observability.log_metrics import LogMetrics
+from penstock.observability.figures import Counter, Distribution, Gauge, Histogram, Spread, Tally
+from penstock.observability.log_metrics import LogMetrics, LogReadings
 from penstock.observability.metrics import Metrics
 from penstock.observability.sinks import DescriptorSink, Sink
 
@@ -49,7 +49,9 @@ __all__ = [
     "Gauge",
     "Histogram",
     "Distribution",
+    "Spread",
     "render",
     "EventMetrics",
     "LogMetrics",
+    "LogReadings",
 ]

@@ -64,6 +64,7 @@ def _family(family: Counter | Gauge | Histogram) -> "Metric":
     histogram = HistogramMetricFamily(about.name, about.meaning, labels=about.labels)
     bounds = [repr(bound / family.units_per_one) for bound in family.bounds] + ["+Inf"]
     for labels, distribution in list(family.figures.items()):
-        buckets = list(zip(bounds, accumulate(distribution.counts), strict=True))
-        histogram.add_metric(labels, buckets, distribution.total / family.units_per_one)
+        spread = distribution.spread()
+        buckets = list(zip(bounds, accumulate(spread.counts), strict=True))
+        histogram.add_metric(labels, buckets, spread.total / family.units_per_one)
     return histogram

@@ -8,7 +8,7 @@ addition (0.06 µs, where a labelled counter of prometheus_client costs 1.3).
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 OTHER = "other"
 LABEL_SETS_MAX = 1_000
@@ -32,19 +32,49 @@ class Tally:
         self.count = 0
 
 
-class Distribution:
-    """How values spread over fixed buckets; values and bounds are integers of one unit."""
+class Spread(NamedTuple):
+    """A distribution at one moment: how many per bucket, and the sum of all values."""
 
-    __slots__ = ("bounds", "counts", "total")
+    counts: Sequence[int]
+    total: int
+
+
+class Distribution:
+    """How values spread over fixed buckets; values and bounds are integers of one unit.
+
+    Somebody who counts into buckets of his own with the same bounds is added when read.
+    """
+
+    __slots__ = ("_others", "bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)  # the last one is everything larger
         self.total = 0
+        self._others: dict[object, Callable[[], Spread]] = {}
 
     def observe(self, value: int) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def include(self, who: object, reading: Callable[[], Spread]) -> None:
+        """Add what `who` counts, from now on."""
+        self._others[who] = reading
+
+    def settle(self, who: object) -> None:
+        """`who` counts no more: keep what was counted, since a histogram never goes back."""
+        if (reading := self._others.pop(who, None)) is not None:
+            self.counts, self.total = _sum([Spread(self.counts, self.total), reading()])
+
+    def spread(self) -> Spread:
+        """Everything up to now."""
+        counts, total = _sum([Spread(self.counts, self.total), *(read() for read in self._others.values())])
+        return Spread(counts, total)
+
+
+def _sum(spreads: Sequence[Spread]) -> tuple[list[int], int]:
+    counts = [sum(column) for column in zip(*(spread.counts for spread in spreads), strict=True)]
+    return counts, sum(spread.total for spread in spreads)
 
 
 @dataclass(frozen=True, slots=True)

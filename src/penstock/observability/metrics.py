@@ -48,8 +48,14 @@ class Metrics:
         self.families.append(family)
         return family
 
-    def seconds(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Histogram:
+    def seconds(
+        self,
+        name: str,
+        meaning: str,
+        labels: Sequence[str] = (),
+        bounds_ns: Sequence[int] = LATENCY_BOUNDS_NS,
+    ) -> Histogram:
         """A histogram of durations, observed in nanoseconds and shown in seconds."""
-        family = Histogram(About(name, meaning, tuple(labels)), LATENCY_BOUNDS_NS, SECOND)
+        family = Histogram(About(name, meaning, tuple(labels)), bounds_ns, SECOND)
         self.families.append(family)
         return family

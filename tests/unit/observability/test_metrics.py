@@ -4,9 +4,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.model import StorageError
-from penstock.observability import EventMetrics, LogMetrics, Metrics, render
+from penstock.observability import EventMetrics, LogMetrics, LogReadings, Metrics, Spread, render
 from penstock.observability.events import EventLog
 from penstock.observability.figures import About, Counter, Distribution, Gauge, Histogram
+from penstock.observability.log_metrics import APPEND_BOUNDS_NS
+from penstock.storage.log.stats import APPEND_BOUNDS_NS as STORAGE_BOUNDS_NS
+from penstock.storage.log.stats import LogStats
 
 
 class KitchenMetrics(Metrics):
@@ -144,18 +147,38 @@ def test_a_wrong_declaration_or_use_is_a_bug(wrong: Callable[[], object]) -> Non
 
 def test_a_watched_log_reports_its_size_segments_and_appends() -> None:
     metrics = LogMetrics()
-    appends = metrics.watch("orders", 3, size_bytes=lambda: 4096, segments=lambda: 2)
+    stats = LogStats()
+    readings = LogReadings(lambda: 4096, lambda: 2, lambda: Spread(stats.append_buckets, stats.append_ns))
+    metrics.watch("orders", 3, readings)
 
-    appends.observe(1_000_000)
+    stats.observe_append(1_000_000)
+    metrics.append_seconds.of("orders").observe(2_000_000)
 
     read = samples(metrics)
     assert read["penstock_log_size_bytes", "partition=3,topic=orders"] == 4096
     assert read["penstock_log_segments", "partition=3,topic=orders"] == 2
-    assert read["penstock_log_append_seconds_sum", "topic=orders"] == 0.001
+    assert read["penstock_log_append_seconds_sum", "topic=orders"] == 0.003
+    assert read["penstock_log_append_seconds_bucket", "le=0.001,topic=orders"] == 1
+    assert read["penstock_log_append_seconds_bucket", "le=0.0025,topic=orders"] == 2
+
+
+def test_a_log_that_is_closed_leaves_what_its_appends_took() -> None:
+    metrics = LogMetrics()
+    stats = LogStats()
+    readings = LogReadings(lambda: 4096, lambda: 2, lambda: Spread(stats.append_buckets, stats.append_ns))
+    metrics.watch("orders", 3, readings)
+    stats.observe_append(1_000_000)
 
     metrics.forget("orders", 3)
+    metrics.forget("orders", 3)
 
-    assert ("penstock_log_size_bytes", "partition=3,topic=orders") not in samples(metrics)
+    read = samples(metrics)
+    assert ("penstock_log_size_bytes", "partition=3,topic=orders") not in read
+    assert read["penstock_log_append_seconds_count", "topic=orders"] == 1
+
+
+def test_the_log_counts_its_appends_in_our_buckets() -> None:
+    assert APPEND_BOUNDS_NS == STORAGE_BOUNDS_NS
 
 
 def test_the_event_log_reports_what_it_wrote_and_dropped() -> None:

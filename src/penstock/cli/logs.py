@@ -1,0 +1,122 @@
+"""`penstock log`: what lies in a partition directory, and whether it is sound."""
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli.output import JSON_OPTION, progress_bar, show_json, show_table
+
+if TYPE_CHECKING:
+    from penstock.cli.inspection import Finding, PartitionFiles, SegmentSurvey
+
+app = typer.Typer(help="Look into partition directories, without changing anything.", no_args_is_help=True)
+
+DIRECTORY = typer.Argument(metavar="DIR", help="A partition's directory, or one above several.")
+
+
+@app.command()
+def inspect(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
+    """Show the segments of a partition: offsets, batches, records, times and codecs."""
+    from penstock.cli.inspection import partitions_below, read_partition, survey
+
+    partitions = [(found, survey(found)) for found in map(read_partition, partitions_below(directory))]
+    if as_json:
+        show_json([_partition_json(partition, segments) for partition, segments in partitions])
+        return
+    for partition, segments in partitions:
+        sys.stdout.write(_headline(partition) + "\n")
+        show_table(
+            "",
+            ("segment", "end", "batches", "records", "bytes", "first", "last", "codecs", "state"),
+            map(_row, segments),
+        )
+
+
+@app.command()
+def verify(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
+    """Read every byte of a partition and check it; exit with 1 if anything is damaged."""
+    from penstock.cli.inspection import Meaning, partitions_below, read_partition
+    from penstock.cli.inspection import verify as verify_partition
+    from penstock.core.model import CorruptionError
+
+    partitions = [read_partition(path) for path in partitions_below(directory)]
+    findings: list[tuple[str, Finding]] = []
+    with progress_bar("verifying", sum(partition.size_bytes for partition in partitions)) as advance:
+        for partition in partitions:
+            findings.extend((partition.path, finding) for finding in verify_partition(partition, advance))
+    if as_json:
+        show_json([_finding_json(path, finding) for path, finding in findings])
+    else:
+        for path, finding in findings:
+            place = "" if finding.position is None else f" at {finding.position}"
+            sys.stdout.write(f"{finding.meaning.value:<11} {path}/{finding.file}{place}: {finding.what}\n")
+    count = Counter(finding.meaning for _, finding in findings)
+    if count[Meaning.DAMAGE]:
+        raise CorruptionError(f"{directory}: {count[Meaning.DAMAGE]} damaged places")
+    if not as_json:
+        total = sum(partition.size_bytes for partition in partitions)
+        sys.stdout.write(f"sound: {len(partitions)} partitions, {total} bytes\n")
+
+
+def _headline(partition: "PartitionFiles") -> str:
+    checkpoint = partition.checkpoint
+    durable = f"checkpoint {checkpoint.recovery_point}" if checkpoint else "no checkpoint"
+    start = f", starts at {checkpoint.log_start}" if checkpoint and checkpoint.log_start else ""
+    return f"{partition.path}: topic {partition.topic_id or 'unknown'}, {durable}{start}"
+
+
+def _row(segment: "SegmentSurvey") -> tuple[object, ...]:
+    codecs = ", ".join(f"{codec} {count}" for codec, count in segment.codecs.items())
+    state = "whole" if segment.broken_at is None else f"broken at {segment.broken_at}: {segment.broken_why}"
+    return (
+        segment.base_offset,
+        segment.end_offset,
+        segment.batches,
+        segment.records,
+        segment.size_bytes,
+        _moment(segment.first_timestamp),
+        _moment(segment.max_timestamp),
+        codecs,
+        state,
+    )
+
+
+def _moment(timestamp_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return (
+            datetime.fromtimestamp(timestamp_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+            if timestamp_ms >= 0
+            else "-"
+        )
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+
+
+def _partition_json(partition: "PartitionFiles", segments: "list[SegmentSurvey]") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    checkpoint = partition.checkpoint
+    return {
+        "path": partition.path,
+        "topic_id": str(partition.topic_id) if partition.topic_id else None,
+        "log_start_offset": checkpoint.log_start if checkpoint else None,
+        "recovery_point": checkpoint.recovery_point if checkpoint else None,
+        "high_watermark": checkpoint.high_watermark if checkpoint else None,
+        "leader_epochs": [list(entry) for entry in partition.epochs.entries()] if partition.epochs else [],
+        "unreadable": partition.unreadable,
+        "segments": [asdict(segment) for segment in segments],
+    }
+
+
+def _finding_json(path: str, finding: "Finding") -> dict[str, Any]:
+    return {
+        "path": path,
+        "file": finding.file,
+        "position": finding.position,
+        "meaning": finding.meaning.value,
+        "what": finding.what,
+    }
