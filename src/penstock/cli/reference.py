@@ -60,7 +60,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
         for name, below in command.commands.items():
             yield from _command(f"{path} {name}", below)
         return
-    arguments = [p.human_readable_name for p in command.params if p.param_type_name == "argument"]
+    arguments = [p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"]
     yield from ("", f"## {' '.join([path, *arguments])}", "", inspect.cleandoc(command.help or ""))
     options = [p for p in command.params if p.param_type_name == "option"]
     if options:

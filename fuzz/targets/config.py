@@ -1,0 +1,43 @@
+"""The configuration file: whatever stands in it, problems are words and never exceptions."""
+
+import random
+
+from fuzz.harness import Target
+from penstock.config import SETTINGS, ConfigError
+from penstock.config.loading import effective
+from penstock.config.yamlfile import read_yaml
+
+
+def seed(rng: random.Random) -> bytes:
+    """A valid file with some settings at their defaults, in block or flow form."""
+    sections: dict[str, list[str]] = {}
+    for key in rng.sample(sorted(SETTINGS), rng.randrange(1, 6)):
+        section, _, name = key.rpartition(".")
+        setting = SETTINGS[key]
+        sections.setdefault(section, []).append(f"{name}: {setting.show(setting.default)}")
+    lines = []
+    for section, members in sections.items():
+        if "." in section:  # storage.fsync
+            outer, _, inner = section.partition(".")
+            lines += [f"{outer}:", f"  {inner}:", *(f"    {member}" for member in members)]
+        elif rng.random() < 0.5:
+            lines.append(f"{section}: {{{', '.join(members)}}}")
+        else:
+            lines += [f"{section}:", *(f"  {member}" for member in members)]
+    return "\n".join([*lines, "# ${NAME:default}", ""]).encode()
+
+
+def run(content: bytes) -> None:
+    """As `load` does, from the file's text on."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return
+    problems: list[str] = []
+    effective(list(read_yaml(text, "penstock.yaml", {"NAME": "x"}, problems)), problems)
+    if problems:
+        raise ConfigError(problems)
+
+
+# PyYAML builds a token, an event and a node of Python objects for every few characters.
+TARGETS = (Target("config-file", seed, run, (ConfigError,), allocation_factor=4_000),)
