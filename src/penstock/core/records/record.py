@@ -29,15 +29,9 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class ReadRecord(NamedTuple):
-    """A record relative to its batch, and where the next one starts."""
-
-    next_position: int
-    offset_delta: int
-    timestamp_delta: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+# Where the next record starts, offset delta, timestamp delta, key, value, headers. A plain
+# tuple, because the compiled reader never has to build it.
+ReadRecord = tuple[int, int, int, bytes | None, bytes | None, Headers]
 
 
 def write_record(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
@@ -79,7 +73,7 @@ def read_record(payload: bytes, position: int) -> ReadRecord:
         headers, position = _read_headers(payload, position, end, header_count)
     if position != end:
         raise ValueError(f"length {length} is off by {end - position} bytes")
-    return ReadRecord(end, offset_delta, timestamp_delta, key, value, headers)
+    return end, offset_delta, timestamp_delta, key, value, headers
 
 
 def _read_nullable(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
