@@ -169,8 +169,7 @@ class _DecoderWriter:
         with source.block(f"if {count} * {element_bytes} > end - p:"):
             source.line(f'raise {source.needs(_READING, "impossible_count")}("{path}", {count}, end - p)')
         if isinstance(element, Fixed) and element is not Fixed.UUID:
-            source.needs("struct", "unpack_from")
-            source.line(f'{value} = unpack_from(f">{{{count}}}{element.value}", b, p)')
+            self._fixed_elements(element, count, value)
             source.line(f"p += {count} * {element_bytes}")
             return
         items = source.fresh("items")
@@ -180,6 +179,18 @@ class _DecoderWriter:
             self._flush()
             source.line(f"{items}.append({made})")
         source.line(f"{value} = tuple({items})")
+
+    def _fixed_elements(self, element: Fixed, count: str, value: str) -> None:
+        source = self._source
+        limit, letter = source.needs(_READING, "SHORT_ARRAY"), element.value
+        source.needs("struct", "unpack_from")
+        short = source.constant(
+            f"SHORT_{element.name}", f'{source.needs(_READING, "short_arrays")}("{letter}")'
+        )
+        with source.block(f"if {count} < {limit}:"):
+            source.line(f"{value} = {short}[{count}](b, p)")
+        with source.block("else:"):
+            source.line(f'{value} = unpack_from(f">{{{count}}}{letter}", b, p)')
 
     def _nullable_part(self, wire_type: PartOf, path: str) -> str:
         """A byte says whether the part is there: negative for null."""

@@ -148,13 +148,24 @@ class _EncoderWriter:
             source.line(f"{count} = len({items})")
         self._length(count, 4)
         if isinstance(element, Fixed) and element is not Fixed.UUID:
-            source.needs("struct", "pack")
-            source.line(f'{self._out} += pack(f">{{len({items})}}{element.value}", *{items})')
+            self._fixed_elements(element, items, count)
             return
         item = source.fresh("m")
         with source.block(f"for {item} in {items}:"):
             self._value(element, False, item)
             self._flush()
+
+    def _fixed_elements(self, element: Fixed, items: str, count: str) -> None:
+        source = self._source
+        limit, letter = source.needs("penstock.core.wire.reading", "SHORT_ARRAY"), element.value
+        source.needs("struct", "pack")
+        short = source.constant(
+            f"SHORT_{element.name}", f'{source.needs(_WRITING, "short_arrays")}("{letter}")'
+        )
+        with source.block(f"if 0 < {count} < {limit}:"):
+            source.line(f"{self._out} += {short}[{count}](*{items})")
+        with source.block(f"elif {count} > 0:"):
+            source.line(f'{self._out} += pack(f">{{{count}}}{letter}", *{items})')
 
     def _nullable_part(self, wire_type: PartOf, value: str) -> None:
         source = self._source

@@ -1,7 +1,9 @@
 """What generated decoders call when inlined code does not pay: the rare and the refused."""
 
 import functools
-from typing import TypeAlias
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from penstock.core.model import ProtocolError
@@ -10,6 +12,16 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _VARINT_BYTES_MAX = 5
 _UINT32_MAX = 0xFFFF_FFFF
+
+
+# Arrays up to this long (replicas, in-sync replicas) are read and written by prepared structs.
+SHORT_ARRAY: Final = 16
+
+
+@functools.cache
+def short_arrays(letter: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]], ...]:
+    """Answer functions that unpack 0, 1, 2, ... elements."""
+    return tuple(struct.Struct(f">{count}{letter}").unpack_from for count in range(SHORT_ARRAY))
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:

@@ -54,7 +54,11 @@ class Source:
     def _struct_method(self, verb: str, letters: str, method: str) -> str:
         self.needs("struct", "Struct")
         name = f"{verb}_{letters.replace('?', 'o')}"
-        self._prelude[name] = f'{name} = Struct(">{letters}").{method}'
+        return self.constant(name, f'Struct(">{letters}").{method}')
+
+    def constant(self, name: str, expression: str) -> str:
+        """Define `name` before the function, and answer it."""
+        self._prelude[name] = f"{name} = {expression}"
         return name
 
     def default(self, field: Field) -> str:
@@ -63,9 +67,7 @@ class Source:
         if value == ZERO_UUID:
             return self.needs("penstock.core.wire.types", "ZERO_UUID")
         if isinstance(value, Part):
-            name = f"DEFAULT_{type(value).__name__}"
-            self._prelude[name] = f"{name} = {self.needs_part(type(value))}()"
-            return name
+            return self.constant(f"DEFAULT_{type(value).__name__}", f"{self.needs_part(type(value))}()")
         return repr(value)
 
     def text(self) -> str:

@@ -1,6 +1,17 @@
 """What generated encoders call when inlined code does not pay."""
 
+import functools
+import struct
+from collections.abc import Callable
+
 from penstock.core.model import Fault, ProtocolError
+from penstock.core.wire.reading import SHORT_ARRAY
+
+
+@functools.cache
+def short_arrays(letter: str) -> tuple[Callable[..., bytes], ...]:
+    """Answer functions that pack 0, 1, 2, ... elements."""
+    return tuple(struct.Struct(f">{count}{letter}").pack for count in range(SHORT_ARRAY))
 
 
 def write_varint(out: bytearray, value: int) -> None:
