@@ -11,8 +11,8 @@ descriptor once and then told which ones to sync:
          ── drop 7 ──────────────►
 
 The helper answers messages in order, syncs the files of one message on several threads,
-and ends when its parent does. It has a session of its own, so that a Ctrl-C or a signal to
-the process group does not take durability away from a node that is shutting down in order.
+and ends when its parent does. It has a process group of its own, so that a Ctrl-C does not
+take durability away from a node that is shutting down in order.
 
 If the helper dies, every sync that was underway and every later one fails: nobody can know
 what reached the disk. The owner is told, and a node without its helper is over.

@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock.runtime.port import SyncTarget
 from penstock.runtime.sync_helper.kept import KeptFiles
 from penstock.runtime.sync_helper.outbox import Outbox
+from penstock.runtime.sync_helper.priority import prefer
 from penstock.runtime.sync_helper.process import DROP, KEEP, MESSAGE_BYTES_MAX, SYNC
 
 # One message's files; fewer than KEPT_MAX, so that making room never drops one of the same message.
@@ -73,13 +74,14 @@ class SyncHelper:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,
+                process_group=0,
             )
         except OSError:
             ours.close()
             raise
         finally:
             theirs.close()
+        prefer(process.pid)
         ours.setblocking(False)
         return cls(loop, ours, process, died)
 
