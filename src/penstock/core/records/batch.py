@@ -67,14 +67,14 @@ def stamp(
     _INT32.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
-def stamp_log_append_time(buffer: bytearray | memoryview, position: int, timestamp: Timestamp) -> None:
+def stamp_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: Timestamp) -> None:
     """Let the broker's clock stand for every record's time; the CRC is computed anew."""
     size_bytes = read_header(buffer, position).size_bytes
     end = position + size_bytes
     if end > len(buffer):
         raise BatchIncomplete(size_bytes, len(buffer) - position)
     buffer[position + _ATTRIBUTES_LOW_POSITION] |= LOG_APPEND_TIME
-    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp_ms)
     seal(buffer, position, end)
 
 

@@ -111,6 +111,11 @@ class BatchHeader(NamedTuple):
             return -1
         return (self.base_sequence + self.last_offset_delta) % SEQUENCES
 
+    @property
+    def next_sequence(self) -> int:
+        """The base sequence that this producer's next batch must have; 0 without an idempotent producer."""
+        return (self.last_sequence + 1) % SEQUENCES
+
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; the records behind it need not be there yet."""

@@ -80,6 +80,7 @@ def test_sequences_wrap_to_zero_after_the_largest_int(base: int, last: int) -> N
     header = read_header(BATCH)._replace(base_sequence=base)
 
     assert header.last_sequence == last
+    assert header.next_sequence == (0 if last == 2**31 - 1 else last + 1)
 
 
 def test_only_the_header_needs_to_be_there() -> None:
