@@ -1,0 +1,176 @@
+"""What of a log is on the device, and how more of it gets there.
+
+Every sync goes through the node's group commit, whose answers come in the order of the
+requests. That order is what makes the rules below cheap: when a segment is full, its file
+and the directory that names its successor are requested at once, so any later answer for
+the successor implies that they are durable too.
+
+A sync that failed stops the log for good. The kernel drops pages that it could not write
+and calls the next sync a success, so trying again would turn a loss into a lie.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from penstock.core.model import Offset, StorageError
+from penstock.storage.commit import SyncTarget
+from penstock.storage.disk import Disk, File
+from penstock.storage.log.errors import LogStopped
+from penstock.storage.log.names import TEMPORARY
+
+Done: TypeAlias = Callable[[StorageError | None], None]
+
+
+class Commit(Protocol):
+    """Group commit as far as a log needs it: answers come in the order of requests."""
+
+    def request(self, file: File, done: Done) -> None: ...
+
+
+class ImmediateCommit:
+    """Syncs at once and blocks: for tools and tests without a loop."""
+
+    def request(self, file: SyncTarget, done: Done) -> None:
+        try:
+            file.sync()
+        except StorageError as error:
+            done(error)
+        else:
+            done(None)
+
+
+class DirectoryNames:
+    """The names in a directory, as something that can be synced."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.path = directory
+
+    def fileno(self) -> int:
+        return -1
+
+    def sync(self) -> None:
+        self._disk.sync_directory(self.path)
+
+
+class Durability:
+    """The synced end of a log, and the reason why it may have stopped."""
+
+    def __init__(self, disk: Disk, directory: str, commit: Commit, synced: Offset) -> None:
+        self.synced = synced
+        self.stopped: BaseException | None = None
+        self._disk = disk
+        self._directory = directory
+        self._commit = commit
+        self._names: File = DirectoryNames(disk, directory)  # type: ignore[assignment]
+        # A truncation makes the answers to earlier requests meaningless.
+        self._generation = 0
+        # Grows when small files that are on their way have become wrong.
+        self.puts = 0
+        self._temporaries = 0
+        self._sealed: dict[File, None] = {}
+
+    def stop(self, cause: BaseException) -> None:
+        """Take no more writes; the first cause is kept."""
+        if self.stopped is None:
+            self.stopped = cause
+
+    def check_running(self) -> None:
+        if self.stopped is not None:
+            raise LogStopped(self._directory, self.stopped)
+
+    def request(self, file: File, end: Offset, done: Done) -> None:
+        """Sync the active file; then everything below `end`, its end now, is durable."""
+        generation = self._generation
+
+        def finished(error: StorageError | None) -> None:
+            if error is not None:
+                self.stop(error)
+            if self.stopped is not None:
+                done(LogStopped(self._directory, self.stopped))
+                return
+            if generation == self._generation and end > self.synced:
+                self.synced = end
+            done(None)
+
+        self._commit.request(file, finished)
+
+    def request_names(self, done: Done | None = None) -> None:
+        """Sync the directory."""
+        self.request_file(self._names, done)
+
+    def request_file(self, file: File, done: Done | None = None, *, close: bool = False) -> None:
+        """Sync some other file of the log, which may be closed afterwards."""
+
+        def finished(error: StorageError | None) -> None:
+            if error is not None:
+                self.stop(error)
+            if close:
+                file.close()
+            if done is not None:
+                done(error)
+
+        self._commit.request(file, finished)
+
+    def request_sealed(self, file: File) -> None:
+        """Sync a file that will not be written again, then close it."""
+
+        def finished(error: StorageError | None) -> None:
+            if error is not None:
+                self.stop(error)
+            if self._sealed.pop(file, file) is None:
+                file.close()
+
+        self._sealed[file] = None
+        self._commit.request(file, finished)
+
+    def put(self, name: str, content: bytes, done: Done | None = None) -> None:
+        """Replace a small file without blocking; the directory is not synced.
+
+        When the log is cut before the bytes are on the device, the file stays as it was.
+        """
+        self._temporaries += 1
+        path = f"{self._directory}/{name}"
+        temporary = f"{path}.{self._temporaries}{TEMPORARY}"
+        puts = self.puts
+        file = self._disk.open(temporary, create=True)
+        try:
+            file.append(content)
+        except StorageError:
+            file.close()
+            raise
+
+        def finished(error: StorageError | None) -> None:
+            try:
+                if error is None and puts == self.puts:
+                    self._disk.rename(temporary, path)
+                else:
+                    self._disk.remove(temporary)
+            except StorageError as failed:
+                error = error or failed
+            if done is not None:
+                done(error)
+
+        self.request_file(file, finished, close=True)
+
+    def cancel_puts(self) -> None:
+        """Small files on their way no longer tell the truth."""
+        self.puts += 1
+
+    def sync_now(self, active: File, end: Offset) -> None:
+        """Sync everything that belongs to the log, and wait for it."""
+        try:
+            for file in list(self._sealed):
+                file.sync()
+            self._disk.sync_directory(self._directory)
+            active.sync()
+        except StorageError as error:
+            self.stop(error)
+            raise
+        self.synced = end
+
+    def forget_requests(self, synced: Offset) -> None:
+        """The log was cut: what is asked for already says nothing about the new end."""
+        self._generation += 1
+        self.cancel_puts()
+        self.synced = synced

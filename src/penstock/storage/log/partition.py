@@ -1,0 +1,243 @@
+"""The log of one partition."""
+
+from collections.abc import Callable, Sequence
+
+from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.records import BatchHeader
+from penstock.core.replica import AbortedTransaction, EpochHistory, EpochStart, ProducerStates
+from penstock.storage.disk import Disk
+from penstock.storage.log import reading, writing
+from penstock.storage.log.checkpointing import CheckpointBehind, CheckpointTimer, checkpoint_now
+from penstock.storage.log.durability import Commit, Done
+from penstock.storage.log.options import LogOptions
+from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
+from penstock.storage.log.state import LogState
+from penstock.storage.log.stats import LogStats
+from penstock.storage.log.values import Appended, Damage, Read, SegmentSummary, TimestampOffset
+
+DEFAULTS = LogOptions()
+
+
+class PartitionLog:
+    """Batches in offset order, durable up to `synced`, with the state that a replica needs.
+
+    All calls come from one thread. Those that say so block on the disk; the others write to
+    the page cache or answer from memory.
+    """
+
+    __slots__ = ("_state", "_timer")
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self._timer = CheckpointTimer()
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_id: TopicId,
+        options: LogOptions = DEFAULTS,
+        *,
+        commit: Commit | None = None,
+        ticks: Callable[[], int] | None = None,
+    ) -> "PartitionLog":
+        """Make an empty log in a directory that has none. Blocks until it is durable.
+
+        `ticks` is a nanosecond clock for the append figures; without it they are not taken.
+        """
+        return cls(create_log(disk, directory, topic_id, options, commit, ticks))
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_id: TopicId,
+        options: LogOptions = DEFAULTS,
+        *,
+        commit: Commit | None = None,
+        ticks: Callable[[], int] | None = None,
+    ) -> tuple["PartitionLog", RecoveryReport]:
+        """Open a log that was closed, or left behind by a crash, and say what was found. Blocks."""
+        state, report = open_log(disk, directory, topic_id, options, commit, ticks)
+        return cls(state), report
+
+    @property
+    def directory(self) -> str:
+        return self._state.directory
+
+    @property
+    def start(self) -> Offset:
+        """The first offset that may be read."""
+        return self._state.start
+
+    @property
+    def end(self) -> Offset:
+        """The offset that the next record gets."""
+        return self._state.end
+
+    @property
+    def synced(self) -> Offset:
+        """Everything below this offset survives a power cut."""
+        return self._state.durability.synced
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Kept for the replica, which alone decides on it."""
+        return self._state.high_watermark
+
+    def set_high_watermark(self, offset: Offset) -> None:
+        self._state.high_watermark = offset
+        self._state.producers.transactions.settle(offset)
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        return self._state.producers.transactions.last_stable_offset(self._state.high_watermark)
+
+    @property
+    def producers(self) -> ProducerStates:
+        """For `check` before an append; the log itself calls `update`."""
+        return self._state.producers
+
+    @property
+    def epochs(self) -> EpochHistory:
+        return self._state.epochs
+
+    @property
+    def stats(self) -> LogStats:
+        return self._state.stats
+
+    @property
+    def size_bytes(self) -> int:
+        return self._state.segments.size_bytes()
+
+    @property
+    def stopped(self) -> BaseException | None:
+        """Why the log takes no more writes, if so."""
+        return self._state.durability.stopped
+
+    @property
+    def corruption(self) -> tuple[Damage, ...]:
+        """The ranges that cannot be read."""
+        return tuple(self._state.damage.values())
+
+    @property
+    def max_timestamp(self) -> Timestamp:
+        """The largest timestamp of any batch, or -1."""
+        return Timestamp(max(segment.index.max_timestamp for segment in self._state.segments))
+
+    def segments(self) -> list[SegmentSummary]:
+        state = self._state
+        return [
+            SegmentSummary(
+                segment.base_offset,
+                state.segments.end_of(index, state.end),
+                segment.size_bytes,
+                segment is state.segments.active,
+            )
+            for index, segment in enumerate(state.segments)
+        ]
+
+    def append(
+        self,
+        batches: bytearray | memoryview,
+        headers: Sequence[BatchHeader],
+        leader_epoch: LeaderEpoch,
+        now: Timestamp,
+    ) -> Appended:
+        """Append a leader's checked batches; offsets and epoch are written into them in place."""
+        state = self._state
+        state.durability.check_running()
+        ticks = state.ticks
+        began = ticks() if ticks is not None else 0
+        placement = writing.place_as_leader(state, batches, headers, leader_epoch)
+        appended = writing.write(state, batches, headers, placement, now)
+        if leader_epoch > state.epochs.latest:
+            self.begin_epoch(leader_epoch, placement.first)
+        if ticks is not None:
+            state.stats.observe_append(ticks() - began)
+        return appended
+
+    def append_replica(
+        self, batches: bytes | bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
+    ) -> Appended:
+        """Append what the leader sent, offsets and epochs as they are."""
+        state = self._state
+        state.durability.check_running()
+        placement = writing.place_as_follower(state, batches, headers)
+        appended = writing.write(state, batches, headers, placement, now)
+        writing.assign_epochs(state, headers)
+        return appended
+
+    def begin_epoch(self, epoch: LeaderEpoch, start: Offset | None = None) -> None:
+        """A leader epoch starts at the log end, whether or not it ever writes."""
+        state = self._state
+        if state.epochs.assign(epoch, state.end if start is None else start):
+            state.epochs_changed = True
+
+    def end_offset_for(self, epoch: LeaderEpoch) -> EpochStart | None:
+        """Where an epoch ended, as KIP-101 and KIP-279 ask; None if it is not known here."""
+        return self._state.epochs.end_offset_for(epoch, self._state.end)
+
+    def read(self, start: Offset, max_bytes: int, *, end: Offset | None = None) -> Read:
+        """Whole batches from the one that contains `start`, all of them below `end`.
+
+        At least one batch if there is one, however small `max_bytes`. Raises OffsetOutOfRange,
+        and DamagedRange where the log is corrupt.
+        """
+        return reading.read(self._state, start, max_bytes, end)
+
+    def offset_for_timestamp(self, timestamp: Timestamp) -> TimestampOffset | None:
+        """The first record at or after `timestamp`. Reads headers, and one batch."""
+        return reading.search_time(self._state, timestamp)
+
+    def aborted_between(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """What a read_committed consumer of this range must skip."""
+        return reading.aborted_between(self._state, start, end)
+
+    def sync(self, done: Done) -> None:
+        """Make everything appended so far durable; `done` hears when it is, or why it never will be."""
+        state = self._state
+        writer = state.segments.active.writer
+        assert writer is not None
+        state.durability.request(writer, state.end, done)
+
+    def roll(self) -> None:
+        """Start a new segment, unless the active one is empty."""
+        state = self._state
+        state.durability.check_running()
+        if state.segments.active.size_bytes:
+            writing.roll(state, state.end)
+
+    def maybe_checkpoint(self, now: Instant) -> bool:
+        """Take a checkpoint if one is due; answers whether it was. Call this every second or so."""
+        state = self._state
+        if state.durability.stopped is not None or not self._timer.is_due(state, now):
+            return False
+        self.checkpoint()
+        return True
+
+    def checkpoint(self, done: Done | None = None) -> None:
+        """Take a checkpoint without blocking. One runs at a time; a second one joins it."""
+        timer = self._timer
+        if done is not None:
+            timer.waiting.append(done)
+        if timer.running:
+            return
+        timer.running = True
+        timer.taken(self._state)
+
+        def finished(error: StorageError | None) -> None:
+            timer.running = False
+            waiting, timer.waiting = timer.waiting, []
+            for call in waiting:
+                call(error)
+
+        CheckpointBehind(self._state, finished).start()
+
+    def close(self) -> None:
+        """Make everything durable, so that the next start reads no batch. Blocks."""
+        if self._state.durability.stopped is None:
+            checkpoint_now(self._state)
+        self._state.segments.close()

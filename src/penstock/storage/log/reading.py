@@ -1,0 +1,80 @@
+"""Reading batches and finding offsets. Nothing in here changes the log."""
+
+from collections.abc import Iterator
+
+from penstock.core.model import CorruptionError, Offset, Timestamp
+from penstock.core.records import CorruptBatch
+from penstock.core.replica import AbortedTransaction
+from penstock.storage.log.errors import DamagedRange, OffsetOutOfRange
+from penstock.storage.log.index.rows import ABORTED, Words
+from penstock.storage.log.state import LogState
+from penstock.storage.log.values import NOTHING, Damage, Read, TimestampOffset
+
+
+def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> Read:
+    """Whole batches from the one that contains `start`, of one segment."""
+    if not state.start <= start <= state.end:
+        raise OffsetOutOfRange(start, state.start, state.end)
+    limit = state.end if end is None or end > state.end else end
+    if start >= limit:
+        return NOTHING
+    segments = state.segments
+    for index in range(segments.index_of(start), len(segments)):
+        segment = segments[index]
+        segment_end = segments.end_of(index, state.end)
+        stop = limit if limit < segment_end else None
+        damage = state.damage.get(segment.base_offset) if state.damage else None
+        if damage is not None:
+            stop = _limit_by(damage, start, stop)
+        try:
+            found = segment.slice(start, stop, max_bytes)
+        except CorruptBatch as corrupt:
+            state.note_damage(index, start, str(corrupt))
+            raise DamagedRange(start, start, segment_end, str(corrupt)) from corrupt
+        if found is not None:
+            return Read((found,)) if found.length else NOTHING
+        if limit <= segment_end:
+            break
+    return NOTHING
+
+
+def _limit_by(damage: Damage, start: Offset, stop: Offset | None) -> Offset:
+    if start >= damage.start:
+        raise DamagedRange(start, damage.start, damage.end, damage.reason)
+    return damage.start if stop is None else min(stop, damage.start)
+
+
+def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
+    """The first record of the log at or after `timestamp`."""
+    segments = state.segments
+    for index in range(segments.index_of(state.start), len(segments)):
+        segment = segments[index]
+        if segment.base_offset in state.damage:
+            continue
+        try:
+            found = segment.search_time(timestamp, state.start)
+        except CorruptionError as corrupt:
+            state.note_damage(index, segment.base_offset, str(corrupt))
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def aborted_between(state: LogState, start: Offset, end: Offset) -> list[AbortedTransaction]:
+    """The aborted transactions that have records between `start` and `end`."""
+    found = []
+    segments = state.segments
+    for index in range(segments.index_of(start), len(segments)):
+        for aborted in rows_of(segments[index].index.aborted):
+            if aborted.last_offset >= start and aborted.first_offset < end:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end:
+                return found
+    return found
+
+
+def rows_of(words: Words) -> Iterator[AbortedTransaction]:
+    """The rows of an aborted index."""
+    for at in range(0, len(words), ABORTED.words):
+        yield AbortedTransaction._make(words[at : at + ABORTED.words])

@@ -1,0 +1,100 @@
+"""Reading what follows the recovery point."""
+
+from collections.abc import Sequence
+
+from penstock.core.model import LeaderEpoch, Offset
+from penstock.core.records import CorruptBatch
+from penstock.storage.log.recovery.replay import seen_at
+from penstock.storage.log.recovery.report import Cut, RecoveryReport
+from penstock.storage.log.segment import Checked, Segment, checked_batches
+from penstock.storage.log.state import LogState, fold_batch
+
+
+def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
+    """Read the active segment from the checkpoint on, and every segment that was begun after it."""
+    damaged = state.durability.stopped is not None
+    if not damaged:
+        scan_segment(state, state.checkpoint.position, report)
+    for index, base_offset in enumerate(following):
+        if report.cut is not None or (base_offset != state.end and not damaged):
+            # Segments begin where the log ends; this one belongs to an end that is gone.
+            _drop(state, following[index:], report)
+            return
+        damaged = False
+        for file in state.segments.seal_active(state.end):
+            file.sync()
+            file.close()
+        _close_writer(state)
+        state.end = base_offset
+        state.segments.add_active(base_offset)
+        scan_segment(state, 0, report)
+
+
+def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None:
+    """Check every batch from `position` on and let it count; cut at the first that is not good."""
+    segment = state.segments.active
+    try:
+        for batch in checked_batches(segment.file, position, segment.size_bytes):
+            _check_place(state, segment, batch)
+            _count(state, batch)
+            position = batch.position + batch.header.size_bytes
+            report.bytes_read += batch.header.size_bytes
+            report.batches_read += 1
+    except CorruptBatch as corrupt:
+        if report.checkpoint_lost:
+            # Without a recovery point nobody knows what was durable: cut nothing.
+            state.note_damage(len(state.segments) - 1, state.end, str(corrupt))
+            return
+        _cut(state, segment, position, str(corrupt), report)
+
+
+def _check_place(state: LogState, segment: Segment, batch: Checked) -> None:
+    """The fields outside of the CRC: offset and epoch must follow what came before."""
+    header = batch.header
+    if header.base_offset < state.end or (segment.gapless and header.base_offset != state.end):
+        raise CorruptBatch(f"offset {header.base_offset} stands where {state.end} should")
+    if header.leader_epoch < state.epochs.latest:
+        raise CorruptBatch(f"leader epoch {header.leader_epoch} follows {state.epochs.latest}")
+
+
+def _count(state: LogState, batch: Checked) -> None:
+    header = batch.header
+    if header.producer_id >= 0:
+        now = seen_at(state, header.max_timestamp)
+        aborted = fold_batch(state.producers, header, batch.content, now)
+        if aborted is not None:
+            state.active_index.note_aborted(aborted)
+    state.active_index.note(header.base_offset, header.last_offset, batch.position, header.max_timestamp)
+    if header.leader_epoch > state.epochs.latest:
+        state.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+        state.epochs_changed = True
+    state.end = Offset(header.next_offset)
+
+
+def _cut(state: LogState, segment: Segment, position: int, reason: str, report: RecoveryReport) -> None:
+    assert segment.writer is not None
+    lost = segment.size_bytes - position
+    segment.writer.truncate(position)
+    segment.size_bytes = position
+    report.bytes_read += lost
+    report.cut = Cut(segment.base_offset, state.end, position, lost, reason)
+
+
+def _drop(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> None:
+    lost = 0
+    for base_offset in reversed(bases):
+        lost += state.disk.size(state.segments.path(base_offset, "log"))
+        state.segments.remove_files(base_offset)
+    if report.cut is None:
+        report.cut = Cut(bases[0], state.end, 0, lost, "the segment before it ends early")
+    else:
+        report.cut = report.cut._replace(lost_bytes=report.cut.lost_bytes + lost)
+
+
+def _close_writer(state: LogState) -> None:
+    """A full segment of the tail: make it durable, since nothing else will."""
+    segment = state.segments.active
+    if segment.writer is not None:
+        segment.writer.sync()
+        segment.writer.close()
+        segment.writer = None

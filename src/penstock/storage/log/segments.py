@@ -1,0 +1,169 @@
+"""The segments of a log in order, the last one growing."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from penstock.core.model import Offset
+from penstock.storage.disk import Disk, File, NoSuchFile
+from penstock.storage.log.index.active import ActiveIndex
+from penstock.storage.log.index.flush import seal
+from penstock.storage.log.index.rows import Shape, Words
+from penstock.storage.log.index.sealed import SealedIndex
+from penstock.storage.log.names import LOG, SEGMENT_SUFFIXES, numbered
+from penstock.storage.log.options import LogOptions
+from penstock.storage.log.segment import Segment, SegmentReader
+
+
+class Segments:
+    """Opens, creates, seals and removes segments. At least one exists while the log is open."""
+
+    __slots__ = ("_bases", "_directory", "_disk", "_items", "_options", "rebuild")
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        rebuild: Callable[[Segment, Shape], Words],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._options = options
+        self._items: list[Segment] = []
+        self._bases: list[int] = []
+        self.rebuild = rebuild
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._items)
+
+    def __getitem__(self, index: int) -> Segment:
+        return self._items[index]
+
+    @property
+    def active(self) -> Segment:
+        return self._items[-1]
+
+    def index_of(self, offset: int) -> int:
+        """The segment that holds `offset` or, where offsets are missing, lies before it."""
+        return max(0, bisect_right(self._bases, offset) - 1)
+
+    def end_of(self, index: int, log_end: Offset) -> Offset:
+        """The offset behind the segment's last one."""
+        return self._items[index + 1].base_offset if index + 1 < len(self._items) else log_end
+
+    def path(self, base_offset: int, suffix: str) -> str:
+        return f"{self._directory}/{numbered(base_offset, suffix)}"
+
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._items)
+
+    def add_sealed(self, base_offset: Offset, size_bytes: int) -> Segment:
+        """A segment that is full already; its files are opened when they are needed."""
+        path = self.path(base_offset, LOG)
+        segment = Segment(
+            base_offset, SegmentReader(self._disk, path), size_bytes, self._sealed_index(base_offset)
+        )
+        self._append(segment)
+        return segment
+
+    def add_active(
+        self, base_offset: Offset, index: ActiveIndex | None = None, *, fresh: bool = False
+    ) -> Segment:
+        """The segment that grows, made if it does not exist, and emptied if it is to be `fresh`."""
+        path = self.path(base_offset, LOG)
+        writer = self._disk.open(path, create=True)
+        if fresh and writer.size():
+            writer.truncate(0)
+        segment = Segment(
+            base_offset,
+            SegmentReader(self._disk, path),
+            writer.size(),
+            index or ActiveIndex(base_offset, self._options),
+        )
+        segment.writer = writer
+        self._append(segment)
+        return segment
+
+    def seal_active(self, end: Offset) -> list[File]:
+        """Write the active segment's indexes in their final form; answers files to be synced.
+
+        The segment itself stays as it is, so that a failure can be tried again.
+        """
+        segment = self.active
+        assert isinstance(segment.index, ActiveIndex)
+        index = segment.index
+        complete = ActiveIndex.restore(
+            segment.base_offset,
+            self._options,
+            (index.offsets, array("q", index.times), index.aborted),
+            (end, segment.size_bytes),
+            index.max_timestamp,
+        )
+        complete.flushed_rows = list(index.flushed_rows)
+        complete.close_times(end - 1)
+        files = seal(self._disk, self._directory, segment.base_offset, complete)
+        segment.index = self._sealed_index(segment.base_offset)
+        return files
+
+    def reopen_last(self) -> Segment:
+        """Let the last segment grow again, after the ones behind it were removed."""
+        segment = self.active
+        if isinstance(segment.index, SealedIndex):
+            sealed = segment.index
+            tables = (array("Q", sealed.offsets), array("q", sealed.times), array("q", sealed.aborted))
+            # The file is about to be cut: nothing may look at the mapping any more.
+            latest = sealed.max_timestamp
+            sealed.drop()
+            segment.index = ActiveIndex.restore(
+                segment.base_offset, self._options, tables, (segment.base_offset, segment.size_bytes), latest
+            )
+        if segment.writer is None:
+            segment.writer = self._disk.open(self.path(segment.base_offset, LOG))
+        return segment
+
+    def forget(self, index: int) -> Segment:
+        """Take a segment out of the list; its files stay, and so do the ranges that were lent out."""
+        self._bases.pop(index)
+        segment = self._items.pop(index)
+        if segment.writer is not None:
+            segment.writer.close()
+            segment.writer = None
+        if isinstance(segment.index, SealedIndex):
+            segment.index.drop()
+        return segment
+
+    def remove_files(self, base_offset: int) -> None:
+        """Remove a segment's files, the batches first: an index alone is known to be rubbish."""
+        for suffix in SEGMENT_SUFFIXES:
+            try:
+                self._disk.remove(self.path(base_offset, suffix))
+            except NoSuchFile:
+                continue
+
+    def close(self) -> None:
+        for segment in self._items:
+            if segment.writer is not None:
+                segment.writer.close()
+            segment.file.close()
+        self._items.clear()
+        self._bases.clear()
+
+    def _append(self, segment: Segment) -> None:
+        assert not self._bases or segment.base_offset > self._bases[-1]
+        self._items.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def _sealed_index(self, base_offset: int) -> SealedIndex:
+        def rebuild(shape: Shape) -> Words:
+            return self.rebuild(self._by_base(base_offset), shape)
+
+        return SealedIndex(self._disk, self._directory, base_offset, rebuild)
+
+    def _by_base(self, base_offset: int) -> Segment:
+        segment = self._items[self.index_of(base_offset)]
+        assert segment.base_offset == base_offset
+        return segment

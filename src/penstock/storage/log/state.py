@@ -1,0 +1,95 @@
+"""Everything that makes up one open log: the parts that its operations work on."""
+
+from collections.abc import Callable
+
+from penstock.core.model import CorruptionError, Offset, Timestamp
+from penstock.core.records import BatchHeader, Buffer, read_control
+from penstock.core.replica import AbortedTransaction, EpochHistory, ProducerStates
+from penstock.storage.disk import Disk
+from penstock.storage.log.durability import Durability
+from penstock.storage.log.files.checkpoint import Checkpoint
+from penstock.storage.log.index.active import ActiveIndex
+from penstock.storage.log.options import LogOptions
+from penstock.storage.log.segments import Segments
+from penstock.storage.log.stats import LogStats
+from penstock.storage.log.values import Damage
+
+
+class LogState:
+    """The parts of a log. Only the operations of this package change them."""
+
+    __slots__ = (
+        "checkpoint",
+        "damage",
+        "directory",
+        "disk",
+        "durability",
+        "end",
+        "epochs",
+        "epochs_changed",
+        "high_watermark",
+        "last_append_at",
+        "options",
+        "producers",
+        "segments",
+        "start",
+        "stats",
+        "ticks",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        durability: Durability,
+        checkpoint: Checkpoint,
+        ticks: Callable[[], int] | None,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.options = options
+        self.durability = durability
+        self.checkpoint = checkpoint
+        self.ticks = ticks
+        self.segments: Segments
+        self.epochs = EpochHistory()
+        self.epochs_changed = False
+        self.producers = ProducerStates()
+        self.start = checkpoint.log_start
+        self.end = checkpoint.recovery_point
+        self.high_watermark = checkpoint.high_watermark
+        self.last_append_at = checkpoint.taken_at
+        self.stats = LogStats()
+        # Base offset of a segment -> the part of it that cannot be read.
+        self.damage: dict[Offset, Damage] = {}
+
+    @property
+    def active_index(self) -> ActiveIndex:
+        index = self.segments.active.index
+        assert isinstance(index, ActiveIndex)
+        return index
+
+    def note_damage(self, index: int, start: Offset, reason: str) -> None:
+        """Part of a segment turned out to be unreadable; a log whose last segment it is stops."""
+        segment = self.segments[index]
+        if segment.base_offset in self.damage and self.damage[segment.base_offset].start <= start:
+            return
+        damage = Damage(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
+        self.damage[segment.base_offset] = damage
+        self.stats.damaged_ranges += 1
+        if segment is self.segments.active:
+            self.durability.stop(CorruptionError(f"its last segment is damaged: {reason}"))
+
+
+def fold_batch(
+    producers: ProducerStates, header: BatchHeader, content: Buffer, now: Timestamp
+) -> AbortedTransaction | None:
+    """Let a producer's batch that is in the log count; answers the transaction it aborted.
+
+    `header` and `content` carry the offsets that the batch has in the log.
+    """
+    if header.is_control:
+        return producers.update_marker(read_control(content), now)
+    producers.update(header, Offset(header.base_offset), now)
+    return None

@@ -1,0 +1,54 @@
+"""Figures of one log in plain integers; a collector reads them when somebody asks."""
+
+from bisect import bisect_left
+
+# Upper bounds in nanoseconds; the last bucket is open.
+APPEND_BOUNDS_NS = (
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    250_000_000,
+    1_000_000_000,
+)
+
+
+class LogStats:
+    """Counters since the log was opened."""
+
+    __slots__ = (
+        "append_buckets",
+        "append_ns",
+        "appended_bytes",
+        "appends",
+        "checkpoints",
+        "damaged_ranges",
+        "expired_segments",
+        "indexes_rebuilt",
+        "rolls",
+        "truncations",
+    )
+
+    def __init__(self) -> None:
+        self.appends = 0
+        self.appended_bytes = 0
+        self.append_ns = 0
+        self.append_buckets = [0] * (len(APPEND_BOUNDS_NS) + 1)
+        self.rolls = 0
+        self.checkpoints = 0
+        self.truncations = 0
+        self.expired_segments = 0
+        self.indexes_rebuilt = 0
+        self.damaged_ranges = 0
+
+    def observe_append(self, elapsed_ns: int) -> None:
+        """How long one append took."""
+        self.append_ns += elapsed_ns
+        self.append_buckets[bisect_left(APPEND_BOUNDS_NS, elapsed_ns)] += 1

@@ -1,0 +1,204 @@
+"""Appending batches and starting new segments."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
+from penstock.core.records import PREFIX_BYTES, BatchHeader, ControlRecord, read_control, stamp
+from penstock.core.replica import encode_snapshot
+from penstock.storage.log.checkpointing import checkpoint_now
+from penstock.storage.log.errors import BatchTooLarge, OffsetsNotIncreasing
+from penstock.storage.log.files.frame import Kind, frame
+from penstock.storage.log.names import SNAPSHOT, numbered
+from penstock.storage.log.segment import OFFSET_DELTA_MAX, Segment
+from penstock.storage.log.state import LogState
+from penstock.storage.log.values import Appended
+
+CONTROL = 0x20  # the bit of a batch's attributes; the header's property costs a call per batch
+
+
+class Placement(NamedTuple):
+    """Which offsets an append takes: from `first` to just before `end`."""
+
+    first: Offset
+    end: Offset
+    contiguous: bool
+
+
+def place_as_leader(
+    state: LogState,
+    batches: bytearray | memoryview,
+    headers: Sequence[BatchHeader],
+    leader_epoch: LeaderEpoch,
+) -> Placement:
+    """Give the batches the next offsets, in place."""
+    first = offset = state.end
+    limit = state.options.message_bytes_max
+    position = 0
+    for header in headers:
+        size = PREFIX_BYTES + header[1]
+        if size > limit:
+            raise BatchTooLarge(size, limit)
+        stamp(batches, position, offset, leader_epoch)
+        position += size
+        offset = Offset(offset + header[6] + 1)
+    if position != len(batches) or not position:
+        raise ValueError(f"{len(headers)} headers describe {position} of {len(batches)} bytes")
+    return Placement(first, offset, contiguous=True)
+
+
+def place_as_follower(
+    state: LogState, batches: memoryview | bytearray | bytes, headers: Sequence[BatchHeader]
+) -> Placement:
+    """Take the offsets as the leader gave them; gaps are fine, steps back are not."""
+    offset = state.end
+    position, contiguous, epoch = 0, True, state.epochs.latest
+    for header in headers:
+        if header.base_offset < offset:
+            raise OffsetsNotIncreasing(f"offset {header.base_offset} cannot follow {offset - 1}")
+        if header.leader_epoch < epoch:
+            raise OffsetsNotIncreasing(f"leader epoch {header.leader_epoch} cannot follow {epoch}")
+        contiguous = contiguous and header.base_offset == offset
+        offset, epoch = Offset(header.next_offset), LeaderEpoch(header.leader_epoch)
+        position += header.size_bytes
+    if position != len(batches) or not position:
+        raise ValueError(f"{len(headers)} headers describe {position} of {len(batches)} bytes")
+    return Placement(Offset(headers[0].base_offset), offset, contiguous)
+
+
+def write(
+    state: LogState,
+    batches: memoryview | bytearray | bytes,
+    headers: Sequence[BatchHeader],
+    placement: Placement,
+    now: Timestamp,
+) -> Appended:
+    """Write placed batches and let them count. When this raises, the log ends where it did."""
+    markers = _read_markers(batches, headers)
+    size = len(batches)
+    segment = state.segments.active
+    rolled = not _fits(state, segment, size, placement.end - 1, now)
+    if rolled:
+        segment = roll(state, _base_for(state, placement))
+    if not placement.contiguous and segment.gapless:
+        _permit_gaps(state, segment)
+    position = segment.size_bytes
+    try:
+        segment.append(batches)
+    except StorageError as failed:
+        _cut_back(state, segment, position, failed)
+        raise
+    if segment.first_append_at < 0:
+        segment.first_append_at = now
+    _account(state, headers, placement, position, now)
+    for marker in markers:
+        aborted = state.producers.update_marker(marker, now)
+        if aborted is not None:
+            state.active_index.note_aborted(aborted)
+    state.end = placement.end
+    state.last_append_at = now
+    state.stats.appends += 1
+    state.stats.appended_bytes += size
+    return Appended(placement.first, Offset(placement.end - 1), size, rolled)
+
+
+def roll(state: LogState, base_offset: Offset) -> Segment:
+    """Seal the active segment and start the next one."""
+    segments, durability = state.segments, state.durability
+    old = segments.active
+    index_files = segments.seal_active(state.end)
+    try:
+        new = segments.add_active(base_offset, fresh=True)
+    except StorageError:
+        for file in index_files:
+            file.close()
+        segments.reopen_last()
+        raise
+    # In this order: whatever is answered later for the new file implies these.
+    if old.writer is not None:
+        durability.request_sealed(old.writer)
+        old.writer = None
+    durability.request_names()
+    for file in index_files:
+        durability.request_file(file, close=True)
+    # A snapshot saves a replay when the log is cut; without it the replay is longer.
+    with suppress(StorageError):
+        durability.put(
+            numbered(base_offset, SNAPSHOT), frame(Kind.SNAPSHOT, encode_snapshot(state.producers))
+        )
+    state.stats.rolls += 1
+    return new
+
+
+def assign_epochs(state: LogState, headers: Sequence[BatchHeader]) -> None:
+    """Note the leader epochs that a follower's new batches begin."""
+    for header in headers:
+        if header.leader_epoch > state.epochs.latest:
+            state.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            state.epochs_changed = True
+
+
+def _fits(state: LogState, segment: Segment, size_bytes: int, last_offset: int, now: Timestamp) -> bool:
+    options = state.options
+    if not segment.takes(size_bytes, last_offset, options.segment_bytes):
+        return False
+    if not segment.size_bytes:
+        return True
+    too_old = 0 <= segment.first_append_at < now - options.segment_ms
+    return not too_old and state.active_index.size_bytes < options.index_bytes_max
+
+
+def _base_for(state: LogState, placement: Placement) -> Offset:
+    """New segments begin where the log ends, so that recovery can see that none is missing."""
+    if placement.end - 1 - state.end <= OFFSET_DELTA_MAX:
+        return state.end
+    return placement.first
+
+
+def _permit_gaps(state: LogState, segment: Segment) -> None:
+    """Recovery takes a hole between offsets for damage, unless it was told to expect some."""
+    segment.gapless = False
+    checkpoint_now(state)
+
+
+def _account(
+    state: LogState, headers: Sequence[BatchHeader], placement: Placement, position: int, now: Timestamp
+) -> None:
+    """Let batches that were written at `position` count in the index and the producer state."""
+    note, producers = state.active_index.note, state.producers
+    offset: int = placement.first
+    for header in headers:
+        if not placement.contiguous:
+            offset = header[0]
+        last_offset = offset + header[6]
+        note(offset, last_offset, position, header[8])
+        if header[9] >= 0 and not header[5] & CONTROL:
+            producers.update(header, Offset(offset), now)
+        position += PREFIX_BYTES + header[1]
+        offset = last_offset + 1
+
+
+def _read_markers(
+    batches: memoryview | bytearray | bytes, headers: Sequence[BatchHeader]
+) -> list[ControlRecord]:
+    """The transaction markers among the batches, read before anything is written."""
+    markers: list[ControlRecord] = []
+    position = 0
+    for header in headers:
+        size = PREFIX_BYTES + header[1]
+        if header[5] & CONTROL:
+            markers.append(read_control(memoryview(batches)[position : position + size]))
+        position += size
+    return markers
+
+
+def _cut_back(state: LogState, segment: Segment, size_bytes: int, failed: StorageError) -> None:
+    """Undo what a failed append may have left; a log that cannot be cut back stops."""
+    segment.size_bytes = size_bytes
+    assert segment.writer is not None
+    try:
+        if segment.writer.size() != size_bytes or getattr(failed, "torn", False):
+            segment.writer.truncate(size_bytes)
+    except StorageError:
+        state.durability.stop(failed)
