@@ -76,14 +76,20 @@ def test_the_first_bad_record_is_named_with_its_reason(reason: str, body: str) -
     assert reason in caught.value.reason
 
 
-@pytest.mark.parametrize("body", [body for reason, body in SECOND_RECORDS.items() if "offset" not in reason])
-def test_a_reader_refuses_what_validation_refuses(body: str) -> None:
+@pytest.mark.parametrize(("reason", "body"), SECOND_RECORDS.items())
+def test_a_reader_refuses_the_same_for_the_same_reason(reason: str, body: str) -> None:
+    if reason.startswith("offset delta"):
+        reason = "offset delta"
+        body = body.replace("00 00 04", "00 00 06")  # a reader minds an offset past the last, not a gap
+    if reason == "field length -1 is less than 0":
+        reason = "header name is null"
     batch = batch_of(GOOD, record(body), record("00 00 04 02 6b 01 00"))
 
     with pytest.raises(InvalidRecord) as caught:
         list(read_records(batch))
 
     assert caught.value.index == 1
+    assert reason in caught.value.reason
 
 
 @pytest.mark.parametrize("length", ["01", "10", "fe ff ff ff 0f"])
