@@ -5,14 +5,16 @@ from typing import Any, TypeVar, cast
 
 from penstock.core.model import Fault, ProtocolError
 from penstock.core.wire.decoding import decoder_source
-from penstock.core.wire.encoding import encoder_source
+from penstock.core.wire.encoding import encoder_source, gap_encoder_source
 from penstock.core.wire.message import Message
 from penstock.core.wire.reading import Buffer
+from penstock.core.wire.types import Piece
 
 M = TypeVar("M", bound=Message)
 
 _decoders: dict[tuple[type[Message], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
+_gap_encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], list[Piece]]] = {}
 
 
 def decoder(message: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
@@ -30,6 +32,18 @@ def encoder(message: type[M], version: int) -> Callable[[M, bytearray], None]:
     if found is None:
         _check_version(message, version)
         found = _encoders[message, version] = _compiled(encoder_source(message, version), "encode")
+    return found
+
+
+def gap_encoder(message: type[M], version: int) -> Callable[[M, bytearray], list[Piece]]:
+    """Answer the function that answers `message` in pieces: bytes, records, bytes, records, bytes ...
+
+    The first piece is the bytearray it is given, and records that are empty or null make no gap.
+    """
+    found = _gap_encoders.get((message, version))
+    if found is None:
+        _check_version(message, version)
+        found = _gap_encoders[message, version] = _compiled(gap_encoder_source(message, version), "encode")
     return found
 
 

@@ -1,4 +1,9 @@
-"""Writes the encoder of one message in one version; the mirror image of `decoding`."""
+"""Writes the encoder of one message in one version; the mirror image of `decoding`.
+
+There are two forms. The plain one appends everything to one bytearray. The one with gaps
+leaves record batches out and answers a list in which small buffers and the records between
+them alternate, so that a gateway can send the records from a file without touching them.
+"""
 
 from penstock.core.wire.message import Message
 from penstock.core.wire.schema import Field, Schema
@@ -13,10 +18,16 @@ def encoder_source(message: type[Message], version: int) -> str:
     return _EncoderWriter(message, version).write()
 
 
+def gap_encoder_source(message: type[Message], version: int) -> str:
+    """Likewise for `encode(m, w)` that answers the pieces: `w`, records, bytes, records, bytes ..."""
+    return _EncoderWriter(message, version, with_gaps=True).write()
+
+
 class _EncoderWriter:
     """Writes `m` for the message; `w`, or another name inside a tagged field, for what is appended to."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Message], version: int, with_gaps: bool = False) -> None:
+        self._with_gaps = with_gaps
         self._message = message
         self._version = version
         self._flexible = message.__schema__.is_flexible(version)
@@ -30,11 +41,14 @@ class _EncoderWriter:
         name = source.needs_part(self._message)
         unfit = source.needs(_WRITING, "unfit")
         source.needs("struct", "error")
-        with source.block(f"def encode(m: {name}, w: bytearray) -> None:"):
+        answer = f"list[{source.needs('penstock.core.wire.types', 'Piece')}]" if self._with_gaps else "None"
+        with source.block(f"def encode(m: {name}, w: bytearray) -> {answer}:"):
             with source.block("try:"):
+                if self._with_gaps:
+                    source.line(f"pieces: {answer} = []")
                 self._part(PartOf(self._message), "m")
                 self._flush()
-                source.line("return")
+                source.line("return [*pieces, w]" if self._with_gaps else "return")
             with source.block("except (UnicodeEncodeError, error) as cause:"):
                 source.line(f'raise {unfit}("{name} v{self._version}", cause) from None')
         return source.text()
@@ -133,7 +147,12 @@ class _EncoderWriter:
                 source.line(f"{body} = {body}{converted}")
             source.line(f"{length} = len({body})")
         self._length(length, abs(wire_type.value))
-        source.line(f"{self._out} += {body}")
+        if self._with_gaps and wire_type is Sized.RECORDS:
+            with source.block(f"if {length} > 0:"):
+                source.line(f"pieces += ({self._out}, {body})")
+                source.line(f"{self._out} = bytearray()")
+        else:
+            source.line(f"{self._out} += {body}")
 
     def _array(self, element: WireType, nullable: bool, value: str) -> None:
         source = self._source

@@ -13,16 +13,19 @@ be read.
 import struct
 from typing import Final, NamedTuple
 
-from penstock.core.model import ProtocolError
-from penstock.core.wire.codec import encoder
+from penstock.core.model import Fault, ProtocolError
+from penstock.core.wire.codec import encoder, gap_encoder
 from penstock.core.wire.kafka.registry import APIS, Api
 from penstock.core.wire.message import Message
 from penstock.core.wire.reading import Buffer, past_the_end, skip_tags, unexpected_null
+from penstock.core.wire.types import Piece
 
 _SIZE: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">hhih")
 _REQUEST_V0: Final = struct.Struct(">hhi")
 _RESPONSE: Final = struct.Struct(">ii")
+
+_SIZE_MAX: Final = 2**31 - 1
 
 API_VERSIONS_KEY: Final = 18
 
@@ -110,3 +113,16 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
     encoder(type(message), version)(message, frame)
     _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
     return frame
+
+
+def response_pieces(api: Api, version: int, correlation_id: int, message: Message) -> list[Piece]:
+    """Answer a whole response as small buffers with the records, untouched, between them."""
+    start = bytearray(_RESPONSE.pack(0, correlation_id))
+    if has_response_tags(api, version):
+        start.append(0)
+    pieces = gap_encoder(type(message), version)(message, start)
+    size = sum(map(len, pieces)) - _SIZE.size
+    if size > _SIZE_MAX:
+        raise ProtocolError(f"a response of {size} bytes cannot be sent", Fault.OURS)
+    _SIZE.pack_into(start, 0, size)
+    return pieces

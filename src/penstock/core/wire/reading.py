@@ -10,8 +10,8 @@ from penstock.core.model import ProtocolError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-_VARINT_BYTES_MAX = 5
-_UINT32_MAX = 0xFFFF_FFFF
+# What is left of 32 bits after four bytes of seven.
+_FIFTH_BYTE_MAX: Final = 0x0F
 
 
 # Arrays up to this long (replicas, in-sync replicas) are read and written by prepared structs.
@@ -26,15 +26,23 @@ def short_arrays(letter: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]],
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """Read an unsigned varint: its value, and the position after it."""
-    value = 0
-    for index in range(_VARINT_BYTES_MAX):
-        byte = buffer[position + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            if value > _UINT32_MAX:
-                break
-            return value, position + index + 1
-    raise ProtocolError("a varint is longer than 32 bits")
+    first = buffer[position]
+    if first < 0x80:
+        return first, position + 1
+    second = buffer[position + 1]
+    if second < 0x80:
+        return first & 0x7F | second << 7, position + 2
+    third = buffer[position + 2]
+    if third < 0x80:
+        return first & 0x7F | (second & 0x7F) << 7 | third << 14, position + 3
+    fourth = buffer[position + 3]
+    value = first & 0x7F | (second & 0x7F) << 7 | (third & 0x7F) << 14 | (fourth & 0x7F) << 21
+    if fourth < 0x80:
+        return value, position + 4
+    fifth = buffer[position + 4]
+    if fifth > _FIFTH_BYTE_MAX:
+        raise ProtocolError("a varint is longer than 32 bits")
+    return value | fifth << 28, position + 5
 
 
 def skip_tags(buffer: Buffer, position: int, end: int) -> int:

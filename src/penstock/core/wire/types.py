@@ -7,7 +7,7 @@ of its versions is annotated with the `Nullable...` twin.
 
 import enum
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 T = TypeVar("T")
@@ -72,9 +72,22 @@ NullableString: TypeAlias = Annotated[str | None, Sized.STRING, Shape.NULLABLE]
 Bytes: TypeAlias = Annotated[bytes, Sized.BYTES]
 NullableBytes: TypeAlias = Annotated[bytes | None, Sized.BYTES, Shape.NULLABLE]
 
+
+class Span(Protocol):
+    """Record bytes that are somewhere else, in a file for instance: all the encoder needs is how many."""
+
+    def __len__(self) -> int: ...
+
+
+# What an encoder with gaps answers: its own small buffers, and the records between them.
+Piece: TypeAlias = bytes | bytearray | memoryview | Span
+
 # Record batches stay where they are: decoding answers a view into the frame.
 Records: TypeAlias = Annotated[bytes | memoryview, Sized.RECORDS]
 NullableRecords: TypeAlias = Annotated[bytes | memoryview | None, Sized.RECORDS, Shape.NULLABLE]
+# Records on their way out may be a span; a decoder never answers one.
+SentRecords: TypeAlias = Annotated[bytes | memoryview | Span, Sized.RECORDS]
+NullableSentRecords: TypeAlias = Annotated[bytes | memoryview | Span | None, Sized.RECORDS, Shape.NULLABLE]
 
 Array: TypeAlias = Annotated[tuple[T, ...], Shape.ARRAY]
 NullableArray: TypeAlias = Annotated[tuple[T, ...] | None, Shape.ARRAY, Shape.NULLABLE]

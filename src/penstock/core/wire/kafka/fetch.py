@@ -10,7 +10,7 @@ from penstock.core.wire.types import (
     Int32,
     Int64,
     NullableArray,
-    NullableRecords,
+    NullableSentRecords,
     NullableString,
     String,
     Uuid,
@@ -121,7 +121,7 @@ class FetchResponsePartition(Part):
     snapshot_id: FetchResponseSnapshot = tagged(2, since=12, default=FetchResponseSnapshot())
     aborted_transactions: NullableArray[FetchResponseAbortedTransaction]
     preferred_read_replica: Int32 = since(11, default=-1)
-    records: NullableRecords
+    records: NullableSentRecords
 
 
 @part

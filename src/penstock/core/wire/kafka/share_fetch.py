@@ -10,7 +10,7 @@ from penstock.core.wire.types import (
     Int32,
     Int64,
     NullableString,
-    Records,
+    SentRecords,
     String,
     Uuid,
 )
@@ -97,7 +97,7 @@ class ShareFetchResponsePartition(Part):
     acknowledge_error_code: Int16
     acknowledge_error_message: NullableString = None
     current_leader: ShareFetchResponseLeader
-    records: Records
+    records: SentRecords
     acquired_records: Array[ShareFetchResponseAcquiredRecords]
 
 
