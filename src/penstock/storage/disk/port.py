@@ -85,7 +85,7 @@ class Disk(Protocol):
         """The names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and the missing ones above it. Fine if it exists."""
+        """Make a directory and the missing ones above it; "" is the root. Fine if it exists."""
 
     def rename(self, old: str, new: str) -> None:
         """Move a file over whatever file has the new name, or a directory to a free name."""

@@ -59,7 +59,10 @@ class PosixDisk:
 
     def make_directory(self, path: str) -> None:
         with translated("make_directory", path):
-            os.makedirs(self._absolute(path), exist_ok=True)
+            if path:
+                os.makedirs(self._absolute(path), exist_ok=True)
+            else:
+                _make_durably(self._root)
 
     def rename(self, old: str, new: str) -> None:
         target = self._absolute(new)
@@ -121,6 +124,20 @@ class _FlockLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _make_durably(directory: str) -> None:
+    """Make the root: nobody who uses this disk could sync the names above it."""
+    if os.path.isdir(directory):
+        return
+    above = os.path.dirname(directory)
+    _make_durably(above)
+    os.mkdir(directory)
+    descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _pid_in(content: bytes) -> int | None:

@@ -1,0 +1,34 @@
+"""A data directory on real files."""
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.core.model import BrokerEpoch
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import DirectoryLocked, PosixDisk
+
+
+def test_a_data_directory_is_made_where_nothing_was_and_found_again(tmp_path: Path) -> None:
+    root = tmp_path / "not" / "there"
+
+    made = DataDirectory.open(PosixDisk(str(root)), UUID(int=1))
+    made.join_cluster(UUID(int=9))
+    made.close(clean_epoch=BrokerEpoch(5))
+    again = DataDirectory.open(PosixDisk(str(root)), UUID(int=2))
+
+    assert (again.directory_id, again.cluster_id, again.last_clean_epoch) == (UUID(int=1), UUID(int=9), 5)
+    assert (root / "meta" / "directory-id").read_text().startswith(f"directory-id {UUID(int=1)}\n")
+    again.close()
+
+
+def test_a_second_opener_is_told_the_directory_and_the_process(tmp_path: Path) -> None:
+    first = DataDirectory.open(PosixDisk(str(tmp_path)), UUID(int=1))
+
+    with pytest.raises(DirectoryLocked) as refused:
+        DataDirectory.open(PosixDisk(str(tmp_path)), UUID(int=1))
+
+    assert str(refused.value) == f"'{tmp_path}' is locked by process {os.getpid()}"
+    first.close()
