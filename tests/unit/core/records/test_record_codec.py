@@ -117,6 +117,16 @@ def test_the_cleaner_may_leave_an_empty_batch() -> None:
     assert list(read_records(batch)) == []
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_an_emptied_batch_may_still_name_its_codec(codec: Codec) -> None:
+    batch = rewrite_batch(check_batch(write_batch(RECORDS)), [])
+    struct.pack_into(">h", batch, 21, codec)
+    seal(batch, 0, len(batch))
+
+    assert check_batch(batch, compacted=True).codec is codec
+    assert list(read_records(batch)) == []
+
+
 def test_a_delete_horizon_does_not_move_the_timestamps() -> None:
     header = check_batch(write_batch(RECORDS))
 
