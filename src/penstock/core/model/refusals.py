@@ -26,6 +26,17 @@ class Why(enum.Enum):
     UNKNOWN_BROKER = "no such broker"
     STALE_BROKER_EPOCH = "broker epoch is stale"
     INVALID_FEATURE_LEVEL = "feature level is not possible"
+    INCONSISTENT_CLUSTER = "cluster is another one"
+    DUPLICATE_BROKER = "another broker is live under this id"
+
+    # Leadership of partitions
+    FENCED_LEADER_EPOCH = "leader epoch is an old one"
+    UNKNOWN_LEADER_EPOCH = "leader epoch is newer than what is known here"
+    STALE_PARTITION_EPOCH = "partition has changed since"
+    INELIGIBLE_REPLICA = "replica may not join the in-sync replicas"
+    ELECTION_NOT_NEEDED = "partition has the leader it should have"
+    PREFERRED_LEADER_NOT_AVAILABLE = "preferred replica cannot lead now"
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica can lead now"
 
     # Groups
     UNKNOWN_GROUP = "no such group"
@@ -41,6 +52,7 @@ class Why(enum.Enum):
     INVALID_GROUP = "group id is not allowed"
     INVALID_SESSION_TIMEOUT = "session timeout is outside the allowed range"
     OFFSET_METADATA_TOO_LARGE = "offset metadata is too large"
+    OFFSETS_UNSTABLE = "a transaction may still change the offset"
     STALE_MEMBER_EPOCH = "member epoch is stale"
 
 

@@ -1,0 +1,167 @@
+"""Groups: who reads together, and how far they have come.
+
+One `GroupCoordinator` is the machine of one partition of `__consumer_offsets`. Group ids are
+one namespace and a group has one type; each type's protocol has a package of its own
+(`classic/` today, KIP-848 consumers and share groups beside it later), and what all share
+stays here: offsets, deadlines, facts, and the door.
+
+**Durable and volatile.** Kafka's group protocol keeps most of its state in the coordinator's
+memory: parked requests, sessions, ids given out, a join phase under way. Only two things are
+stored: a generation once its leader has assigned it (or once the group is empty), and
+committed offsets. The machine is built the same way:
+
+    GroupImage      the last fact of every key. Only `apply` changes it; total, deterministic,
+                    and all that a failover brings back
+    ClassicGroups   live groups: made from the image and moved by commands and time
+
+So `handle` and `expire` are not pure decisions: they move the live groups at once, but nothing
+durable. That is safe under the host rule. Facts are applied as soon as they are appended, before
+the next command; an answer is released only when the log end seen at its step is committed; and
+when an append fails, the live groups, which are ahead of the log by then, are thrown away
+with the machine, and no client has heard of anything that did not become durable. A group that
+never was stored is lost in a failover, and so are a rebalance under way and its parked requests:
+members find the old generation (or no group) and join again, as they do with Kafka.
+
+**Answers come later.** A JoinGroup waits for the others, a SyncGroup for the leader. A command
+carries a ticket, and every outcome lists the tickets it answers: none, its own, or many. Each
+ticket is answered exactly once. Where Kafka forgets a request (a JoinGroup sent twice, a parked
+SyncGroup of a member that is removed), we answer it with an error its client retries on.
+
+**Time.** Deadlines are fields of groups and members; one entry per group says when to look at
+it (see `deadlines`). `expire` does a bounded amount of work per call.
+
+Where we differ from Kafka on purpose: a static member that comes back with other topics causes a
+rebalance; an id that was given out and is returned does not; no record is written for a group
+that has not settled a generation yet.
+
+Left out: KIP-848 and share groups, and moving a group between types; offsets inside
+transactions; authorisation; whether a topic exists; and bytes: services translate facts to
+Kafka's record schemas.
+"""
+
+from penstock.core.groups.commands import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER_ID,
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    ForgetTopic,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    ListGroups,
+    MemberAssignment,
+    MemberProtocol,
+    OffsetToCommit,
+    Sync,
+    Ticket,
+    TopicToFetch,
+)
+from penstock.core.groups.coordinator import GroupCoordinator
+from penstock.core.groups.facts import (
+    Fact,
+    GroupDeleted,
+    GroupStored,
+    OffsetCommitted,
+    OffsetDeleted,
+    StoredMember,
+)
+from penstock.core.groups.image import GroupImage
+from penstock.core.groups.options import GroupOptions
+from penstock.core.groups.outcome import (
+    Answer,
+    Event,
+    MemberRemoved,
+    Moment,
+    Outcome,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
+from penstock.core.groups.replies import (
+    NO_OFFSET,
+    CommitResults,
+    DeletionResults,
+    DescribedGroup,
+    DescribedMember,
+    Done,
+    FetchedOffset,
+    FetchedOffsets,
+    GroupState,
+    GroupType,
+    Joined,
+    JoinedMember,
+    Left,
+    LeftMember,
+    ListedGroup,
+    ListedGroups,
+    MemberIdRequired,
+    PartitionResult,
+    Reply,
+    Synced,
+)
+from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+
+__all__ = [
+    "GroupCoordinator",
+    "GroupOptions",
+    "GroupImage",
+    "Moment",
+    "Outcome",
+    "Answer",
+    "Ticket",
+    "Command",
+    "Join",
+    "MemberProtocol",
+    "Sync",
+    "MemberAssignment",
+    "Heartbeat",
+    "Leave",
+    "LeavingMember",
+    "CommitOffsets",
+    "OffsetToCommit",
+    "FetchOffsets",
+    "TopicToFetch",
+    "DeleteOffsets",
+    "ForgetTopic",
+    "DeleteGroup",
+    "DescribeGroup",
+    "ListGroups",
+    "NO_GENERATION",
+    "UNKNOWN_MEMBER_ID",
+    "Reply",
+    "Joined",
+    "JoinedMember",
+    "MemberIdRequired",
+    "Synced",
+    "Done",
+    "Left",
+    "LeftMember",
+    "CommitResults",
+    "PartitionResult",
+    "FetchedOffsets",
+    "FetchedOffset",
+    "NO_OFFSET",
+    "DeletionResults",
+    "DescribedGroup",
+    "DescribedMember",
+    "ListedGroups",
+    "ListedGroup",
+    "GroupState",
+    "GroupType",
+    "Fact",
+    "GroupStored",
+    "StoredMember",
+    "GroupDeleted",
+    "OffsetCommitted",
+    "OffsetDeleted",
+    "Event",
+    "RebalanceStarted",
+    "RebalanceCompleted",
+    "MemberRemoved",
+    "CONSUMER_PROTOCOL_TYPE",
+    "subscribed_topics",
+]
