@@ -143,6 +143,33 @@ def test_a_closed_file_is_not_called_durable(node: Node, tmp_path: Path) -> None
     assert failed.errno == errno.EBADF
 
 
+class Names:
+    """A directory, as the log hands it over."""
+
+    def __init__(self, disk: PosixDisk, lends_a_descriptor: bool) -> None:
+        self.blocking_syncs = 0
+        self._disk = disk
+        self._lends_a_descriptor = lends_a_descriptor
+
+    def fileno(self) -> int:
+        return self._disk.directory_fileno("") if self._lends_a_descriptor else -1
+
+    def sync(self) -> None:
+        self.blocking_syncs += 1
+        self._disk.sync_directory("")
+
+
+def test_directories_are_synced_with_and_without_a_descriptor(node: Node, tmp_path: Path) -> None:
+    disk, (file,) = PosixDisk(str(tmp_path)), written_files(tmp_path, 1)
+    lent, unlent = Names(disk, True), Names(disk, False)
+
+    answers = [node.sync(file, lent), node.sync(file, unlent), node.sync(unlent)]
+
+    assert answers == [None, None, None]
+    assert (lent.blocking_syncs, unlent.blocking_syncs) == (0, 2)
+    file.close()
+
+
 def test_rounds_are_answered_in_order_however_many_wait(node: Node, tmp_path: Path) -> None:
     files = written_files(tmp_path, 3)
     order: list[int] = []

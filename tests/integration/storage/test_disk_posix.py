@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.disk import Buffer, DirectoryLocked, DiskFailed, DiskFull, PosixDisk
+from penstock.storage.disk import Buffer, DirectoryLocked, DiskFailed, DiskFull, NoSuchFile, PosixDisk
 
 
 def open_descriptors() -> int:
@@ -64,6 +64,25 @@ def test_mappings_are_given_back(tmp_path: Path) -> None:
 
     assert (mapped_while_a_part_is_held, mapped_afterwards) == (1, 0)
     file.close()
+
+
+def test_directories_lend_a_descriptor_and_lose_it_with_their_name(tmp_path: Path) -> None:
+    disk = PosixDisk(str(tmp_path))
+    disk.make_directory("logs/topic")
+    disk.make_directory("logs/other")
+    before = open_descriptors()
+
+    numbers = [disk.directory_fileno(path) for path in ("logs", "logs/topic", "logs/topic", "logs/other")]
+    os.fsync(numbers[1])
+    used = open_descriptors() - before
+    disk.rename("logs/topic", "logs/renamed")
+    disk.remove_tree("logs")
+
+    assert numbers[1] == numbers[2]
+    assert used == 3
+    assert open_descriptors() == before
+    with pytest.raises(NoSuchFile):
+        disk.directory_fileno("logs/topic")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.runtime.port import SyncTarget
+from penstock.runtime.sync_helper.inline import sync_blocking
 from penstock.runtime.sync_helper.kept import KeptFiles
 from penstock.runtime.sync_helper.outbox import Outbox
 from penstock.runtime.sync_helper.priority import prefer
@@ -91,10 +92,15 @@ class SyncHelper:
         return self._process.pid
 
     def sync(self, files: Sequence[SyncTarget], done: Done) -> None:
-        """Sync all files, then call `done` from the loop; an error means that any of them may be lost."""
+        """Sync all files, then call `done` from the loop; an error means that any of them may be lost.
+
+        What has no descriptor is synced here and now, which blocks.
+        """
         current = _Round(done)
+        if any(file.fileno() < 0 for file in files):
+            files, current.error = sync_blocking(files)
         if self.failure is not None or not files:
-            self._loop.call_soon(done, self.failure)
+            self._loop.call_soon(done, self.failure or current.error)
             return
         for start in range(0, len(files), FILES_PER_MESSAGE):
             numbers = [self._number(file) for file in files[start : start + FILES_PER_MESSAGE]]

@@ -14,13 +14,30 @@ class InlineSync:
         self._soon = soon
 
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
-        failure: OSError | None = None
+        failure = None
         for file in files:
-            try:
-                file.sync()
-            except OSError as error:
-                failure = failure or error
-            except StorageError as error:
-                # The storage's own error, as the kernel's number again: that is all the port knows.
-                failure = failure or OSError(getattr(error, "errno", errnos.EIO), str(error))
+            failure = failure or _sync(file)
         self._soon(lambda: done(failure))
+
+
+def sync_blocking(files: Sequence[SyncTarget]) -> tuple[list[SyncTarget], OSError | None]:
+    """Sync those that have no descriptor; answers the others, and the first failure."""
+    failure = None
+    others = []
+    for file in files:
+        if file.fileno() >= 0:
+            others.append(file)
+        else:
+            failure = failure or _sync(file)
+    return others, failure
+
+
+def _sync(file: SyncTarget) -> OSError | None:
+    try:
+        file.sync()
+    except OSError as error:
+        return error
+    except StorageError as error:
+        # The storage's own error, as the kernel's number again: that is all the port knows.
+        return OSError(getattr(error, "errno", errnos.EIO), str(error))
+    return None

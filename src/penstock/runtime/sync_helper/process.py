@@ -9,6 +9,7 @@ import queue
 import resource
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
@@ -41,7 +42,12 @@ class Round:
             except IndexError:
                 return
             try:
-                os.fdatasync(descriptor)
+                # Whether a directory's new names count as its data is up to the filesystem
+                # (to ext4 they do not), so directories are synced with everything they have.
+                if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                    os.fsync(descriptor)
+                else:
+                    os.fdatasync(descriptor)
             except OSError as error:
                 self.failures.append((number, error.errno or NOT_KEPT))
             with self._lock:

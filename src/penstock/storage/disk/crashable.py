@@ -141,6 +141,9 @@ class CrashableDisk:
             raise PowerCut
         self._tree.sync(directory)
 
+    def directory_fileno(self, path: str) -> int:
+        return -1
+
     def lock(self, path: str) -> "_HeldLock":
         self._place("lock", path)
         if path in self._locks:

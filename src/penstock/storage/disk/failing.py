@@ -122,6 +122,9 @@ class FailingDisk:
         self._plan.check("sync_directory", path)
         self._inner.sync_directory(path)
 
+    def directory_fileno(self, path: str) -> int:
+        return self._inner.directory_fileno(path)
+
     def lock(self, path: str) -> Lock:
         self._plan.check("lock", path)
         return self._inner.lock(path)

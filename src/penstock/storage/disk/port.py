@@ -99,5 +99,11 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Wait until names created, renamed and removed in this directory are durable."""
 
+    def directory_fileno(self, path: str) -> int:
+        """A descriptor of the directory for the sync helper, or -1 if there is none.
+
+        Ask again before every use, as with `File.fileno`. Syncing it does what `sync_directory` does.
+        """
+
     def lock(self, path: str) -> Lock:
         """Take the lock with this name, or raise DirectoryLocked at once."""

@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 
-from penstock.storage.disk.descriptors import Descriptors
+from penstock.storage.disk.descriptors import Borrowed, Descriptors
 from penstock.storage.disk.errors import DirectoryLocked, translated
 from penstock.storage.disk.port import File, Lock
 from penstock.storage.disk.posix_file import PosixFile, PosixReader
@@ -24,6 +24,7 @@ class PosixDisk:
     def __init__(self, root: str, *, readers_open_max: int = READERS_OPEN_MAX) -> None:
         self._root = os.path.abspath(root)
         self._descriptors = Descriptors(readers_open_max)
+        self._directories: dict[str, Borrowed] = {}
 
     @property
     def root(self) -> str:
@@ -66,6 +67,7 @@ class PosixDisk:
 
     def rename(self, old: str, new: str) -> None:
         target = self._absolute(new)
+        self._forget_directories(old)
         # A reader of the file that is about to lose its name goes on reading it.
         self._descriptors.pin_below(target)
         with translated("rename", old):
@@ -81,6 +83,7 @@ class PosixDisk:
         absolute = self._absolute(path)
         if not os.path.lexists(absolute):
             return
+        self._forget_directories(path)
         self._descriptors.pin_below(absolute)
         with translated("remove_tree", path):
             shutil.rmtree(absolute)
@@ -92,6 +95,18 @@ class PosixDisk:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def directory_fileno(self, path: str) -> int:
+        with translated("open", path):
+            entry = self._directories.get(path)
+            if entry is None:
+                entry = self._directories[path] = self._descriptors.register(self._absolute(path))
+            return self._descriptors.descriptor(entry)
+
+    def _forget_directories(self, path: str) -> None:
+        """The tree is about to lose its name, and nobody reads directories that have none."""
+        for known in [known for known in self._directories if f"{known}/".startswith(f"{path}/")]:
+            self._descriptors.release(self._directories.pop(known))
 
     def lock(self, path: str) -> Lock:
         absolute = self._absolute(path)
