@@ -77,7 +77,7 @@ def sealed_segments(state: LogState) -> tuple[SealedSegment, ...]:
 
 def checkpoint_now(state: LogState) -> None:
     """Make everything durable, checkpoint included, and wait for it."""
-    state.durability.check_running()
+    state.check_writable()
     captured = capture(state)
     files = flush_index(state)
     try:

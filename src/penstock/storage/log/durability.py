@@ -75,10 +75,6 @@ class Durability:
         if self.stopped is None:
             self.stopped = cause
 
-    def check_running(self) -> None:
-        if self.stopped is not None:
-            raise LogStopped(self._directory, self.stopped)
-
     def request(self, file: File, end: Offset, done: Done) -> None:
         """Sync the active file; then everything below `end`, its end now, is durable."""
         generation = self._generation

@@ -1,16 +1,18 @@
 """The log of one partition."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader
 from penstock.core.replica import AbortedTransaction, EpochHistory, EpochStart, ProducerStates
 from penstock.storage.disk import Disk
-from penstock.storage.log import reading, writing
+from penstock.storage.log import reading, removal, writing
 from penstock.storage.log.checkpointing import CheckpointBehind, CheckpointTimer, checkpoint_now
 from penstock.storage.log.durability import Commit, Done
+from penstock.storage.log.errors import LogStopped
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
+from penstock.storage.log.recovery.scrub import ScrubStep, quarantine, scrub
 from penstock.storage.log.state import LogState
 from penstock.storage.log.stats import LogStats
 from penstock.storage.log.values import Appended, Damage, Read, SegmentSummary, TimestampOffset
@@ -115,7 +117,7 @@ class PartitionLog:
     @property
     def stopped(self) -> BaseException | None:
         """Why the log takes no more writes, if so."""
-        return self._state.durability.stopped
+        return self._state.stopped
 
     @property
     def corruption(self) -> tuple[Damage, ...]:
@@ -148,7 +150,7 @@ class PartitionLog:
     ) -> Appended:
         """Append a leader's checked batches; offsets and epoch are written into them in place."""
         state = self._state
-        state.durability.check_running()
+        state.check_writable()
         ticks = state.ticks
         began = ticks() if ticks is not None else 0
         placement = writing.place_as_leader(state, batches, headers, leader_epoch)
@@ -164,7 +166,7 @@ class PartitionLog:
     ) -> Appended:
         """Append what the leader sent, offsets and epochs as they are."""
         state = self._state
-        state.durability.check_running()
+        state.check_writable()
         placement = writing.place_as_follower(state, batches, headers)
         appended = writing.write(state, batches, headers, placement, now)
         writing.assign_epochs(state, headers)
@@ -199,21 +201,49 @@ class PartitionLog:
     def sync(self, done: Done) -> None:
         """Make everything appended so far durable; `done` hears when it is, or why it never will be."""
         state = self._state
+        stopped = state.stopped
+        if stopped is not None:
+            done(LogStopped(state.directory, stopped))
+            return
         writer = state.segments.active.writer
         assert writer is not None
         state.durability.request(writer, state.end, done)
 
+    def delete_records(self, before: Offset) -> Offset:
+        """Raise the log start to `before`; answers where it is now. Blocks."""
+        return removal.delete_records(self._state, before)
+
+    def expire(self, now: Timestamp) -> list[SegmentSummary]:
+        """Delete what retention does not keep, never above the high watermark. Blocks if it deletes."""
+        return removal.expire(self._state, now)
+
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Cut off every batch that reaches `offset`; answers the new end. Blocks until it is durable."""
+        return removal.truncate_to(self._state, offset)
+
+    def truncate_fully(self, start: Offset) -> None:
+        """Throw everything away and go on at `start`. Blocks until it is durable."""
+        removal.truncate_fully(self._state, start)
+
+    def scrub(self) -> Iterator[ScrubStep]:
+        """Check every batch in small steps; damage is remembered, refused to readers and reported."""
+        return scrub(self._state)
+
+    def quarantine(self, base_offset: Offset) -> None:
+        """Move a damaged segment aside; the log has a hole there, or goes on behind it. Blocks."""
+        quarantine(self._state, base_offset)
+
     def roll(self) -> None:
         """Start a new segment, unless the active one is empty."""
         state = self._state
-        state.durability.check_running()
+        state.check_writable()
         if state.segments.active.size_bytes:
             writing.roll(state, state.end)
 
     def maybe_checkpoint(self, now: Instant) -> bool:
         """Take a checkpoint if one is due; answers whether it was. Call this every second or so."""
         state = self._state
-        if state.durability.stopped is not None or not self._timer.is_due(state, now):
+        if state.stopped is not None or not self._timer.is_due(state, now):
             return False
         self.checkpoint()
         return True
@@ -238,6 +268,6 @@ class PartitionLog:
 
     def close(self) -> None:
         """Make everything durable, so that the next start reads no batch. Blocks."""
-        if self._state.durability.stopped is None:
+        if self._state.stopped is None:
             checkpoint_now(self._state)
         self._state.segments.close()

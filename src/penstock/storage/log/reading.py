@@ -7,6 +7,7 @@ from penstock.core.records import CorruptBatch
 from penstock.core.replica import AbortedTransaction
 from penstock.storage.log.errors import DamagedRange, OffsetOutOfRange
 from penstock.storage.log.index.rows import ABORTED, Words
+from penstock.storage.log.recovery.replay import first_damage
 from penstock.storage.log.state import LogState
 from penstock.storage.log.values import NOTHING, Damage, Read, TimestampOffset
 
@@ -29,13 +30,20 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
         try:
             found = segment.slice(start, stop, max_bytes)
         except CorruptBatch as corrupt:
-            state.note_damage(index, start, str(corrupt))
-            raise DamagedRange(start, start, segment_end, str(corrupt)) from corrupt
+            raise _found_damage(state, index, start, corrupt) from corrupt
         if found is not None:
             return Read((found,)) if found.length else NOTHING
         if limit <= segment_end:
             break
     return NOTHING
+
+
+def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptBatch) -> DamagedRange:
+    """Remember where a segment stops making sense; what lies before that can still be read."""
+    first = first_damage(state.segments[index])
+    start, reason = first if first is not None else (offset, str(corrupt))
+    state.note_damage(index, min(start, offset), reason)
+    return DamagedRange(offset, start, state.segments.end_of(index, state.end), reason)
 
 
 def _limit_by(damage: Damage, start: Offset, stop: Offset | None) -> Offset:
@@ -54,7 +62,8 @@ def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None
         try:
             found = segment.search_time(timestamp, state.start)
         except CorruptionError as corrupt:
-            state.note_damage(index, segment.base_offset, str(corrupt))
+            first = first_damage(segment)
+            state.note_damage(index, first[0] if first else segment.base_offset, str(corrupt))
             continue
         if found is not None:
             return found

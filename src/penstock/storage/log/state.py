@@ -7,6 +7,7 @@ from penstock.core.records import BatchHeader, Buffer, read_control
 from penstock.core.replica import AbortedTransaction, EpochHistory, ProducerStates
 from penstock.storage.disk import Disk
 from penstock.storage.log.durability import Durability
+from penstock.storage.log.errors import LogStopped
 from penstock.storage.log.files.checkpoint import Checkpoint
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.options import LogOptions
@@ -71,15 +72,27 @@ class LogState:
         return index
 
     def note_damage(self, index: int, start: Offset, reason: str) -> None:
-        """Part of a segment turned out to be unreadable; a log whose last segment it is stops."""
+        """Part of a segment turned out to be unreadable."""
         segment = self.segments[index]
         if segment.base_offset in self.damage and self.damage[segment.base_offset].start <= start:
             return
         damage = Damage(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
         self.damage[segment.base_offset] = damage
         self.stats.damaged_ranges += 1
-        if segment is self.segments.active:
-            self.durability.stop(CorruptionError(f"its last segment is damaged: {reason}"))
+
+    @property
+    def stopped(self) -> BaseException | None:
+        """Why nothing may be written: a failed sync, or damage in the segment that would grow."""
+        damage = self.damage.get(self.segments.active.base_offset) if self.damage else None
+        if damage is not None and self.durability.stopped is None:
+            return CorruptionError(f"its last segment is damaged at offset {damage.start}: {damage.reason}")
+        return self.durability.stopped
+
+    def check_writable(self) -> None:
+        if self.damage or self.durability.stopped is not None:
+            cause = self.stopped
+            if cause is not None:
+                raise LogStopped(self.directory, cause)
 
 
 def fold_batch(

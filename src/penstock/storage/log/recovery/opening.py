@@ -114,9 +114,11 @@ def _add_sealed(state: LogState, bases: Sequence[Offset]) -> None:
     checkpoint = state.checkpoint
     present = set(bases)
     rows = checkpoint.sealed
-    ends = [row.base_offset for row in rows[1:]] + [checkpoint.segment]
+    ends = [*(row.base_offset for row in rows), checkpoint.segment][1:]
     for row, end in zip(rows, ends, strict=True):
-        if row.base_offset not in present and end <= checkpoint.log_start:
+        if end <= checkpoint.log_start:
+            # Deleted, as the log start says; the files may have come back with a power cut.
+            state.segments.remove_files(row.base_offset)
             continue
         size = (
             state.disk.size(state.segments.path(row.base_offset, names.LOG))
@@ -206,7 +208,7 @@ def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
     except CorruptionError:
         report.epochs_rebuilt = True
         state.epochs = EpochHistory()
-        if state.durability.stopped is None:
+        if state.stopped is None:
             state.epochs = epochs_between(state, state.checkpoint.recovery_point)
         state.epochs_changed = True
     # Entries behind the recovery point are found again in the tail, if their data is there.
@@ -223,5 +225,5 @@ def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport
     changed = state.end != state.checkpoint.recovery_point or report.cut is not None
     changed = changed or bool(following) or report.indexes_rebuilt > 0
     changed = changed or report.epochs_rebuilt or report.checkpoint_lost
-    if changed and state.durability.stopped is None:
+    if changed and state.stopped is None:
         checkpoint_now(state)

@@ -12,7 +12,7 @@ from penstock.storage.log.state import LogState, fold_batch
 
 def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
     """Read the active segment from the checkpoint on, and every segment that was begun after it."""
-    damaged = state.durability.stopped is not None
+    damaged = state.stopped is not None
     if not damaged:
         scan_segment(state, state.checkpoint.position, report)
     for index, base_offset in enumerate(following):

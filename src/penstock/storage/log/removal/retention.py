@@ -1,0 +1,97 @@
+"""Taking records out at the start of a log, by age, by size or on demand."""
+
+from dataclasses import replace
+
+from penstock.core.model import Offset, Timestamp
+from penstock.storage.log.checkpointing import checkpoint_now, write_checkpoint
+from penstock.storage.log.errors import OffsetOutOfRange
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.state import LogState
+from penstock.storage.log.values import SegmentSummary
+from penstock.storage.log.writing import roll
+
+
+def expire(state: LogState, now: Timestamp) -> list[SegmentSummary]:
+    """Delete the oldest segments that are too old, too many, or below the log start."""
+    state.check_writable()
+    state.producers.expire(Timestamp(now - state.options.producer_expiry_ms))
+    count = _expired_count(state, now)
+    active = state.segments.active
+    if (
+        count == len(state.segments) - 1
+        and active.size_bytes
+        and state.end <= state.high_watermark
+        and _is_too_old(state, active, now)
+    ):
+        # A quiet log must not keep its last records for ever.
+        roll(state, state.end)
+        count += 1
+    return _remove_oldest(state, count)
+
+
+def delete_records(state: LogState, before: Offset) -> Offset:
+    """Raise the log start; answers where it is now. Whole segments below it go at once."""
+    state.check_writable()
+    if before > state.end:
+        raise OffsetOutOfRange(before, state.start, state.end)
+    if before > state.start:
+        state.start = before
+        below = 0
+        while below + 1 < len(state.segments) and state.segments[below + 1].base_offset <= before:
+            below += 1
+        if not _remove_oldest(state, below):
+            _persist_start(state, state.segments[0])
+    return state.start
+
+
+def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
+    """Delete the first `count` segments, never the last one."""
+    if count == 0:
+        return []
+    segments = state.segments
+    first_kept = segments[count]
+    state.start = max(state.start, first_kept.base_offset)
+    _persist_start(state, first_kept)
+    removed = []
+    for _ in range(count):
+        segment = segments.forget(0)
+        end = segments[0].base_offset
+        removed.append(SegmentSummary(segment.base_offset, end, segment.size_bytes, is_active=False))
+        state.damage.pop(segment.base_offset, None)
+        segments.remove_files(segment.base_offset)
+    state.disk.sync_directory(state.directory)
+    state.stats.expired_segments += count
+    return removed
+
+
+def _persist_start(state: LogState, first_kept: Segment) -> None:
+    """Make the new log start durable, with the last checkpoint as far as it is still good."""
+    state.epochs_changed = state.epochs.advance_to(state.start) or state.epochs_changed
+    last = state.checkpoint
+    if first_kept.base_offset > last.segment or state.start > last.recovery_point:
+        checkpoint_now(state)
+    else:
+        write_checkpoint(state, replace(last, log_start=state.start))
+
+
+def _expired_count(state: LogState, now: Timestamp) -> int:
+    """How many of the oldest segments may go; records above the high watermark never do."""
+    segments, options = state.segments, state.options
+    total = segments.size_bytes()
+    count = 0
+    while count + 1 < len(segments):
+        segment, end = segments[count], segments[count + 1].base_offset
+        too_many = 0 <= options.retention_bytes <= total - segment.size_bytes
+        if end > state.high_watermark:
+            break
+        if not (too_many or end <= state.start or _is_too_old(state, segment, now)):
+            break
+        total -= segment.size_bytes
+        count += 1
+    return count
+
+
+def _is_too_old(state: LogState, segment: Segment, now: Timestamp) -> bool:
+    retention_ms = state.options.retention_ms
+    # Records without a timestamp have no age.
+    return retention_ms >= 0 and 0 <= segment.index.max_timestamp < now - retention_ms
