@@ -14,6 +14,7 @@ ENTRY_POINT_GROUP = "penstock.commands"
 
 # In the order in which --help shows them.
 OWN_COMMANDS = {
+    "demo": "penstock.cli.demo.command:demo",
     "config": "penstock.cli.configuration:app",
     "log": "penstock.cli.logs:app",
     "version": "penstock.cli.version:version",

@@ -61,7 +61,12 @@ def _command(path: str, command: Any) -> Iterator[str]:
             yield from _command(f"{path} {name}", below)
         return
     arguments = [p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"]
-    yield from ("", f"## {' '.join([path, *arguments])}", "", inspect.cleandoc(command.help or ""))
+    yield from (
+        "",
+        f"## {' '.join([path, *arguments])}",
+        "",
+        *inspect.cleandoc(command.help or "").splitlines(),
+    )
     options = [p for p in command.params if p.param_type_name == "option"]
     if options:
         yield from ("", "| option | meaning |", "|---|---|")

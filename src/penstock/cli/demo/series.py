@@ -36,7 +36,7 @@ DAY_MS = 86_400_000
 
 
 def records(count: int, first_timestamp: int) -> Iterator[Record]:
-    """`count` measurements in the order of their time, keyed by host."""
+    """`count` measurements in the order of their time, keyed by series."""
     totals: dict[tuple[int, str], float] = {}
     for index in range(count):
         host = index // len(SHAPES) % HOSTS
@@ -57,7 +57,7 @@ def records(count: int, first_timestamp: int) -> Iterator[Record]:
             "client": f"agent-{host:02d}",
         }
         content = json.dumps(measurement, separators=(",", ":")).encode()
-        yield Record(index, timestamp, f"host-{host:02d}".encode(), content, ())
+        yield Record(index, timestamp, f"{shape.name}@host-{host:02d}".encode(), content, ())
 
 
 def _value(shape: Shape, host: int, timestamp: int, index: int) -> float:

@@ -86,7 +86,9 @@ class IndexWitness:
         """What is wrong with each table, once all batches have gone by."""
         if self._offsets.row < len(self._indexes.offsets):
             self._offsets.complaint = self._offsets.complaint or "points behind the end of the segment"
-        if self._times.row < len(self._indexes.times) // 2:
+        # A sealed table ends with a row for the whole segment, named by its last record.
+        rest = list(self._indexes.times[2 * self._times.row :])
+        if rest and rest != [self._max_timestamp, self._end_offset - 1]:
             self._times.complaint = self._times.complaint or "points behind the end of the segment"
         for table in (self._offsets, self._times):
             if table.complaint:

@@ -1,0 +1,12 @@
+"""`penstock demo`: the log engine at work on a throw-away data directory.
+
+    series ──> batches ──> produce ──> read back ──> seek        one process, four partitions
+                                                                 appends, group commit, indexes
+    series ──> writer, killed in the middle of a write ──> recover       another process
+
+Everything runs as it would in a broker: the production runtime with its sync helper, the
+default `fsync: every`, real files. What is read is compared with the demo's own account of
+what it sent, and a difference ends the demo with exit code 1.
+
+Left out: the network. Once there is a broker, the demo produces through it.
+"""
