@@ -54,7 +54,7 @@ OPTIONS = GroupOptions(initial_rebalance_delay_ms=DELAY_MS)
 
 
 def subscription(*topics: str, user_data: bytes = b"") -> bytes:
-    names = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
+    names = b"".join(struct.pack(">h", len(t.encode())) + t.encode() for t in topics)
     return struct.pack(">hi", 1, len(topics)) + names + struct.pack(">i", len(user_data)) + user_data
 
 
@@ -180,7 +180,6 @@ class Driver:
         assert isinstance(reply, DescribedGroup)
         return reply
 
-    @property
     def state(self) -> GroupState:
         return self.describe().state
 

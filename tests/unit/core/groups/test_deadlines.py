@@ -1,0 +1,46 @@
+"""One entry per group: visits are planned early rather than late, and never lost."""
+
+from penstock.core.groups.deadlines import Deadlines
+from penstock.core.model import Instant
+
+
+def test_visits_come_in_the_order_of_their_moments() -> None:
+    deadlines = Deadlines()
+    for group_id, at in [("b", 20), ("a", 30), ("c", 10)]:
+        deadlines.arm(group_id, Instant(at))
+
+    order = [deadlines.pop(Instant(100)) for _ in range(4)]
+
+    assert order == ["c", "b", "a", None]
+
+
+def test_an_earlier_moment_overtakes_and_a_later_one_is_left_to_the_visit() -> None:
+    deadlines = Deadlines()
+    deadlines.arm("g", Instant(20))
+
+    deadlines.arm("g", Instant(30))
+    assert deadlines.next() == 20
+    deadlines.arm("g", Instant(10))
+
+    assert deadlines.next() == 10
+    assert deadlines.pop(Instant(25)) == "g"
+    assert deadlines.pop(Instant(25)) is None
+    assert deadlines.next() is None
+
+
+def test_nothing_is_due_early() -> None:
+    deadlines = Deadlines()
+    deadlines.arm("g", Instant(20))
+
+    assert deadlines.pop(Instant(19)) is None
+    assert deadlines.pop(Instant(20)) == "g"
+
+
+def test_heartbeats_do_not_grow_the_plan() -> None:
+    deadlines = Deadlines()
+
+    for at in range(20, 10_000):
+        deadlines.arm("g", Instant(at))
+
+    assert deadlines.pop(Instant(20)) == "g"
+    assert deadlines.next() is None

@@ -1,0 +1,274 @@
+"""JoinGroup: ids, protocols, limits and the first rebalance of a group."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.groups import GroupOptions, GroupState, JoinedMember, MemberIdRequired, MemberProtocol
+from penstock.core.model import Why
+from tests.unit.core.groups.group_driver import (
+    DELAY_MS,
+    GROUP,
+    REBALANCE_MS,
+    SESSION_MS,
+    Driver,
+    protocols,
+    subscription,
+)
+
+
+def test_a_dynamic_member_is_first_given_an_id_and_joins_with_it() -> None:
+    driver = Driver()
+
+    first = driver.join(client_id="app", random_id="xyz")
+
+    assert driver.answers[first] == MemberIdRequired("app-xyz")
+    assert driver.state() is GroupState.EMPTY
+    second = driver.join("app-xyz")
+    assert second not in driver.answers
+    assert driver.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_an_old_client_joins_without_knowing_its_id() -> None:
+    driver = Driver()
+
+    ticket = driver.join(member_id_required=False)
+    driver.advance(DELAY_MS)
+
+    assert driver.joined(ticket).member_id == "c-1"
+
+
+def test_an_id_nobody_joins_with_is_forgotten_after_the_session_timeout() -> None:
+    driver = Driver()
+    driver.join(random_id="slow")
+
+    driver.advance(SESSION_MS)
+
+    assert driver.why(driver.join("c-slow")) is Why.UNKNOWN_MEMBER
+    assert driver.describe().state is GroupState.DEAD
+
+
+def test_an_id_still_out_holds_up_a_rebalance_until_it_expires() -> None:
+    driver = Driver()
+    leader, follower = driver.stable_group(2)
+    driver.join(random_id="pending", session_timeout_ms=SESSION_MS - 4_000)
+    rejoins = [driver.join(leader), driver.join(follower)]
+
+    assert not any(ticket in driver.answers for ticket in rejoins)
+    driver.advance(SESSION_MS - 4_000)
+
+    assert [driver.joined(ticket).generation for ticket in rejoins] == [2, 2]
+
+
+def test_a_member_id_is_unknown_in_a_group_that_does_not_exist() -> None:
+    driver = Driver()
+
+    ticket = driver.join("from-another-life")
+
+    assert driver.why(ticket) is Why.UNKNOWN_MEMBER
+    assert driver.describe().state is GroupState.DEAD
+
+
+def test_a_member_id_nobody_gave_out_is_unknown() -> None:
+    driver = Driver()
+    driver.stable_group(1)
+
+    assert driver.why(driver.join("stranger")) is Why.UNKNOWN_MEMBER
+
+
+@pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001, 0, -1])
+def test_a_session_timeout_outside_the_range_is_refused(session_timeout_ms: int) -> None:
+    driver = Driver()
+
+    ticket = driver.join(session_timeout_ms=session_timeout_ms)
+
+    assert driver.why(ticket) is Why.INVALID_SESSION_TIMEOUT
+
+
+def test_an_empty_group_id_is_refused() -> None:
+    driver = Driver()
+
+    assert driver.why(driver.join(group_id="")) is Why.INVALID_GROUP
+    assert driver.why(driver.sync("m", 1, group_id="")) is Why.INVALID_GROUP
+
+
+def test_the_leader_alone_learns_of_every_member_and_its_metadata() -> None:
+    driver = Driver()
+    (first, first_ticket), (second, second_ticket) = driver.join_new(), driver.join_new()
+    driver.advance(2 * DELAY_MS)
+
+    leader, follower = driver.joined(first_ticket), driver.joined(second_ticket)
+
+    metadata = subscription("t")
+    assert leader.members == (JoinedMember(first, None, metadata), JoinedMember(second, None, metadata))
+    assert follower.members == ()
+    assert leader.leader == follower.leader == first
+    assert leader.generation == follower.generation == 1
+    assert (leader.protocol_type, leader.protocol) == ("consumer", "range")
+
+
+def test_a_new_group_waits_for_the_initial_delay() -> None:
+    driver = Driver()
+    _, ticket = driver.join_new()
+
+    driver.advance(DELAY_MS - 1)
+    assert ticket not in driver.answers
+    driver.advance(1)
+
+    assert driver.joined(ticket).generation == 1
+
+
+def test_the_initial_delay_is_extended_while_members_come() -> None:
+    driver = Driver()
+    tickets = [driver.join_new()[1]]
+    for _ in range(3):
+        driver.advance(DELAY_MS - 1)
+        tickets.append(driver.join_new()[1])
+    assert not any(ticket in driver.answers for ticket in tickets)
+
+    driver.advance(2 * DELAY_MS)
+
+    assert [driver.joined(ticket).generation for ticket in tickets] == [1, 1, 1, 1]
+
+
+def test_the_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> None:
+    driver = Driver()
+    _, first = driver.join_new(rebalance_timeout_ms=3 * DELAY_MS)
+    waited_ms = 0
+
+    while first not in driver.answers:
+        driver.join_new(rebalance_timeout_ms=3 * DELAY_MS)
+        driver.advance(1_000)
+        waited_ms += 1_000
+
+    assert waited_ms <= 4 * DELAY_MS
+
+
+def test_a_protocol_all_support_and_most_prefer_is_chosen() -> None:
+    driver = Driver()
+    wishes = [("sticky", "range", "odd"), ("range", "sticky"), ("range", "sticky")]
+    tickets = [driver.join_new(protocols=protocols(*wish))[1] for wish in wishes]
+
+    driver.advance(3 * DELAY_MS)
+
+    assert {driver.joined(ticket).protocol for ticket in tickets} == {"range"}
+
+
+def test_a_member_with_no_protocol_in_common_is_refused() -> None:
+    driver = Driver()
+    driver.stable_group(2)
+
+    ticket = driver.join(protocols=protocols("roundrobin"))
+
+    assert driver.why(ticket) is Why.INCONSISTENT_PROTOCOL
+    assert driver.state() is GroupState.STABLE
+
+
+def test_a_member_of_another_protocol_type_is_refused() -> None:
+    driver = Driver()
+    driver.stable_group(1)
+
+    assert driver.why(driver.join(protocol_type="connect")) is Why.INCONSISTENT_PROTOCOL
+
+
+@pytest.mark.parametrize("fields", [{"protocols": ()}, {"protocol_type": ""}])
+def test_the_first_member_must_bring_a_type_and_a_protocol(fields: dict[str, Any]) -> None:
+    driver = Driver()
+
+    assert driver.why(driver.join(**fields)) is Why.INCONSISTENT_PROTOCOL
+
+
+def test_a_protocol_named_twice_counts_once() -> None:
+    driver = Driver()
+    twice = (MemberProtocol("range", b"first"), MemberProtocol("range", b"second"))
+    _, doubled = driver.join_new(protocols=twice)
+    driver.join_new()
+
+    driver.advance(2 * DELAY_MS)
+
+    assert driver.joined(doubled).members[0].metadata == b"first"
+
+
+def test_an_empty_group_may_change_its_protocol_type() -> None:
+    driver = Driver()
+    driver.stable_group(1)
+    driver.advance(2 * SESSION_MS)
+    assert driver.state() is GroupState.EMPTY
+
+    _, ticket = driver.join_new(protocol_type="connect", protocols=protocols("v2"))
+    driver.advance(DELAY_MS)
+
+    assert driver.joined(ticket).protocol_type == "connect"
+    assert driver.joined(ticket).generation == 3
+
+
+def test_a_full_group_turns_new_members_away() -> None:
+    driver = Driver(GroupOptions(group_members_max=2, initial_rebalance_delay_ms=0))
+    members = driver.stable_group(2)
+
+    assert driver.why(driver.join()) is Why.GROUP_FULL
+    assert driver.heartbeat(members[1], 1) is not None
+    assert driver.state() is GroupState.STABLE
+
+
+def test_ids_given_out_do_not_let_a_group_grow_over_its_limit() -> None:
+    driver = Driver(GroupOptions(group_members_max=1, initial_rebalance_delay_ms=0))
+    driver.join(random_id="a")
+    driver.join(random_id="b")
+
+    first, second = driver.join("c-a"), driver.join("c-b")
+    driver.advance(1)
+
+    assert driver.why(second) is Why.GROUP_FULL
+    assert driver.joined(first).generation == 1
+
+
+def test_a_joingroup_sent_again_takes_the_place_of_the_parked_one() -> None:
+    driver = Driver()
+    member, first = driver.join_new()
+
+    second = driver.join(member)
+    driver.advance(DELAY_MS)
+
+    assert driver.why(first) is Why.REBALANCE_IN_PROGRESS
+    assert driver.joined(second).generation == 1
+
+
+def test_a_new_members_joingroup_is_given_up_after_five_minutes() -> None:
+    driver = Driver()
+    members = driver.stable_group(1, rebalance_timeout_ms=1_000_000)
+    newcomer, ticket = driver.join_new(rebalance_timeout_ms=1_000_000)
+
+    for _ in range(300_000 // 5_000):
+        driver.heartbeat(members[0], 1)  # alive, but never joins again
+        driver.advance(5_000)
+
+    assert driver.why(ticket) is Why.UNKNOWN_MEMBER
+    assert newcomer not in [m.member_id for m in driver.describe().members]
+
+
+def test_the_rebalance_timeout_is_the_longest_of_all_members() -> None:
+    driver = Driver()
+    (leader, _), (slow, _) = joins = [
+        driver.join_new(),
+        driver.join_new(rebalance_timeout_ms=2 * REBALANCE_MS),
+    ]
+    driver.settle([ticket for _, ticket in joins])
+    ticket = driver.join(leader)
+
+    for _ in range(2 * REBALANCE_MS // 5_000 - 1):
+        driver.advance(5_000)
+        driver.heartbeat(slow, 1)
+    assert ticket not in driver.answers
+    driver.advance(5_000)
+
+    assert [m.member_id for m in driver.joined(ticket).members] == [leader]
+
+
+def test_the_clients_reason_is_reported() -> None:
+    driver = Driver()
+
+    driver.join(member_id_required=False, reason="topics changed")
+
+    assert "topics changed" in str(driver.events[-1])
+    assert GROUP in str(driver.events[-1])
