@@ -45,7 +45,7 @@ class Kio:
     def encode(self, api: Api, kind: str, version: int, ours: Message) -> bytes:
         entity = self._entity(api, kind, version)
         out = io.BytesIO()
-        entity_writer(entity)(out, _to_kio(entity, ours))
+        entity_writer(entity)(out, to_kio(entity, ours))
         return out.getvalue()
 
     def reencode(self, api: Api, kind: str, version: int, encoded: bytes) -> bytes:
@@ -66,7 +66,7 @@ class Kio:
         return getattr(importlib.import_module(module), name)
 
 
-def _to_kio(entity: Any, ours: Part) -> Any:
+def to_kio(entity: Any, ours: Part) -> Any:
     return entity(**{field.name: _kio_value(field, ours) for field in dataclasses.fields(entity)})
 
 
@@ -78,9 +78,9 @@ def _kio_value(field: Any, ours: Part) -> Any:
     value = getattr(ours, name)
     nested = _nested_entity(field.type)
     if isinstance(value, tuple):
-        return tuple(_to_kio(nested, item) if nested else _kio_plain(kind, item) for item in value)
+        return tuple(to_kio(nested, item) if nested else _kio_plain(kind, item) for item in value)
     if isinstance(value, Part):
-        return _to_kio(nested, value)
+        return to_kio(nested, value)
     return _kio_plain(kind, value)
 
 

@@ -1,11 +1,12 @@
-"""The codecs in use: generated when a (message, version) is first met, then kept."""
+"""The codecs in use: generated when a (message, version) is first met, then kept.
+
+The generators are imported with the first of them, so that `import penstock` stays quick.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from penstock.core.model import Fault, ProtocolError
-from penstock.core.wire.decoding import decoder_source
-from penstock.core.wire.encoding import encoder_source, gap_encoder_source
 from penstock.core.wire.message import Message
 from penstock.core.wire.reading import Buffer
 from penstock.core.wire.types import Piece
@@ -22,6 +23,8 @@ def decoder(message: type[M], version: int) -> Callable[[Buffer, int], tuple[M, 
     found = _decoders.get((message, version))
     if found is None:
         _check_version(message, version)
+        from penstock.core.wire.decoding import decoder_source
+
         found = _decoders[message, version] = _compiled(decoder_source(message, version), "decode")
     return found
 
@@ -31,6 +34,8 @@ def encoder(message: type[M], version: int) -> Callable[[M, bytearray], None]:
     found = _encoders.get((message, version))
     if found is None:
         _check_version(message, version)
+        from penstock.core.wire.encoding import encoder_source
+
         found = _encoders[message, version] = _compiled(encoder_source(message, version), "encode")
     return found
 
@@ -43,6 +48,8 @@ def gap_encoder(message: type[M], version: int) -> Callable[[M, bytearray], list
     found = _gap_encoders.get((message, version))
     if found is None:
         _check_version(message, version)
+        from penstock.core.wire.encoding import gap_encoder_source
+
         found = _gap_encoders[message, version] = _compiled(gap_encoder_source(message, version), "encode")
     return found
 

@@ -49,7 +49,8 @@ class _EncoderWriter:
                 self._part(PartOf(self._message), "m")
                 self._flush()
                 source.line("return [*pieces, w]" if self._with_gaps else "return")
-            with source.block("except (UnicodeEncodeError, error) as cause:"):
+            # The last two are what None does in a place where the version allows no null.
+            with source.block("except (UnicodeEncodeError, error, TypeError, AttributeError) as cause:"):
                 source.line(f'raise {unfit}("{name} v{self._version}", cause) from None')
         return source.text()
 

@@ -4,8 +4,9 @@ A `Schema` is all that the generators read. Versions of a field count as those o
 message it is part of, nested parts included, just as in Kafka's own tables.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from penstock.core.wire.types import ZERO_UUID, ArrayOf, Fixed, PartOf, Sized, WireType
 
@@ -22,8 +23,7 @@ class Required:
 REQUIRED: Final = Required()
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """In which versions a field exists, and how."""
 
     since: int = 0
@@ -56,8 +56,7 @@ def tagged(tag: int, *, since: int, default: Any, until: int = VERSION_MAX, igno
     return History(since, until, default, 0, tag, ignorable)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field over all versions."""
 
     name: str
@@ -77,8 +76,7 @@ class Field:
         return self.history.default if self.history.default is not REQUIRED else default_of(self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """A message or part over all versions; parts leave the last three to the message around them."""
 
     name: str

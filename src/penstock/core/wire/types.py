@@ -6,9 +6,10 @@ of its versions is annotated with the `Nullable...` twin.
 """
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
+
+import msgspec
 
 T = TypeVar("T")
 
@@ -42,15 +43,13 @@ class Shape(enum.Enum):
     NULLABLE = "nullable"
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayOf:
+class ArrayOf(msgspec.Struct, frozen=True):
     """An array type: what its elements are."""
 
     element: "WireType"
 
 
-@dataclass(frozen=True, slots=True)
-class PartOf:
+class PartOf(msgspec.Struct, frozen=True):
     """A nested part: the class that describes it."""
 
     part: type[Any]

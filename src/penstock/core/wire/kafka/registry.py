@@ -1,18 +1,18 @@
 """Which APIs there are: key, name, versions, and how to get at their messages."""
 
 import importlib
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from penstock.core.model import ProtocolError
 from penstock.core.wire.message import Message
 from penstock.core.wire.schema import VERSION_MAX
 
 
-@dataclass(frozen=True)
-class Api:
-    """One Kafka API. Not slotted: the messages are looked up once and kept in the instance."""
+class Api(msgspec.Struct, frozen=True, dict=True):
+    """One Kafka API; its messages are looked up once and kept in the instance."""
 
     key: int
     name: str
