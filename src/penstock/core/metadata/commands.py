@@ -1,0 +1,230 @@
+"""What the cluster can be asked to do. Ids that must be random come in with the command."""
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from penstock.core.metadata.state import (
+    NO_BROKER_EPOCH,
+    ConfigResource,
+    FeatureRange,
+    Listener,
+)
+from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicId
+
+# "As the broker's configuration says", for numbers of partitions and replicas.
+BY_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FormCluster:
+    """Give a new cluster its identity and its feature levels; the first command of all."""
+
+    cluster_id: str
+    # None stands for the highest levels that this version writes.
+    levels: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A broker has started. Every registration is a new broker epoch.
+
+    `previous_epoch` is what the clean marker of its data directory says. `synced` tells
+    whether everything it ever acknowledged was on disk first: a broker that cannot say so
+    and did not stop cleanly may have lost records, and leaves ISR and ELR. With `fenced`
+    it stays out of leadership until it is unfenced.
+    """
+
+    cluster_id: str
+    node_id: NodeId
+    directory_id: UUID
+    listeners: tuple[Listener, ...] = ()
+    rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
+    previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    synced: bool = True
+    fenced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBroker:
+    """A broker is silent or stops: it may not lead any more."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class UnfenceBroker:
+    """A broker has caught up and may lead."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
+    """A broker will not come back; its replicas stay assigned until they are moved."""
+
+    node_id: NodeId
+
+
+class Assignment(NamedTuple):
+    """Where the replicas of one partition shall be, the preferred leader first."""
+
+    partition: PartitionIndex
+    replicas: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Create a topic with a number of partitions, or with replicas placed by hand."""
+
+    name: str
+    topic_id: TopicId
+    partitions: int = BY_DEFAULT
+    replication_factor: int = BY_DEFAULT
+    assignments: tuple[Assignment, ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Delete a topic, named or by id: exactly one of the two is given."""
+
+    name: str | None = None
+    topic_id: TopicId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """Let a topic have `count` partitions, which must be more than it has."""
+
+    name: str
+    count: int
+    # Replicas of each new partition; None places them automatically.
+    assignments: tuple[tuple[NodeId, ...], ...] | None = None
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Replace the whole configuration of a resource; keys left out return to the default."""
+
+    resource: ConfigResource
+    values: tuple[tuple[str, str | None], ...]
+    validate_only: bool = False
+
+
+class ConfigOperation(enum.IntEnum):
+    """What to do with one key; numbered as Kafka numbers them."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One key and what to do with it."""
+
+    operation: ConfigOperation
+    key: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalAlterConfigs:
+    """Change single keys of a resource and leave the others alone."""
+
+    resource: ConfigResource
+    changes: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """Give a broker the next block of producer ids."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+
+
+class Direction(enum.IntEnum):
+    """Which way a feature level may go; numbered as Kafka numbers them."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A feature and the level it shall have; 0 takes it out of use."""
+
+    name: str
+    level: int
+    direction: Direction = Direction.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures:
+    """Change feature levels, all of them or none."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+class IsrMember(NamedTuple):
+    """A replica that the leader found in sync, in the epoch in which it was (KIP-903)."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePartition:
+    """A leader proposes another ISR for its partition."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    topic_id: TopicId
+    index: PartitionIndex
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+
+
+class Election(enum.IntEnum):
+    """Who shall lead; numbered as Kafka numbers them."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeader:
+    """Give a partition to its preferred replica, or to anyone alive if it has no leader."""
+
+    topic: str
+    index: PartitionIndex
+    election: Election = Election.PREFERRED
+
+
+Command: TypeAlias = (
+    FormCluster
+    | RegisterBroker
+    | FenceBroker
+    | UnfenceBroker
+    | UnregisterBroker
+    | CreateTopic
+    | DeleteTopic
+    | CreatePartitions
+    | AlterConfigs
+    | IncrementalAlterConfigs
+    | AllocateProducerIds
+    | UpdateFeatures
+    | ChangePartition
+    | ElectLeader
+)

@@ -1,0 +1,58 @@
+"""Every configuration key: what it is, which values it takes, where a value comes from.
+
+A `ConfigDefinition` is one row of a table: name, type, default, rule, documentation. There
+is a table for each kind of resource: topics, brokers, groups, client metrics. `Layers`
+puts the sources of values on top of each other (the resource itself, its broker, the
+cluster, the node's file, the default) and answers which one counts; `describe_all` tells a
+client everything about it. `problem_with` judges new values, `topic_options` makes the
+typed form that services work with.
+
+Values are text wherever they are stored or shown, and typed only at the point of use.
+
+Left out: the node's own settings file, whose keys are other ones; the node translates them
+into the `static` layer.
+"""
+
+from penstock.core.metadata.configs.definition import (
+    ConfigDefinition,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    Synonym,
+    Update,
+    split_list,
+)
+from penstock.core.metadata.configs.describing import DescribedConfig, describe_all, described
+from penstock.core.metadata.configs.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from penstock.core.metadata.configs.layers import NOTHING, Candidate, ConfigSource, Layers
+from penstock.core.metadata.configs.options import Cleanup, TimestampType, TopicOptions, topic_options
+from penstock.core.metadata.configs.registry import BROKER_CONFIGS, definitions
+from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
+from penstock.core.metadata.configs.validation import problem_with
+
+__all__ = [
+    "ConfigDefinition",
+    "ConfigType",
+    "ConfigValue",
+    "Importance",
+    "Update",
+    "Synonym",
+    "split_list",
+    "TOPIC_CONFIGS",
+    "BROKER_CONFIGS",
+    "GROUP_CONFIGS",
+    "CLIENT_METRICS_CONFIGS",
+    "definitions",
+    "Layers",
+    "NOTHING",
+    "ConfigSource",
+    "Candidate",
+    "DescribedConfig",
+    "described",
+    "describe_all",
+    "problem_with",
+    "TopicOptions",
+    "topic_options",
+    "Cleanup",
+    "TimestampType",
+]

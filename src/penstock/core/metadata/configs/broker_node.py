@@ -1,0 +1,114 @@
+"""Settings of brokers about the node itself: identity, listeners, limits, replication."""
+
+from penstock.core.metadata.configs.checks import at_least, list_of, one_of
+from penstock.core.metadata.configs.definition import (
+    INT32_MAX,
+    ConfigDefinition,
+    ConfigType,
+    Importance,
+    Update,
+)
+
+BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
+
+
+def _about(name: str, kind: ConfigType, default: str | None, about: str) -> ConfigDefinition:
+    """A setting that is shown; the node's own configuration file is where it is changed."""
+    return ConfigDefinition(name, kind, default, about, None, Importance.HIGH)
+
+
+def _number(name: str, default: int, about: str, lowest: int = 1) -> ConfigDefinition:
+    return ConfigDefinition(name, INT, str(default), about, at_least(lowest))
+
+
+IDENTITY = (
+    ConfigDefinition("node.id", INT, None, "Number of this node.", at_least(0), Importance.HIGH),
+    ConfigDefinition(
+        "broker.id", INT, None, "The same number, under its old name.", at_least(0), Importance.HIGH
+    ),
+    ConfigDefinition("broker.rack", STRING, None, "Where the node stands; replicas are spread over racks."),
+    ConfigDefinition(
+        "process.roles",
+        LIST,
+        "broker,controller",
+        "What the node does: serve clients, take part in the metadata quorum, or both.",
+        list_of("broker", "controller"),
+        Importance.HIGH,
+    ),
+    _about("log.dir", STRING, None, "Directory that holds the logs."),
+    _about("log.dirs", STRING, None, "Directories that hold the logs; a node has one."),
+    _about("controller.quorum.voters", LIST, "", "Voters of the metadata quorum, as id@host:port."),
+    _about("controller.listener.names", LIST, "PEER", "Listeners of the metadata quorum."),
+)
+
+NETWORK = (
+    _about("listeners", LIST, None, "Where the node listens."),
+    _about("advertised.listeners", LIST, None, "Where clients are told to connect."),
+    _about("listener.security.protocol.map", LIST, None, "Which listener speaks which security protocol."),
+    _about("inter.broker.listener.name", STRING, "PEER", "Listener over which brokers talk to each other."),
+    _number("num.network.threads", 1, "Event loops that serve connections; a node has one."),
+    _number("num.io.threads", 1, "Threads that serve requests; a node has one."),
+    _number("socket.request.max.bytes", 100 << 20, "Largest request that is read."),
+    _number("max.connections", INT32_MAX, "Connections that a node accepts.", 0),
+    _number("max.connections.per.ip", INT32_MAX, "Connections that one address may open.", 0),
+    ConfigDefinition(
+        "connections.max.idle.ms", LONG, "600000", "Silence after which a connection is closed.", at_least(1)
+    ),
+    _number("max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are remembered.", 0),
+    _number("fetch.max.bytes", 55 << 20, "Most that one fetch returns.", 1_024),
+)
+
+REPLICATION = (
+    ConfigDefinition(
+        "replica.lag.time.max.ms", LONG, "30000", "Lag after which a replica leaves the ISR.", at_least(1)
+    ),
+    _number("replica.fetch.max.bytes", 1 << 20, "Bytes of one partition in one fetch between brokers.", 0),
+    ConfigDefinition(
+        "auto.leader.rebalance.enable",
+        BOOLEAN,
+        "true",
+        "Whether leadership returns to preferred replicas by itself.",
+    ),
+    ConfigDefinition(
+        "leader.imbalance.check.interval.seconds",
+        LONG,
+        "300",
+        "How often preferred leadership is looked at.",
+        at_least(1),
+    ),
+    _number("broker.session.timeout.ms", 2_000, "Silence after which a broker is fenced."),
+    _number("broker.heartbeat.interval.ms", 500, "How often a broker reports to the controller."),
+    ConfigDefinition(
+        "controlled.shutdown.enable", BOOLEAN, "true", "Whether a stopping node hands over its leadership."
+    ),
+    ConfigDefinition(
+        "remote.log.storage.system.enable",
+        BOOLEAN,
+        "false",
+        "Whether the node has remote storage for old segments.",
+    ),
+)
+
+SECURITY = (
+    ConfigDefinition(
+        "authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything."
+    ),
+    ConfigDefinition("super.users", STRING, None, "Principals that may do everything."),
+    ConfigDefinition("sasl.enabled.mechanisms", LIST, "", "Ways to log in that are offered."),
+    ConfigDefinition(
+        "ssl.client.auth",
+        STRING,
+        "none",
+        "Whether clients must show a certificate.",
+        one_of("none", "requested", "required"),
+        update=Update.PER_BROKER,
+    ),
+    ConfigDefinition("ssl.keystore.location", STRING, None, "File with the node's certificate and key."),
+    ConfigDefinition("ssl.keystore.password", PASSWORD, None, "Password of that file."),
+    ConfigDefinition("ssl.key.password", PASSWORD, None, "Password of the private key."),
+    ConfigDefinition("ssl.truststore.location", STRING, None, "File with the certificates that are trusted."),
+    ConfigDefinition("ssl.truststore.password", PASSWORD, None, "Password of that file."),
+)
+
+NODE_SETTINGS = (*IDENTITY, *NETWORK, *REPLICATION, *SECURITY)

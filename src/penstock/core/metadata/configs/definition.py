@@ -1,0 +1,149 @@
+"""What a configuration key is: its type, default, rule and meaning."""
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
+# Answers what is wrong with a value, or None.
+Check: TypeAlias = Callable[[ConfigValue], str | None]
+
+
+class ConfigType(enum.IntEnum):
+    """How the text of a value is read; numbered as Kafka numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    PASSWORD = 9
+
+
+class Importance(enum.Enum):
+    """How likely it is that somebody has to care."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Update(enum.Enum):
+    """Whether a broker's setting can be changed while it runs, and for whom."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Synonym(NamedTuple):
+    """Another key that gives a value when the key itself has none, times a factor."""
+
+    name: str
+    factor: int = 1
+
+    def translated(self, text: str) -> str:
+        # -1 means "no limit" in hours, minutes and milliseconds alike.
+        return text if self.factor == 1 or text == "-1" else str(int(text) * self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDefinition:
+    """One key. `default` is text, as a client would have set it; None is no value."""
+
+    name: str
+    type: ConfigType
+    default: str | None
+    documentation: str
+    check: Check | None = None
+    importance: Importance = Importance.MEDIUM
+    update: Update = Update.READ_ONLY
+    synonyms: tuple[Synonym, ...] = ()
+
+    @property
+    def sensitive(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> ConfigValue:
+        """The typed value; ValueError with a sentence that names the key if it is not allowed."""
+        value = _READERS[self.type](self.name, text)
+        complaint = None if self.check is None else self.check(value)
+        if complaint is not None:
+            raise ValueError(f"{self.name} {complaint}, not {text!r}")
+        return value
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a value, as a sentence; None if nothing is."""
+        try:
+            self.parse(text)
+        except ValueError as error:
+            return str(error)
+        return None
+
+
+def by_name(*groups: Iterable[ConfigDefinition]) -> dict[str, ConfigDefinition]:
+    """A table of definitions, sorted; a key that is defined twice is a bug."""
+    everything = sorted((d for group in groups for d in group), key=lambda definition: definition.name)
+    table = {definition.name: definition for definition in everything}
+    assert len(table) == len(everything), "a key is defined twice"
+    return table
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The items of a comma-separated value."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _boolean(name: str, text: str) -> ConfigValue:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"{name} must be true or false, not {text!r}")
+    return lowered == "true"
+
+
+def _whole_number(limit: int) -> Callable[[str, str], ConfigValue]:
+    def read(name: str, text: str) -> ConfigValue:
+        digits = text.strip()
+        plain = digits[1:] if digits[:1] in ("-", "+") else digits
+        # int() would also take underscores and the digits of every script, at any length.
+        if not (plain.isascii() and plain.isdigit() and len(plain) <= 40):
+            raise ValueError(f"{name} must be a whole number, not {text[:40]!r}")
+        if not -limit - 1 <= int(digits) <= limit:
+            raise ValueError(f"{name} must lie between {-limit - 1} and {limit}, not {text!r}")
+        return int(digits)
+
+    return read
+
+
+def _double(name: str, text: str) -> ConfigValue:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number, not {text!r}") from None
+
+
+def _string(_name: str, text: str) -> ConfigValue:
+    return text.strip()
+
+
+def _list(_name: str, text: str) -> ConfigValue:
+    return split_list(text)
+
+
+_READERS: dict[ConfigType, Callable[[str, str], ConfigValue]] = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.STRING: _string,
+    ConfigType.INT: _whole_number(INT32_MAX),
+    ConfigType.SHORT: _whole_number(INT16_MAX),
+    ConfigType.LONG: _whole_number(INT64_MAX),
+    ConfigType.DOUBLE: _double,
+    ConfigType.LIST: _list,
+    ConfigType.PASSWORD: _string,
+}

@@ -1,0 +1,110 @@
+"""A topic's configuration as the services use it: typed, complete, frozen."""
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.metadata.configs.layers import Layers
+from penstock.core.metadata.state import ResourceKind
+from penstock.core.records import Codec
+
+
+class Cleanup(enum.Flag):
+    """What happens to old records; nothing at all is allowed too."""
+
+    NOTHING = 0
+    DELETE = enum.auto()
+    COMPACT = enum.auto()
+
+
+class TimestampType(enum.IntEnum):
+    """Whose clock stamps records; the value of the attribute bit in a batch."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+_POLICIES = {"delete": Cleanup.DELETE, "compact": Cleanup.COMPACT}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """What counts for a topic after every layer was asked.
+
+    `compression` is None where batches stay as the producer sent them. Limits of -1 are
+    no limits, as in Kafka.
+    """
+
+    cleanup: Cleanup
+    retention_ms: int
+    retention_bytes: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    preallocate: bool
+    flush_messages: int
+    flush_ms: int
+    max_message_bytes: int
+    compression: Codec | None
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    timestamp_type: TimestampType
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    deep_validation: bool
+    min_insync_replicas: int
+    unclean_leader_election: bool
+
+    @property
+    def compacted(self) -> bool:
+        return Cleanup.COMPACT in self.cleanup
+
+
+# Field -> key, where the key is not the field with dots for underscores.
+_KEYS = {
+    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
+    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
+    "unclean_leader_election": "unclean.leader.election.enable",
+}
+_PLAIN = tuple(
+    (name, _KEYS.get(name, name.replace("_", ".")))
+    for name in TopicOptions.__dataclass_fields__
+    if name not in ("cleanup", "compression", "timestamp_type", "deep_validation")
+)
+
+
+def topic_options(layers: Layers) -> TopicOptions:
+    """The options of a topic above these layers."""
+    assert layers.kind is ResourceKind.TOPIC
+    values: dict[str, Any] = {name: layers.value(key) for name, key in _PLAIN}
+    policies = layers.value("cleanup.policy")
+    cleanup = Cleanup.NOTHING
+    for policy in policies if isinstance(policies, tuple) else ():
+        cleanup |= _POLICIES[policy]
+    return TopicOptions(
+        **values,
+        cleanup=cleanup,
+        compression=_CODECS.get(str(layers.value("compression.type"))),
+        timestamp_type=_TIMESTAMP_TYPES[str(layers.value("message.timestamp.type"))],
+        deep_validation=layers.value("penstock.validation") == "deep",
+    )

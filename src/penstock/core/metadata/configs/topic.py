@@ -1,0 +1,328 @@
+"""The configuration of topics: Kafka's keys, and one of our own.
+
+A topic that has no value of its own follows its broker (the synonyms, first one wins),
+and a broker that has none follows the default.
+"""
+
+from penstock.core.metadata.configs.checks import (
+    at_least,
+    between,
+    level,
+    list_of,
+    one_of,
+    throttled_replicas,
+)
+from penstock.core.metadata.configs.definition import (
+    INT64_MAX,
+    Check,
+    ConfigDefinition,
+    ConfigType,
+    Synonym,
+    by_name,
+)
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+NEVER = str(INT64_MAX)
+
+BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+COMPRESSION_TYPES = ("uncompressed", "none", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+def _key(
+    name: str, kind: ConfigType, default: str, about: str, check: Check | None, *synonyms: str | Synonym
+) -> ConfigDefinition:
+    named = tuple(Synonym(other) if isinstance(other, str) else other for other in synonyms)
+    return ConfigDefinition(name, kind, default, about, check, synonyms=named)
+
+
+CLEANING = (
+    _key(
+        "cleanup.policy",
+        ConfigType.LIST,
+        "delete",
+        "What happens to old records: `delete` drops whole segments by age or size, `compact` keeps the "
+        "latest record of every key; both can be combined, and an empty list keeps everything.",
+        list_of("compact", "delete"),
+        "log.cleanup.policy",
+    ),
+    _key(
+        "delete.retention.ms",
+        LONG,
+        str(DAY_MS),
+        "How long compaction leaves a tombstone in place, so that readers on their way can still see it.",
+        at_least(0),
+        "log.cleaner.delete.retention.ms",
+    ),
+    _key(
+        "min.cleanable.dirty.ratio",
+        ConfigType.DOUBLE,
+        "0.5",
+        "Share of the log that must be uncompacted before compaction is worth its while.",
+        between(0, 1),
+        "log.cleaner.min.cleanable.ratio",
+    ),
+    _key(
+        "min.compaction.lag.ms",
+        LONG,
+        "0",
+        "How long a record is safe from compaction.",
+        at_least(0),
+        "log.cleaner.min.compaction.lag.ms",
+    ),
+    _key(
+        "max.compaction.lag.ms",
+        LONG,
+        NEVER,
+        "How long a record may wait for compaction at most.",
+        at_least(1),
+        "log.cleaner.max.compaction.lag.ms",
+    ),
+    _key(
+        "retention.bytes",
+        LONG,
+        "-1",
+        "Size of a partition above which its oldest segments are deleted; -1 is no limit.",
+        at_least(-1),
+        "log.retention.bytes",
+    ),
+    _key(
+        "retention.ms",
+        LONG,
+        str(7 * DAY_MS),
+        "Age above which segments are deleted; -1 is no limit.",
+        at_least(-1),
+        "log.retention.ms",
+        Synonym("log.retention.minutes", MINUTE_MS),
+        Synonym("log.retention.hours", HOUR_MS),
+    ),
+    _key(
+        "file.delete.delay.ms",
+        LONG,
+        "60000",
+        "How long a deleted segment's file stays on disk for readers that are still at it.",
+        at_least(0),
+        "log.segment.delete.delay.ms",
+    ),
+)
+
+SEGMENTS = (
+    _key(
+        "segment.bytes",
+        INT,
+        str(1 << 30),
+        "Size at which a partition starts a new segment file; retention works on whole segments.",
+        at_least(14),
+        "log.segment.bytes",
+    ),
+    _key(
+        "segment.ms",
+        LONG,
+        str(7 * DAY_MS),
+        "Age at which a segment is closed even if it is small.",
+        at_least(1),
+        "log.roll.ms",
+        Synonym("log.roll.hours", HOUR_MS),
+    ),
+    _key(
+        "segment.jitter.ms",
+        LONG,
+        "0",
+        "Random part of a segment's age, so that partitions do not all roll at once.",
+        at_least(0),
+        "log.roll.jitter.ms",
+        Synonym("log.roll.jitter.hours", HOUR_MS),
+    ),
+    _key(
+        "segment.index.bytes",
+        INT,
+        str(10 << 20),
+        "Size to which a segment's offset index may grow.",
+        at_least(4),
+        "log.index.size.max.bytes",
+    ),
+    _key(
+        "index.interval.bytes",
+        INT,
+        "4096",
+        "Log bytes between two entries of the offset index.",
+        at_least(0),
+        "log.index.interval.bytes",
+    ),
+    _key(
+        "preallocate",
+        BOOLEAN,
+        "false",
+        "Whether a new segment's file gets its full size at once.",
+        None,
+        "log.preallocate",
+    ),
+    _key(
+        "flush.messages",
+        LONG,
+        NEVER,
+        "Records after which the log is forced to disk; 1 syncs every batch, whatever the node's fsync mode.",
+        at_least(1),
+        "log.flush.interval.messages",
+    ),
+    _key(
+        "flush.ms",
+        LONG,
+        NEVER,
+        "Time after which written records are forced to disk, whatever the node's fsync mode.",
+        at_least(0),
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+    ),
+)
+
+RECORDS = (
+    _key(
+        "compression.type",
+        STRING,
+        "producer",
+        "Codec in which batches are kept; `producer` keeps what arrives.",
+        one_of(*COMPRESSION_TYPES),
+        "compression.type",
+    ),
+    _key(
+        "compression.gzip.level",
+        INT,
+        "-1",
+        "Effort of gzip, where the broker compresses; -1 is the codec's default.",
+        level(1, 9),
+        "compression.gzip.level",
+    ),
+    _key(
+        "compression.lz4.level",
+        INT,
+        "9",
+        "Effort of lz4, where the broker compresses.",
+        between(1, 17),
+        "compression.lz4.level",
+    ),
+    _key(
+        "compression.zstd.level",
+        INT,
+        "3",
+        "Effort of zstd, where the broker compresses.",
+        between(-131072, 22),
+        "compression.zstd.level",
+    ),
+    _key(
+        "max.message.bytes",
+        INT,
+        str((1 << 20) + 12),
+        "Largest batch that is accepted, as it arrives.",
+        at_least(0),
+        "message.max.bytes",
+    ),
+    _key(
+        "message.timestamp.type",
+        STRING,
+        "CreateTime",
+        "Whose clock stamps records: the producer's (`CreateTime`) or the broker's (`LogAppendTime`).",
+        one_of("CreateTime", "LogAppendTime"),
+        "log.message.timestamp.type",
+    ),
+    _key(
+        "message.timestamp.before.max.ms",
+        LONG,
+        NEVER,
+        "How far a producer's timestamp may lie behind the broker's clock.",
+        at_least(0),
+        "log.message.timestamp.before.max.ms",
+    ),
+    _key(
+        "message.timestamp.after.max.ms",
+        LONG,
+        str(HOUR_MS),
+        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        at_least(0),
+        "log.message.timestamp.after.max.ms",
+    ),
+    _key(
+        "penstock.validation",
+        STRING,
+        "header",
+        "How closely batches are looked at: `header` checks length, CRC, counts and sequence, `deep` walks "
+        "every record. Compacted topics are walked anyway.",
+        one_of("header", "deep"),
+    ),
+)
+
+REPLICATION = (
+    _key(
+        "min.insync.replicas",
+        INT,
+        "1",
+        "In-sync replicas that acks=all needs; unless set, it is 2 for topics with three or more replicas.",
+        at_least(1),
+        "min.insync.replicas",
+    ),
+    _key(
+        "unclean.leader.election.enable",
+        BOOLEAN,
+        "false",
+        "Whether a replica that may miss records can become leader when no other is left.",
+        None,
+        "unclean.leader.election.enable",
+    ),
+    _key(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        "",
+        "Replicas whose leaders send at the throttled rate, as partition:broker pairs, or * for all.",
+        throttled_replicas,
+    ),
+    _key(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        "",
+        "Replicas that fetch at the throttled rate, as partition:broker pairs, or * for all.",
+        throttled_replicas,
+    ),
+)
+
+TIERING = (
+    _key(
+        "remote.storage.enable",
+        BOOLEAN,
+        "false",
+        "Whether closed segments move to remote storage; this needs a node with remote storage set up.",
+        None,
+    ),
+    _key(
+        "remote.log.copy.disable",
+        BOOLEAN,
+        "false",
+        "Whether copying to remote storage is paused; what is there stays readable.",
+        None,
+    ),
+    _key(
+        "remote.log.delete.on.disable",
+        BOOLEAN,
+        "false",
+        "Whether switching remote storage off deletes what it holds.",
+        None,
+    ),
+    _key(
+        "local.retention.ms",
+        LONG,
+        "-2",
+        "Age above which segments that remote storage holds leave the local disk; -2 follows retention.ms.",
+        at_least(-2),
+        "log.local.retention.ms",
+    ),
+    _key(
+        "local.retention.bytes",
+        LONG,
+        "-2",
+        "Size above which segments that remote storage holds leave the disk; -2 follows retention.bytes.",
+        at_least(-2),
+        "log.local.retention.bytes",
+    ),
+)
+
+TOPIC_CONFIGS = by_name(CLEANING, SEGMENTS, RECORDS, REPLICATION, TIERING)

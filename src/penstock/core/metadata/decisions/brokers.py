@@ -1,0 +1,135 @@
+"""Brokers that come, fall silent, return and leave, and what that does to partitions."""
+
+from penstock.core.metadata.commands import FenceBroker, RegisterBroker, UnfenceBroker, UnregisterBroker
+from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
+from penstock.core.metadata.decisions.leadership import reconsidered, with_epochs
+from penstock.core.metadata.effective import topic_value
+from penstock.core.metadata.facts import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    PartitionChanged,
+)
+from penstock.core.metadata.image import MetadataImage
+from penstock.core.metadata.replies import Done, RegisteredBroker
+from penstock.core.metadata.state import Broker, Topic
+from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
+
+
+def register_broker(image: MetadataImage, command: RegisterBroker, around: Surroundings) -> MetadataDecision:
+    refusal = _problem_with_registration(image, command)
+    if refusal is not None:
+        return refused(refusal.why, refusal.detail)
+    epoch = BrokerEpoch(image.last_broker_epoch + 1)
+    broker = Broker(
+        command.node_id,
+        epoch,
+        command.directory_id,
+        command.listeners,
+        command.rack,
+        command.features,
+        command.previous_epoch,
+        command.fenced,
+    )
+    former = image.broker(command.node_id)
+    draft = Draft(image)
+    draft.add(BrokerRegistered(broker))
+    if former is not None:
+        stopped_cleanly = command.previous_epoch == former.epoch
+        same_disk = command.directory_id == former.directory_id
+        # A new directory holds nothing of what the replica once acknowledged.
+        lost = not same_disk or not (command.synced or stopped_cleanly)
+        _reconsider(draft, command.node_id, around, restarted=True, lost=lost)
+    return draft.decision(RegisteredBroker(epoch))
+
+
+def _problem_with_registration(image: MetadataImage, command: RegisterBroker) -> Refused | None:
+    if image.cluster_id != command.cluster_id:
+        detail = f"this is cluster {image.cluster_id}, the broker belongs to {command.cluster_id}"
+        return Refused(Why.INCONSISTENT_CLUSTER, detail)
+    if command.node_id < 0:
+        return Refused(Why.INVALID_REQUEST, f"{command.node_id} is no node id")
+    former = image.broker(command.node_id)
+    if former is not None and not former.fenced and former.directory_id != command.directory_id:
+        detail = f"broker {command.node_id} is live with another data directory"
+        return Refused(Why.DUPLICATE_BROKER, detail)
+    for other in image.each_broker():
+        if other.directory_id == command.directory_id and other.node_id != command.node_id:
+            detail = f"the data directory belongs to broker {other.node_id}"
+            return Refused(Why.DUPLICATE_BROKER, detail)
+    broker = Broker(command.node_id, BrokerEpoch(0), command.directory_id, features=command.features)
+    for feature, level in image.features.items():
+        if not broker.supports(feature, level):
+            detail = f"the cluster uses {feature} at level {level}, which the broker does not support"
+            return Refused(Why.INVALID_FEATURE_LEVEL, detail)
+    return None
+
+
+def fence_broker(image: MetadataImage, command: FenceBroker, around: Surroundings) -> MetadataDecision:
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    draft = Draft(image)
+    if not broker.fenced:
+        draft.add(BrokerFenced(broker.node_id, broker.epoch))
+        _reconsider(draft, broker.node_id, around)
+    return draft.decision(Done())
+
+
+def unfence_broker(image: MetadataImage, command: UnfenceBroker, around: Surroundings) -> MetadataDecision:
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    draft = Draft(image)
+    if broker.fenced:
+        draft.add(BrokerUnfenced(broker.node_id, broker.epoch))
+        _reconsider(draft, broker.node_id, around)
+    return draft.decision(Done())
+
+
+def unregister_broker(
+    image: MetadataImage, command: UnregisterBroker, around: Surroundings
+) -> MetadataDecision:
+    broker = image.broker(command.node_id)
+    if broker is None:
+        return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+    draft = Draft(image)
+    draft.add(BrokerUnregistered(broker.node_id, broker.epoch))
+    _reconsider(draft, broker.node_id, around, lost=True)
+    return draft.decision(Done())
+
+
+def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> Broker | Refused:
+    """The broker, if it speaks under its present epoch."""
+    broker = image.broker(node_id)
+    if broker is None:
+        return Refused(Why.UNKNOWN_BROKER, f"there is no broker {node_id}")
+    if broker.epoch != epoch:
+        return Refused(Why.STALE_BROKER_EPOCH, f"broker {node_id} is at epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def _reconsider(
+    draft: Draft, node_id: NodeId, around: Surroundings, *, restarted: bool = False, lost: bool = False
+) -> None:
+    """Look again at every partition with a replica on the broker."""
+    rules: tuple[Topic, int, bool] | None = None
+    for topic, partition in draft.image.partitions_of(node_id):
+        if rules is None or rules[0] is not topic:
+            rules = (topic, *election_rules(draft.image, topic, around))
+        _, minimum, unclean = rules
+        after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, lost=lost)
+        # A leader that restarted must not write under the epoch of its former life.
+        renew = restarted and partition.leader == node_id
+        changed = with_epochs(partition, after, renew=renew)
+        if changed is not None:
+            draft.add(PartitionChanged(topic.id, changed))
+
+
+def election_rules(image: MetadataImage, topic: Topic, around: Surroundings) -> tuple[int, bool]:
+    """The topic's minimum ISR, and whether a leader may miss records."""
+    minimum = topic_value(image, topic, "min.insync.replicas", around.static)
+    unclean = topic_value(image, topic, "unclean.leader.election.enable", around.static)
+    assert isinstance(minimum, int)
+    return minimum, bool(unclean)

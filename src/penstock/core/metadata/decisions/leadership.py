@@ -1,0 +1,91 @@
+"""Who leads a partition after brokers came and went, and who may lead it next (KIP-966).
+
+ISR   replicas that follow closely; the leader is one of them
+ELR   outside the ISR, yet sure to hold every committed record: kept while the ISR is
+      smaller than the minimum, because nothing is committed then
+last known ELR   were in the ELR once, and may have lost records since
+"""
+
+import msgspec
+
+from penstock.core.metadata.image import MetadataImage
+from penstock.core.metadata.state import NO_LEADER, Partition
+from penstock.core.model import LeaderEpoch, NodeId
+
+Nodes = tuple[NodeId, ...]
+
+
+def without(nodes: Nodes, node_id: NodeId) -> Nodes:
+    return tuple(node for node in nodes if node != node_id)
+
+
+def with_isr(partition: Partition, isr: Nodes, minimum: int, barred: NodeId | None = None) -> Partition:
+    """The partition with another ISR, and the ELR that follows from it.
+
+    `barred` may have lost records, so it cannot count as eligible.
+    """
+    if len(isr) >= min(minimum, len(partition.replicas)):
+        return msgspec.structs.replace(partition, isr=isr, elr=(), last_known_elr=())
+    had_it_all = (*partition.isr, *partition.elr)
+    once = (*had_it_all, *partition.last_known_elr)
+    elr = tuple(n for n in partition.replicas if n in had_it_all and n not in isr and n != barred)
+    last_known = tuple(n for n in partition.replicas if n in once and n not in isr and n not in elr)
+    return msgspec.structs.replace(partition, isr=isr, elr=elr, last_known_elr=last_known)
+
+
+def reconsidered(
+    partition: Partition, image: MetadataImage, node_id: NodeId, minimum: int, *, unclean: bool, lost: bool
+) -> Partition:
+    """The partition after something happened to broker `node_id`.
+
+    `image` already knows whether that broker is live. `lost` says that it may have lost
+    records it had acknowledged. `unclean` allows a leader that may miss records.
+    """
+    after = partition
+    if lost or (node_id in partition.isr and not image.is_live(node_id)):
+        after = with_isr(after, without(after.isr, node_id), minimum, barred=node_id if lost else None)
+    if after.leader not in after.isr or not image.is_live(after.leader):
+        after = msgspec.structs.replace(after, leader=NO_LEADER)
+    return elected(after, image, minimum, unclean=unclean)
+
+
+def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool) -> Partition:
+    """The partition with a leader, if it had none and somebody can lead."""
+    if partition.leader != NO_LEADER:
+        return partition
+    live = tuple(node_id for node_id in partition.replicas if image.is_live(node_id))
+    in_sync = next((node_id for node_id in live if node_id in partition.isr), None)
+    if in_sync is not None:
+        return msgspec.structs.replace(partition, leader=in_sync)
+    eligible = next((node_id for node_id in live if node_id in partition.elr), None)
+    if eligible is not None:
+        return msgspec.structs.replace(with_isr(partition, (eligible,), minimum), leader=eligible)
+    last = _last_known(partition)
+    if last is None and unclean:
+        last = next(iter(live), None)
+    if last is None or not image.is_live(last):
+        return partition
+    # Whatever the others held beyond this leader's log will be cut off: nobody is eligible.
+    return msgspec.structs.replace(partition, leader=last, isr=(last,), elr=(), last_known_elr=())
+
+
+def _last_known(partition: Partition) -> NodeId | None:
+    """The only replica that was ever complete, when nobody else is left to ask.
+
+    With one replica this is the way back after an unclean stop: what it has is all there is.
+    """
+    if partition.isr or partition.elr or len(partition.last_known_elr) != 1:
+        return None
+    return partition.last_known_elr[0]
+
+
+def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> Partition | None:
+    """`after` under the epochs it needs; None if nothing changed. `renew` forces a new leader epoch."""
+    if after == before and not renew:
+        return None
+    new_leader = renew or after.leader != before.leader
+    return msgspec.structs.replace(
+        after,
+        leader_epoch=LeaderEpoch(before.leader_epoch + new_leader),
+        partition_epoch=before.partition_epoch + 1,
+    )

@@ -1,0 +1,102 @@
+"""Changes that leaders propose, and elections that operators ask for."""
+
+import msgspec
+
+from penstock.core.metadata.commands import ChangePartition, Election, ElectLeader
+from penstock.core.metadata.decisions.brokers import election_rules, known_broker
+from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
+from penstock.core.metadata.decisions.leadership import elected, with_epochs, with_isr
+from penstock.core.metadata.facts import PartitionChanged
+from penstock.core.metadata.image import MetadataImage
+from penstock.core.metadata.replies import ChangedPartition
+from penstock.core.metadata.state import NO_LEADER, Partition
+from penstock.core.model import Refused, Why
+
+
+def change_partition(
+    image: MetadataImage, command: ChangePartition, around: Surroundings
+) -> MetadataDecision:
+    broker = known_broker(image, command.node_id, command.broker_epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    topic = image.topic_by_id(command.topic_id)
+    if topic is None:
+        return refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
+    partition = topic.partition(command.index)
+    if partition is None:
+        return refused(Why.UNKNOWN_PARTITION, f"topic '{topic.name}' has no partition {command.index}")
+    refusal = _problem_with_epochs(partition, command) or _problem_with_isr(image, partition, command)
+    if refusal is not None:
+        return refused(refusal.why, refusal.detail)
+    minimum, _ = election_rules(image, topic, around)
+    members = [member.node_id for member in command.isr]
+    isr = tuple(node_id for node_id in partition.replicas if node_id in members)
+    changed = with_epochs(partition, with_isr(partition, isr, minimum))
+    draft = Draft(image)
+    if changed is not None:
+        draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(ChangedPartition(changed or partition))
+
+
+def _problem_with_epochs(partition: Partition, command: ChangePartition) -> Refused | None:
+    if command.leader_epoch > partition.leader_epoch or command.partition_epoch > partition.partition_epoch:
+        # The leader has seen more than this controller has: somebody else must be controller.
+        return Refused(Why.UNKNOWN_LEADER_EPOCH, f"the partition is at leader epoch {partition.leader_epoch}")
+    if command.leader_epoch < partition.leader_epoch:
+        return Refused(Why.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}")
+    if command.node_id != partition.leader:
+        return Refused(Why.INVALID_REQUEST, f"broker {command.node_id} is not the leader")
+    if command.partition_epoch < partition.partition_epoch:
+        return Refused(Why.STALE_PARTITION_EPOCH, f"the partition epoch is {partition.partition_epoch}")
+    return None
+
+
+def _problem_with_isr(image: MetadataImage, partition: Partition, command: ChangePartition) -> Refused | None:
+    members = [member.node_id for member in command.isr]
+    if len(frozenset(members)) != len(members) or any(node not in partition.replicas for node in members):
+        return Refused(Why.INVALID_REQUEST, f"{members} is not a choice of replicas")
+    if partition.leader not in members:
+        return Refused(Why.INVALID_REQUEST, "a leader is always in sync with itself")
+    for node_id, epoch in command.isr:
+        broker = image.broker(node_id)
+        # A replica that restarted since may have lost what made it in sync (KIP-903).
+        if broker is None or broker.fenced or broker.epoch != epoch:
+            return Refused(Why.INELIGIBLE_REPLICA, f"replica {node_id} is fenced or has restarted")
+    return None
+
+
+def elect_leader(image: MetadataImage, command: ElectLeader, around: Surroundings) -> MetadataDecision:
+    topic = image.topic(command.topic)
+    partition = None if topic is None else topic.partition(command.index)
+    if topic is None or partition is None:
+        return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
+    minimum, _ = election_rules(image, topic, around)
+    if command.election is Election.PREFERRED:
+        after = _preferred(image, partition)
+    else:
+        after = _anyone(image, partition, minimum)
+    if isinstance(after, Refused):
+        return refused(after.why, after.detail)
+    changed = with_epochs(partition, after)
+    assert changed is not None, "an election that changes nothing is refused"
+    draft = Draft(image)
+    draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(ChangedPartition(changed))
+
+
+def _preferred(image: MetadataImage, partition: Partition) -> Partition | Refused:
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
+    if preferred not in partition.isr or not image.is_live(preferred):
+        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
+    return msgspec.structs.replace(partition, leader=preferred)
+
+
+def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partition | Refused:
+    if partition.leader != NO_LEADER:
+        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads")
+    after = elected(partition, image, minimum, unclean=True)
+    if after.leader == NO_LEADER:
+        return Refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is live")
+    return after

@@ -1,0 +1,78 @@
+"""Configuration as it counts: an image's own values above a node's settings and defaults."""
+
+from collections.abc import Mapping
+
+from penstock.core.metadata.configs import (
+    NOTHING,
+    ConfigValue,
+    DescribedConfig,
+    Layers,
+    TopicOptions,
+    describe_all,
+    topic_options,
+)
+from penstock.core.metadata.image import MetadataImage
+from penstock.core.metadata.state import ConfigResource, ResourceKind, Topic
+
+# The name under which settings of every broker are kept.
+ALL_BROKERS = ""
+_REPLICAS_FOR_TWO_IN_SYNC = 3
+
+
+def layers_for(
+    image: MetadataImage, resource: ConfigResource, node_id: int | None, static: Mapping[str, str] = NOTHING
+) -> Layers:
+    """The layers below a resource, as the node sees them; without a node, as the cluster does.
+
+    `static` holds broker settings from the node's own configuration, under Kafka's names.
+    """
+    kind = resource.kind
+    asker = ALL_BROKERS if node_id is None else str(node_id)
+    node = resource.name if kind is ResourceKind.BROKER else asker
+    topic = image.topic(resource.name) if kind is ResourceKind.TOPIC else None
+    return Layers(
+        kind,
+        own=NOTHING if kind is ResourceKind.BROKER else image.config(kind, resource.name),
+        broker=NOTHING if node == ALL_BROKERS else image.config(ResourceKind.BROKER, node),
+        cluster=image.config(ResourceKind.BROKER, ALL_BROKERS),
+        static=static,
+        defaults=NOTHING if topic is None else topic_defaults(topic.replication_factor),
+    )
+
+
+def topic_defaults(replication_factor: int) -> Mapping[str, str]:
+    """Defaults that depend on the topic: with three replicas, two must have a record."""
+    return {"min.insync.replicas": "2"} if replication_factor >= _REPLICAS_FOR_TWO_IN_SYNC else NOTHING
+
+
+def options_of(
+    image: MetadataImage, topic: str, node_id: int | None, static: Mapping[str, str] = NOTHING
+) -> TopicOptions:
+    """A topic's options. Building them takes a while: keep them until the image changes."""
+    return topic_options(layers_for(image, ConfigResource(ResourceKind.TOPIC, topic), node_id, static))
+
+
+def describe_configs(
+    image: MetadataImage,
+    resource: ConfigResource,
+    node_id: int | None,
+    static: Mapping[str, str] = NOTHING,
+    keys: tuple[str, ...] | None = None,
+) -> tuple[DescribedConfig, ...]:
+    """Every key of a resource, or those asked for, with value, source and synonyms."""
+    return describe_all(layers_for(image, resource, node_id, static), keys)
+
+
+def broker_setting(
+    image: MetadataImage, key: str, node_id: int | None = None, static: Mapping[str, str] = NOTHING
+) -> ConfigValue | None:
+    """A broker's setting as it counts now; None where it has neither value nor default."""
+    name = ALL_BROKERS if node_id is None else str(node_id)
+    return layers_for(image, ConfigResource(ResourceKind.BROKER, name), node_id, static).value(key)
+
+
+def topic_value(
+    image: MetadataImage, topic: Topic, key: str, static: Mapping[str, str] = NOTHING
+) -> ConfigValue | None:
+    """One key of a topic as the cluster sees it."""
+    return layers_for(image, ConfigResource(ResourceKind.TOPIC, topic.name), None, static).value(key)

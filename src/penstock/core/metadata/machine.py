@@ -1,0 +1,120 @@
+"""The replicated machine of the cluster's metadata."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from penstock.core.metadata import commands
+from penstock.core.metadata.applying import applied, replayed
+from penstock.core.metadata.decisions.assignments import create_partitions
+from penstock.core.metadata.decisions.brokers import (
+    fence_broker,
+    register_broker,
+    unfence_broker,
+    unregister_broker,
+)
+from penstock.core.metadata.decisions.configs import alter_configs, incremental_alter_configs
+from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
+from penstock.core.metadata.decisions.features import allocate_producer_ids, form_cluster, update_features
+from penstock.core.metadata.decisions.partitions import change_partition, elect_leader
+from penstock.core.metadata.decisions.topics import create_topic, delete_topic
+from penstock.core.metadata.facts import Fact
+from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from penstock.core.model import Instant
+
+_NOTHING_ELSE = Surroundings()
+
+
+class MetadataMachine:
+    """Decides what becomes of the cluster, and holds what has.
+
+    The controller decides on one machine, to which facts are applied when they are
+    appended; brokers keep another, to which facts are applied when they are committed.
+    Both hold images, which never change, so that either may be copied for nothing.
+    """
+
+    __slots__ = ("_around", "image")
+
+    def __init__(self, image: MetadataImage = EMPTY_IMAGE, around: Surroundings = _NOTHING_ELSE) -> None:
+        self.image = image
+        self._around = around
+
+    def copy(self) -> "MetadataMachine":
+        return MetadataMachine(self.image, self._around)
+
+    def decide(self, command: commands.Command, now: Instant) -> MetadataDecision:  # noqa: ARG002 - the shape of machines
+        """Answer `command` from the current image, without changing it. Time plays no part yet."""
+        match command:
+            case commands.FormCluster():
+                return form_cluster(self.image, command)
+            case commands.UpdateFeatures():
+                return update_features(self.image, command)
+            case commands.AllocateProducerIds():
+                return allocate_producer_ids(self.image, command)
+            case (
+                commands.RegisterBroker()
+                | commands.FenceBroker()
+                | commands.UnfenceBroker()
+                | commands.UnregisterBroker()
+            ):
+                return self._decide_broker(command)
+            case commands.AlterConfigs():
+                return alter_configs(self.image, command, self._around)
+            case commands.IncrementalAlterConfigs():
+                return incremental_alter_configs(self.image, command, self._around)
+            case _:
+                return self._decide_topic(command)
+
+    def apply(self, fact: Fact) -> None:
+        """Take note of a fact; also the way to recover."""
+        self.image = applied(self.image, fact)
+
+    def replay(self, history: Iterable[Fact]) -> None:
+        self.image = replayed(self.image, history)
+
+    def expire(self, now: Instant) -> tuple[Fact, ...]:  # noqa: ARG002 - the shape of machines
+        """Nothing here runs out by itself: silent brokers are fenced by command."""
+        return ()
+
+    def next_deadline(self) -> Instant | None:
+        return None
+
+    def _decide_broker(
+        self,
+        command: commands.RegisterBroker
+        | commands.FenceBroker
+        | commands.UnfenceBroker
+        | commands.UnregisterBroker,
+    ) -> MetadataDecision:
+        match command:
+            case commands.RegisterBroker():
+                return register_broker(self.image, command, self._around)
+            case commands.FenceBroker():
+                return fence_broker(self.image, command, self._around)
+            case commands.UnfenceBroker():
+                return unfence_broker(self.image, command, self._around)
+            case commands.UnregisterBroker():
+                return unregister_broker(self.image, command, self._around)
+            case _:
+                assert_never(command)
+
+    def _decide_topic(
+        self,
+        command: commands.CreateTopic
+        | commands.DeleteTopic
+        | commands.CreatePartitions
+        | commands.ChangePartition
+        | commands.ElectLeader,
+    ) -> MetadataDecision:
+        match command:
+            case commands.CreateTopic():
+                return create_topic(self.image, command, self._around)
+            case commands.DeleteTopic():
+                return delete_topic(self.image, command, self._around)
+            case commands.CreatePartitions():
+                return create_partitions(self.image, command, self._around)
+            case commands.ChangePartition():
+                return change_partition(self.image, command, self._around)
+            case commands.ElectLeader():
+                return elect_leader(self.image, command, self._around)
+            case _:
+                assert_never(command)

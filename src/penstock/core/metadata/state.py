@@ -1,0 +1,119 @@
+"""What the cluster consists of: brokers, topics, partitions. All of it frozen.
+
+`Broker` and `Partition` are stored inside facts as they stand, so that applying a fact is
+putting a value in its place. Fields are written in order; a later format may only add
+fields with defaults at the end.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from penstock.core.metadata.names import is_internal
+from penstock.core.metadata.sharing import Series
+from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicName
+
+NO_LEADER = NodeId(-1)
+NO_BROKER = NodeId(-1)
+NO_BROKER_EPOCH = BrokerEpoch(-1)
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A value that facts carry: a row of fields, closed to fields it does not know."""
+
+
+class Listener(Stored, frozen=True):
+    """One door of a broker, as clients and peers are told to reach it."""
+
+    name: str
+    host: str
+    port: int
+    security: str = "PLAINTEXT"
+
+
+class FeatureRange(Stored, frozen=True):
+    """The levels of one feature that a broker can read and write."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
+class Broker(Stored, frozen=True):
+    """One registration of a broker: each start is a new epoch."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+    directory_id: UUID
+    listeners: tuple[Listener, ...] = ()
+    rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
+    # The epoch on the clean marker of the data directory; -1 if the last stop was not clean.
+    previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    fenced: bool = True
+
+    def listener(self, name: str) -> Listener | None:
+        return next((listener for listener in self.listeners if listener.name == name), None)
+
+    def supports(self, feature: str, level: int) -> bool:
+        """Level 0 is the absence of a feature, which everybody supports."""
+        ranges = (known for known in self.features if known.name == feature)
+        return level == 0 or any(known.lowest <= level <= known.highest for known in ranges)
+
+
+class Partition(Stored, frozen=True):
+    """Who keeps one partition, who leads it, and who may lead it next.
+
+    `elr` are replicas outside the ISR that hold every committed record all the same
+    (KIP-966); `last_known_elr` are those that once did. The leader epoch grows with every
+    change of leader, the partition epoch with every change at all.
+    """
+
+    index: PartitionIndex
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    leader: NodeId
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+    partition_epoch: int = 0
+    elr: tuple[NodeId, ...] = ()
+    last_known_elr: tuple[NodeId, ...] = ()
+    directories: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its partitions, in the order of their indexes."""
+
+    id: TopicId
+    name: TopicName
+    partitions: Series[Partition]
+
+    @property
+    def internal(self) -> bool:
+        return is_internal(self.name)
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+    def partition(self, index: int) -> Partition | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+class ResourceKind(enum.IntEnum):
+    """What a configuration belongs to; numbered as Kafka numbers them."""
+
+    TOPIC = 2
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One thing that can be configured. The broker named "" stands for every broker."""
+
+    kind: ResourceKind
+    name: str
