@@ -31,8 +31,8 @@ SyncGroup of a member that is removed), we answer it with an error its client re
 it (see `deadlines`). `expire` does a bounded amount of work per call.
 
 Where we differ from Kafka on purpose: a static member that comes back with other topics causes a
-rebalance; an id that was given out and is returned does not; no record is written for a group
-that has not settled a generation yet.
+rebalance, and one that comes back to a full group is let in; an id that was given out and is
+returned causes no rebalance; no record is written for a group that has not settled a generation.
 
 Left out: KIP-848 and share groups, and moving a group between types; offsets inside
 transactions; authorisation; whether a topic exists; and bytes: services translate facts to

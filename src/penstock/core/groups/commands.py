@@ -2,7 +2,8 @@
 
 Every command names one group (a coordinator partition owns a group whole) and carries a
 `ticket`: the caller's reply slot, which the machine hands back with the answer and never
-looks into (it may be anything but None). Bytes in commands are kept, so they must be `bytes`, not views of a network buffer.
+looks into (anything but None will do). Bytes in commands are kept, so they must be `bytes`,
+not views of a network buffer.
 """
 
 from dataclasses import dataclass

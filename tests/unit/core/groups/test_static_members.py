@@ -1,11 +1,13 @@
 """Static members: an instance id outlives the member ids it goes by."""
 
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.groups import GroupState, GroupStored, LeavingMember, Left, LeftMember
 from penstock.core.model import Why
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
+    OPTIONS,
     REBALANCE_MS,
     SESSION_MS,
     Driver,
@@ -170,6 +172,16 @@ def test_a_group_whose_static_members_are_all_away_waits_until_one_is_back() -> 
 
     assert driver.joined(ticket).leader == second
     assert [m.member_id for m in driver.joined(ticket).members] == [first, second]
+
+
+def test_a_restarted_static_member_finds_its_place_in_a_full_group() -> None:
+    driver = Driver(replace(OPTIONS, group_members_max=2))
+    leader, _ = static_group(driver, "pod-0", "pod-1")
+
+    assert driver.joined(driver.join(instance_id="pod-1")).generation == 1
+    assert driver.why(driver.join(instance_id="pod-2")) is Why.GROUP_FULL
+    driver.join(leader, instance_id="pod-0")
+    assert driver.joined(driver.join(instance_id="pod-1")).generation == 2
 
 
 def test_an_operator_removes_a_static_member_by_its_instance_id() -> None:

@@ -28,7 +28,7 @@ def refusal_of(command: Join, options: GroupOptions) -> Refused | None:
 def join(group: ClassicGroup, command: Join, turn: Turn) -> None:
     """Let the member in, park its request until the join phase ends, or say why not."""
     protocols = distinct(command.protocols)
-    if not _has_room(group, command.member_id, turn.options.group_members_max):
+    if not _has_room(group, command, turn.options.group_members_max):
         _turn_away(group, command, turn)
     elif not group.supports(command.protocol_type, protocols):
         turn.refuse(command.ticket, Why.INCONSISTENT_PROTOCOL)
@@ -42,7 +42,11 @@ def join(group: ClassicGroup, command: Join, turn: Turn) -> None:
         _add(group, _new_member_id(command), command, protocols, turn)
 
 
-def _has_room(group: ClassicGroup, member_id: str, members_max: int) -> bool:
+def _has_room(group: ClassicGroup, command: Join, members_max: int) -> bool:
+    member_id = command.member_id
+    if member_id == UNKNOWN_MEMBER_ID and command.instance_id is not None:
+        # A restarted static member takes its own place, which a full group has.
+        member_id = group.instances.get(command.instance_id, UNKNOWN_MEMBER_ID)
     match group.state:
         case GroupState.EMPTY:
             return True
