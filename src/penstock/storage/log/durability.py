@@ -108,8 +108,8 @@ class Durability:
 
         self._commit.request(file, finished)
 
-    def request_sealed(self, file: File) -> None:
-        """Sync a file that will not be written again, then close it."""
+    def retire(self, file: File) -> None:
+        """Sync a file that will not be written again, and close it when nobody waits for it any more."""
 
         def finished(error: StorageError | None) -> None:
             if error is not None:
@@ -120,15 +120,16 @@ class Durability:
         self._sealed[file] = None
         self._commit.request(file, finished)
 
-    def put(self, name: str, content: bytes, done: Done | None = None) -> None:
+    def put(self, name: str, content: bytes, done: Done | None = None, *, lasting: bool = False) -> None:
         """Replace a small file without blocking; the directory is not synced.
 
-        When the log is cut before the bytes are on the device, the file stays as it was.
+        If `cancel_puts` is called before the bytes are on the device, the file stays as it
+        was. A `lasting` one describes a fixed offset, so only a cut of the log overtakes it.
         """
         self._temporaries += 1
         path = f"{self._directory}/{name}"
         temporary = f"{path}.{self._temporaries}{TEMPORARY}"
-        puts = self.puts
+        asked = (self._generation, 0 if lasting else self.puts)
         file = self._disk.open(temporary, create=True)
         try:
             file.append(content)
@@ -138,7 +139,7 @@ class Durability:
 
         def finished(error: StorageError | None) -> None:
             try:
-                if error is None and puts == self.puts:
+                if error is None and asked == (self._generation, 0 if lasting else self.puts):
                     self._disk.rename(temporary, path)
                 else:
                     self._disk.remove(temporary)

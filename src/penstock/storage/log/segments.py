@@ -18,7 +18,7 @@ from penstock.storage.log.segment import Segment, SegmentReader
 class Segments:
     """Opens, creates, seals and removes segments. At least one exists while the log is open."""
 
-    __slots__ = ("_bases", "_directory", "_disk", "_items", "_options", "rebuild")
+    __slots__ = ("_bases", "_directory", "_disk", "_items", "_options", "_rebuild", "_retire")
 
     def __init__(
         self,
@@ -26,13 +26,15 @@ class Segments:
         directory: str,
         options: LogOptions,
         rebuild: Callable[[Segment, Shape], Words],
+        retire: Callable[[File], None],
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._options = options
         self._items: list[Segment] = []
         self._bases: list[int] = []
-        self.rebuild = rebuild
+        self._rebuild = rebuild
+        self._retire = retire
 
     def __len__(self) -> int:
         return len(self._items)
@@ -130,7 +132,7 @@ class Segments:
         self._bases.pop(index)
         segment = self._items.pop(index)
         if segment.writer is not None:
-            segment.writer.close()
+            self._retire(segment.writer)
             segment.writer = None
         if isinstance(segment.index, SealedIndex):
             segment.index.drop()
@@ -147,7 +149,7 @@ class Segments:
     def close(self) -> None:
         for segment in self._items:
             if segment.writer is not None:
-                segment.writer.close()
+                self._retire(segment.writer)
             segment.file.close()
         self._items.clear()
         self._bases.clear()
@@ -159,7 +161,7 @@ class Segments:
 
     def _sealed_index(self, base_offset: int) -> SealedIndex:
         def rebuild(shape: Shape) -> Words:
-            return self.rebuild(self._by_base(base_offset), shape)
+            return self._rebuild(self._by_base(base_offset), shape)
 
         return SealedIndex(self._disk, self._directory, base_offset, rebuild)
 

@@ -117,16 +117,15 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
         raise
     # In this order: whatever is answered later for the new file implies these.
     if old.writer is not None:
-        durability.request_sealed(old.writer)
+        durability.retire(old.writer)
         old.writer = None
     durability.request_names()
     for file in index_files:
         durability.request_file(file, close=True)
     # A snapshot saves a replay when the log is cut; without it the replay is longer.
     with suppress(StorageError):
-        durability.put(
-            numbered(base_offset, SNAPSHOT), frame(Kind.SNAPSHOT, encode_snapshot(state.producers))
-        )
+        content = frame(Kind.SNAPSHOT, encode_snapshot(state.producers))
+        durability.put(numbered(base_offset, SNAPSHOT), content, lasting=True)
     state.stats.rolls += 1
     return new
 

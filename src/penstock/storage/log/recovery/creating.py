@@ -66,7 +66,7 @@ def build_state(
     """A log without segments, at the checkpoint."""
     durability = Durability(disk, directory, commit or ImmediateCommit(), checkpoint.recovery_point)
     state = LogState(disk, directory, options, durability, checkpoint, ticks)
-    state.segments = Segments(disk, directory, options, rebuilder(state))
+    state.segments = Segments(disk, directory, options, rebuilder(state), durability.retire)
     return state
 
 

@@ -161,6 +161,9 @@ def _add_checkpointed(state: LogState, bases: Sequence[Offset], report: Recovery
     checkpoint = state.checkpoint
     missing = checkpoint.segment not in bases
     segment = state.segments.add_active(checkpoint.segment)
+    if missing:
+        # Nothing else may need a sync of the directory before this file holds something durable.
+        state.disk.sync_directory(state.directory)
     segment.gapless = checkpoint.gapless
     segment.first_append_at = checkpoint.first_append_at
     if segment.size_bytes < checkpoint.position:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import CorruptBatch
-from penstock.core.replica import EpochHistory, ProducerStates, decode_snapshot
-from penstock.storage.log.files.frame import Kind, read_file, unframe
+from penstock.core.replica import EpochHistory, ProducerStates, decode_snapshot, encode_snapshot
+from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
 from penstock.storage.log.index.rows import ABORTED, OFFSETS, Shape, Words
-from penstock.storage.log.names import SNAPSHOT
+from penstock.storage.log.names import SNAPSHOT, numbered
 from penstock.storage.log.segment import Placed, Segment, headers
 from penstock.storage.log.segment.walk import SCAN_BYTES
 from penstock.storage.log.state import LogState, fold_batch
@@ -22,6 +22,13 @@ def producers_at(state: LogState, offset: Offset) -> ProducerStates:
     for segment, placed in _placed_between(state, known, offset):
         fold(state, producers, segment, placed)
     return producers
+
+
+def keep_snapshot(state: LogState, segment: Segment) -> None:
+    """Before the segments in front of this one go: what only they know must be in a snapshot."""
+    if _read_snapshot(state, segment.base_offset) is None:
+        content = frame(Kind.SNAPSHOT, encode_snapshot(producers_at(state, segment.base_offset)))
+        replace_durably(state.disk, state.directory, numbered(segment.base_offset, SNAPSHOT), content)
 
 
 def fold(state: LogState, producers: ProducerStates, segment: Segment, placed: Placed) -> "array[int]":
@@ -107,13 +114,19 @@ def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, Producer
         base = segments[index].base_offset
         if base <= checkpoint.recovery_point <= offset:
             return checkpoint.recovery_point, decode_snapshot(checkpoint.producers)
-        content = read_file(state.disk, segments.path(base, SNAPSHOT)) if base <= offset else None
-        if content is not None:
-            try:
-                return base, decode_snapshot(unframe(Kind.SNAPSHOT, content))
-            except CorruptionError:
-                continue
+        producers = _read_snapshot(state, base) if base <= offset else None
+        if producers is not None:
+            return base, producers
     return segments[0].base_offset, ProducerStates()
+
+
+def _read_snapshot(state: LogState, base_offset: Offset) -> ProducerStates | None:
+    """The producer state at the start of a segment, if it was kept and is not damaged."""
+    content = read_file(state.disk, state.segments.path(base_offset, SNAPSHOT))
+    try:
+        return None if content is None else decode_snapshot(unframe(Kind.SNAPSHOT, content))
+    except CorruptionError:
+        return None
 
 
 def _placed_between(state: LogState, start: Offset, end: Offset) -> Iterator[tuple[Segment, Placed]]:

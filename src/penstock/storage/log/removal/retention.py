@@ -5,6 +5,7 @@ from dataclasses import replace
 from penstock.core.model import Offset, Timestamp
 from penstock.storage.log.checkpointing import checkpoint_now, write_checkpoint
 from penstock.storage.log.errors import OffsetOutOfRange
+from penstock.storage.log.recovery.replay import keep_snapshot
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.state import LogState
 from penstock.storage.log.values import SegmentSummary
@@ -51,6 +52,7 @@ def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
     segments = state.segments
     first_kept = segments[count]
     state.start = max(state.start, first_kept.base_offset)
+    keep_snapshot(state, first_kept)
     _persist_start(state, first_kept)
     removed = []
     for _ in range(count):
