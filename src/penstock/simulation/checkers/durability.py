@@ -1,0 +1,217 @@
+"""What a partition's log promises across power cuts and bad disks.
+
+A `DurabilityChecker` is told what was appended, what was reported durable, and what was taken
+away on purpose, in the order it happened. After a restart it is shown what the log holds, and
+names every difference that no power cut excuses:
+
+    history   [ batch ][ batch ][ batch ][ batch ][ batch ]
+              ↑ start              durable ↑            ↑ appended
+    found     must begin at the start, reach at least `durable`, and be a prefix of the history
+
+An operation that takes something away is announced before it starts and confirmed when it
+returns; if the power went off in between, either outcome is right.
+"""
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.core.model import CorruptionError, Offset
+from penstock.core.records import check_batch
+from penstock.storage.log import DamagedRange, PartitionLog
+
+READ_BYTES = 4096
+
+
+class Anomaly(enum.Enum):
+    """What must never happen to a log."""
+
+    LOST = "reported durable, but gone"
+    ALTERED = "other bytes than were appended"
+    UNKNOWN = "a batch that was never appended, or had been cut off"
+    GAP = "offsets do not follow one another"
+    START = "the log starts where it never did"
+    BLAMED = "reported as damage, though the disk was in order"
+    UNREPORTED = "damaged, and nobody was told"
+    LOOKUP = "a search by offset or time leads to the wrong place"
+
+
+class Violation(NamedTuple):
+    """One anomaly, and where."""
+
+    anomaly: Anomaly
+    detail: str
+
+
+class Stored(NamedTuple):
+    """One batch as it stands in a log."""
+
+    base: int
+    end: int
+    content: bytes
+
+
+class Found(NamedTuple):
+    """What a log holds after a restart. `damaged` are ranges that it, or a CRC, reports as lost."""
+
+    start: int
+    end: int
+    synced: int
+    batches: tuple[Stored, ...]
+    damaged: tuple[tuple[int, int], ...] = ()
+
+
+class DurabilityChecker:
+    """The history of one log, and the judge of what is found of it."""
+
+    def __init__(self) -> None:
+        self._history: list[Stored] = []
+        self._durable = 0
+        self._starts = (0, 0)
+        self._restart: int | None = None
+
+    @property
+    def history(self) -> Sequence[Stored]:
+        """All that may be there."""
+        return self._history
+
+    @property
+    def durable(self) -> int:
+        """All below this must be there."""
+        return self._durable
+
+    def appended(self, batch: Stored) -> None:
+        """A batch is being appended: from now on it may be there."""
+        self._history.append(batch)
+
+    def made_durable(self, end: int) -> None:
+        """The log reported that all below `end` survives a power cut."""
+        self._durable = max(self._durable, end)
+
+    def cutting(self, offset: int) -> None:
+        """A truncation begins: what reaches `offset` may go."""
+        kept = [batch.end for batch in self._history if batch.end <= offset]
+        self._durable = min(self._durable, max(kept, default=self._starts[0]))
+
+    def was_cut(self, end: int) -> None:
+        """The truncation returned: what it took away must not come back."""
+        self._history = [batch for batch in self._history if batch.end <= end]
+        self._durable = min(self._durable, end)
+
+    def forgetting(self, start_max: int) -> None:
+        """Retention, or delete-records, begins: the start may rise as far as this."""
+        self._starts = (self._starts[0], max(start_max, self._starts[0]))
+
+    def forgot(self, start: int) -> None:
+        """It returned: the log starts here now, for good."""
+        self._starts = (start, start)
+
+    def restarting(self, start: int) -> None:
+        """All of the log is being thrown away, to go on at `start`."""
+        self._restart = start
+        self._durable = 0
+
+    def restarted(self) -> None:
+        """It returned: nothing of the old log may come back."""
+        assert self._restart is not None
+        self._adopt(Found(self._restart, self._restart, self._restart, ()))
+
+    def judge(self, found: Found, *, disk_was_damaged: bool = False) -> list[Violation]:
+        """Compare; afterwards, what was found is the history to go on from."""
+        if self._restart is not None and not found.batches and found.start == found.end == self._restart:
+            violations = []
+        else:
+            violations = [
+                *self._judge_edges(found),
+                *_judge_chain(found),
+                *self._judge_batches(found),
+                *self._judge_missing(found),
+            ]
+        if found.damaged and not disk_was_damaged:
+            violations.append(Violation(Anomaly.BLAMED, f"{found.damaged}"))
+        self._adopt(found)
+        return violations
+
+    def _adopt(self, found: Found) -> None:
+        self._history = [batch for batch in self._history if batch.end <= found.end]
+        self._durable = found.synced
+        self._starts = (found.start, found.start)
+        self._restart = None
+
+    def _judge_edges(self, found: Found) -> Iterator[Violation]:
+        low, high = self._starts
+        if not low <= found.start <= high:
+            yield Violation(Anomaly.START, f"starts at {found.start}, not within {low}..{high}")
+        if found.end < self._durable:
+            yield Violation(Anomaly.LOST, f"ends at {found.end}, was durable to {self._durable}")
+
+    def _judge_batches(self, found: Found) -> Iterator[Violation]:
+        known = {batch.base: batch for batch in self._history}
+        for batch in found.batches:
+            appended = known.get(batch.base)
+            if appended is None:
+                yield Violation(Anomaly.UNKNOWN, f"offset {batch.base}")
+            elif appended != batch:
+                yield Violation(Anomaly.ALTERED, f"offset {batch.base}")
+
+    def _judge_missing(self, found: Found) -> Iterator[Violation]:
+        there = {batch.base for batch in found.batches}
+        missing = [
+            batch
+            for batch in self._history
+            if found.start < batch.end <= self._durable and batch.base not in there
+        ]
+        for batch in missing:
+            if not any(start < batch.end and batch.base < end for start, end in found.damaged):
+                yield Violation(Anomaly.LOST, f"offsets {batch.base}..{batch.end}")
+
+
+def _judge_chain(found: Found) -> Iterator[Violation]:
+    expected = None
+    for batch in found.batches:
+        in_order = batch.base <= found.start < batch.end if expected is None else batch.base == expected
+        in_order = in_order or any(end == batch.base for _, end in found.damaged)
+        if not in_order:
+            yield Violation(Anomaly.GAP, f"offset {batch.base} where {expected or found.start} should be")
+        expected = batch.end
+    last = expected if expected is not None else found.start
+    if last != found.end and not any(start <= last and end >= found.end for start, end in found.damaged):
+        yield Violation(Anomaly.GAP, f"batches end at {last}, the log at {found.end}")
+
+
+def read_back(log: PartitionLog) -> Found:
+    """Everything a careful reader gets out of a log: checks CRCs, and goes on behind damage."""
+    batches: list[Stored] = []
+    damaged: list[tuple[int, int]] = [(damage.start, damage.end) for damage in log.corruption]
+    offset = log.start
+    while offset < log.end:
+        try:
+            content = log.read(offset, READ_BYTES).to_bytes()
+            more = list(_split(content)) if content else []
+        except DamagedRange as damage:
+            damaged.append((min(damage.start, offset), damage.end))
+            offset = Offset(max(damage.end, offset + 1))
+            continue
+        except CorruptionError:
+            # The bytes came, and their CRC says that they are wrong: the scrub will find it too.
+            for _ in log.scrub():
+                pass
+            hit = [damage for damage in log.corruption if damage.start <= offset or damage.end > offset]
+            end = max((damage.end for damage in hit), default=log.end)
+            damaged.append((offset, end))
+            offset = Offset(end)
+            continue
+        if not more:
+            break
+        batches += more
+        offset = Offset(more[-1].end)
+    return Found(log.start, log.end, log.synced, tuple(batches), tuple(damaged))
+
+
+def _split(content: bytes) -> Iterator[Stored]:
+    position = 0
+    while position < len(content):
+        header = check_batch(content, position)
+        end = position + header.size_bytes
+        yield Stored(header.base_offset, header.next_offset, content[position:end])
+        position = end
