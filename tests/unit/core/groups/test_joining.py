@@ -223,6 +223,19 @@ def test_ids_given_out_do_not_let_a_group_grow_over_its_limit() -> None:
     assert driver.joined(first).generation == 1
 
 
+def test_a_client_that_asks_for_ids_in_a_loop_costs_a_bounded_number() -> None:
+    driver = Driver(GroupOptions(pending_members_max=10))
+    for number in range(15):
+        driver.join(random_id=str(number))
+
+    refused = [driver.why(driver.join(f"c-{number}")) for number in range(5)]
+    accepted = [driver.join(f"c-{number}") for number in range(5, 15)]
+    driver.settle(accepted)
+
+    assert refused == [Why.UNKNOWN_MEMBER] * 5
+    assert len(driver.describe().members) == 10
+
+
 def test_a_joingroup_sent_again_takes_the_place_of_the_parked_one() -> None:
     driver = Driver()
     member, first = driver.join_new()

@@ -14,6 +14,20 @@ def test_topics_are_read_in_order_and_the_rest_is_skipped() -> None:
     assert subscribed_topics(metadata) == ("b", "a", "ünï")
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "00000000000200066f726465727300087061796d656e7473000000027564",
+        "00010000000200066f726465727300087061796d656e747300000002756400000000",
+        "00020000000200066f726465727300087061796d656e74730000000275640000000000000005",
+        "00030000000200066f726465727300087061796d656e7473000000027564000000000000000500027231",
+    ],
+    ids=["version 0", "version 1", "version 2", "version 3"],
+)
+def test_subscriptions_encoded_by_kafka_python_are_read(foreign: str) -> None:
+    assert subscribed_topics(bytes.fromhex(foreign)) == ("orders", "payments")
+
+
 def test_a_subscription_to_nothing_is_read() -> None:
     assert subscribed_topics(subscription()) == ()
 

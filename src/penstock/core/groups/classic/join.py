@@ -73,6 +73,8 @@ def _new_member_id(command: Join) -> str:
 def _give_member_id(group: ClassicGroup, command: Join, turn: Turn) -> None:
     # Without this step (KIP-394) a client that times out and retries leaves a member behind each time.
     member_id = _new_member_id(command)
+    if len(group.pending) >= turn.options.pending_members_max:
+        del group.pending[next(iter(group.pending))]
     group.pending[member_id] = turn.wake(group.group_id, command.session_timeout_ms)
     turn.answer(command.ticket, MemberIdRequired(member_id))
 
