@@ -158,12 +158,17 @@ class History:
             (w.end for w in self.written if w.end <= offset), default=min(self.start, offset)
         )
         self.acked = min(self.acked, self.may_end_at)
+        cut = offset < self.log.end
         self.log.truncate_to(Offset(offset))
+        if cut:
+            self.forget_beyond(offset)
+            self.acked = int(self.log.end)
+
+    def forget_beyond(self, offset: int) -> None:
         self.written = [w for w in self.written if w.end <= offset]
-        if not len(self.log.producers):
+        if self.log.start == self.log.end and not len(self.log.producers):
             # The cut reached the log start: such a log begins anew and knows nobody.
             self.written = []
-        self.acked = int(self.log.end)
 
     def delete_records(self) -> None:
         self.may_start_at = self.random.randint(self.start, int(self.log.end))
@@ -215,7 +220,7 @@ class History:
         assert min(self.acked, self.may_end_at) <= self.log.end <= max(self.end, self.start)
         assert self.start <= self.log.start <= max(self.start, self.may_start_at)
         assert self.report.bytes_read <= 20_000
-        self.written = [w for w in self.written if w.end <= self.log.end]
+        self.forget_beyond(int(self.log.end))
         self.start = int(self.log.start)
         self.acked = int(self.log.end)
 
