@@ -1,0 +1,188 @@
+"""Random commands for a small cluster, most of them sensible and some of them not."""
+
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from penstock.core.metadata import (
+    ALL_BROKERS,
+    NO_BROKER_EPOCH,
+    SUPPORTED_FEATURES,
+    AllocateProducerIds,
+    AlterConfigs,
+    Assignment,
+    ChangePartition,
+    Command,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    Direction,
+    Election,
+    ElectLeader,
+    FeatureUpdate,
+    FenceBroker,
+    FormCluster,
+    IncrementalAlterConfigs,
+    IsrMember,
+    MetadataImage,
+    MetadataMachine,
+    RegisterBroker,
+    ResourceKind,
+    UnfenceBroker,
+    UnregisterBroker,
+    UpdateFeatures,
+)
+from penstock.core.model import BrokerEpoch, Instant, LeaderEpoch, NodeId, PartitionIndex, TopicId
+
+CLUSTER = "c"
+NODES = st.integers(1, 4).map(NodeId)
+NAMES = st.sampled_from(["a", "b", "c.d", "c_d", "__consumer_offsets", "bad name"])
+TOPIC_IDS = st.integers(1, 8).map(lambda number: TopicId(UUID(int=number)))
+CONFIGS = st.sampled_from(
+    [
+        ("retention.ms", "1000"),
+        ("retention.ms", "never"),
+        ("min.insync.replicas", "1"),
+        ("min.insync.replicas", "2"),
+        ("min.insync.replicas", "3"),
+        ("cleanup.policy", "compact"),
+        ("unknown.key", "1"),
+    ]
+)
+RESOURCES = st.one_of(
+    st.builds(ConfigResource, st.just(ResourceKind.TOPIC), NAMES),
+    st.builds(ConfigResource, st.just(ResourceKind.BROKER), st.sampled_from([ALL_BROKERS, "1", "7", "x"])),
+    st.just(ConfigResource(ResourceKind.GROUP, "g")),
+)
+
+
+def starting_points() -> st.SearchStrategy[MetadataMachine]:
+    """Nothing at all, or a cluster that is in the middle of its life already."""
+    return st.sampled_from([False, True, True]).map(
+        lambda running: running_cluster() if running else MetadataMachine()
+    )
+
+
+def running_cluster() -> MetadataMachine:
+    """Three live brokers and a topic that each of them has a replica of."""
+    machine = MetadataMachine()
+    nodes = tuple(map(NodeId, (1, 2, 3)))
+    first: list[Command] = [FormCluster(CLUSTER)]
+    first += [registration(node_id, fenced=False) for node_id in nodes]
+    first += [CreateTopic("a", TopicId(UUID(int=1)), assignments=(Assignment(PartitionIndex(0), nodes),))]
+    for command in first:
+        machine.replay(machine.decide(command, Instant(0)).facts)
+    assert machine.image.partition_count == 1
+    return machine
+
+
+def registration(
+    node_id: NodeId, previous_epoch: BrokerEpoch = NO_BROKER_EPOCH, *, synced: bool = True, fenced: bool
+) -> RegisterBroker:
+    return RegisterBroker(
+        CLUSTER,
+        node_id,
+        UUID(int=100 + node_id),
+        features=SUPPORTED_FEATURES,
+        previous_epoch=previous_epoch,
+        synced=synced,
+        fenced=fenced,
+    )
+
+
+def epoch_of(image: MetadataImage, node_id: NodeId) -> BrokerEpoch:
+    broker = image.broker(node_id)
+    return BrokerEpoch(0) if broker is None else broker.epoch
+
+
+@st.composite
+def topic_commands(draw: st.DrawFn) -> Command:
+    name = draw(NAMES)
+    configs = tuple(draw(st.lists(CONFIGS, max_size=2)))
+    validate_only = draw(st.integers(0, 9)) == 0
+    match draw(st.integers(0, 5)):
+        case 0 | 1:
+            count, factor = draw(st.integers(-1, 5)), draw(st.integers(-1, 4))
+            return CreateTopic(name, draw(TOPIC_IDS), count, factor, (), configs, validate_only)
+        case 2:
+            rows = draw(st.lists(st.lists(NODES, max_size=3), min_size=1, max_size=3))
+            hands = tuple(Assignment(PartitionIndex(n), tuple(row)) for n, row in enumerate(rows))
+            return CreateTopic(name, draw(TOPIC_IDS), assignments=hands, validate_only=validate_only)
+        case 3:
+            return DeleteTopic(topic_id=draw(TOPIC_IDS)) if draw(st.booleans()) else DeleteTopic(name)
+        case 4:
+            return CreatePartitions(name, draw(st.integers(0, 8)), validate_only=validate_only)
+        case _:
+            index = PartitionIndex(draw(st.integers(0, 2)))
+            return ElectLeader(name, index, draw(st.sampled_from(Election)))
+
+
+@st.composite
+def config_commands(draw: st.DrawFn) -> Command:
+    resource = draw(RESOURCES)
+    if draw(st.integers(0, 3)) == 0:
+        return AlterConfigs(resource, tuple(draw(st.lists(CONFIGS, max_size=2))))
+    operation = draw(st.sampled_from(ConfigOperation))
+    key, value = draw(CONFIGS)
+    return IncrementalAlterConfigs(resource, (ConfigChange(operation, key, value),))
+
+
+@st.composite
+def broker_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
+    node_id = draw(NODES)
+    epoch = BrokerEpoch(epoch_of(image, node_id) - (draw(st.integers(0, 9)) == 0))
+    match draw(st.integers(0, 6)):
+        case 0 | 1:
+            previous = epoch if draw(st.booleans()) else NO_BROKER_EPOCH
+            synced, fenced = draw(st.booleans()), draw(st.booleans())
+            return registration(node_id, previous, synced=synced, fenced=fenced)
+        case 2 | 3:
+            return FenceBroker(node_id, epoch)
+        case 4 | 5:
+            return UnfenceBroker(node_id, epoch)
+        case _:
+            return AllocateProducerIds(node_id, epoch) if draw(st.booleans()) else UnregisterBroker(node_id)
+
+
+@st.composite
+def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
+    """A leader's proposal, for a partition that exists if there is one at all."""
+    topics = list(image.each_topic())
+    if not topics:
+        return draw(topic_commands())
+    topic = draw(st.sampled_from(topics))
+    partition = draw(st.sampled_from(list(topic.partitions)))
+    wanted = draw(st.lists(st.sampled_from(partition.replicas), unique=True))
+    isr = tuple(IsrMember(n, epoch_of(image, n)) for n in wanted)
+    return ChangePartition(
+        partition.leader,
+        epoch_of(image, partition.leader),
+        topic.id,
+        partition.index,
+        LeaderEpoch(partition.leader_epoch - draw(st.sampled_from([0, 0, 0, 1]))),
+        partition.partition_epoch - draw(st.sampled_from([0, 0, 0, 1])),
+        isr,
+    )
+
+
+@st.composite
+def commands(draw: st.DrawFn, image: MetadataImage) -> Command:
+    if image.cluster_id is None:
+        return FormCluster(CLUSTER)
+    match draw(st.integers(0, 11)):
+        case 0 | 1 | 2:
+            return draw(topic_commands())
+        case 3 | 4:
+            return draw(config_commands())
+        case 5 | 6 | 7 | 8:
+            return draw(broker_commands(image))
+        case 9 | 10:
+            return draw(proposals(image))
+        case _:
+            update = FeatureUpdate(
+                "group.version", draw(st.integers(-1, 2)), draw(st.sampled_from(Direction))
+            )
+            return UpdateFeatures((update,))

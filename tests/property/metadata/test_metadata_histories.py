@@ -1,0 +1,179 @@
+"""Random histories of a cluster: replay, snapshots, and what must hold after every command."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    Command,
+    ElectLeader,
+    Fact,
+    FormCluster,
+    MetadataImage,
+    Partition,
+    RegisterBroker,
+    decode_fact,
+    encode_fact,
+    options_of,
+    replayed,
+    snapshot,
+)
+from penstock.core.model import Instant, NodeId, Refused, TopicId
+from tests.property.metadata.metadata_worlds import CLUSTER, commands, starting_points
+
+STEPS = 30
+NOW = Instant(0)
+Place = tuple[TopicId, int]
+
+
+def partitions_in(image: MetadataImage) -> dict[Place, Partition]:
+    return {(t.id, p.index): p for t in image.each_topic() for p in t.partitions}
+
+
+class Holders:
+    """Which replicas hold every committed record, worked out from first principles.
+
+    A leader commits with its whole ISR, and only while the ISR has its minimum size. From
+    then on exactly the ISR is sure to be complete. Below the minimum nothing is committed,
+    so whoever was complete stays so. A replica that lost writes is not complete any more.
+    """
+
+    def __init__(self) -> None:
+        self.complete: dict[Place, frozenset[NodeId]] = {}
+
+    def observe(self, before: MetadataImage, command: Command, after: MetadataImage) -> None:
+        old = partitions_in(before)
+        self.complete = {place: known for place, known in self.complete.items() if place in old}
+        self._lose(before, command)
+        for place, partition in partitions_in(after).items():
+            topic = after.topic_by_id(place[0])
+            assert topic is not None
+            known = self.complete.get(place, frozenset(partition.isr))
+            was = old.get(place)
+            clean = not isinstance(command, ElectLeader)
+            elected = was is not None and partition.leader not in (NO_LEADER, was.leader)
+            if elected and clean and known:
+                assert partition.leader in known, "a leader that misses committed records"
+            assert frozenset(partition.elr) <= known, "eligible, but not complete"
+            minimum = min(options_of(after, topic.name, None).min_insync_replicas, len(partition.replicas))
+            committing = partition.leader != NO_LEADER and len(partition.isr) >= minimum
+            # Nobody was complete, or an operator did not mind: the new leader's log is the truth.
+            started_over = elected and partition.leader not in known
+            if committing or started_over:
+                known = frozenset()
+            self.complete[place] = known | frozenset(partition.isr)
+
+    def _lose(self, before: MetadataImage, command: Command) -> None:
+        if not isinstance(command, RegisterBroker) or command.synced:
+            return
+        former = before.broker(command.node_id)
+        if former is not None and former.epoch != command.previous_epoch:
+            lost = frozenset((command.node_id,))
+            self.complete = {place: known - lost for place, known in self.complete.items()}
+
+
+def check_shape(image: MetadataImage) -> None:
+    count = 0
+    for topic in image.each_topic():
+        assert image.topic_id(topic.name) == topic.id
+        assert topic.partitions, "a topic has partitions"
+        for index, partition in enumerate(topic.partitions):
+            count += 1
+            check_partition(image, index, partition)
+    assert count == image.partition_count
+    assert len(image.topics) == len(image.topic_ids)
+
+
+def check_partition(image: MetadataImage, index: int, partition: Partition) -> None:
+    isr, elr, last = map(frozenset, (partition.isr, partition.elr, partition.last_known_elr))
+    assert partition.index == index
+    assert isr | elr | last <= frozenset(partition.replicas)
+    assert len(isr) + len(elr) + len(last) == len(isr | elr | last), "one role each"
+    if partition.leader == NO_LEADER:
+        assert not any(image.is_live(node_id) for node_id in (*partition.isr, *partition.elr))
+    else:
+        assert partition.leader in isr
+        assert image.is_live(partition.leader)
+
+
+def check_epochs(before: MetadataImage, after: MetadataImage) -> None:
+    old = partitions_in(before)
+    for place, partition in partitions_in(after).items():
+        was = old.get(place)
+        if was is None or was == partition:
+            continue
+        assert partition.partition_epoch == was.partition_epoch + 1
+        assert partition.leader_epoch - was.leader_epoch in (0, 1)
+        if partition.leader != was.leader:
+            assert partition.leader_epoch == was.leader_epoch + 1
+    assert after.last_broker_epoch >= before.last_broker_epoch
+    assert after.next_producer_id >= before.next_producer_id
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_must_hold_holds_after_every_command(data: st.DataObject) -> None:
+    machine = data.draw(starting_points())
+    holders = Holders()
+    holders.observe(EMPTY_IMAGE, FormCluster(CLUSTER), machine.image)
+
+    for _ in range(data.draw(st.integers(1, STEPS))):
+        before = machine.image
+        command = data.draw(commands(before))
+        decision = machine.decide(command, NOW)
+
+        assert machine.image is before
+        if isinstance(decision.reply, Refused):
+            assert decision.facts == ()
+        machine.replay(decision.facts)
+        check_shape(machine.image)
+        check_epochs(before, machine.image)
+        holders.observe(before, command, machine.image)
+
+
+def history(data: st.DataObject) -> tuple[list[Fact], MetadataImage]:
+    machine = data.draw(starting_points())
+    facts: list[Fact] = list(snapshot(machine.image))
+    for _ in range(data.draw(st.integers(1, STEPS))):
+        decided = machine.decide(data.draw(commands(machine.image)), NOW).facts
+        for fact in decided:
+            machine.apply(fact)
+        facts.extend(decided)
+    return facts, machine.image
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_replaying_the_facts_rebuilds_the_same_image(data: st.DataObject) -> None:
+    facts, image = history(data)
+
+    rebuilt = replayed(EMPTY_IMAGE, (decode_fact(encode_fact(fact)) for fact in facts))
+
+    assert rebuilt == image
+    assert list(snapshot(rebuilt)) == list(snapshot(image))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_snapshot_and_the_rest_are_as_good_as_the_whole_history(data: st.DataObject) -> None:
+    facts, image = history(data)
+    cut = data.draw(st.integers(0, len(facts)))
+    at_cut = replayed(EMPTY_IMAGE, facts[:cut])
+
+    stored = [encode_fact(fact) for fact in snapshot(at_cut)]
+    restored = replayed(EMPTY_IMAGE, map(decode_fact, stored))
+
+    assert restored == at_cut
+    assert replayed(restored, facts[cut:]) == image
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_facts_in_any_order_never_fail_to_apply(data: st.DataObject) -> None:
+    facts, _ = history(data)
+    shuffled = data.draw(st.permutations(facts))
+
+    image = replayed(EMPTY_IMAGE, shuffled)
+
+    assert replayed(EMPTY_IMAGE, snapshot(image)) == image

@@ -1,0 +1,324 @@
+"""Changing configuration, and which value counts."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.metadata import (
+    ALL_BROKERS,
+    AlterConfigs,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    CreateTopic,
+    Done,
+    IncrementalAlterConfigs,
+    MetadataMachine,
+    ResourceKind,
+    broker_setting,
+    describe_configs,
+    options_of,
+)
+from penstock.core.metadata.commands import Command
+from penstock.core.metadata.configs import Candidate, Cleanup, ConfigSource, DescribedConfig, TimestampType
+from penstock.core.model import Instant, Refused, TopicId, Why
+from penstock.core.records import Codec
+from tests.unit.core.metadata.clusters import cluster, perform
+
+TOPIC = ConfigResource(ResourceKind.TOPIC, "t")
+GROUP = ConfigResource(ResourceKind.GROUP, "readers")
+EVERY_BROKER = ConfigResource(ResourceKind.BROKER, ALL_BROKERS)
+BROKER = ConfigResource(ResourceKind.BROKER, "1")
+SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
+APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT
+
+
+@pytest.fixture
+def machine() -> MetadataMachine:
+    machine = cluster(brokers=3)
+    perform(machine, CreateTopic("t", TopicId(UUID(int=1)), partitions=1, replication_factor=1))
+    return machine
+
+
+def change(resource: ConfigResource, *changes: tuple[ConfigOperation, str, str | None]) -> Command:
+    return IncrementalAlterConfigs(resource, tuple(ConfigChange(*each) for each in changes))
+
+
+def why(machine: MetadataMachine, command: Command) -> Why:
+    reply = perform(machine, command)
+    assert isinstance(reply, Refused), reply
+    return reply.why
+
+
+def detail(machine: MetadataMachine, command: Command) -> str:
+    reply = perform(machine, command)
+    assert isinstance(reply, Refused), reply
+    return reply.detail
+
+
+def describe(machine: MetadataMachine, key: str, **static: str) -> DescribedConfig:
+    settings = {name.replace("_", "."): value for name, value in static.items()}
+    (described,) = describe_configs(machine.image, TOPIC, 1, settings, (key,))
+    return described
+
+
+def test_single_keys_change_and_the_others_stay(machine: MetadataMachine) -> None:
+    perform(machine, change(TOPIC, (SET, "retention.ms", "1000"), (SET, "segment.bytes", "2000")))
+    perform(machine, change(TOPIC, (DELETE, "retention.ms", None), (SET, "flush.ms", "5")))
+
+    assert machine.image.config(*TOPIC) == {"flush.ms": "5", "segment.bytes": "2000"}
+
+
+def test_a_full_replacement_resets_what_it_does_not_name(machine: MetadataMachine) -> None:
+    perform(machine, change(TOPIC, (SET, "retention.ms", "1000"), (SET, "segment.bytes", "2000")))
+
+    perform(machine, AlterConfigs(TOPIC, (("segment.bytes", "3000"),)))
+
+    assert machine.image.config(*TOPIC) == {"segment.bytes": "3000"}
+    perform(machine, AlterConfigs(TOPIC, ()))
+    assert TOPIC not in machine.image.configs
+
+
+def test_lists_can_be_added_to_and_taken_from_starting_at_the_default(machine: MetadataMachine) -> None:
+    perform(machine, change(TOPIC, (APPEND, "cleanup.policy", "compact,delete")))
+    assert machine.image.config(*TOPIC) == {"cleanup.policy": "delete,compact"}
+
+    perform(machine, change(TOPIC, (SUBTRACT, "cleanup.policy", "delete")))
+
+    assert machine.image.config(*TOPIC) == {"cleanup.policy": "compact"}
+
+
+def test_setting_what_is_set_already_makes_no_facts(machine: MetadataMachine) -> None:
+    command = change(TOPIC, (SET, "retention.ms", "1000"))
+    perform(machine, command)
+
+    decision = machine.decide(command, Instant(0))
+
+    assert (decision.facts, decision.reply) == ((), Done())
+
+
+def test_validation_alone_changes_nothing(machine: MetadataMachine) -> None:
+    good = AlterConfigs(TOPIC, (("retention.ms", "5"),), validate_only=True)
+    bad = AlterConfigs(TOPIC, (("retention.ms", "x"),), validate_only=True)
+
+    assert perform(machine, good) == Done()
+    assert why(machine, bad) is Why.INVALID_CONFIG
+    assert machine.image.config(*TOPIC) == {}
+
+
+def test_an_unknown_key_is_named_in_the_refusal(machine: MetadataMachine) -> None:
+    for resource in (TOPIC, GROUP, EVERY_BROKER):
+        for command in (change(resource, (SET, "no.such", "1")), AlterConfigs(resource, (("no.such", "1"),))):
+            assert why(machine, command) is Why.INVALID_CONFIG
+            assert "no.such" in detail(machine, command)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("retention.ms", "-2"),
+        ("retention.ms", "1.5"),
+        ("retention.ms", "1_000"),
+        ("retention.ms", "٣"),
+        ("retention.ms", ""),
+        ("retention.ms", str(2**63)),
+        ("retention.ms", "9" * 5_000),
+        ("segment.bytes", str(2**31)),
+        ("segment.bytes", "13"),
+        ("cleanup.policy", "remove"),
+        ("compression.type", "brotli"),
+        ("compression.lz4.level", "18"),
+        ("compression.gzip.level", "0"),
+        ("message.timestamp.type", "createtime"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("preallocate", "yes"),
+        ("penstock.validation", "full"),
+        ("follower.replication.throttled.replicas", "1-2"),
+        ("remote.storage.enable", "true"),
+        ("max.compaction.lag.ms", "0"),
+    ],
+)
+def test_values_that_a_key_cannot_have_are_refused_with_its_name(
+    machine: MetadataMachine, key: str, value: str
+) -> None:
+    command = change(TOPIC, (SET, key, value))
+
+    assert why(machine, command) is Why.INVALID_CONFIG
+    assert key in detail(machine, command)
+    assert len(detail(machine, command)) < 300
+
+
+def test_values_that_contradict_each_other_are_refused(machine: MetadataMachine) -> None:
+    perform(machine, change(TOPIC, (SET, "max.compaction.lag.ms", "100")))
+
+    assert why(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "101"))) is Why.INVALID_CONFIG
+    assert perform(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "100"))) == Done()
+
+
+def test_changes_that_make_no_sense_are_refused(machine: MetadataMachine) -> None:
+    assert why(machine, change(TOPIC, (SET, "retention.ms", None))) is Why.INVALID_REQUEST
+    assert why(machine, change(TOPIC, (APPEND, "retention.ms", "1"))) is Why.INVALID_CONFIG
+    twice = change(TOPIC, (SET, "retention.ms", "1"), (DELETE, "retention.ms", None))
+    assert why(machine, twice) is Why.INVALID_REQUEST
+    assert why(machine, AlterConfigs(TOPIC, (("flush.ms", "1"), ("flush.ms", "2")))) is Why.INVALID_REQUEST
+
+
+def test_only_things_that_exist_can_be_configured(machine: MetadataMachine) -> None:
+    def of(kind: ResourceKind, name: str) -> Why:
+        return why(machine, AlterConfigs(ConfigResource(kind, name), ()))
+
+    assert of(ResourceKind.TOPIC, "none") is Why.UNKNOWN_TOPIC
+    assert of(ResourceKind.TOPIC, "a b") is Why.INVALID_TOPIC_NAME
+    assert of(ResourceKind.TOPIC, "") is Why.INVALID_REQUEST
+    assert of(ResourceKind.BROKER, "9") is Why.UNKNOWN_BROKER
+    assert of(ResourceKind.BROKER, "one") is Why.INVALID_REQUEST
+    assert of(ResourceKind.BROKER, "01") is Why.INVALID_REQUEST
+    assert of(ResourceKind.BROKER, "1" * 400) is Why.INVALID_REQUEST
+    assert of(ResourceKind.GROUP, "") is Why.INVALID_REQUEST
+
+
+def test_read_only_settings_of_brokers_cannot_be_changed(machine: MetadataMachine) -> None:
+    assert why(machine, change(BROKER, (SET, "num.partitions", "3"))) is Why.INVALID_REQUEST
+    assert why(machine, change(EVERY_BROKER, (SET, "ssl.client.auth", "none"))) is Why.INVALID_REQUEST
+    assert why(machine, change(BROKER, (SET, "min.insync.replicas", "2"))) is Why.INVALID_REQUEST
+    assert perform(machine, change(BROKER, (SET, "message.max.bytes", "2000"))) == Done()
+    assert broker_setting(machine.image, "message.max.bytes", 1) == 2000
+    assert broker_setting(machine.image, "message.max.bytes", 2) == 1048588
+
+
+def test_the_nearest_layer_counts_and_all_of_them_are_told(machine: MetadataMachine) -> None:
+    perform(machine, change(EVERY_BROKER, (SET, "log.retention.ms", "300")))
+    perform(machine, change(BROKER, (SET, "log.retention.ms", "200")))
+    perform(machine, change(TOPIC, (SET, "retention.ms", "100")))
+
+    described = describe(machine, "retention.ms", log_retention_hours="2")
+
+    assert (described.value, described.source, described.is_default) == ("100", ConfigSource.TOPIC, False)
+    assert described.synonyms == (
+        Candidate("retention.ms", "100", ConfigSource.TOPIC),
+        Candidate("log.retention.ms", "200", ConfigSource.BROKER),
+        Candidate("log.retention.ms", "300", ConfigSource.ALL_BROKERS),
+        Candidate("log.retention.hours", "2", ConfigSource.STATIC),
+        Candidate("log.retention.hours", "168", ConfigSource.DEFAULT),
+    )
+
+
+def test_synonyms_in_other_units_are_translated(machine: MetadataMachine) -> None:
+    def value(**static: str) -> str | None:
+        return describe(machine, "retention.ms", **static).value
+
+    assert value() == "604800000"
+    assert value(log_retention_hours="2") == "7200000"
+    assert value(log_retention_hours="2", log_retention_minutes="3") == "180000"
+    assert value(log_retention_hours="2", log_retention_ms="4") == "4"
+    assert value(log_retention_hours="-1") == "-1"
+
+
+def test_a_default_says_so(machine: MetadataMachine) -> None:
+    described = describe(machine, "compression.type")
+
+    assert (described.value, described.source, described.is_default) == (
+        "producer",
+        ConfigSource.DEFAULT,
+        True,
+    )
+    assert not described.read_only
+    assert described.documentation.endswith(".")
+
+
+def test_secrets_of_brokers_are_not_told(machine: MetadataMachine) -> None:
+    static = {"ssl.key.password": "hunter2"}
+
+    (described,) = describe_configs(machine.image, BROKER, 1, static, ("ssl.key.password",))
+
+    assert described.sensitive
+    assert described.read_only
+    assert described.value is None
+    assert "hunter2" not in repr(described)
+
+
+def test_every_key_of_every_kind_can_be_described(machine: MetadataMachine) -> None:
+    for resource in (TOPIC, GROUP, BROKER, EVERY_BROKER, ConfigResource(ResourceKind.CLIENT_METRICS, "m")):
+        described = describe_configs(machine.image, resource, 1)
+
+        names = [config.name for config in described]
+        assert names == sorted(frozenset(names))
+        assert all(config.documentation for config in described)
+
+
+def test_topic_options_follow_the_configuration(machine: MetadataMachine) -> None:
+    values = {
+        "cleanup.policy": "compact, delete",
+        "compression.type": "zstd",
+        "message.timestamp.type": "LogAppendTime",
+        "penstock.validation": "deep",
+        "max.message.bytes": "123",
+        "preallocate": "TRUE",
+        "message.timestamp.after.max.ms": "7",
+        "unclean.leader.election.enable": "true",
+    }
+    perform(machine, AlterConfigs(TOPIC, tuple(values.items())))
+
+    options = options_of(machine.image, "t", 1, {"log.segment.bytes": "4096"})
+
+    assert options.cleanup == Cleanup.COMPACT | Cleanup.DELETE
+    assert options.compacted
+    assert options.compression is Codec.ZSTD
+    assert options.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert options.deep_validation
+    assert (options.max_message_bytes, options.segment_bytes) == (123, 4096)
+    assert options.preallocate
+    assert options.timestamp_after_max_ms == 7
+    assert options.unclean_leader_election
+
+
+def test_topic_options_have_defaults_for_everything(machine: MetadataMachine) -> None:
+    options = options_of(machine.image, "t", 1)
+
+    assert options.cleanup is Cleanup.DELETE
+    assert options.compression is None
+    assert not options.deep_validation
+    assert options.retention_ms == 7 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(("replicas", "minimum"), [(1, 1), (2, 1), (3, 2)])
+def test_three_replicas_need_two_in_sync_unless_somebody_says_otherwise(
+    machine: MetadataMachine, replicas: int, minimum: int
+) -> None:
+    perform(machine, CreateTopic("r", TopicId(UUID(int=2)), partitions=1, replication_factor=replicas))
+
+    assert options_of(machine.image, "r", 1).min_insync_replicas == minimum
+    assert options_of(machine.image, "r", 1, {"min.insync.replicas": "3"}).min_insync_replicas == 3
+
+
+def test_groups_stay_within_the_bounds_of_the_cluster(machine: MetadataMachine) -> None:
+    assert perform(machine, change(GROUP, (SET, "consumer.session.timeout.ms", "45000"))) == Done()
+
+    assert why(machine, change(GROUP, (SET, "consumer.session.timeout.ms", "60001"))) is Why.INVALID_CONFIG
+    assert why(machine, change(GROUP, (SET, "consumer.heartbeat.interval.ms", "99"))) is Why.INVALID_CONFIG
+    tight = change(
+        GROUP, (SET, "share.session.timeout.ms", "1000"), (SET, "share.heartbeat.interval.ms", "1000")
+    )
+    assert why(machine, tight) is Why.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        ("earliest", True),
+        ("latest", True),
+        ("by_duration:PT1H30M", True),
+        ("by_duration:P2DT0.5S", True),
+        ("by_duration:P", False),
+        ("by_duration:PT", False),
+        ("by_duration:1h", False),
+        ("none", False),
+    ],
+)
+def test_share_groups_begin_at_an_end_or_a_duration_ago(
+    machine: MetadataMachine, value: str, allowed: bool
+) -> None:
+    reply = perform(machine, change(GROUP, (SET, "share.auto.offset.reset", value)))
+
+    assert (reply == Done()) is allowed
