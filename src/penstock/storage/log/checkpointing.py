@@ -14,7 +14,7 @@ from penstock.core.replica import encode_snapshot
 from penstock.storage.disk import File
 from penstock.storage.log.durability import Done
 from penstock.storage.log.files.checkpoint import Checkpoint, SealedSegment, encode_checkpoint
-from penstock.storage.log.files.epochs import encode_epochs
+from penstock.storage.log.files.epochs import encode_epochs, epoch_rows
 from penstock.storage.log.files.frame import replace_durably
 from penstock.storage.log.index.flush import flush
 from penstock.storage.log.names import CHECKPOINT, EPOCHS
@@ -62,6 +62,7 @@ def capture(state: LogState) -> Checkpoint:
         gapless=active.gapless,
         marks=state.active_index.marks(),
         sealed=sealed_segments(state),
+        epochs=epoch_rows(state.epochs),
         producers=encode_snapshot(state.producers),
     )
 
@@ -114,13 +115,14 @@ class CheckpointBehind:
     truncation in between overtakes it: then it ends without having written anything.
     """
 
-    __slots__ = ("_captured", "_done", "_puts", "_state")
+    __slots__ = ("_captured", "_done", "_epochs", "_puts", "_state")
 
     def __init__(self, state: LogState, done: Done) -> None:
         self._state = state
         self._done = done
         self._captured = capture(state)
         self._puts = state.durability.puts
+        self._epochs = b""
 
     def start(self) -> None:
         state = self._state
@@ -142,15 +144,16 @@ class CheckpointBehind:
         if not state.epochs_changed:
             self._put_checkpoint(None)
             return
-        state.epochs_changed = False
-        self._put(EPOCHS, encode_epochs(state.epochs), self._epochs_renamed)
+        self._epochs = encode_epochs(state.epochs)
+        self._put(EPOCHS, self._epochs, self._epochs_renamed)
 
     def _epochs_renamed(self, error: StorageError | None) -> None:
-        if error is not None:
-            self._state.epochs_changed = True
+        state = self._state
         if not self._is_over(error):
-            # The checkpoint relies on these epochs, so their name must not get lost.
-            self._state.durability.request_names(self._put_checkpoint)
+            # Not earlier: a blocking checkpoint that overtakes this one has to write them itself.
+            state.epochs_changed = encode_epochs(state.epochs) != self._epochs
+            # A checkpoint that gets lost is replaced by these epochs, so their name must not.
+            state.durability.request_names(self._put_checkpoint)
 
     def _put_checkpoint(self, error: StorageError | None) -> None:
         if not self._is_over(error):

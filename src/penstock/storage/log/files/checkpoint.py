@@ -4,6 +4,7 @@
               taken at 8 │ first append at 8 │ max timestamp 8 │ flags 4
     marks     three times: rows 4 │ CRC-32C 4       offset, time and aborted index
     segments  count 4, then each: base offset 8 │ size 8 │ flags 4      the sealed ones
+    epochs    length 4, then the rows of the leader epochs as of the recovery point
     producers the rest: a producer snapshot as of the recovery point
 
 The recovery point is an offset; `segment` and `position` say where its batch would
@@ -62,6 +63,7 @@ class Checkpoint:
     gapless: bool = True
     marks: tuple[IndexMark, IndexMark, IndexMark] = (NO_ROWS, NO_ROWS, NO_ROWS)
     sealed: tuple[SealedSegment, ...] = ()
+    epochs: bytes = b""
     producers: bytes = b""
 
 
@@ -83,7 +85,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         for row in checkpoint.sealed
     )
     count = _COUNT.pack(len(checkpoint.sealed))
-    return frame(Kind.CHECKPOINT, b"".join((fixed, marks, count, sealed, checkpoint.producers)))
+    epochs = _COUNT.pack(len(checkpoint.epochs)) + checkpoint.epochs
+    return frame(Kind.CHECKPOINT, b"".join((fixed, marks, count, sealed, epochs, checkpoint.producers)))
 
 
 def decode_checkpoint(content: Buffer) -> Checkpoint:
@@ -98,12 +101,14 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         raise CorruptFile("the checkpoint ends early") from None
     position += _COUNT.size
     end = position + count * _SEALED.size
-    if end > len(payload):
+    if end + _COUNT.size > len(payload):
         raise CorruptFile("the checkpoint is shorter than its segments")
     sealed = [
         SealedSegment(Offset(base), size, bool(bits & _GAPLESS))
         for base, size, bits in _SEALED.iter_unpack(payload[position:end])
     ]
+    (length,) = _COUNT.unpack_from(payload, end)
+    epochs = payload[end + _COUNT.size : end + _COUNT.size + length]
     recovery_point, segment, place, log_start, high_watermark, taken_at, first_append_at, latest = numbers
     checkpoint = Checkpoint(
         recovery_point=Offset(recovery_point),
@@ -117,7 +122,8 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         gapless=bool(flags & _GAPLESS),
         marks=(marks[0], marks[1], marks[2]),
         sealed=tuple(sealed),
-        producers=bytes(payload[end:]),
+        epochs=bytes(epochs),
+        producers=bytes(payload[end + _COUNT.size + length :]),
     )
     _check_order(checkpoint)
     return checkpoint

@@ -12,15 +12,24 @@ _ROW = struct.Struct("<iq")
 
 
 def encode_epochs(history: EpochHistory) -> bytes:
-    return frame(Kind.EPOCHS, b"".join(_ROW.pack(*entry) for entry in history.entries()))
+    return frame(Kind.EPOCHS, epoch_rows(history))
 
 
 def decode_epochs(content: Buffer) -> EpochHistory:
-    payload = unframe(Kind.EPOCHS, content)
-    if len(payload) % _ROW.size:
+    return parse_epoch_rows(unframe(Kind.EPOCHS, content))
+
+
+def epoch_rows(history: EpochHistory) -> bytes:
+    """The rows alone, as a checkpoint carries them."""
+    return b"".join(_ROW.pack(*entry) for entry in history.entries())
+
+
+def parse_epoch_rows(rows: Buffer) -> EpochHistory:
+    """What `epoch_rows` wrote, or CorruptFile."""
+    if len(rows) % _ROW.size:
         raise CorruptFile("the leader epochs end in the middle of a row")
-    rows = [EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in _ROW.iter_unpack(payload)]
-    history = EpochHistory(rows)
-    if list(history.entries()) != rows:
+    starts = [EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in _ROW.iter_unpack(rows)]
+    history = EpochHistory(starts)
+    if list(history.entries()) != starts:
         raise CorruptFile("the leader epochs do not grow")
     return history

@@ -12,7 +12,7 @@ from penstock.storage.log.checkpointing import checkpoint_now
 from penstock.storage.log.durability import Commit
 from penstock.storage.log.errors import IncompleteLog, WrongTopic
 from penstock.storage.log.files.checkpoint import Checkpoint, decode_checkpoint
-from penstock.storage.log.files.epochs import decode_epochs
+from penstock.storage.log.files.epochs import decode_epochs, parse_epoch_rows
 from penstock.storage.log.files.frame import Kind, read_file, unframe
 from penstock.storage.log.files.identity import decode_identity
 from penstock.storage.log.index.active import ActiveIndex
@@ -82,6 +82,7 @@ def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
     try:
         checkpoint = decode_checkpoint(content)
         decode_snapshot(checkpoint.producers)
+        parse_epoch_rows(checkpoint.epochs)
     except CorruptionError:
         return None
     return checkpoint
@@ -205,15 +206,18 @@ def _load_tables(
 
 
 def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
+    """From the checkpoint, which changes together with the rest; the file of their own is a copy."""
     content = read_file(state.disk, f"{state.directory}/{names.EPOCHS}")
     try:
-        state.epochs = decode_epochs(content or b"")
+        copy = decode_epochs(content or b"")
     except CorruptionError:
         report.epochs_rebuilt = True
-        state.epochs = EpochHistory()
-        if state.stopped is None:
-            state.epochs = epochs_between(state, state.checkpoint.recovery_point)
         state.epochs_changed = True
+        copy = EpochHistory()
+        if report.checkpoint_lost and state.stopped is None:
+            copy = epochs_between(state, state.checkpoint.recovery_point)
+    state.epochs = copy if report.checkpoint_lost else parse_epoch_rows(state.checkpoint.epochs)
+    state.epochs_changed = state.epochs_changed or list(copy.entries()) != list(state.epochs.entries())
     # Entries behind the recovery point are found again in the tail, if their data is there.
     state.epochs.truncate_to(state.checkpoint.recovery_point)
 
