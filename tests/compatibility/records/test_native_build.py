@@ -1,0 +1,82 @@
+"""The compiled build behaves as the Python it is made from, and nobody needs it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of what the build needs, so that nothing compiled is left in the sources."""
+    for name in ("pyproject.toml", "setup.py", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "README.md").write_text("the build wants one\n")
+    package = tmp_path / "src" / "penstock"
+    shutil.copytree(
+        ROOT / "src" / "penstock" / "core", package / "core", ignore=shutil.ignore_patterns("*.so")
+    )
+    shutil.copy(ROOT / "src" / "penstock" / "__init__.py", package)
+    return tmp_path
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> str:
+    finished = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
+
+
+def is_native(directory: Path) -> str:
+    program = "import penstock.core.records as records; print(records.NATIVE)"
+    return run(ROOT, "-c", program, PYTHONPATH=str(directory / "src")).strip()
+
+
+@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
+def test_compiled_modules_pass_the_tests_of_the_python_ones(copy: Path) -> None:
+    run(copy, "setup.py", "-q", "build_ext", "--inplace", PENSTOCK_NATIVE="1")
+
+    tests = run(
+        ROOT,
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "tests/unit/core/records"),
+        PYTHONPATH=str(copy / "src"),
+    )
+
+    assert is_native(copy) == "True"
+    assert " passed" in tests
+
+
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [("no-such-compiler", "there is no C compiler"), ("false", "the compiler failed")],
+)
+def test_without_a_working_compiler_the_build_says_so_and_stays_python(
+    copy: Path, compiler: str, reason: str
+) -> None:
+    output = run(copy, "setup.py", "-q", "build_ext", "--inplace", PENSTOCK_NATIVE="1", CC=compiler)
+
+    assert f"penstock: building without compiled modules: {reason}\n" in output
+    assert list(copy.rglob("*.so")) == []
+    assert is_native(copy) == "False"
+
+
+def test_nothing_is_compiled_unless_asked_for(copy: Path) -> None:
+    output = run(copy, "setup.py", "-q", "build_ext", "--inplace", PENSTOCK_NATIVE="0")
+
+    assert "compiled modules" not in output
+    assert list(copy.rglob("*.so")) == []
