@@ -1,13 +1,13 @@
-"""Run the micro-benchmarks: `python -m benchmarks.micro [--only NAME ...] [--compare FILE] [--output FILE]`."""
+"""Run the micro-benchmarks and write their figures to one JSON file."""
 
 import argparse
-import datetime
 import importlib
 import json
 import os
 import platform
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 PARTS = ("records", "wire", "log", "group_commit")
@@ -15,7 +15,9 @@ RESULTS = Path("bench-results")
 
 
 def machine() -> dict[str, str | int]:
-    cpu = next((line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")), "unknown")
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")), "unknown"
+    )
     return {
         "cpu": cpu,
         "cores": os.cpu_count() or 0,
@@ -48,7 +50,7 @@ def show(results: dict[str, dict[str, float]], baseline: dict[str, dict[str, flo
     for part, figures in results.items():
         for name, value in figures.items():
             before = baseline.get(part, {}).get(name)
-            ratio = f"  × {value / before:.2f} of the baseline" if before else ""
+            ratio = f"  {value / before:.2f} of the baseline" if before else ""
             print(f"{part:13} {name:48} {value:14.3f}{ratio}")
 
 
@@ -65,7 +67,7 @@ def main() -> None:
 
     output = arguments.output or RESULTS / f"micro-{commit()}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     report = {"commit": commit(), "when": now, "machine": machine(), "results": results}
     output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"written to {output}", file=sys.stderr)
