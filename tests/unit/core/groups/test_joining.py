@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from penstock.core.groups import GroupOptions, GroupState, JoinedMember, MemberIdRequired, MemberProtocol
+from penstock.core.groups import (
+    GroupOptions,
+    GroupState,
+    JoinedMember,
+    LeavingMember,
+    MemberIdRequired,
+    MemberProtocol,
+)
 from penstock.core.model import Why
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
@@ -44,8 +51,19 @@ def test_an_id_nobody_joins_with_is_forgotten_after_the_session_timeout() -> Non
 
     driver.advance(SESSION_MS)
 
-    assert driver.why(driver.join("c-slow")) is Why.UNKNOWN_MEMBER
     assert driver.describe().state is GroupState.DEAD
+    assert driver.why(driver.join("c-slow")) is Why.UNKNOWN_MEMBER
+
+
+def test_a_group_that_was_only_ever_asked_for_ids_is_gone_when_they_are_given_back() -> None:
+    driver = Driver()
+    driver.join(random_id="x")
+
+    driver.leave(LeavingMember("c-x"))
+
+    assert driver.state() is GroupState.DEAD
+    driver.advance(2 * SESSION_MS)
+    assert driver.facts == []
 
 
 def test_an_id_still_out_holds_up_a_rebalance_until_it_expires() -> None:

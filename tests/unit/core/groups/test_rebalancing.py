@@ -357,6 +357,23 @@ def test_a_stable_group_survives_a_failover_with_sessions_in_full() -> None:
     assert [m.member_id for m in after.describe().members] == [leader]
 
 
+def test_each_session_starts_anew_at_the_failover_by_its_own_length() -> None:
+    before = Driver()
+    joins = [
+        before.join_new(session_timeout_ms=SESSION_MS),
+        before.join_new(session_timeout_ms=3 * SESSION_MS),
+    ]
+    before.settle([ticket for _, ticket in joins])
+    (short, _), (long, _) = joins
+
+    after = before.failed_over()
+    after.advance(SESSION_MS)
+
+    assert [m.member_id for m in after.describe().members] == [long]
+    assert why_of(after.heartbeat(short, 1)) is Why.UNKNOWN_MEMBER
+    assert why_of(after.heartbeat(long, 1)) is Why.REBALANCE_IN_PROGRESS
+
+
 def test_a_rebalance_under_way_is_lost_in_a_failover_and_the_old_generation_is_back() -> None:
     before = Driver()
     leader, follower = before.stable_group(2)

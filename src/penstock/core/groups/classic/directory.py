@@ -14,7 +14,7 @@ from penstock.core.groups.classic.join import join, refusal_of
 from penstock.core.groups.classic.presence import expire, heartbeat, leave
 from penstock.core.groups.classic.storing import restored
 from penstock.core.groups.classic.sync import sync
-from penstock.core.groups.commands import UNKNOWN_MEMBER_ID, ClassicCommand, Heartbeat, Join, Leave, Sync
+from penstock.core.groups.commands import ClassicCommand, Heartbeat, Join, Leave, Sync
 from penstock.core.groups.image import GroupImage
 from penstock.core.groups.outcome import Turn
 from penstock.core.groups.replies import GroupState, GroupType, Left, LeftMember, ListedGroup
@@ -114,11 +114,7 @@ class ClassicGroups:
         if refusal is not None:
             turn.answer(command.ticket, refusal)
             return
-        group = self.find(command.group_id)
-        if group is None and command.member_id != UNKNOWN_MEMBER_ID:
-            turn.refuse(command.ticket, Why.UNKNOWN_MEMBER)
-            return
-        group = group or ClassicGroup(command.group_id)
+        group = self.find(command.group_id) or ClassicGroup(command.group_id)
         join(group, command, turn)
         self._keep_or_release(group)
 
