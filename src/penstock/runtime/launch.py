@@ -7,7 +7,7 @@ import uvloop
 
 from penstock.runtime.clock import MachineClock, MachineEntropy
 from penstock.runtime.peers import Admit, Hello, PeerOptions, SocketTransport, Wiring, same_cluster
-from penstock.runtime.port import Identity, Program, Runtime
+from penstock.runtime.port import Identity, Program, Runtime, Service
 from penstock.runtime.spawn import LaneOptions, Lanes
 from penstock.runtime.supervised_sync import SupervisedSync
 from penstock.runtime.supervisor import Supervisor
@@ -54,12 +54,15 @@ def run(program: Program, identity: Identity, options: RuntimeOptions | None = N
     loop = uvloop.new_event_loop()
     supervisor = Supervisor(loop)
     loop.set_exception_handler(supervisor.loop_failed)
-    try:
+
+    def start() -> Service:
+        # On the running loop: a signal that comes before it runs would be lost by uvloop.
         supervisor.watch_signals()
-        runtime = open_runtime(loop, supervisor, identity, options or RuntimeOptions())
-        supervisor.run(lambda: program(runtime))
-        if not supervisor.is_over:
-            loop.run_forever()
+        return program(open_runtime(loop, supervisor, identity, options or RuntimeOptions()))
+
+    try:
+        loop.call_soon(supervisor.run, start)
+        loop.run_forever()
     finally:
         supervisor.close()
         loop.close()

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core.model import CorruptionError, Offset
-from penstock.core.records import check_batch
+from penstock.core.records import check_batch, read_header
 from penstock.storage.log import DamagedRange, PartitionLog
 
 READ_BYTES = 4096
@@ -33,6 +33,7 @@ class Anomaly(enum.Enum):
     START = "the log starts where it never did"
     BLAMED = "reported as damage, though the disk was in order"
     UNREPORTED = "damaged, and nobody was told"
+    EPOCH = "the leader epochs do not match the batches"
     LOOKUP = "a search by offset or time leads to the wrong place"
 
 
@@ -105,6 +106,10 @@ class DurabilityChecker:
     def forgot(self, start: int) -> None:
         """It returned: the log starts here now, for good."""
         self._starts = (start, start)
+
+    def may_start_at(self, start: int) -> None:
+        """Where the log starts got lost with the file that said so: lower is right as well."""
+        self._starts = (min(start, self._starts[0]), self._starts[1])
 
     def restarting(self, start: int) -> None:
         """All of the log is being thrown away, to go on at `start`."""
@@ -206,6 +211,17 @@ def read_back(log: PartitionLog) -> Found:
         batches += more
         offset = Offset(more[-1].end)
     return Found(log.start, log.end, log.synced, tuple(batches), tuple(damaged))
+
+
+def check_epochs(log: PartitionLog, batches: Sequence[Stored]) -> list[Violation]:
+    """Compare the epoch in every batch with the log's own account of them."""
+    wrong = []
+    for batch in batches:
+        written, known = read_header(batch.content).leader_epoch, log.epochs.epoch_at(Offset(batch.base))
+        # What begins below the log start is forgotten on purpose.
+        if written != known and batch.base >= log.start:
+            wrong.append(Violation(Anomaly.EPOCH, f"offset {batch.base} has {written}, the log says {known}"))
+    return wrong
 
 
 def _split(content: bytes) -> Iterator[Stored]:

@@ -27,7 +27,7 @@ class EchoHistory:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many requests, how many of them underway at a time, and the rest between answer and next request."""
+    """How many requests, how many underway at a time, and the pause between answer and next request."""
 
     count: int
     window: int

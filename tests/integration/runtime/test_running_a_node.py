@@ -1,0 +1,108 @@
+"""One node in a process of its own: how it starts, stops and fails."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PREAMBLE = """
+    import sys
+    from uuid import UUID
+    from penstock.core.model import Instant, NodeId, SECOND
+    from penstock.runtime import Identity
+    from penstock.runtime.launch import run
+
+    class Quiet:
+        def __init__(self, runtime):
+            self.runtime = runtime
+            print("started", flush=True)
+
+        def stop(self, done):
+            print("stopping", flush=True)
+            self.runtime.timers.soon(done)
+
+    me = Identity(UUID(int=1), NodeId(1), UUID(int=2))
+"""
+
+
+def start(program: str) -> subprocess.Popen[str]:
+    source = textwrap.dedent(PREAMBLE) + textwrap.dedent(program)
+    return subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_service_in_order(number: signal.Signals) -> None:
+    node = start("sys.exit(run(Quiet, me))")
+    assert node.stdout is not None
+    assert node.stdout.readline() == "started\n"
+
+    node.send_signal(number)
+    said, errors = node.communicate(timeout=30)
+
+    assert (said, errors, node.returncode) == ("stopping\n", "", 0)
+
+
+def test_a_second_signal_does_not_wait_for_a_service_that_hangs() -> None:
+    node = start(
+        """
+        class Hanging(Quiet):
+            def stop(self, done):
+                print("stopping", flush=True)
+
+        sys.exit(run(Hanging, me))
+        """
+    )
+    assert node.stdout is not None
+    assert node.stdout.readline() == "started\n"
+
+    node.send_signal(signal.SIGTERM)
+    assert node.stdout.readline() == "stopping\n"
+    node.send_signal(signal.SIGTERM)
+    node.communicate(timeout=30)
+
+    assert node.returncode == 0
+
+
+def test_an_exception_in_a_callback_ends_the_node_and_no_other_callback_runs() -> None:
+    node = start(
+        """
+        class Broken(Quiet):
+            def __init__(self, runtime):
+                super().__init__(runtime)
+                at = runtime.clock.now()
+                runtime.timers.at(at, lambda: print("first", flush=True))
+                runtime.timers.at(at, self.fail)
+                runtime.timers.at(at, lambda: print("after the failure", flush=True))
+                runtime.timers.at(Instant(at + SECOND), lambda: print("much later", flush=True))
+
+            def fail(self):
+                self.runtime.timers.soon(lambda: print("soon after the failure", flush=True))
+                assert False, "impossible"
+
+        sys.exit(run(Broken, me))
+        """
+    )
+
+    said, _ = node.communicate(timeout=30)
+
+    assert said == "started\nfirst\n"
+    assert node.returncode == 1
+
+
+def test_a_node_that_cannot_start_ends_with_a_failure() -> None:
+    node = start(
+        """
+        def program(runtime):
+            raise RuntimeError("no disk")
+
+        sys.exit(run(program, me))
+        """
+    )
+
+    node.communicate(timeout=30)
+
+    assert node.returncode == 1

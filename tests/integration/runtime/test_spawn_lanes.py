@@ -1,0 +1,112 @@
+"""Work off the loop: disk threads and worker processes."""
+
+import functools
+import math
+import operator
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.runtime import Lane, LaneFull, WorkerDied
+from penstock.runtime.launch import RuntimeOptions
+from penstock.runtime.spawn import LaneOptions
+
+NARROW = RuntimeOptions(lanes=LaneOptions(disk_threads=1, disk_queue_max=1, workers=1, worker_queue_max=1))
+
+
+def test_a_thread_does_the_work_and_the_loop_hears_of_it(bench: Any) -> None:
+    runtime = bench.node(1)
+    results: list[tuple[int, int]] = []
+    failures: list[Exception] = []
+
+    runtime.spawn.spawn(
+        threading.get_ident,
+        lambda thread: results.append((thread, threading.get_ident())),
+        failures.append,
+        Lane.DISK,
+    )
+    told_inside = len(results)
+    bench.until(lambda: bool(results))
+
+    ((worked_on, told_on),) = results
+    assert told_inside == 0
+    assert worked_on != told_on == threading.get_ident()
+
+
+def test_a_worker_process_does_the_work_and_stays_for_the_next(bench: Any) -> None:
+    runtime = bench.node(1)
+    pids: list[int] = []
+    failures: list[Exception] = []
+
+    for _ in range(3):
+        runtime.spawn.spawn(os.getpid, pids.append, failures.append, Lane.WORKER)
+    bench.until(lambda: len(pids) == 3)
+
+    assert len(set(pids)) == 1
+    assert pids[0] != os.getpid()
+    assert failures == []
+
+
+def test_large_arguments_and_results_travel(bench: Any) -> None:
+    runtime = bench.node(1)
+    results: list[bytes] = []
+
+    work = functools.partial(operator.mul, b"x" * 3_000_000, 2)
+    runtime.spawn.spawn(work, results.append, pytest.fail, Lane.WORKER)
+    bench.until(lambda: bool(results))
+
+    assert results == [b"x" * 6_000_000]
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_what_the_work_raises_is_reported(bench: Any, lane: Lane) -> None:
+    runtime = bench.node(1)
+    failures: list[Exception] = []
+
+    runtime.spawn.spawn(functools.partial(math.sqrt, -1), pytest.fail, failures.append, lane)
+    bench.until(lambda: bool(failures))
+
+    assert isinstance(failures[0], ValueError)
+
+
+def test_a_worker_that_dies_fails_its_job_and_is_replaced(bench: Any) -> None:
+    runtime = bench.node(1)
+    failures: list[Exception] = []
+    results: list[int] = []
+
+    runtime.spawn.spawn(functools.partial(os._exit, 3), pytest.fail, failures.append, Lane.WORKER)
+    runtime.spawn.spawn(functools.partial(abs, -4), results.append, failures.append, Lane.WORKER)
+    bench.until(lambda: bool(results))
+
+    assert [type(failure) for failure in failures] == [WorkerDied]
+    assert results == [4]
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_a_full_lane_refuses_later_and_not_inside_the_call(bench: Any, lane: Lane) -> None:
+    runtime = bench.node(1, NARROW)
+    failures: list[Exception] = []
+    results: list[int] = []
+
+    for _ in range(5):
+        runtime.spawn.spawn(functools.partial(abs, -1), results.append, failures.append, lane)
+    told_inside = len(failures)
+    bench.until(lambda: len(failures) + len(results) == 5)
+
+    assert told_inside == 0
+    assert results == [1, 1]
+    assert all(isinstance(failure, LaneFull) for failure in failures)
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_a_cancelled_job_is_never_heard_of(bench: Any, lane: Lane) -> None:
+    runtime = bench.node(1)
+    results: list[int] = []
+
+    runtime.spawn.spawn(functools.partial(abs, -1), results.append, pytest.fail, lane).cancel()
+    runtime.spawn.spawn(functools.partial(abs, -2), results.append, pytest.fail, lane)
+    bench.until(lambda: bool(results))
+
+    assert results == [2]

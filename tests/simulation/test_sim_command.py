@@ -1,0 +1,58 @@
+"""`penstock sim` as a person or a script sees it."""
+
+import json
+
+import pytest
+
+from penstock.cli import main
+from penstock.simulation.verdict import Verdict
+
+
+def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sim", "--seed", "7", "--runs", "2"])
+
+    first, second, summary = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert first.startswith("seed 7 ok: ")
+    assert "faults failed-sync:" in first
+    assert "events/s" in first
+    assert second.startswith("seed 8 ok: ")
+    assert summary.startswith("seeds 7 to 8: 2 runs, ")
+    assert summary.endswith("no anomaly")
+
+
+def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sim", "--seed", "7", "--runs", "2", "--json"])
+
+    verdicts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert code == 0
+    assert [(verdict["seed"], verdict["passed"]) for verdict in verdicts] == [(7, True), (8, True)]
+
+
+def test_without_a_seed_one_is_drawn_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim"]) == 0
+
+    assert capsys.readouterr().out.startswith("seed ")
+
+
+def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(seed: int) -> Verdict:
+        return Verdict(seed, ("lost: 1 answered request",), 10, 100, 1000, {"kill": 1}, "cafe")
+
+    monkeypatch.setattr("penstock.simulation.echo.run_echo", fail)
+
+    code = main(["sim", "--seed", "5", "--runs", "2"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 1
+    assert lines[0].startswith("seed 5 FAILED: ")
+    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --seed 5"]
+    assert lines[-1].endswith("2 FAILED")
+
+
+def test_a_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "--runs", "0"]) == 2
+
+    assert "runs" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.runtime import Callback
+from penstock.runtime.supervisor import Supervisor
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+class Winding:
+    """A service that winds down when it is told to."""
+
+    def __init__(self) -> None:
+        self.done: Callback | None = None
+
+    def stop(self, done: Callback) -> None:
+        self.done = done
+
+
+def bug() -> None:
+    raise AssertionError("impossible")
+
+
+def test_after_the_first_exception_nothing_is_delivered(loop: asyncio.AbstractEventLoop) -> None:
+    overs: list[str] = []
+    delivered: list[int] = []
+    supervisor = Supervisor(loop, over=lambda: overs.append("over"))
+
+    supervisor.deliver(delivered.append, 1)
+    supervisor.deliver(bug)
+    supervisor.deliver(delivered.append, 2)
+    supervisor.fail(ValueError("a consequence"))
+
+    assert delivered == [1]
+    assert overs == ["over"]
+    assert isinstance(supervisor.failure, AssertionError)
+
+
+def test_a_node_ends_when_its_service_has_wound_down(loop: asyncio.AbstractEventLoop) -> None:
+    overs: list[str] = []
+    service = Winding()
+    supervisor = Supervisor(loop, over=lambda: overs.append("over"))
+    supervisor.run(lambda: service)
+
+    supervisor.stop()
+    assert overs == []
+    assert service.done is not None
+    service.done()
+    supervisor.close()
+
+    assert overs == ["over"]
+    assert supervisor.failure is None
+
+
+def test_what_is_owned_is_closed_in_reverse_order_even_if_one_fails(loop: asyncio.AbstractEventLoop) -> None:
+    closed: list[int] = []
+    supervisor = Supervisor(loop, over=lambda: None)
+    for close in (lambda: closed.append(1), bug, lambda: closed.append(3)):
+        supervisor.own(close)
+
+    supervisor.close()
+
+    assert closed == [3, 1]
+    assert isinstance(supervisor.failure, AssertionError)
+
+
+@pytest.mark.parametrize("how", ["fails", "is still running"])
+def test_a_task_belongs_to_the_node(loop: asyncio.AbstractEventLoop, how: str) -> None:
+    supervisor = Supervisor(loop)
+    seen: list[str] = []
+    act: Callable[[], None] = bug if how == "fails" else loop.stop
+
+    async def serve() -> None:
+        loop.call_soon(loop.stop)
+        try:
+            if act is bug:
+                bug()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    supervisor.adopt(serve())
+    loop.run_forever()
+    supervisor.close()
+
+    assert (supervisor.failure is not None) == (how == "fails")
+    assert seen == ([] if how == "fails" else ["cancelled"])
