@@ -11,7 +11,7 @@ from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
 from penstock.storage.log.index.rows import ABORTED, OFFSETS, Shape, Words
 from penstock.storage.log.names import SNAPSHOT, numbered
-from penstock.storage.log.segment import Placed, Segment, headers
+from penstock.storage.log.segment import OFFSET_DELTA_MAX, Placed, Segment, headers
 from penstock.storage.log.segment.walk import SCAN_BYTES
 from penstock.storage.log.state import LogState, fold_batch
 
@@ -60,11 +60,24 @@ def index_of(state: LogState, segment: Segment, size_bytes: int) -> tuple[Active
     """Offset and time tables from the headers; False if damage ended the walk early."""
     index = ActiveIndex(segment.base_offset, state.options)
     try:
-        for position, header in headers(segment.file, 0, size_bytes, SCAN_BYTES):
+        for position, header in placed_in(segment, size_bytes):
             index.note(header.base_offset, header.last_offset, position, header.max_timestamp)
     except CorruptBatch:
         return index, False
     return index, True
+
+
+def placed_in(segment: Segment, size_bytes: int) -> Iterator[Placed]:
+    """Every header of a segment; raises CorruptBatch where an offset, outside of the CRC, is wrong."""
+    expected: int = segment.base_offset
+    for placed in headers(segment.file, 0, size_bytes, SCAN_BYTES):
+        header = placed.header
+        if segment.gapless and header.base_offset != expected:
+            raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
+        if not 0 <= header.base_offset - segment.base_offset <= OFFSET_DELTA_MAX:
+            raise CorruptBatch(f"offset {header.base_offset} is not in segment {segment.base_offset}")
+        yield placed
+        expected = header.next_offset
 
 
 def aborted_of(state: LogState, segment: Segment, size_bytes: int) -> "array[int]":
@@ -98,10 +111,8 @@ def first_damage(segment: Segment) -> tuple[Offset, str] | None:
     """The first offset of a segment that its headers do not lead to, and why."""
     expected: int = segment.base_offset
     try:
-        for _, header in headers(segment.file, 0, segment.size_bytes, SCAN_BYTES):
-            if segment.gapless and header.base_offset != expected:
-                raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
-            expected = header.next_offset
+        for placed in placed_in(segment, segment.size_bytes):
+            expected = placed.header.next_offset
     except CorruptionError as corrupt:
         return Offset(expected), str(corrupt)
     return None

@@ -1,19 +1,23 @@
 """One segment of a log."""
 
+import struct
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 
 from penstock.core.model import Offset, Timestamp
-from penstock.core.records import CorruptBatch, read_header, read_records
+from penstock.core.records import HEADER_BYTES, PREFIX_BYTES, CorruptBatch, read_header, read_records
 from penstock.storage.disk import Buffer, File
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.rows import POSITION_BITS, POSITION_MASK
 from penstock.storage.log.index.sealed import SealedIndex
 from penstock.storage.log.segment.descriptor import PLAIN, SegmentDescriptor
 from penstock.storage.log.segment.reader import SegmentReader
-from penstock.storage.log.segment.walk import SCAN_BYTES, headers
+from penstock.storage.log.segment.walk import SCAN_BYTES, find_boundary, find_offset, headers
 from penstock.storage.log.values import FileRange, TimestampOffset
 
 OFFSET_DELTA_MAX = 2**31 - 1
+_LENGTH_POSITION = 8
+_LENGTH = struct.Struct(">i")
 
 
 class Segment:
@@ -84,14 +88,33 @@ class Segment:
             recent = self.index.locate_recent(offset)
             if recent is not None:
                 return recent
-        position, expected = self._row_at_offset(offset)
-        for placed in headers(self.file, position, self.size_bytes):
-            if self.gapless and placed.header.base_offset != expected:
-                raise CorruptBatch(f"offset {placed.header.base_offset} stands where {expected} should")
-            if placed.header.last_offset >= offset:
-                return placed.position
-            expected = placed.header.next_offset
-        return None
+        try:
+            return self._locate_by_index(offset)
+        except CorruptBatch:
+            # Either the index led astray, or the batches are damaged: a new index tells.
+            if not isinstance(self.index, SealedIndex):
+                raise
+            self.index.distrust()
+            return self._locate_by_index(offset)
+
+    def _locate_by_index(self, offset: Offset) -> int | None:
+        offsets = self.index.offsets
+        row = bisect_right(offsets, max(0, offset - self.base_offset) << POSITION_BITS | POSITION_MASK) - 1
+        if row < 0:
+            return find_offset(
+                self.file, 0, self.size_bytes, offset, self.base_offset if self.gapless else None
+            )
+        position = offsets[row] & POSITION_MASK
+        expected = self.base_offset + (offsets[row] >> POSITION_BITS)
+        if not self.gapless:
+            self._check_row(position, expected)
+        return find_offset(self.file, position, self.size_bytes, offset, expected if self.gapless else None)
+
+    def _check_row(self, position: int, expected: int) -> None:
+        """Whether the batch that a row promises is where it says."""
+        header = read_header(self.file.pread(position, HEADER_BYTES))
+        if header.base_offset != expected:
+            raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
 
     def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | None:
         """The first record at or after `timestamp` whose offset is not below `start`."""
@@ -111,49 +134,22 @@ class Segment:
                         return TimestampOffset(Offset(record.offset), Timestamp(record.timestamp))
         return None
 
-    def _row_at_offset(self, offset: Offset) -> tuple[int, int]:
-        """Position and base offset of the last indexed batch at or before `offset`, verified."""
-        relative = offset - self.base_offset
-        if relative < 0:
-            return 0, self.base_offset
-        row = self._last_row(relative << POSITION_BITS | POSITION_MASK)
-        if row is not None and not self._is_right(row) and isinstance(self.index, SealedIndex):
-            self.index.distrust()
-            row = self._last_row(relative << POSITION_BITS | POSITION_MASK)
-        if row is None:
-            return 0, self.base_offset
-        return row & POSITION_MASK, self.base_offset + (row >> POSITION_BITS)
-
-    def _last_row(self, word: int) -> int | None:
-        offsets = self.index.offsets
-        index = bisect_right(offsets, word) - 1
-        return offsets[index] if index >= 0 else None
-
-    def _is_right(self, row: int) -> bool:
-        """Whether the batch that a row promises is where it says."""
-        try:
-            header = read_header(self.file.pread(row & POSITION_MASK, 61))
-        except CorruptBatch:
-            return False
-        return header.base_offset == self.base_offset + (row >> POSITION_BITS)
-
     def _boundary(self, first: int, limit: int) -> int:
         """The largest end of a batch at or before `limit`, but at least that of the batch at `first`."""
         if isinstance(self.index, ActiveIndex):
             recent = self.index.boundary_recent(limit)
             if recent is not None and recent > first:
                 return recent
+        length: int
+        (length,) = _LENGTH.unpack(self.file.pread(first + _LENGTH_POSITION, _LENGTH.size))
+        start = first + PREFIX_BYTES + length
+        if length < 0 or start >= limit:
+            return min(max(start, first), self.size_bytes)
         offsets = self.index.offsets
-        index = bisect_right(offsets, limit, key=lambda word: word & POSITION_MASK) - 1
-        start = first
-        if index >= 0 and first < offsets[index] & POSITION_MASK <= limit and self._is_right(offsets[index]):
-            start = offsets[index] & POSITION_MASK
-        stop = start
-        for placed in headers(self.file, start, self.size_bytes):
-            end = placed.position + placed.header.size_bytes
-            if end > limit and stop > first:
-                break
-            stop = end
-            if end > limit:
-                break
-        return stop
+        row = bisect_right(offsets, limit, key=lambda word: word & POSITION_MASK) - 1
+        if row >= 0 and start < offsets[row] & POSITION_MASK <= limit:
+            position = offsets[row] & POSITION_MASK
+            with suppress(CorruptBatch):
+                self._check_row(position, self.base_offset + (offsets[row] >> POSITION_BITS))
+                start = position
+        return find_boundary(self.file, start, self.size_bytes, limit)
