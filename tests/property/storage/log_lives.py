@@ -11,11 +11,12 @@ from penstock.simulation.checkers.durability import (
     DurabilityChecker,
     Stored,
     Violation,
+    check_epochs,
     read_back,
 )
 from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, Disk, NoSuchFile, PowerCut
-from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
+from penstock.storage.log import DamagedRange, IncompleteLog, LogOptions, PartitionLog
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "logs/orders/0"
@@ -86,7 +87,9 @@ class Lives:
         try:
             self.start()
             for _ in range(steps):
-                self.step()
+                # A log that failed its judge may do anything: there is nothing more to learn.
+                if not self.violations:
+                    self.step()
         except PowerCut:
             pass
         if cut_at is None and self.chance.random() < 0.3:
@@ -112,14 +115,19 @@ class Lives:
             self.checker = DurabilityChecker()
         found = read_back(self.log)
         self.violations += self.checker.judge(found)
-        self.violations += self._search(found.batches)
+        self.violations += self.search(found.batches)
 
-    def _search(self, batches: Sequence[Stored]) -> list[Violation]:
-        """Look a few offsets and times up, which is where the indexes come in."""
-        wrong = []
-        for batch in self.chance.sample(batches, min(4, len(batches))):
+    def search(self, batches: Sequence[Stored], samples: int = 4) -> list[Violation]:
+        """Look some offsets and times up, which is where the indexes come in."""
+        wrong = check_epochs(self.log, batches)
+        for batch in self.chance.sample(batches, min(samples, len(batches))):
             offset = Offset(self.chance.randint(max(batch.base, self.log.start), batch.end - 1))
-            if self.log.read(offset, 1).to_bytes() != batch.content:
+            try:
+                content = self.log.read(offset, 1).to_bytes()
+            except DamagedRange as damage:
+                wrong.append(Violation(Anomaly.BLAMED, str(damage)))
+                continue
+            if content != batch.content:
                 wrong.append(Violation(Anomaly.LOOKUP, f"offset {offset} is in the batch at {batch.base}"))
             by_time = self.log.offset_for_timestamp(Timestamp(offset * MS_PER_OFFSET))
             if by_time is None or by_time.offset != offset:

@@ -1,0 +1,139 @@
+"""The judge is worth its name only if it notices: bugs are planted, and must be found.
+
+Each bug is one that a log could plausibly have. The number of runs is what finding it may take;
+without the bug, the same runs find nothing (see test_power_cuts.py and test_bit_rot.py).
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from penstock.simulation.checkers.durability import Anomaly, Violation
+from penstock.storage.commit import SyncTarget
+from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed, File
+from penstock.storage.log.checkpointing import CheckpointBehind
+from penstock.storage.log.durability import Done, Durability
+from penstock.storage.log.index import rows, sealed
+from penstock.storage.log.recovery import tail
+from penstock.storage.log.segment import Checked, headers
+from tests.property.storage.log_damage import Harm, grown_log, judge_damaged
+from tests.property.storage.log_lives import OnDisk, Rounds, run_lives
+
+RUNS = 100
+
+
+def first_find(on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds) -> list[Violation]:
+    """What the first run that notices something notices."""
+    for seed in range(RUNS):
+        run = run_lives(seed, 5, on_disk, rounds)
+        if run.violations:
+            return run.violations
+    return []
+
+
+def anomalies(found: list[Violation]) -> set[Anomaly]:
+    return {violation.anomaly for violation in found}
+
+
+def test_a_new_segment_whose_directory_is_not_synced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget_names(self: Durability, done: Done | None = None) -> None:
+        if done is not None:
+            done(None)
+
+    monkeypatch.setattr(Durability, "request_names", forget_names)
+
+    assert Anomaly.LOST in anomalies(first_find())
+
+
+def test_directories_that_are_never_synced_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CrashableDisk, "sync_directory", lambda self, path: None)
+
+    assert Anomaly.LOST in anomalies(first_find())
+
+
+def test_a_checkpoint_ahead_of_its_data_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_waiting(self: CheckpointBehind) -> None:
+        self._log_durable(None)
+
+    monkeypatch.setattr(CheckpointBehind, "start", without_waiting)
+
+    assert anomalies(first_find()) & {Anomaly.LOST, Anomaly.BLAMED}
+
+
+def test_a_recovery_that_skips_the_crc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchecked(file: File, position: int, end: int) -> Iterator[Checked]:
+        for placed in headers(file, position, end):
+            content = memoryview(file.pread(placed.position, placed.header.size_bytes))
+            yield Checked(placed.position, placed.header, content)
+
+    monkeypatch.setattr(tail, "checked_batches", unchecked)
+
+    assert anomalies(first_find()) & {Anomaly.BLAMED, Anomaly.ALTERED, Anomaly.UNKNOWN}
+
+
+class HastyRounds(Rounds):
+    """Says that a round is durable, and syncs it afterwards, if the power is still on by then."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance)
+        self._late: list[SyncTarget] = []
+
+    def finish(self) -> bool:
+        if self._running is None:
+            return False
+        (targets, done), self._running = self._running, None
+        done(None)
+        for target in self._late:
+            with suppress(DiskFailed):  # whoever was told that it is durable may have closed it
+                target.sync()
+        self._late = targets
+        return True
+
+
+def test_a_sync_that_is_reported_before_it_ran_is_noticed() -> None:
+    assert Anomaly.LOST in anomalies(first_find(rounds=HastyRounds))
+
+
+def forget_to_sync(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    honest: Callable[[CrashableFile], None] = CrashableFile.sync
+
+    def sync(self: CrashableFile) -> None:
+        if not self.path.endswith(suffix):
+            honest(self)
+
+    monkeypatch.setattr(CrashableFile, "sync", sync)
+
+
+def test_a_log_file_that_is_never_synced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_to_sync(monkeypatch, ".log")
+
+    assert anomalies(first_find()) & {Anomaly.LOST, Anomaly.BLAMED, Anomaly.LOOKUP}
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_an_index_that_is_trusted_without_a_check_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    def trusting(shape: rows.Shape, content: memoryview) -> rows.Words:
+        return rows.decode_words(shape, content[: len(content) - rows.FOOTER_BYTES])
+
+    monkeypatch.setattr(sealed, "parse_sealed", trusting)
+    monkeypatch.setattr(sealed.SealedIndex, "distrust", lambda self: None)
+
+    assert find_in_damaged_indexes(suffix) & {Anomaly.LOST, Anomaly.BLAMED, Anomaly.LOOKUP}
+
+
+def find_in_damaged_indexes(suffix: str) -> set[Anomaly]:
+    """What the first flipped bit that is noticed leads to."""
+    for seed in range(RUNS // 5):
+        run = grown_log(seed, clean=True)
+        # The last segment's index is compared with the checkpoint; the bug is in the others.
+        for path in [path for path in run.disk.files() if path.endswith("." + suffix)][:-1]:
+            for byte in range(0, run.disk.size(path) - rows.FOOTER_BYTES, rows.WORD_BYTES):
+                # Numbers are small here, so it is the lowest bits that make them smaller.
+                found = judge_damaged(run, Harm(path, byte * 8 + 5 + seed % 4, None))
+                if found:
+                    return anomalies(found)
+    return set()
