@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, dataclass_tra
 
 import msgspec
 
+from penstock.core.wire.reading import Buffer
 from penstock.core.wire.schema import REQUIRED, VERSION_MAX, Field, History, Schema, since, tagged, until
 from penstock.core.wire.types import ArrayOf, Fixed, PartOf, Shape, Sized, WireType
 
@@ -42,7 +43,7 @@ class Message(Part):
         return bytes(out)
 
     @classmethod
-    def decode(cls, buffer: bytes | memoryview, version: int, position: int = 0) -> Self:
+    def decode(cls, buffer: Buffer, version: int, position: int = 0) -> Self:
         """Read the message that fills `buffer` from `position` to its end; a byte left over is an error."""
         from penstock.core.wire.codec import decode_whole
 
