@@ -38,6 +38,22 @@ class Why(enum.Enum):
     PREFERRED_LEADER_NOT_AVAILABLE = "preferred replica cannot lead now"
     ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica can lead now"
 
+    # Records
+    NOT_LEADER = "this node does not lead the partition"
+    CORRUPT_BATCH = "batch is damaged"
+    UNSUPPORTED_FORMAT = "message format is older than magic 2"
+    INVALID_RECORD = "a record is not valid"
+    BATCH_TOO_LARGE = "batch is larger than the topic allows"
+    INVALID_TIMESTAMP = "timestamp is too far from the broker's clock"
+    OUT_OF_ORDER_SEQUENCE = "sequence does not follow the producer's last batch"
+    PRODUCER_FENCED = "a newer instance of this producer has written already"
+    STALE_COORDINATOR = "a newer transaction coordinator has written already"
+    INVALID_TRANSACTION = "transaction is not in a state that allows it"
+    OFFSET_OUT_OF_RANGE = "offset lies outside of the log"
+    DAMAGED_LOG = "the log is damaged there"
+    STORAGE_FAILED = "the disk failed"
+    TIMED_OUT = "it took too long"
+
     # Groups
     UNKNOWN_GROUP = "no such group"
     UNKNOWN_MEMBER = "no such member"

@@ -21,7 +21,7 @@ from penstock.core.replica.epochs import EpochHistory, EpochStart
 from penstock.core.replica.producers import Producer, ProducerStates, SeenBatch
 from penstock.core.replica.snapshots import decode_snapshot, encode_snapshot
 from penstock.core.replica.transactions import AbortedTransaction, Transactions
-from penstock.core.replica.verdicts import ACCEPTED, Accepted, Duplicate, Rejected, Verdict, Why
+from penstock.core.replica.verdicts import ACCEPTED, Accepted, Duplicate, Rejected, Verdict
 
 __all__ = [
     "EpochHistory",
@@ -34,7 +34,6 @@ __all__ = [
     "Accepted",
     "Duplicate",
     "Rejected",
-    "Why",
     "Transactions",
     "AbortedTransaction",
     "encode_snapshot",

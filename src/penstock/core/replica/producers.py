@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.model import Offset, ProducerEpoch, ProducerId, Timestamp
+from penstock.core.model import Offset, ProducerEpoch, ProducerId, Timestamp, Why
 from penstock.core.records import BatchHeader, ControlRecord, ControlType
 from penstock.core.replica.transactions import AbortedTransaction, Transactions
-from penstock.core.replica.verdicts import ACCEPTED, Duplicate, Rejected, Verdict, Why
+from penstock.core.replica.verdicts import ACCEPTED, Duplicate, Rejected, Verdict
 
 BATCHES_KEPT = 5
 SEQUENCES = 2**31
@@ -76,7 +76,7 @@ class ProducerStates:
             # stop the producer for good (KIP-360), so any sequence may start.
             return ACCEPTED
         if header.producer_epoch < producer.epoch:
-            return Rejected(Why.FENCED_EPOCH)
+            return Rejected(Why.PRODUCER_FENCED)
         if header.is_control:
             return ACCEPTED
         if header.producer_epoch > producer.epoch:
@@ -89,7 +89,7 @@ class ProducerStates:
         if producer is None:
             return ACCEPTED
         if marker.producer_epoch < producer.epoch:
-            return Rejected(Why.FENCED_EPOCH)
+            return Rejected(Why.PRODUCER_FENCED)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             return Rejected(Why.STALE_COORDINATOR)
         return ACCEPTED

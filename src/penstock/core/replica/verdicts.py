@@ -1,18 +1,9 @@
 """What a leader may say about the next batch of an idempotent producer."""
 
-import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.model import Offset, Timestamp
-
-
-class Why(enum.Enum):
-    """The reason a batch may not be appended."""
-
-    OUT_OF_ORDER_SEQUENCE = "the sequence does not follow the producer's last batch"
-    FENCED_EPOCH = "a newer instance of this producer has written already"
-    STALE_COORDINATOR = "a newer transaction coordinator has written already"
+from penstock.core.model import Offset, Timestamp, Why
 
 
 @dataclass(frozen=True, slots=True)

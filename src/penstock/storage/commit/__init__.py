@@ -8,15 +8,15 @@
 
 `GroupCommit` is the one place of a node where syncs start. While one round runs, every
 request joins the next, so that a sync is shared by all who waited and is never counted for
-bytes that were written after it began. A round that fails fails its own requests, and its
-files are never called durable again: after a failed sync the kernel has dropped the pages
-it could not write, and the next sync would succeed without them.
+bytes that were written after it began. A sync that fails fails the requests of its round for
+that file (for all of its files, if the runtime cannot tell), and the file is never called
+durable again: the kernel has dropped the pages it could not write, and the next sync would
+succeed without them.
 
 On top of it are the three modes a topic can choose: `EveryWrite` waits for the sync,
 `Interval` syncs in the background, `Never` leaves it to the kernel.
 
-Left out: syncfs, which is faster for many files but only right on a filesystem of our own;
-and telling the files of a failed round apart, since the runtime's port does not.
+Left out: syncfs, which is faster for many files but only right on a filesystem of our own.
 """
 
 from penstock.storage.commit.group import CommitCounters, GroupCommit, Syncs, SyncTarget

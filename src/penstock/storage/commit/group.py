@@ -22,7 +22,8 @@ class SyncTarget(Protocol):
 class Syncs(Protocol):
     """What group commit needs of the runtime: sync these files off the loop, then call back.
 
-    Never calls back inside the call. Success covers what was written before the call.
+    Never calls back inside the call. Success covers what was written before the call. An error
+    that has `files` is about those; any other is about all.
     """
 
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None: ...
@@ -104,8 +105,10 @@ class GroupCommit:
             self.counters.seconds += (self._clock_ns() - started_ns) / 1e9
         if error is not None:
             self.counters.failed_rounds += 1
+            blamed = getattr(error, "files", files)
             for file in files:
-                self._failed[file] = _failure(file, error)
+                if file in blamed:
+                    self._failed[file] = _failure(file, error)
         # The next round starts before anybody is told, so that the disk never waits for the
         # callbacks; what they write joins the round after it.
         self._running = None

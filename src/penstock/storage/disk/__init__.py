@@ -27,6 +27,7 @@ from penstock.storage.disk.failing import FailingDisk, Failure
 from penstock.storage.disk.page_cache import SECTOR_BYTES, Chance
 from penstock.storage.disk.port import Buffer, Disk, File, Lock
 from penstock.storage.disk.posix import PosixDisk
+from penstock.storage.disk.warming import warmer
 
 __all__ = [
     "Buffer",
@@ -34,6 +35,7 @@ __all__ = [
     "File",
     "Lock",
     "PosixDisk",
+    "warmer",
     "CrashableDisk",
     "CrashableFile",
     "PowerCut",

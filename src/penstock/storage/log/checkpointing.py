@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.core.replica import encode_snapshot
-from penstock.storage.disk import File
+from penstock.storage.disk import DiskFull, File
 from penstock.storage.log.durability import Done
 from penstock.storage.log.files.checkpoint import Checkpoint, SealedSegment, encode_checkpoint
 from penstock.storage.log.files.epochs import encode_epochs, epoch_rows
@@ -31,8 +31,10 @@ class CheckpointTimer:
     waiting: list[Done] = field(default_factory=list)
 
     def is_due(self, state: LogState, now: Instant) -> bool:
-        if self.running or state.end == state.checkpoint.recovery_point:
-            self.dirty_since = None if not self.running else self.dirty_since
+        if self.running:
+            return False
+        if is_current(state):
+            self.dirty_since = None
             return False
         if self.dirty_since is None:
             self.dirty_since = now
@@ -45,6 +47,18 @@ class CheckpointTimer:
     def taken(self, state: LogState) -> None:
         self.appended_bytes = state.stats.appended_bytes
         self.dirty_since = None
+
+
+def is_current(state: LogState) -> bool:
+    """Whether the last checkpoint says all there is to say."""
+    last = state.checkpoint
+    return (
+        state.end == last.recovery_point
+        and state.segments.active.base_offset == last.segment
+        and state.start == last.log_start
+        and min(state.high_watermark, state.end) == last.high_watermark
+        and not state.epochs_changed
+    )
 
 
 def capture(state: LogState) -> Checkpoint:
@@ -86,6 +100,9 @@ def checkpoint_now(state: LogState) -> None:
             file.sync()
         assert state.segments.active.writer is not None
         state.durability.sync_now(state.segments.active.writer, state.end)
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
     finally:
         for file in files:
             file.close()
@@ -95,10 +112,17 @@ def checkpoint_now(state: LogState) -> None:
 def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
     """Replace epochs and checkpoint durably; whatever was on its way is overtaken."""
     state.durability.cancel_puts()
-    if state.epochs_changed:
-        replace_durably(state.disk, state.directory, EPOCHS, encode_epochs(state.epochs))
-        state.epochs_changed = False
-    replace_durably(state.disk, state.directory, CHECKPOINT, encode_checkpoint(captured))
+    try:
+        if state.epochs_changed:
+            replace_durably(state.disk, state.directory, EPOCHS, encode_epochs(state.epochs))
+            state.epochs_changed = False
+        replace_durably(state.disk, state.directory, CHECKPOINT, encode_checkpoint(captured))
+    except DiskFull:
+        # Nothing was replaced, and nothing was promised: it may be tried again.
+        raise
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
     state.checkpoint = captured
     state.stats.checkpoints += 1
 

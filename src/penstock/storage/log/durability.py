@@ -47,7 +47,7 @@ class DirectoryNames:
         self.path = directory
 
     def fileno(self) -> int:
-        return -1
+        return self._disk.directory_fileno(self.path)
 
     def sync(self) -> None:
         self._disk.sync_directory(self.path)

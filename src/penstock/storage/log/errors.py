@@ -34,6 +34,10 @@ class LogStopped(StorageError):
         self.cause = cause
 
 
+class Abandoned(StorageError):
+    """The log was closed because it is going to be removed; what it held is of no more interest."""
+
+
 class IncompleteLog(StorageError):
     """The directory was never finished, so nothing was ever appended: create it anew."""
 

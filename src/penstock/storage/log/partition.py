@@ -7,9 +7,9 @@ from penstock.core.records import BatchHeader
 from penstock.core.replica import AbortedTransaction, EpochHistory, EpochStart, ProducerStates
 from penstock.storage.disk import Disk
 from penstock.storage.log import reading, removal, writing
-from penstock.storage.log.checkpointing import CheckpointBehind, CheckpointTimer, checkpoint_now
+from penstock.storage.log.checkpointing import CheckpointBehind, CheckpointTimer, checkpoint_now, is_current
 from penstock.storage.log.durability import Commit, Done
-from penstock.storage.log.errors import LogStopped
+from penstock.storage.log.errors import Abandoned, LogStopped
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.recovery.scrub import ScrubStep, quarantine, scrub
@@ -266,8 +266,18 @@ class PartitionLog:
 
         CheckpointBehind(self._state, finished).start()
 
+    def configure(self, options: LogOptions) -> None:
+        """Go on with other options: they count from the next append, roll, read or expiry on."""
+        self._state.options = options
+        self._state.segments.configure(options)
+
+    def abandon(self) -> None:
+        """Close without making anything durable: the log is about to be removed."""
+        self._state.durability.stop(Abandoned(f"the log {self.directory} was removed"))
+        self._state.segments.close()
+
     def close(self) -> None:
         """Make everything durable, so that the next start reads no batch. Blocks."""
-        if self._state.stopped is None:
+        if self._state.stopped is None and not is_current(self._state):
             checkpoint_now(self._state)
         self._state.segments.close()

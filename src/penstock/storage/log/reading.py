@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from penstock.core.model import CorruptionError, Offset, Timestamp
+from penstock.core.model import Offset, Timestamp
 from penstock.core.records import CorruptBatch
 from penstock.core.replica import AbortedTransaction
 from penstock.storage.log.errors import DamagedRange, OffsetOutOfRange
@@ -42,7 +42,7 @@ def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptB
     """Remember where a segment stops making sense; what lies before that can still be read."""
     first = first_damage(state.segments[index])
     start, reason = first if first is not None else (offset, str(corrupt))
-    state.note_damage(index, min(start, offset), reason)
+    state.note_damage(index, start, reason)
     return DamagedRange(offset, start, state.segments.end_of(index, state.end), reason)
 
 
@@ -53,20 +53,19 @@ def _limit_by(damage: Damage, start: Offset, stop: Offset | None) -> Offset:
 
 
 def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
-    """The first record of the log at or after `timestamp`."""
+    """The first record of the log at or after `timestamp`; DamagedRange if that cannot be told."""
     segments = state.segments
     for index in range(segments.index_of(state.start), len(segments)):
         segment = segments[index]
-        if segment.base_offset in state.damage:
-            continue
         try:
             found = segment.search_time(timestamp, state.start)
-        except CorruptionError as corrupt:
-            first = first_damage(segment)
-            state.note_damage(index, first[0] if first else segment.base_offset, str(corrupt))
-            continue
+        except CorruptBatch as corrupt:
+            raise _found_damage(state, index, segment.base_offset, corrupt) from corrupt
         if found is not None:
             return found
+        damage = state.damage.get(segment.base_offset)
+        if damage is not None and not segment.is_older_than(timestamp):
+            raise DamagedRange(damage.start, *damage[1:])
     return None
 
 

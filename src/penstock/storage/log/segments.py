@@ -36,6 +36,10 @@ class Segments:
         self._rebuild = rebuild
         self._retire = retire
 
+    def configure(self, options: LogOptions) -> None:
+        """New segments follow these options."""
+        self._options = options
+
     def __len__(self) -> int:
         return len(self._items)
 

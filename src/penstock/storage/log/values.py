@@ -25,6 +25,10 @@ class FileRange(NamedTuple):
     def to_bytes(self) -> bytes:
         return self.file.pread(self.position, self.length)
 
+    def is_warm(self) -> bool:
+        """Whether sending it would not wait for the device."""
+        return self.file.is_warm(self.position, self.length)
+
 
 class Read(NamedTuple):
     """Whole batches that stand back to back, the first one containing the offset asked for."""

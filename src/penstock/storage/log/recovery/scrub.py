@@ -37,27 +37,26 @@ def _scrub_segment(
 ) -> Iterator[ScrubStep]:
     expected: int = segment.base_offset
     since = 0
-    batches = checked_batches(segment.file, 0, size_bytes)
-    while True:
-        if segment not in list(state.segments) or segment.size_bytes < size_bytes:
-            return
-        try:
-            batch = next(batches, None)
-            if batch is None:
-                break
+    if not _is_there(state, segment, size_bytes):
+        return
+    try:
+        for batch in checked_batches(segment.file, 0, size_bytes):
             _check_place(state, segment, batch, expected)
-        except (CorruptBatch, NoSuchFile) as bad:
-            index = list(state.segments).index(segment)
-            state.note_damage(index, Offset(expected), str(bad))
-            yield ScrubStep(segment.base_offset, since, state.damage[segment.base_offset])
-            return
-        expected = batch.header.next_offset
-        since += batch.header.size_bytes
-        if since >= step_bytes:
-            yield ScrubStep(segment.base_offset, since, None)
-            since = 0
-    if since:
-        yield ScrubStep(segment.base_offset, since, None)
+            expected = batch.header.next_offset
+            since += batch.header.size_bytes
+            if since >= step_bytes:
+                yield ScrubStep(segment.base_offset, since, None)
+                since = 0
+                if not _is_there(state, segment, size_bytes):
+                    return
+    except (CorruptBatch, NoSuchFile) as bad:
+        state.note_damage(state.segments.index_of(segment.base_offset), Offset(expected), str(bad))
+    yield ScrubStep(segment.base_offset, since, state.damage.get(segment.base_offset))
+
+
+def _is_there(state: LogState, segment: Segment, size_bytes: int) -> bool:
+    """Whether a segment is still part of the log, and was not cut."""
+    return segment.size_bytes >= size_bytes and any(present is segment for present in state.segments)
 
 
 def _check_place(state: LogState, segment: Segment, batch: Checked, expected: int) -> None:

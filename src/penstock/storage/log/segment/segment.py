@@ -116,6 +116,11 @@ class Segment:
         if header.base_offset != expected:
             raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
 
+    def is_older_than(self, timestamp: Timestamp) -> bool:
+        """Whether every record is, as an index says that was written when the segment was whole."""
+        rebuilt = isinstance(self.index, SealedIndex) and self.index.rebuilt > 0
+        return not rebuilt and self.index.max_timestamp < timestamp
+
     def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | None:
         """The first record at or after `timestamp` whose offset is not below `start`."""
         if self.index.max_timestamp < timestamp:

@@ -1,0 +1,65 @@
+"""The two questions asked of every request."""
+
+import enum
+from typing import NamedTuple, Protocol
+
+from penstock.security.session import Session
+
+
+class Operation(enum.Enum):
+    """What a request wants to do, as access control lists name it."""
+
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+    CLUSTER_ACTION = "cluster action"
+    DESCRIBE_CONFIGS = "describe configs"
+    ALTER_CONFIGS = "alter configs"
+    IDEMPOTENT_WRITE = "idempotent write"
+
+
+class ResourceKind(enum.Enum):
+    """What it wants to do it to."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    CLUSTER = "cluster"
+    TRANSACTIONAL_ID = "transactional id"
+
+
+class Resource(NamedTuple):
+    """One thing that rights are given for."""
+
+    kind: ResourceKind
+    name: str
+
+
+class Cost(enum.Enum):
+    """What quotas count."""
+
+    BYTES_IN = "bytes in"
+    BYTES_OUT = "bytes out"
+    REQUEST_NS = "request time"
+    MUTATIONS = "controller mutations"
+
+
+class Gate(Protocol):
+    """Decides who may do what, and how fast."""
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool: ...
+
+    def charge(self, session: Session, cost: Cost, amount: int) -> int:
+        """Count what a request cost; answers for how many milliseconds its client should be held back."""
+
+
+class OpenGate:
+    """Lets everyone do everything, at any rate."""
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG002
+        return True
+
+    def charge(self, session: Session, cost: Cost, amount: int) -> int:  # noqa: ARG002
+        return 0

@@ -1,0 +1,157 @@
+"""One partition that this node leads."""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    PenstockError,
+    StorageError,
+    Timestamp,
+    TopicId,
+    TopicPartition,
+)
+from penstock.core.records import BatchHeader
+from penstock.observability import log as events
+from penstock.runtime import Timers
+from penstock.storage.log import Appended, PartitionLog
+
+Acknowledged: TypeAlias = Callable[[PenstockError | None], None]
+Watcher: TypeAlias = Callable[[], None]
+
+
+class Fsync(enum.Enum):
+    """What an acknowledgement promises."""
+
+    EVERY = "every"
+    INTERVAL = "interval"
+    NONE = "none"
+
+
+class PartitionStopped(PenstockError):
+    """The partition is gone from this node, or its disk failed: ask the leader anew."""
+
+
+class Partition:
+    """A leader's view of its log.
+
+    Appending is synchronous; being acknowledged is not. Callbacks of producers are called in
+    offset order. Watchers are told once per turn of the loop, however many batches became
+    visible in it, so that a consumer's fetch finds them all.
+    """
+
+    __slots__ = (
+        "_fsync",
+        "_timers",
+        "_waiting",
+        "_wake_set",
+        "_watchers",
+        "high_watermark",
+        "leader_epoch",
+        "log",
+        "name",
+        "stopped",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        topic_id: TopicId,
+        log: PartitionLog,
+        leader_epoch: LeaderEpoch,
+        *,
+        timers: Timers,
+        fsync: Fsync,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.stopped: PartitionStopped | None = None
+        self._timers = timers
+        self._fsync = fsync
+        self._waiting: deque[tuple[Offset, Acknowledged]] = deque()
+        self._watchers: dict[Watcher, None] = {}
+        self._wake_set = False
+        log.begin_epoch(leader_epoch)
+        self.high_watermark = log.synced if fsync is Fsync.EVERY else log.end
+        log.set_high_watermark(self.high_watermark)
+
+    def append(
+        self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
+    ) -> Appended:
+        """Append checked batches and set their way to the disk going."""
+        if self.stopped is not None:
+            raise self.stopped
+        try:
+            appended = self.log.append(batches, headers, self.leader_epoch, now)
+        except StorageError as error:
+            if self.log.stopped is not None:
+                self.stop(str(error))
+            raise
+        if self._fsync is Fsync.EVERY:
+            self.log.sync(self.synced)
+        else:
+            self._advance(self.log.end)
+        return appended
+
+    def when_acknowledged(self, end: Offset, done: Acknowledged) -> bool:
+        """True: everything below `end` is acknowledged now. False: `done` is called when it is."""
+        if end <= self.high_watermark:
+            return True
+        self._waiting.append((end, done))
+        return False
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever more can be read, until `unwatch`."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    def synced(self, error: StorageError | None) -> None:
+        """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""
+        if error is not None:
+            self.stop(str(error))
+        else:
+            self._advance(self.log.synced)
+
+    def _advance(self, offset: Offset) -> None:
+        if self.stopped is not None or offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        self.log.set_high_watermark(offset)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](None)
+        if self._watchers:
+            self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if not self._wake_set:
+            self._wake_set = True
+            self._timers.soon(self._wake)
+
+    def _wake(self) -> None:
+        self._wake_set = False
+        for watcher in list(self._watchers):
+            watcher()
+
+    def log_start_moved(self) -> None:
+        """Records were deleted from the front: whoever waits below the new start must hear of it."""
+        self._wake_soon()
+
+    def stop(self, reason: str) -> None:
+        """Take no more writes; everyone who waits is told to look for the leader again."""
+        if self.stopped is not None:
+            return
+        self.stopped = PartitionStopped(f"{self.name}: {reason}")
+        events.error("partition.stopped", partition=str(self.name), reason=reason)
+        waiting, self._waiting = self._waiting, deque()
+        for _, done in waiting:
+            done(self.stopped)
+        self._wake_soon()

@@ -1,0 +1,275 @@
+"""Every partition that this node holds, kept in step with the cluster's metadata."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from penstock.core.metadata import MetadataImage, Topic, options_of
+from penstock.core.metadata.configs import NOTHING, Cleanup, TopicOptions
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    StorageError,
+    Timestamp,
+    TopicId,
+    TopicPartition,
+)
+from penstock.observability import log as events
+from penstock.runtime import Lane, Runtime, Timer
+from penstock.services.partitions.partition import Fsync, Partition
+from penstock.storage.commit import GroupCommit
+from penstock.storage.directory import DataDirectory, partition_path
+from penstock.storage.disk import Disk
+from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
+
+CHECKPOINT_LOOK_MS = 1_000
+# A negative retention keeps everything.
+FOR_EVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogStore:
+    """Where the logs are: `disk` belongs to the loop.
+
+    New logs are made off the loop, on `side_disk`: a second view of the same directory that
+    shares no state with the first.
+    """
+
+    disk: Disk
+    side_disk: Disk
+    commit: GroupCommit
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsOptions:
+    """How the node keeps its logs; `static` holds its broker settings under Kafka's names."""
+
+    static: Mapping[str, str] = NOTHING
+
+    fsync: Fsync = Fsync.EVERY
+    fsync_interval_ms: int = 1_000
+    retention_check_ms: int = 300_000
+    time_index_interval_ms: int = 1_000
+
+
+class Partitions:
+    """Opens, makes, serves and removes the logs of this node."""
+
+    def __init__(
+        self, node_id: NodeId, runtime: Runtime, store: LogStore, options: PartitionsOptions | None = None
+    ) -> None:
+        self._node_id = node_id
+        self._runtime = runtime
+        self._store = store
+        self._options = options or PartitionsOptions()
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[TopicId, int], Partition] = {}
+        self._topic_options: dict[str, TopicOptions] = {}
+        self._image: MetadataImage | None = None
+        self._making: dict[tuple[TopicId, int], None] = {}
+        self._when_settled: list[Callable[[], None]] = []
+        self._timers: dict[str, Timer] = {}
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        return self._by_name.get((topic, index))
+
+    def find_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
+        return self._by_id.get((topic_id, index))
+
+    def options(self, topic: str) -> TopicOptions:
+        """A topic's options, kept until the metadata changes."""
+        found = self._topic_options.get(topic)
+        if found is None:
+            assert self._image is not None
+            found = options_of(self._image, topic, self._node_id, self._options.static)
+            self._topic_options[topic] = found
+        return found
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
+        """Open every log that the metadata knows, before anybody is served. Blocks.
+
+        Directories that the metadata does not know are set aside.
+        """
+        self._image = image
+        reports = []
+        for found in directory.partitions():
+            topic = image.topic(found.partition.topic)
+            wanted = topic.partition(found.partition.partition) if topic is not None else None
+            if topic is None or wanted is None or found.topic_id != topic.id:
+                place = directory.set_aside(found)
+                events.warning("partition.set_aside", partition=str(found.partition), place=place)
+                continue
+            reports.append(self._open(topic, found.partition, wanted.leader_epoch))
+        self._start_housekeeping()
+        self.follow(image)
+        return reports
+
+    def follow(self, image: MetadataImage) -> None:
+        """Bring the logs in step with a new image."""
+        before, self._image = self._image, image
+        if before is not None and before.configs is not image.configs:
+            self._topic_options.clear()
+            self._apply_options()
+        if before is not image or not self._by_name:
+            self._remove_unwanted(image)
+            self._make_missing(image)
+
+    def when_settled(self, done: Callable[[], None]) -> None:
+        """Call `done` when every log that the metadata asks for is there; perhaps at once."""
+        if self._making:
+            self._when_settled.append(done)
+        else:
+            done()
+
+    def _open(self, topic: Topic, name: TopicPartition, epoch: LeaderEpoch) -> RecoveryReport:
+        log, report = PartitionLog.open(
+            self._store.disk,
+            partition_path(name),
+            topic.id,
+            self._log_options(topic.name),
+            commit=self._store.commit,
+            ticks=self._runtime.clock.now,
+        )
+        partition = Partition(
+            name, topic.id, log, epoch, timers=self._runtime.timers, fsync=self._options.fsync
+        )
+        self._by_name[name.topic, name.partition] = partition
+        self._by_id[topic.id, name.partition] = partition
+        return report
+
+    def _log_options(self, topic: str) -> LogOptions:
+        options = self.options(topic)
+        deletes = Cleanup.DELETE in options.cleanup
+        return LogOptions(
+            segment_bytes=options.segment_bytes,
+            segment_ms=options.segment_ms,
+            index_interval_bytes=options.index_interval_bytes,
+            index_bytes_max=options.segment_index_bytes,
+            time_index_interval_ms=self._options.time_index_interval_ms,
+            retention_ms=options.retention_ms if deletes else FOR_EVER,
+            retention_bytes=options.retention_bytes if deletes else FOR_EVER,
+            message_bytes_max=options.max_message_bytes,
+        )
+
+    def _apply_options(self) -> None:
+        for partition in self:
+            if self._image is not None and self._image.topic_by_id(partition.topic_id) is not None:
+                partition.log.configure(self._log_options(partition.name.topic))
+
+    def _make_missing(self, image: MetadataImage) -> None:
+        for topic, wanted in image.partitions_of(self._node_id):
+            key = (topic.id, wanted.index)
+            if key in self._by_id or key in self._making:
+                continue
+            self._make(topic, TopicPartition(topic.name, wanted.index), wanted.leader_epoch)
+
+    def _make(self, topic: Topic, name: TopicPartition, epoch: LeaderEpoch) -> None:
+        key = (topic.id, name.partition)
+        self._making[key] = None
+        disk, path, options = self._store.side_disk, partition_path(name), self._log_options(topic.name)
+
+        def work() -> None:
+            PartitionLog.create(disk, path, topic.id, options).close()
+
+        def made(_: None) -> None:
+            del self._making[key]
+            if self._image is not None and self._image.topic_by_id(topic.id) is not None:
+                self._open(topic, name, epoch)
+            else:
+                self._discard(name)
+            self._settle()
+
+        def failed(error: Exception) -> None:
+            del self._making[key]
+            events.error("partition.not_made", partition=str(name), error=error)
+            self._settle()
+
+        self._runtime.spawn.spawn(work, made, failed, Lane.DISK)
+
+    def _settle(self) -> None:
+        if not self._making:
+            waiting, self._when_settled = self._when_settled, []
+            for done in waiting:
+                done()
+
+    def _remove_unwanted(self, image: MetadataImage) -> None:
+        for partition in self:
+            if image.topic_by_id(partition.topic_id) is None:
+                del self._by_name[partition.name.topic, partition.name.partition]
+                del self._by_id[partition.topic_id, partition.name.partition]
+                self._topic_options.pop(partition.name.topic, None)
+                partition.stop("the topic was deleted")
+                partition.log.abandon()
+                self._discard(partition.name)
+
+    def _discard(self, name: TopicPartition) -> None:
+        """Remove a deleted topic's directory; under another name first, so that it may be made anew."""
+        path = partition_path(name)
+        doomed = f"{path}.{self._runtime.entropy.bytes(8).hex()}.deleted"
+        self._store.disk.rename(path, doomed)
+        disk = self._store.side_disk
+
+        def work() -> None:
+            disk.remove_tree(doomed)
+
+        def failed(error: Exception) -> None:
+            events.warning("partition.not_removed", path=doomed, error=error)
+
+        self._runtime.spawn.spawn(work, lambda _: None, failed, Lane.DISK)
+
+    def _start_housekeeping(self) -> None:
+        self._every("checkpoints", CHECKPOINT_LOOK_MS, self._take_checkpoints)
+        self._every("retention", self._options.retention_check_ms, self.enforce_retention)
+        if self._options.fsync is Fsync.INTERVAL:
+            self._every("fsync", self._options.fsync_interval_ms, self._sync_all)
+
+    def _every(self, name: str, interval_ms: int, act: Callable[[], None]) -> None:
+        def fire() -> None:
+            act()
+            self._every(name, interval_ms, act)
+
+        deadline = Instant(self._runtime.clock.now() + interval_ms * MILLISECOND)
+        self._timers[name] = self._runtime.timers.at(deadline, fire)
+
+    def _take_checkpoints(self) -> None:
+        now = self._runtime.clock.now()
+        for partition in self:
+            partition.log.maybe_checkpoint(now)
+
+    def _sync_all(self) -> None:
+        for partition in self:
+            if partition.log.synced < partition.log.end and partition.stopped is None:
+                partition.log.sync(partition.synced)
+
+    def enforce_retention(self) -> None:
+        """Delete what is too old or too much."""
+        now = self._runtime.clock.wall()
+        for partition in self:
+            self._expire(partition, now)
+
+    def _expire(self, partition: Partition, now: Timestamp) -> None:
+        if partition.stopped is not None:
+            return
+        try:
+            deleted = partition.log.expire(now)
+        except StorageError as error:
+            partition.stop(str(error))
+            return
+        if deleted:
+            events.info("partition.segments_deleted", partition=str(partition.name), segments=len(deleted))
+            partition.log_start_moved()
+
+    def close(self) -> None:
+        """Make every log durable and close it. Blocks."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for partition in self:
+            if partition.log.stopped is None:
+                partition.log.close()

@@ -1,0 +1,14 @@
+"""Records in and out: produce, fetch, and looking offsets up.
+
+`Producing` judges a batch and appends it; `Fetching` reads as much as a request allows, or
+waits until there is enough; `Lookups` answers where things are. None of them touches a
+single record unless the topic asks for it.
+
+Left out: transactions' verification before the first append.
+"""
+
+from penstock.services.records.fetching import Fetched, Fetching, FetchLimits, Wanted
+from penstock.services.records.lookups import Lookups
+from penstock.services.records.producing import Placed, Producing
+
+__all__ = ["Producing", "Placed", "Fetching", "FetchLimits", "Wanted", "Fetched", "Lookups"]

@@ -1,0 +1,200 @@
+"""Reading for consumers: as much as they allow, as soon as there is enough.
+
+fetch ── read every partition ── enough, or an error, or no wish to wait ──► done
+                │
+                └── too little: watch the partitions' high watermarks until there is
+                    enough, or the time is up ──► read once more ──► done
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from penstock.core.model import (
+    MILLISECOND,
+    CorruptionError,
+    Instant,
+    Offset,
+    PenstockError,
+    Refused,
+    Why,
+)
+from penstock.core.replica import AbortedTransaction
+from penstock.observability import log as events
+from penstock.runtime import Lane, Runtime, Timer
+from penstock.services.partitions import Partition
+from penstock.services.records.lookups import judge_epoch
+from penstock.storage.disk import warmer
+from penstock.storage.log import FileRange, OffsetOutOfRange
+
+UNKNOWN_EPOCH = -1
+
+
+class Wanted(NamedTuple):
+    """What a consumer wants of one partition; a partition that is not here carries its refusal."""
+
+    partition: Partition | Refused
+    offset: int
+    max_bytes: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+class FetchLimits(NamedTuple):
+    """How much the whole answer may hold, and how long it may take."""
+
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    read_committed: bool = False
+
+
+class Fetched(NamedTuple):
+    """What was found in one partition."""
+
+    refused: Refused | None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start: int = -1
+    records: FileRange | None = None
+    aborted: Sequence[AbortedTransaction] = ()
+
+
+Done = Callable[[list[Fetched]], None]
+
+
+class Fetching:
+    """Serves fetches of every door."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def fetch(self, wanted: Sequence[Wanted], limits: FetchLimits, done: Done) -> None:
+        """Read now, or wait; `done` may be called before this returns."""
+        found, size, settled = read_all(wanted, limits)
+        if settled or size >= limits.min_bytes or limits.max_wait_ms <= 0:
+            self._deliver(found, done)
+        else:
+            Waiting(self, self._runtime, wanted, limits, done).start()
+
+    def _deliver(self, found: list[Fetched], done: Done) -> None:
+        """Make sure that sending will not wait for the device, which would stop every client."""
+        cold = [part.records for part in found if part.records is not None and not part.records.is_warm()]
+        if cold:
+            self._warm(cold, lambda: done(found))
+        else:
+            done(found)
+
+    def _warm(self, cold: list[FileRange], ready: Callable[[], None]) -> None:
+        readers = [warmer(piece.file, piece.position, piece.length) for piece in cold]
+
+        def work() -> None:
+            for read in readers:
+                read()
+
+        def failed(error: Exception) -> None:
+            # The socket will meet the same trouble, and knows what to do about it.
+            events.warning("fetch.not_warmed", error=error)
+            ready()
+
+        self._runtime.spawn.spawn(work, lambda _: ready(), failed, Lane.DISK)
+
+
+class Waiting:
+    """One fetch that found too little and waits for more."""
+
+    __slots__ = ("_done", "_fetching", "_limits", "_partitions", "_runtime", "_timer", "_wake", "_wanted")
+
+    def __init__(
+        self, fetching: Fetching, runtime: Runtime, wanted: Sequence[Wanted], limits: FetchLimits, done: Done
+    ) -> None:
+        self._fetching = fetching
+        self._runtime = runtime
+        self._wanted = wanted
+        self._limits = limits
+        self._done: Done | None = done
+        self._timer: Timer | None = None
+        self._wake = self._more  # one bound method, since partitions know watchers by identity
+        self._partitions = [want.partition for want in wanted if isinstance(want.partition, Partition)]
+
+    def start(self) -> None:
+        deadline = Instant(self._runtime.clock.now() + self._limits.max_wait_ms * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._time_is_up)
+        for partition in self._partitions:
+            partition.watch(self._wake)
+
+    def _more(self) -> None:
+        if self._done is None:
+            return
+        found, size, settled = read_all(self._wanted, self._limits)
+        if settled or size >= self._limits.min_bytes:
+            self._finish(found)
+
+    def _time_is_up(self) -> None:
+        self._finish(read_all(self._wanted, self._limits)[0])
+
+    def _finish(self, found: list[Fetched]) -> None:
+        done, self._done = self._done, None
+        assert done is not None, "a fetch ends once"
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._partitions:
+            partition.unwatch(self._wake)
+        self._fetching._deliver(found, done)
+
+
+def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
+    """What there is now, how much it is, and whether waiting could not improve it."""
+    found: list[Fetched] = []
+    size, settled = 0, not wanted
+    for want in wanted:
+        left = limits.max_bytes - size
+        part = (
+            Fetched(want.partition)
+            if isinstance(want.partition, Refused)
+            else read_one(want.partition, want, left, limits.read_committed, must_fit=size > 0)
+        )
+        found.append(part)
+        if part.refused is not None:
+            settled = True
+        elif part.records is not None:
+            size += part.records.length
+    return found, size, settled
+
+
+def read_one(
+    partition: Partition, want: Wanted, left: int, read_committed: bool, *, must_fit: bool
+) -> Fetched:
+    """Read one partition up to what its readers may see.
+
+    The first batch of an answer is given however large it is, or a consumer could never get
+    past it; later partitions give nothing when their first batch does not fit any more.
+    """
+    refused = _judge(partition, want)
+    log, high_watermark = partition.log, partition.high_watermark
+    stable = log.last_stable_offset
+    if refused is not None:
+        return Fetched(refused, high_watermark, stable, log.start)
+    end = stable if read_committed else high_watermark
+    records: FileRange | None = None
+    if want.offset < end and (left > 0 or not must_fit):
+        try:
+            ranges = log.read(Offset(want.offset), min(want.max_bytes, left), end=end).ranges
+        except OffsetOutOfRange as error:
+            return Fetched(Refused(Why.OFFSET_OUT_OF_RANGE, str(error)), high_watermark, stable, log.start)
+        except CorruptionError as error:
+            return Fetched(Refused(Why.DAMAGED_LOG, str(error)), high_watermark, stable, log.start)
+        except PenstockError as error:
+            return Fetched(Refused(Why.STORAGE_FAILED, str(error)), high_watermark, stable, log.start)
+        if ranges and not (must_fit and ranges[0].length > left):
+            records = ranges[0]
+    aborted = log.aborted_between(Offset(want.offset), end) if read_committed and records is not None else ()
+    return Fetched(None, high_watermark, stable, log.start, records, aborted)
+
+
+def _judge(partition: Partition, want: Wanted) -> Refused | None:
+    refused = judge_epoch(partition, want.leader_epoch)
+    if refused is None and not partition.log.start <= want.offset <= partition.log.end:
+        return Refused(
+            Why.OFFSET_OUT_OF_RANGE,
+            f"offset {want.offset} is not within {partition.log.start}..{partition.log.end}",
+        )
+    return refused
