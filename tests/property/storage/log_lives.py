@@ -124,12 +124,12 @@ class Lives:
             offset = Offset(self.chance.randint(max(batch.base, self.log.start), batch.end - 1))
             try:
                 content = self.log.read(offset, 1).to_bytes()
+                by_time = self.log.offset_for_timestamp(Timestamp(offset * MS_PER_OFFSET))
             except DamagedRange as damage:
                 wrong.append(Violation(Anomaly.BLAMED, str(damage)))
                 continue
             if content != batch.content:
                 wrong.append(Violation(Anomaly.LOOKUP, f"offset {offset} is in the batch at {batch.base}"))
-            by_time = self.log.offset_for_timestamp(Timestamp(offset * MS_PER_OFFSET))
             if by_time is None or by_time.offset != offset:
                 wrong.append(Violation(Anomaly.LOOKUP, f"time {offset * MS_PER_OFFSET} leads to {by_time}"))
         return wrong
