@@ -180,9 +180,9 @@ class Sync(Protocol):
         """Sync all `files`, then call `done` once.
 
         None covers what was written before this call, and nothing written after it. An error
-        means that any part of any of the files may never become durable: it must not be
-        retried as success. Calls may run side by side and end in any order. The files stay
-        open until `done`.
+        means that any part of any of the files (or only of those in its `files`, if it has
+        such an attribute) may never become durable: it must not be retried as success. Calls
+        may run side by side and end in any order. The files stay open until `done`.
         """
 
 

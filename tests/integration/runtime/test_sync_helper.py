@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from penstock.runtime.port import SyncTarget
-from penstock.runtime.sync_helper import HelperDied, InlineSync, SyncHelper
+from penstock.runtime.sync_helper import HelperDied, InlineSync, SyncFailed, SyncHelper
 from penstock.storage.disk import File, PosixDisk
 
 PATIENCE_S = 20
@@ -125,8 +125,9 @@ def test_the_kernels_refusal_reaches_the_caller(node: Node, tmp_path: Path) -> N
     failed = node.sync(*files, pipe)
     fine = node.sync(*files)
 
-    assert failed is not None
+    assert isinstance(failed, SyncFailed)
     assert failed.errno == errno.EINVAL
+    assert failed.files == (pipe,)
     assert fine is None
     pipe.close()
     for file in files:
@@ -134,13 +135,26 @@ def test_the_kernels_refusal_reaches_the_caller(node: Node, tmp_path: Path) -> N
 
 
 def test_a_closed_file_is_not_called_durable(node: Node, tmp_path: Path) -> None:
-    (file,) = written_files(tmp_path, 1)
+    file, good = written_files(tmp_path, 2)
     file.close()
 
-    failed = node.sync(file)
+    failed = node.sync(good, file)
 
-    assert failed is not None
+    assert isinstance(failed, SyncFailed)
     assert failed.errno == errno.EBADF
+    assert failed.files == (file,)
+    good.close()
+
+
+def test_a_directory_that_is_gone_hurts_nobody_else(node: Node, tmp_path: Path) -> None:
+    disk, (file,) = PosixDisk(str(tmp_path / "root")), written_files(tmp_path, 1)
+    names = Names(disk, True)
+
+    failed = node.sync(file, names)
+
+    assert isinstance(failed, SyncFailed)
+    assert failed.files == (names,)
+    file.close()
 
 
 class Names:

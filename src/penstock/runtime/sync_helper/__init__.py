@@ -24,6 +24,6 @@ syncfs.
 """
 
 from penstock.runtime.sync_helper.helper import HelperDied, SyncHelper
-from penstock.runtime.sync_helper.inline import InlineSync
+from penstock.runtime.sync_helper.inline import InlineSync, SyncFailed
 
-__all__ = ["SyncHelper", "HelperDied", "InlineSync"]
+__all__ = ["SyncHelper", "HelperDied", "SyncFailed", "InlineSync"]

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from penstock.core.model import StorageError
 from penstock.runtime.port import SyncTarget
-from penstock.runtime.sync_helper.inline import sync_blocking
+from penstock.runtime.sync_helper.inline import SyncFailed, sync_blocking
 from penstock.runtime.sync_helper.kept import KeptFiles
 from penstock.runtime.sync_helper.outbox import Outbox
 from penstock.runtime.sync_helper.priority import prefer
@@ -32,12 +33,23 @@ class HelperDied(OSError):
 class _Round:
     """One call to `sync`, which may take several messages."""
 
-    __slots__ = ("done", "error", "waiting")
+    __slots__ = ("_failures", "_files", "done", "waiting")
 
-    def __init__(self, done: Done) -> None:
+    def __init__(self, done: Done, failures: list[tuple[SyncTarget, OSError]]) -> None:
         self.done = done
         self.waiting = 0
-        self.error: OSError | None = None
+        self._failures = failures
+        self._files: dict[int, SyncTarget] = {}
+
+    def sent(self, numbers: Sequence[int], files: Sequence[SyncTarget]) -> None:
+        self.waiting += 1
+        self._files.update(zip(numbers, files, strict=True))
+
+    def failed(self, number: int, errno: int) -> None:
+        self._failures.append((self._files[number], OSError(errno, f"fdatasync: {os.strerror(errno)}")))
+
+    def finish(self) -> None:
+        self.done(SyncFailed(self._failures) if self._failures else None)
 
 
 class SyncHelper:
@@ -92,21 +104,25 @@ class SyncHelper:
         return self._process.pid
 
     def sync(self, files: Sequence[SyncTarget], done: Done) -> None:
-        """Sync all files, then call `done` from the loop; an error means that any of them may be lost.
+        """Sync all files, then call `done` from the loop; an error names those that may be lost.
 
         What has no descriptor is synced here and now, which blocks.
         """
-        current = _Round(done)
-        if any(file.fileno() < 0 for file in files):
-            files, current.error = sync_blocking(files)
-        if self.failure is not None or not files:
-            self._loop.call_soon(done, self.failure or current.error)
+        if self.failure is not None:
+            self._loop.call_soon(done, self.failure)
             return
+        blocking = [file for file in files if _fileno(file) < 0]
+        current = _Round(done, sync_blocking(blocking))
+        if blocking:
+            files = [file for file in files if _fileno(file) >= 0]
+        if not files:
+            self._loop.call_soon(current.finish)
         for start in range(0, len(files), FILES_PER_MESSAGE):
-            numbers = [self._number(file) for file in files[start : start + FILES_PER_MESSAGE]]
+            chunk = files[start : start + FILES_PER_MESSAGE]
+            numbers = [self._number(file) for file in chunk]
             self._rounds_started = number = (self._rounds_started + 1) & 0xFFFFFFFF
             self._rounds[number] = current
-            current.waiting += 1
+            current.sent(numbers, chunk)
             self._send(struct.pack(f"=B{1 + len(numbers)}I", SYNC, number, *numbers))
 
     def close(self) -> None:
@@ -161,12 +177,11 @@ class SyncHelper:
     def _answered(self, reply: bytes) -> None:
         number, *failures = struct.unpack(f"={len(reply) // 4}I", reply)
         current = self._rounds.pop(number)
+        for at in range(0, len(failures), 2):
+            current.failed(failures[at], failures[at + 1])
         current.waiting -= 1
-        if failures and current.error is None:
-            errno = failures[1]
-            current.error = OSError(errno, f"fdatasync: {os.strerror(errno)}")
         if current.waiting == 0:
-            current.done(current.error)
+            current.finish()
 
     def _die(self, cause: OSError | None) -> None:
         if self._closed or self.failure is not None:
@@ -187,3 +202,11 @@ class SyncHelper:
         self._loop.remove_reader(self._connection)
         self._outbox.close()
         self._connection.close()
+
+
+def _fileno(file: SyncTarget) -> int:
+    try:
+        return file.fileno()
+    except StorageError:
+        # It is gone: let the blocking sync say so.
+        return -1

@@ -7,6 +7,15 @@ from penstock.core.model import StorageError
 from penstock.runtime.port import Callback, SyncTarget
 
 
+class SyncFailed(OSError):
+    """Some files could not be synced; `files` says which, and the others were."""
+
+    def __init__(self, failures: Sequence[tuple[SyncTarget, OSError]]) -> None:
+        first = failures[0][1]
+        super().__init__(first.errno, f"{len(failures)} files were not synced, the first: {first.strerror}")
+        self.files = tuple(file for file, _ in failures)
+
+
 class InlineSync:
     """Syncs inside the call, and calls back by way of `soon` (a loop's call_soon, or a list's append)."""
 
@@ -14,30 +23,19 @@ class InlineSync:
         self._soon = soon
 
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
-        failure = None
-        for file in files:
-            failure = failure or _sync(file)
-        self._soon(lambda: done(failure))
+        failures = sync_blocking(files)
+        self._soon(lambda: done(SyncFailed(failures) if failures else None))
 
 
-def sync_blocking(files: Sequence[SyncTarget]) -> tuple[list[SyncTarget], OSError | None]:
-    """Sync those that have no descriptor; answers the others, and the first failure."""
-    failure = None
-    others = []
+def sync_blocking(files: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError]]:
+    """Sync here and now; answers what failed."""
+    failures: list[tuple[SyncTarget, OSError]] = []
     for file in files:
-        if file.fileno() >= 0:
-            others.append(file)
-        else:
-            failure = failure or _sync(file)
-    return others, failure
-
-
-def _sync(file: SyncTarget) -> OSError | None:
-    try:
-        file.sync()
-    except OSError as error:
-        return error
-    except StorageError as error:
-        # The storage's own error, as the kernel's number again: that is all the port knows.
-        return OSError(getattr(error, "errno", errnos.EIO), str(error))
-    return None
+        try:
+            file.sync()
+        except OSError as error:
+            failures.append((file, error))
+        except StorageError as error:
+            # The storage's own error, as the kernel's number again: that is all the port knows.
+            failures.append((file, OSError(getattr(error, "errno", errnos.EIO), str(error))))
+    return failures

@@ -82,6 +82,30 @@ def test_a_failed_round_fails_its_requests_and_no_others() -> None:
     assert commit.counters.failed_rounds == 1
 
 
+class OneFileFailed(OSError):
+    """An error of the runtime that says which files it is about."""
+
+    def __init__(self, *files: SyncTarget) -> None:
+        super().__init__(5, "I/O error")
+        self.files = files
+
+
+def test_an_error_that_names_its_files_spares_the_others() -> None:
+    a, b = two_files()
+    rounds, answers = Rounds(), list[StorageError | None]()
+    commit = GroupCommit(rounds)
+    commit.request(a, lambda _: None)
+    commit.request(a, answers.append)
+    commit.request(b, answers.append)
+
+    rounds.finish()
+    rounds.finish(OneFileFailed(b))
+
+    assert answers[0] is None
+    assert isinstance(answers[1], DiskFailed)
+    assert commit.failure(a) is None
+
+
 def test_a_file_that_failed_is_never_synced_or_called_durable_again() -> None:
     a, b = two_files()
     rounds, answers = Rounds(), list[StorageError | None]()
