@@ -15,11 +15,13 @@ is no hidden point at which its state may change: what it checked still holds wh
 acts. It also keeps the order of events a plain matter of who was called first, which is
 what makes a run repeatable.
 
-Only the port is exported here; the production form is `penstock.runtime.launch`.
+Only the port is exported here; the production form is `penstock.runtime.launch`. The byte
+streams of clients (`penstock.runtime.pipes`) are for gateways, which run on the same loop;
+they are no part of the port, and services never see them.
 
-Left out: the byte streams of Kafka, HTTP and gRPC clients. They belong to the gateways,
-which run on the same loop; services never see them. File descriptors of peers are not
-counted against the node's budget yet.
+Left out: a rule that serves peers before clients when both have something to read, and a
+node-wide budget of descriptors and bytes; a link can be paused, which is what such a budget
+will do.
 """
 
 from penstock.runtime.port import (

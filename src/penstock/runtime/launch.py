@@ -49,8 +49,8 @@ def open_runtime(
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
 
 
-def run(program: Program, identity: Identity, options: RuntimeOptions | None = None) -> int:
-    """Run one node until it stops or fails; the exit code says which."""
+def run(program: Program, identity: Identity, options: RuntimeOptions | None = None) -> BaseException | None:
+    """Run one node until it stops, or fails: then the answer is what it failed of."""
     loop = uvloop.new_event_loop()
     supervisor = Supervisor(loop)
     loop.set_exception_handler(supervisor.loop_failed)
@@ -66,4 +66,4 @@ def run(program: Program, identity: Identity, options: RuntimeOptions | None = N
     finally:
         supervisor.close()
         loop.close()
-    return 0 if supervisor.failure is None else 1
+    return supervisor.failure

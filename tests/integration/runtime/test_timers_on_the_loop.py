@@ -98,11 +98,11 @@ def test_after_a_stall_frames_that_arrived_go_before_deadlines_that_passed(
 
     def stall() -> None:
         # While this callback runs, heartbeats reach the kernel and the deadline passes.
+        runtime.timers.at(later(runtime, 5), lambda: seen_at_timeout.append(len(follower.frames)))
         for leader in leaders:
             leader.sendall(framed(b"heartbeat"))
-        time.sleep(0.05)
+        time.sleep(0.02)
 
-    runtime.timers.at(later(runtime, 20), lambda: seen_at_timeout.append(len(follower.frames)))
     if stalled_in == "a callback":
         runtime.timers.soon(stall)
     elif stalled_in == "a timer":

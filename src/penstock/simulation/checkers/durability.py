@@ -67,6 +67,7 @@ class DurabilityChecker:
 
     def __init__(self) -> None:
         self._history: list[Stored] = []
+        self._refused: list[Stored] = []
         self._durable = 0
         self._starts = (0, 0)
         self._restart: int | None = None
@@ -84,6 +85,14 @@ class DurabilityChecker:
     def appended(self, batch: Stored) -> None:
         """A batch is being appended: from now on it may be there."""
         self._history.append(batch)
+
+    def refused(self, end: int) -> None:
+        """The last appends failed, and the log ends at `end` again: they may be there, or not.
+
+        Whoever sent them was told nothing for sure, as after a lost connection.
+        """
+        self._refused += [batch for batch in self._history if batch.base >= end]
+        self._history = [batch for batch in self._history if batch.base < end]
 
     def made_durable(self, end: int) -> None:
         """The log reported that all below `end` survives a power cut."""
@@ -138,7 +147,10 @@ class DurabilityChecker:
         return violations
 
     def _adopt(self, found: Found) -> None:
-        self._history = [batch for batch in self._history if batch.end <= found.end]
+        # What lies below the start stays known: a start that gets lost may bring it back.
+        below = [batch for batch in self._history if batch.end <= found.start]
+        self._history = [*below, *found.batches]
+        self._refused.clear()
         self._durable = found.synced
         self._starts = (found.start, found.start)
         self._restart = None
@@ -154,6 +166,8 @@ class DurabilityChecker:
     def _judge_batches(self, found: Found) -> Iterator[Violation]:
         known = {batch.base: batch for batch in self._history}
         for batch in found.batches:
+            if batch in self._refused and batch.base >= self._durable:
+                continue
             appended = known.get(batch.base)
             if appended is None:
                 yield Violation(Anomaly.UNKNOWN, f"offset {batch.base}")
