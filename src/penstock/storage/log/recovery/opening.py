@@ -218,6 +218,7 @@ def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
             copy = epochs_between(state, state.checkpoint.recovery_point)
     state.epochs = copy if report.checkpoint_lost else parse_epoch_rows(state.checkpoint.epochs)
     state.epochs_changed = state.epochs_changed or list(copy.entries()) != list(state.epochs.entries())
+    state.epochs.advance_to(state.start)
     # Entries behind the recovery point are found again in the tail, if their data is there.
     state.epochs.truncate_to(state.checkpoint.recovery_point)
 

@@ -7,6 +7,7 @@ from penstock.core.records import CorruptBatch
 from penstock.storage.log.recovery.replay import seen_at
 from penstock.storage.log.recovery.report import Cut, RecoveryReport
 from penstock.storage.log.segment import Checked, Segment, checked_batches
+from penstock.storage.log.segment.walk import SCAN_BYTES
 from penstock.storage.log.state import LogState, fold_batch
 
 
@@ -33,6 +34,7 @@ def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryR
 def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None:
     """Check every batch from `position` on and let it count; cut at the first that is not good."""
     segment = state.segments.active
+    start = position
     try:
         for batch in checked_batches(segment.file, position, segment.size_bytes):
             _check_place(state, segment, batch)
@@ -46,6 +48,19 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None
             state.note_damage(len(state.segments) - 1, state.end, str(corrupt))
             return
         _cut(state, segment, position, str(corrupt), report)
+    if not report.checkpoint_lost:
+        _write_again(segment, start, position)
+
+
+def _write_again(segment: Segment, start: int, end: int) -> None:
+    """Make the kernel write what is about to be called durable, even if it believes that it has.
+
+    If the last life ended because a sync failed, these bytes may be in memory only, on pages
+    that are marked clean: the next sync would succeed without writing them.
+    """
+    assert segment.writer is not None
+    for position in range(start, end, SCAN_BYTES):
+        segment.writer.pwrite(position, segment.file.pread(position, min(SCAN_BYTES, end - position)))
 
 
 def _check_place(state: LogState, segment: Segment, batch: Checked) -> None:

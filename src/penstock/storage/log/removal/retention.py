@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.core.model import Offset, Timestamp
+from penstock.core.model import Offset, StorageError, Timestamp
 from penstock.storage.log.checkpointing import checkpoint_now, write_checkpoint
 from penstock.storage.log.errors import OffsetOutOfRange
 from penstock.storage.log.recovery.replay import keep_snapshot
@@ -36,12 +36,11 @@ def delete_records(state: LogState, before: Offset) -> Offset:
     if before > state.end:
         raise OffsetOutOfRange(before, state.start, state.end)
     if before > state.start:
-        state.start = before
         below = 0
         while below + 1 < len(state.segments) and state.segments[below + 1].base_offset <= before:
             below += 1
-        if not _remove_oldest(state, below):
-            _persist_start(state, state.segments[0])
+        _persist_start(state, before, state.segments[below])
+        _remove_oldest(state, below)
     return state.start
 
 
@@ -51,9 +50,8 @@ def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
         return []
     segments = state.segments
     first_kept = segments[count]
-    state.start = max(state.start, first_kept.base_offset)
-    keep_snapshot(state, first_kept)
-    _persist_start(state, first_kept)
+    if first_kept.base_offset > state.start:
+        _persist_start(state, first_kept.base_offset, first_kept)
     removed = []
     for _ in range(count):
         segment = segments.forget(0)
@@ -66,14 +64,22 @@ def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
     return removed
 
 
-def _persist_start(state: LogState, first_kept: Segment) -> None:
-    """Make the new log start durable, with the last checkpoint as far as it is still good."""
-    state.epochs_changed = state.epochs.advance_to(state.start) or state.epochs_changed
+def _persist_start(state: LogState, start: Offset, first_kept: Segment) -> None:
+    """Make a new log start durable, with the last checkpoint as far as it is still good."""
+    if first_kept is not state.segments[0]:
+        keep_snapshot(state, first_kept)
+    before, state.start = state.start, start
     last = state.checkpoint
-    if first_kept.base_offset > last.segment or state.start > last.recovery_point:
-        checkpoint_now(state)
-    else:
-        write_checkpoint(state, replace(last, log_start=state.start))
+    try:
+        if first_kept.base_offset > last.segment or start > last.recovery_point:
+            checkpoint_now(state)
+        else:
+            write_checkpoint(state, replace(last, log_start=start))
+    except StorageError:
+        # A start that is not durable must not be reported: it would come back after a crash.
+        state.start = before
+        raise
+    state.epochs_changed = state.epochs.advance_to(start) or state.epochs_changed
 
 
 def _expired_count(state: LogState, now: Timestamp) -> int:
