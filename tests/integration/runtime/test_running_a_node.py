@@ -106,3 +106,31 @@ def test_a_node_that_cannot_start_ends_with_a_failure() -> None:
     node.communicate(timeout=30)
 
     assert node.returncode == 1
+
+
+def test_a_busy_worker_dies_with_a_node_that_is_killed() -> None:
+    node = start(
+        """
+        import functools, os, time
+        from penstock.runtime import Lane
+
+        class Busy(Quiet):
+            def __init__(self, runtime):
+                super().__init__(runtime)
+                runtime.spawn.spawn(os.getpid, self.work, self.work, Lane.WORKER)
+
+            def work(self, worker):
+                self.runtime.spawn.spawn(functools.partial(time.sleep, 600), print, print, Lane.WORKER)
+                print("busy", flush=True)
+
+        sys.exit(run(Busy, me))
+        """
+    )
+    assert node.stdout is not None
+    assert node.stdout.readline() == "started\n"
+    assert node.stdout.readline() == "busy\n"
+
+    node.kill()
+
+    # The worker has the node's output: it ends when both are gone.
+    assert node.communicate(timeout=30)[0] == ""

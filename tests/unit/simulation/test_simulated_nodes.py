@@ -7,6 +7,7 @@ import pytest
 from penstock.core.model import MILLISECOND, SECOND, Instant, StorageError
 from penstock.runtime import Address, Callback, Ending, Identity, Lane, Link, Runtime
 from penstock.simulation import Weather, World
+from penstock.simulation.links import SimulatedLink
 from penstock.storage.disk import Disk, Failure
 
 DOOR = Address("b", 7000)
@@ -186,6 +187,22 @@ def test_a_paused_link_holds_frames_back(stage: Stage) -> None:
 
     assert held_back == ["opened 1"]
     assert stage.b.notes == ["opened 1", "1", "2", "3"]
+
+
+def test_a_frame_that_arrives_during_a_resume_does_not_overtake_those_that_waited() -> None:
+    stage = Stage()
+    stage.connect()
+    link = stage.b.links[0]
+    assert isinstance(link, SimulatedLink)
+    link.pause()
+    stage.a.links[0].send(b"waited")
+    stage.world.run(SECOND)
+
+    link.resume()
+    link.arrive(b"arrives now")
+    stage.world.run(SECOND)
+
+    assert stage.b.notes == ["opened 1", "waited", "arrives now"]
 
 
 def test_a_paused_node_reads_what_arrived_before_what_is_overdue(stage: Stage) -> None:
