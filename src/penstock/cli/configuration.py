@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli.output import JSON_OPTION, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
 
 app = typer.Typer(help="Show and check the configuration.", no_args_is_help=True)
 
@@ -62,7 +62,6 @@ def check(
         sys.stdout.writelines(f"{problem}\n" for problem in problems)
         sys.stdout.writelines(f"warning: {warning}\n" for warning in warnings)
     if problems:
-        count = len(problems)
-        raise ConfigError([f"the configuration has {count} problem{'s' if count > 1 else ''}"])
+        raise ConfigError([f"the configuration has {counted(len(problems), 'problem')}"])
     if not as_json:
         sys.stdout.write("the configuration is fine\n")

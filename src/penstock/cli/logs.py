@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.cli.output import JSON_OPTION, progress_bar, show_json, show_table
+from penstock.cli.output import JSON_OPTION, counted, progress_bar, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.cli.inspection import Finding, PartitionFiles, SegmentSurvey
@@ -54,10 +54,10 @@ def verify(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
             sys.stdout.write(f"{finding.meaning.value:<11} {path}/{finding.file}{place}: {finding.what}\n")
     count = Counter(finding.meaning for _, finding in findings)
     if count[Meaning.DAMAGE]:
-        raise CorruptionError(f"{directory}: {count[Meaning.DAMAGE]} damaged places")
+        raise CorruptionError(f"{directory}: {counted(count[Meaning.DAMAGE], 'damaged place')}")
     if not as_json:
         total = sum(partition.size_bytes for partition in partitions)
-        sys.stdout.write(f"sound: {len(partitions)} partitions, {total} bytes\n")
+        sys.stdout.write(f"sound: {counted(len(partitions), 'partition')}, {total} bytes\n")
 
 
 def _headline(partition: "PartitionFiles") -> str:

@@ -11,6 +11,11 @@ import typer
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON.")
 
 
+def counted(count: int, what: str) -> str:
+    """`1 problem`, `2 problems`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def show_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

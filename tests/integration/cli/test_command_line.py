@@ -159,7 +159,10 @@ def test_an_interrupted_command_says_so_in_one_line(environment: dict[str, str])
     assert (running.returncode, errors) == (130, "penstock: interrupted\n")
 
 
-def test_a_reader_that_leaves_early_is_not_worth_a_word(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["config", "show"]])
+def test_a_reader_that_leaves_early_is_not_worth_a_word(
+    arguments: list[str], environment: dict[str, str]
+) -> None:
     read, write = os.pipe()
     os.close(read)
 

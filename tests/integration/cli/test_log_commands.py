@@ -78,7 +78,7 @@ def test_a_sound_partition_is_called_sound(partition: Path, capsys: pytest.Captu
 
     assert main(["log", "verify", str(partition)]) == 0
 
-    assert capsys.readouterr().out == f"sound: 1 partitions, {size} bytes\n"
+    assert capsys.readouterr().out == f"sound: 1 partition, {size} bytes\n"
 
 
 def test_inspecting_counts_what_is_there(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +140,7 @@ def test_damage_is_one_line_on_stderr(partition: Path, capsys: pytest.CaptureFix
 
     captured = capsys.readouterr()
     assert captured.out.startswith("damage ")
-    assert captured.err.splitlines()[-1] == f"penstock: {partition}: 1 damaged places"
+    assert captured.err.splitlines()[-1] == f"penstock: {partition}: 1 damaged place"
 
 
 def test_an_unfinished_tail_above_the_checkpoint_is_not_damage(
@@ -163,6 +163,21 @@ def test_a_missing_segment_is_damage(partition: Path, capsys: pytest.CaptureFixt
 
     assert code == 1
     assert {f["meaning"] for f in findings} == {"damage"}
+
+
+def test_a_hole_between_segments_is_damage_also_without_a_checkpoint(
+    partition: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, second, third, *_ = sorted(partition.glob("*.log"))
+    (partition / "checkpoint").unlink()
+    second.unlink()
+
+    code, findings = verify(partition, capsys)
+
+    assert code == 1
+    damaged = [(f["file"], f["what"]) for f in findings if f["meaning"] == "damage"]
+    expected = f"offsets {int(second.stem)} to {int(third.stem)} are missing before it"
+    assert damaged == [(third.name, expected)]
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])

@@ -8,5 +8,9 @@ Everything runs as it would in a broker: the production runtime with its sync he
 default `fsync: every`, real files. What is read is compared with the demo's own account of
 what it sent, and a difference ends the demo with exit code 1.
 
+The killed writer stops itself halfway through a batch and waits for its SIGKILL, so that the
+torn write is there every time and not by luck. A killed process leaves its pages to the
+kernel: what a power cut would take is the crashable disk's subject, in the tests.
+
 Left out: the network. Once there is a broker, the demo produces through it.
 """
