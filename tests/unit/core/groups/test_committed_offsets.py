@@ -219,6 +219,28 @@ def test_nothing_is_deleted_while_subscriptions_cannot_be_read() -> None:
     assert reply == DeletionResults((PartitionResult(at("t"), Why.GROUP_SUBSCRIBED),))
 
 
+def test_a_subscription_that_cannot_be_read_any_more_protects_everything() -> None:
+    driver = Driver()
+    member = driver.stable_group(1)[0]
+    driver.commit(position(1, "old"), member_id=member, generation=1)
+
+    driver.settle([driver.join(member, protocols=(MemberProtocol("range", b"?"),))])
+
+    assert delete(driver, at("old")) == DeletionResults((PartitionResult(at("old"), Why.GROUP_SUBSCRIBED),))
+
+
+def test_offsets_of_a_stable_group_that_is_not_of_consumers_do_not_expire() -> None:
+    driver = Driver(EXPIRING)
+    member = driver.stable_group(1, protocol_type="connect")[0]
+    driver.commit(position(1, "old"), member_id=member, generation=1)
+
+    for _ in range((RETENTION_MS + CHECK_MS) // 5_000 + 1):
+        driver.advance(5_000)
+        driver.heartbeat(member, 1)
+
+    assert driver.committed("old") == 1
+
+
 def test_offsets_of_a_group_that_is_not_of_consumers_are_deleted_only_when_it_is_empty() -> None:
     driver = Driver()
     member = driver.stable_group(1, protocol_type="connect")[0]

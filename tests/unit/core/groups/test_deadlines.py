@@ -1,5 +1,6 @@
 """One entry per group: visits are planned early rather than late, and never lost."""
 
+from penstock.core.groups.classic import ClassicGroup
 from penstock.core.groups.deadlines import Deadlines
 from penstock.core.model import Instant
 
@@ -44,3 +45,16 @@ def test_heartbeats_do_not_grow_the_plan() -> None:
 
     assert deadlines.pop(Instant(20)) == "g"
     assert deadlines.next() is None
+
+
+def test_a_group_comes_back_for_the_earliest_of_everything_it_waits_for() -> None:
+    group = ClassicGroup("g")
+    assert group.earliest_deadline() is None
+
+    group.pending["given-out"] = Instant(40)
+    assert group.earliest_deadline() == 40
+    group.sync_deadline = Instant(30)
+    assert group.earliest_deadline() == 30
+    group.join_deadline = Instant(20)
+
+    assert group.earliest_deadline() == 20

@@ -239,6 +239,9 @@ def test_ids_given_out_do_not_let_a_group_grow_over_its_limit() -> None:
 
     assert driver.why(second) is Why.GROUP_FULL
     assert driver.joined(first).generation == 1
+    driver.sync("c-a", 1)
+    # The id that was turned away is not waited for.
+    assert driver.joined(driver.join("c-a")).generation == 2
 
 
 def test_a_client_that_asks_for_ids_in_a_loop_costs_a_bounded_number() -> None:

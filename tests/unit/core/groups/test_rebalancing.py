@@ -18,6 +18,7 @@ from tests.unit.core.groups.group_driver import (
     SESSION_MS,
     Driver,
     protocols,
+    subscription,
     why_of,
 )
 
@@ -48,11 +49,33 @@ def test_the_leader_may_force_a_rebalance_and_a_follower_may_not() -> None:
 
 def test_a_follower_with_new_metadata_makes_the_group_rebalance() -> None:
     driver = Driver()
-    _, follower = driver.stable_group(2)
+    leader, follower = driver.stable_group(2)
+    changed = protocols("range", topics=("t", "u"))
 
-    driver.join(follower, protocols=protocols("range", topics=("t", "u")))
+    driver.join(follower, protocols=changed)
 
     assert driver.state() is GroupState.PREPARING_REBALANCE
+    told = driver.joined(driver.join(leader)).members
+    assert [m.metadata for m in told] == [subscription("t"), subscription("t", "u")]
+
+
+def test_a_member_that_joins_again_may_change_its_timeouts() -> None:
+    driver = Driver()
+    leader, follower = driver.stable_group(2)
+    driver.join(leader, session_timeout_ms=3 * SESSION_MS)
+    driver.join(follower, rebalance_timeout_ms=2 * REBALANCE_MS)
+    for member in (follower, leader):
+        driver.sync(member, 2)
+
+    driver.advance(SESSION_MS)
+    assert [m.member_id for m in driver.describe().members] == [leader]
+    driver.settle([driver.join(leader, session_timeout_ms=3 * SESSION_MS)])
+
+    fact = driver.facts[-1]
+    assert isinstance(fact, GroupStored)
+    assert [m.session_timeout_ms for m in fact.members] == [3 * SESSION_MS]
+    stored = [f for f in driver.facts if isinstance(f, GroupStored) and f.generation == 2]
+    assert [m.rebalance_timeout_ms for m in stored[0].members] == [REBALANCE_MS, 2 * REBALANCE_MS]
 
 
 def test_a_lost_join_answer_is_given_again_while_the_assignment_is_awaited() -> None:

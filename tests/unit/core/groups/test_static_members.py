@@ -174,6 +174,56 @@ def test_a_group_whose_static_members_are_all_away_waits_until_one_is_back() -> 
     assert [m.member_id for m in driver.joined(ticket).members] == [first, second]
 
 
+def test_the_leader_stays_when_an_older_member_comes_back() -> None:
+    driver = Driver()
+    long_ms = 3 * REBALANCE_MS
+    first, second = static_group(driver, "pod-0", "pod-1", session_timeout_ms=long_ms)
+    ticket = driver.join(
+        second, instance_id="pod-1", session_timeout_ms=long_ms, protocols=protocols("range", topics=("u",))
+    )
+    driver.advance(REBALANCE_MS)
+    assert driver.joined(ticket).leader == second
+
+    tickets = [driver.join(first, instance_id="pod-0", protocols=protocols("range", topics=("u",)))]
+    tickets.append(driver.join(second, instance_id="pod-1", protocols=protocols("range", topics=("u",))))
+
+    assert [driver.joined(ticket).leader for ticket in tickets] == [second, second]
+
+
+def unsynced_static_member(driver: Driver) -> tuple[str, str]:
+    """A stable group in which `pod-1` owes a SyncGroup and is then restarted; returns leader and new id."""
+    tickets = [driver.join(instance_id="pod-0"), driver.join(instance_id="pod-1")]
+    driver.advance(2 * DELAY_MS)
+    leader, old = (driver.joined(ticket).member_id for ticket in tickets)
+    driver.sync(leader, 1, {old: b"x"}, instance_id="pod-0")
+    return leader, driver.joined(driver.join(instance_id="pod-1")).member_id
+
+
+def test_a_restarted_static_member_owes_the_syncgroup_of_its_predecessor() -> None:
+    driver = Driver()
+    leader, new = unsynced_static_member(driver)
+
+    for _ in range(REBALANCE_MS // 5_000):
+        driver.heartbeat(leader, 1)
+        driver.heartbeat(new, 1)
+        driver.advance(5_000)
+
+    assert [m.member_id for m in driver.describe().members] == [leader]
+
+
+def test_a_restarted_static_member_that_syncs_keeps_the_group_stable() -> None:
+    driver = Driver()
+    leader, new = unsynced_static_member(driver)
+    driver.sync(new, 1, instance_id="pod-1")
+
+    for _ in range(2 * REBALANCE_MS // 5_000):
+        driver.heartbeat(leader, 1)
+        driver.heartbeat(new, 1)
+        driver.advance(5_000)
+
+    assert driver.state() is GroupState.STABLE
+
+
 def test_a_restarted_static_member_finds_its_place_in_a_full_group() -> None:
     driver = Driver(replace(OPTIONS, group_members_max=2))
     leader, _ = static_group(driver, "pod-0", "pod-1")

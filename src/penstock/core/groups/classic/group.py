@@ -37,7 +37,7 @@ class ClassicGroup:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.leader: str | None = None
+        self.leader: str | None = None  # of this generation; it may have left when the next is prepared
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.ballot = Ballot()
@@ -78,21 +78,19 @@ class ClassicGroup:
         if member.instance_id is not None:
             assert member.instance_id not in self.instances
             self.instances[member.instance_id] = member.member_id
-        if self.leader is None:
-            self.leader = member.member_id
         self.members[member.member_id] = member
         self.ballot.add(member.protocols)
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> tuple[Ticket, ...]:
-        """Take the member out; returns the tickets of its requests that are still parked."""
+        """Take the member out; returns the tickets of its requests that are still parked.
+
+        A rebalance follows, which elects a leader and starts counting who has synced.
+        """
         member = self.members.pop(member_id)
         self.ballot.remove(member.protocols)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
-        if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
-        self.unsynced.pop(member_id, None)
         return self._unpark(member_id)
 
     def replace(self, member: Member, old_member_id: str) -> tuple[Ticket, ...]:

@@ -142,8 +142,7 @@ def _add(
 
 
 def _add_member(group: ClassicGroup, member: Member, command: Join, turn: Turn) -> None:
-    if not group.members:
-        group.protocol_type = command.protocol_type
+    group.protocol_type = command.protocol_type
     if group.initial_delay is not None:
         group.initial_delay.member_came = True
     group.add(member)

@@ -38,8 +38,7 @@ def restored(fact: GroupStored, resumed_at: Instant) -> ClassicGroup:
         member = _restored_member(stored_member, fact.protocol or "")
         member.session_deadline = Instant(resumed_at + member.session_timeout_ms * MILLISECOND)
         group.add(member)
-    if fact.leader in group.members:
-        group.leader = fact.leader
+    group.leader = fact.leader
     if group.members:
         group.state = GroupState.STABLE
     group.note_subscriptions()
