@@ -1,0 +1,191 @@
+import pytest
+
+from penstock.core.model import CorruptionError, Offset, ProducerEpoch, ProducerId, Timestamp, Why
+from penstock.core.records import BatchHeader, ControlRecord, ControlType, Record, read_header, write_batch
+from penstock.core.replica import (
+    ACCEPTED,
+    Duplicate,
+    ProducerStates,
+    Rejected,
+    decode_snapshot,
+    encode_snapshot,
+)
+
+ALICE = 7
+NOW = Timestamp(1_000)
+SEQUENCE_MAX = 2**31 - 1
+
+
+def batch(
+    sequence: int, records: int = 1, *, epoch: int = 0, producer: int = ALICE, txn: bool = False
+) -> BatchHeader:
+    written = write_batch(
+        [Record(0, 5, None, None, ())] * records,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=txn,
+    )
+    return read_header(written)
+
+
+def marker(
+    offset: int, ending: ControlType, *, epoch: int = 0, coordinator: int = 1, producer: int = ALICE
+) -> ControlRecord:
+    return ControlRecord(offset, 5, ending, producer, epoch, coordinator)
+
+
+def after(*headers: BatchHeader) -> ProducerStates:
+    """The state after these batches, appended one after another from offset 100."""
+    states = ProducerStates()
+    offset = 100
+    for header in headers:
+        states.update(header, Offset(offset), NOW)
+        offset += header.last_offset_delta + 1
+    return states
+
+
+def test_a_producer_that_nobody_knows_may_start_anywhere() -> None:
+    assert ProducerStates().check(batch(17)) == ACCEPTED
+
+
+def test_the_next_sequence_is_accepted() -> None:
+    assert after(batch(0, 3)).check(batch(3)) == ACCEPTED
+
+
+def test_a_hole_in_the_sequence_is_rejected() -> None:
+    assert after(batch(0, 3)).check(batch(4)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+
+
+def test_a_retry_is_answered_with_the_offsets_of_the_original() -> None:
+    states = after(batch(0, 3), batch(3, 2))
+
+    assert states.check(batch(0, 3)) == Duplicate(Offset(100), Offset(102), Timestamp(5))
+    assert states.check(batch(3, 2)) == Duplicate(Offset(103), Offset(104), Timestamp(5))
+
+
+def test_a_retry_that_is_cut_differently_is_out_of_order() -> None:
+    assert after(batch(0, 3)).check(batch(0, 2)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+
+
+def test_only_the_last_five_batches_can_be_retried() -> None:
+    states = after(*(batch(sequence) for sequence in range(6)))
+
+    assert states.check(batch(0)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+    assert isinstance(states.check(batch(1)), Duplicate)
+
+
+def test_sequences_wrap_around_to_zero() -> None:
+    states = after(batch(SEQUENCE_MAX - 1, 2))
+
+    assert states.check(batch(0)) == ACCEPTED
+    assert states.check(batch(1)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+
+
+def test_an_older_epoch_is_fenced() -> None:
+    assert after(batch(0, epoch=3)).check(batch(1, epoch=2)) == Rejected(Why.PRODUCER_FENCED)
+
+
+def test_a_newer_epoch_starts_at_zero() -> None:
+    states = after(batch(0, 5))
+
+    assert states.check(batch(0, epoch=1)) == ACCEPTED
+    assert states.check(batch(5, epoch=1)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+
+
+def test_a_newer_epoch_forgets_the_batches_of_the_old_one() -> None:
+    states = after(batch(0), batch(0, 2, epoch=1))
+
+    assert isinstance(states.check(batch(0, 2, epoch=1)), Duplicate)
+    assert states.check(batch(0, 1, epoch=1)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+
+
+def test_a_marker_with_a_raised_epoch_makes_the_next_transaction_start_at_zero() -> None:
+    states = after(batch(0, 4, txn=True))
+
+    states.update_marker(marker(104, ControlType.COMMIT, epoch=1), NOW)
+
+    assert states.check(batch(4, epoch=0)) == Rejected(Why.PRODUCER_FENCED)
+    assert states.check(batch(4, epoch=1)) == Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+    assert states.check(batch(0, epoch=1)) == ACCEPTED
+
+
+def test_checking_changes_nothing() -> None:
+    states = after(batch(0, 3))
+    before = encode_snapshot(states)
+
+    states.check(batch(3))
+    states.check(batch(9))
+
+    assert encode_snapshot(states) == before
+
+
+def test_an_old_coordinator_may_not_end_a_transaction() -> None:
+    states = after(batch(0, txn=True))
+    states.update_marker(marker(101, ControlType.COMMIT, coordinator=5), NOW)
+
+    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=4)) == Rejected(
+        Why.STALE_COORDINATOR
+    )
+    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=5)) == ACCEPTED
+    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=5, epoch=-1)) == Rejected(
+        Why.PRODUCER_FENCED
+    )
+
+
+def test_producers_that_are_silent_for_long_are_forgotten_unless_a_transaction_is_open() -> None:
+    states = after(batch(0), batch(0, producer=8, txn=True))
+
+    assert states.expire(Timestamp(NOW + 1)) == 1
+
+    assert states.get(ProducerId(ALICE)) is None
+    assert states.get(ProducerId(8)) is not None
+
+
+def test_an_abort_tells_what_it_undid_and_a_commit_nothing() -> None:
+    states = after(batch(0, txn=True), batch(0, producer=8, txn=True))
+
+    aborted = states.update_marker(marker(102, ControlType.ABORT), NOW)
+    committed = states.update_marker(marker(103, ControlType.COMMIT, producer=8), NOW)
+
+    assert aborted is not None
+    assert tuple(aborted) == (ALICE, 100, 102, 101)
+    assert committed is None
+
+
+def test_a_snapshot_holds_everything() -> None:
+    states = after(batch(0, 2), batch(2), batch(0, producer=8, epoch=3, txn=True))
+    states.update(batch(0, producer=9, txn=True), Offset(200), NOW)
+    states.update_marker(marker(201, ControlType.ABORT, producer=9, coordinator=6), NOW)
+
+    again = decode_snapshot(encode_snapshot(states))
+
+    assert dict(again) == dict(states)
+    assert again.transactions.ongoing() == [(8, 103)]
+    assert again.transactions.ended() == [(200, 201)]
+    assert again.get(ProducerId(9)) is not None
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_snapshot_that_is_cut_short_is_corrupt(cut: int) -> None:
+    content = encode_snapshot(after(batch(0), batch(1)))
+
+    with pytest.raises(CorruptionError):
+        decode_snapshot(content[:-cut])
+
+
+def test_a_snapshot_that_claims_more_than_it_holds_is_corrupt() -> None:
+    content = bytearray(encode_snapshot(after(batch(0))))
+    content[0:4] = b"\xff\xff\xff\x7f"
+
+    with pytest.raises(CorruptionError, match="shorter"):
+        decode_snapshot(content)
+
+
+def test_epochs_of_a_producer_are_remembered() -> None:
+    states = after(batch(0, epoch=4))
+
+    producer = states.get(ProducerId(ALICE))
+
+    assert producer is not None
+    assert producer.epoch == ProducerEpoch(4)
