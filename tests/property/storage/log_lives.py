@@ -6,6 +6,7 @@ from uuid import UUID
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
+from penstock.runtime.sync_helper.inline import SyncFailed, sync_blocking
 from penstock.simulation.checkers.durability import (
     Anomaly,
     DurabilityChecker,
@@ -39,24 +40,25 @@ class Rounds:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._running: tuple[list[SyncTarget], Done] | None = None
+        self._running: tuple[list[SyncTarget], list[tuple[SyncTarget, OSError]], Done] | None = None
 
     def sync(self, files: Sequence[SyncTarget], done: Done) -> None:
         targets = self._chance.sample(files, len(files))
+        failures = []
         if self._chance.random() < 0.5:
-            for target in targets:
-                target.sync()
-            targets = []
-        self._running = (targets, done)
+            failures, targets = self.sync_now(targets), []
+        self._running = (targets, failures, done)
+
+    def sync_now(self, targets: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError]]:
+        return sync_blocking(targets)
 
     def finish(self) -> bool:
         """End the round that runs; False if there is none."""
         if self._running is None:
             return False
-        (targets, done), self._running = self._running, None
-        for target in targets:
-            target.sync()
-        done(None)
+        (targets, failures, done), self._running = self._running, None
+        failures = failures or self.sync_now(targets)
+        done(SyncFailed(failures) if failures else None)
         return True
 
 
@@ -65,6 +67,8 @@ class Lives:
 
     `on_disk` and `rounds` are where a test plants its bugs.
     """
+
+    disk_fails = False
 
     def __init__(self, seed: int, on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds) -> None:
         self.chance = random.Random(seed)
@@ -184,8 +188,8 @@ class Lives:
         end, generation = int(self.log.end), self._generation
 
         def done(error: StorageError | None) -> None:
-            assert error is None, error
-            if generation == self._generation:
+            assert error is None or self.disk_fails, error
+            if error is None and generation == self._generation:
                 self.checker.made_durable(end)
                 self.log.set_high_watermark(Offset(end))
 
@@ -225,8 +229,9 @@ class Lives:
     def stop_cleanly(self) -> None:
         self.finish_syncs()
         end = int(self.log.end)
-        self.log.close()
-        self.checker.made_durable(end)
+        if self.log.stopped is None:
+            self.log.close()
+            self.checker.made_durable(end)
         self.start()
 
 

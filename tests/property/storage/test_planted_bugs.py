@@ -83,7 +83,7 @@ class HastyRounds(Rounds):
     def finish(self) -> bool:
         if self._running is None:
             return False
-        (targets, done), self._running = self._running, None
+        (targets, _, done), self._running = self._running, None
         done(None)
         for target in self._late:
             with suppress(DiskFailed):  # whoever was told that it is durable may have closed it

@@ -96,12 +96,26 @@ def serve(connection: socket.socket) -> None:
             return
         numbers = struct.unpack(f"={(len(message) - 1) // 4}I", message[1:])
         if message[0] == KEEP and descriptors:
-            kept[numbers[0]] = descriptors[0]
+            kept[numbers[0]] = opened_again(descriptors[0])
         elif message[0] == DROP:
             if (descriptor := kept.pop(numbers[0], -1)) >= 0:
                 os.close(descriptor)
         elif message[0] == SYNC:
             connection.send(answer(kept, syncing, numbers))
+
+
+def opened_again(descriptor: int) -> int:
+    """A descriptor of our own for the same file, even if it has lost its name.
+
+    The kernel reports a failed write once per opening. With the parent's opening we would use
+    up the report, and a sync that the parent does itself would then succeed.
+    """
+    try:
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return own
 
 
 def answer(kept: dict[int, int], syncing: Syncing, numbers: Sequence[int]) -> bytes:

@@ -23,7 +23,7 @@ from penstock.storage.disk.errors import (
     DiskFull,
     NoSuchFile,
 )
-from penstock.storage.disk.failing import FailingDisk, Failure
+from penstock.storage.disk.failing import FailingDisk, FailingFile, Failure
 from penstock.storage.disk.page_cache import SECTOR_BYTES, Chance
 from penstock.storage.disk.port import Buffer, Disk, File, Lock
 from penstock.storage.disk.posix import PosixDisk
@@ -40,6 +40,7 @@ __all__ = [
     "CrashableFile",
     "PowerCut",
     "FailingDisk",
+    "FailingFile",
     "Failure",
     "Chance",
     "SECTOR_BYTES",

@@ -36,6 +36,7 @@ class _Plan:
 
     def __init__(self, failures: Iterable[Failure]) -> None:
         self._counts = dict.fromkeys(failures, 0)
+        self.failed_syncs: dict[str, int] = {}
 
     def add(self, failure: Failure) -> None:
         self._counts[failure] = 0
@@ -66,7 +67,8 @@ class FailingDisk:
     """Passes everything on to `inner`, except what its failures hit.
 
     A sync that fails on a CrashableDisk loses what was not durable, as on Linux: the pages
-    are marked clean, and the next sync succeeds without writing them.
+    are marked clean, and the next sync succeeds without writing them. The failure is reported
+    once to everybody who had the file open, and to nobody who opens it later.
     """
 
     def __init__(self, inner: Disk, failures: Iterable[Failure] = ()) -> None:
@@ -136,6 +138,11 @@ class FailingFile:
     def __init__(self, inner: File, plan: _Plan) -> None:
         self._inner = inner
         self._plan = plan
+        self._failures_seen = plan.failed_syncs.get(inner.path, 0)
+
+    def opened_again(self) -> "FailingFile":
+        """The same file under an opening of its own, as the sync helper has it."""
+        return FailingFile(self._inner, self._plan)
 
     @property
     def path(self) -> str:
@@ -174,12 +181,15 @@ class FailingFile:
 
     def sync(self) -> None:
         failure = self._plan.due("sync", self.path)
-        if failure is None:
-            self._inner.sync()
-            return
-        if isinstance(self._inner, CrashableFile):
-            self._inner.lose_unsynced()
-        raise disk_error("sync", self.path, failure.errno)
+        if failure is not None:
+            self._plan.failed_syncs[self.path] = self._plan.failed_syncs.get(self.path, 0) + 1
+            if isinstance(self._inner, CrashableFile):
+                self._inner.lose_unsynced()
+        failures = self._plan.failed_syncs.get(self.path, 0)
+        if failures > self._failures_seen:
+            self._failures_seen = failures
+            raise disk_error("sync", self.path, failure.errno if failure else errnos.EIO)
+        self._inner.sync()
 
     def map_readonly(self) -> memoryview:
         self._plan.check("map_readonly", self.path)

@@ -54,6 +54,21 @@ def test_after_a_failed_sync_a_later_one_succeeds_without_saving_anything() -> N
     assert survivor.open("a").pread(0, 99) == b"durable\0\0\0\0\0+kept"
 
 
+def test_a_failed_sync_is_reported_once_to_everybody_who_had_the_file_open() -> None:
+    disk = FailingDisk(CrashableDisk(), [Failure("sync")])
+    ours = disk.open("a", create=True)
+    theirs = disk.open("a")
+
+    with pytest.raises(DiskFailed):
+        ours.sync()
+    with pytest.raises(DiskFailed):
+        theirs.sync()
+    later = disk.open("a")
+
+    for file in (ours, theirs, later):
+        file.sync()
+
+
 def test_a_slow_call_waits_and_then_goes_well() -> None:
     waits: list[str] = []
     disk = FailingDisk(CrashableDisk(), [Failure("sync", errno=0, wait=lambda: waits.append("waited"))])
