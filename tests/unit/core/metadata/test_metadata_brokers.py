@@ -8,6 +8,8 @@ import pytest
 from penstock.core.metadata import (
     NO_LEADER,
     AllocateProducerIds,
+    BrokerFenced,
+    BrokerUnregistered,
     ChangedPartition,
     ChangePartition,
     ConfigChange,
@@ -245,6 +247,19 @@ def test_an_old_epoch_has_no_say_any_more() -> None:
     assert why(machine, AllocateProducerIds(NodeId(1), old)) is Why.STALE_BROKER_EPOCH
     assert why(machine, AllocateProducerIds(NodeId(5), old)) is Why.UNKNOWN_BROKER
     assert not broker_of(machine, 1).fenced
+
+
+def test_facts_about_a_former_life_of_a_broker_change_nothing() -> None:
+    machine = cluster(brokers=1)
+    old = broker_of(machine, 1).epoch
+    perform(machine, registration(1))
+    before = machine.image
+
+    machine.apply(BrokerFenced(NodeId(1), old))
+    machine.apply(BrokerUnregistered(NodeId(1), old))
+    machine.apply(BrokerFenced(NodeId(9), old))
+
+    assert machine.image == before
 
 
 def test_blocks_of_producer_ids_follow_each_other() -> None:

@@ -3,7 +3,7 @@
 from penstock.core.metadata.commands import FenceBroker, RegisterBroker, UnfenceBroker, UnregisterBroker
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
 from penstock.core.metadata.decisions.leadership import reconsidered, with_epochs
-from penstock.core.metadata.effective import topic_value
+from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.facts import (
     BrokerFenced,
     BrokerRegistered,
@@ -13,7 +13,7 @@ from penstock.core.metadata.facts import (
 )
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.replies import Done, RegisteredBroker
-from penstock.core.metadata.state import Broker, Topic
+from penstock.core.metadata.state import Broker
 from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
 
 
@@ -114,22 +114,12 @@ def _reconsider(
     draft: Draft, node_id: NodeId, around: Surroundings, *, restarted: bool = False, lost: bool = False
 ) -> None:
     """Look again at every partition with a replica on the broker."""
-    rules: tuple[Topic, int, bool] | None = None
+    rules = ElectionRules(draft.image, around)
     for topic, partition in draft.image.partitions_of(node_id):
-        if rules is None or rules[0] is not topic:
-            rules = (topic, *election_rules(draft.image, topic, around))
-        _, minimum, unclean = rules
+        minimum, unclean = rules.of(topic)
         after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, lost=lost)
         # A leader that restarted must not write under the epoch of its former life.
         renew = restarted and partition.leader == node_id
         changed = with_epochs(partition, after, renew=renew)
         if changed is not None:
             draft.add(PartitionChanged(topic.id, changed))
-
-
-def election_rules(image: MetadataImage, topic: Topic, around: Surroundings) -> tuple[int, bool]:
-    """The topic's minimum ISR, and whether a leader may miss records."""
-    minimum = topic_value(image, topic, "min.insync.replicas", around.static)
-    unclean = topic_value(image, topic, "unclean.leader.election.enable", around.static)
-    assert isinstance(minimum, int)
-    return minimum, bool(unclean)

@@ -9,9 +9,9 @@ from penstock.core.metadata.commands import (
     IncrementalAlterConfigs,
 )
 from penstock.core.metadata.configs import ConfigType, Update, definitions, problem_with, split_list
-from penstock.core.metadata.decisions.brokers import election_rules
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
 from penstock.core.metadata.decisions.leadership import elected, with_epochs, with_isr
+from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.effective import ALL_BROKERS, layers_for
 from penstock.core.metadata.facts import ConfigRemoved, ConfigSet, PartitionChanged
 from penstock.core.metadata.image import MetadataImage
@@ -114,8 +114,9 @@ def _follow_new_rules(draft: Draft, resource: ConfigResource, around: Surroundin
         topics = [] if named is None else [named]
     else:
         topics = list(draft.image.each_topic())
+    rules = ElectionRules(draft.image, around)
     for topic in topics:
-        minimum, unclean = election_rules(draft.image, topic, around)
+        minimum, unclean = rules.of(topic)
         for partition in topic.partitions:
             after = with_isr(partition, partition.isr, minimum)
             after = elected(after, draft.image, minimum, unclean=unclean)

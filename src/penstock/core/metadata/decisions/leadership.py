@@ -24,7 +24,7 @@ def with_isr(partition: Partition, isr: Nodes, minimum: int, barred: NodeId | No
 
     `barred` may have lost records, so it cannot count as eligible.
     """
-    if len(isr) >= min(minimum, len(partition.replicas)):
+    if len(isr) >= minimum:
         return msgspec.structs.replace(partition, isr=isr, elr=(), last_known_elr=())
     had_it_all = (*partition.isr, *partition.elr)
     once = (*had_it_all, *partition.last_known_elr)

@@ -3,9 +3,10 @@
 import msgspec
 
 from penstock.core.metadata.commands import ChangePartition, Election, ElectLeader
-from penstock.core.metadata.decisions.brokers import election_rules, known_broker
+from penstock.core.metadata.decisions.brokers import known_broker
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
 from penstock.core.metadata.decisions.leadership import elected, with_epochs, with_isr
+from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.facts import PartitionChanged
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.replies import ChangedPartition
@@ -28,7 +29,7 @@ def change_partition(
     refusal = _problem_with_epochs(partition, command) or _problem_with_isr(image, partition, command)
     if refusal is not None:
         return refused(refusal.why, refusal.detail)
-    minimum, _ = election_rules(image, topic, around)
+    minimum, _ = ElectionRules(image, around).of(topic)
     members = [member.node_id for member in command.isr]
     isr = tuple(node_id for node_id in partition.replicas if node_id in members)
     changed = with_epochs(partition, with_isr(partition, isr, minimum))
@@ -70,7 +71,7 @@ def elect_leader(image: MetadataImage, command: ElectLeader, around: Surrounding
     partition = None if topic is None else topic.partition(command.index)
     if topic is None or partition is None:
         return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
-    minimum, _ = election_rules(image, topic, around)
+    minimum, _ = ElectionRules(image, around).of(topic)
     if command.election is Election.PREFERRED:
         after = _preferred(image, partition)
     else:

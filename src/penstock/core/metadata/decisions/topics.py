@@ -115,6 +115,8 @@ def _configs(
         if value is None:
             return Refused(Why.INVALID_CONFIG, f"{key} has no value")
         values[key] = value
+    if not values:
+        return values
     resource = ConfigResource(ResourceKind.TOPIC, command.name)
     layers = layers_for(image, resource, None, around.static)
     layers = replace(layers, own=values, defaults=topic_defaults(replication_factor))
