@@ -40,7 +40,8 @@ def delete_records(state: LogState, before: Offset) -> Offset:
         while below + 1 < len(state.segments) and state.segments[below + 1].base_offset <= before:
             below += 1
         _persist_start(state, before, state.segments[below])
-        _remove_oldest(state, below)
+        if below:
+            _remove_files(state, below)
     return state.start
 
 
@@ -48,10 +49,14 @@ def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
     """Delete the first `count` segments, never the last one."""
     if count == 0:
         return []
+    first_kept = state.segments[count]
+    _persist_start(state, max(state.start, first_kept.base_offset), first_kept)
+    return _remove_files(state, count)
+
+
+def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
+    """Delete segments that the checkpoint on disk no longer needs."""
     segments = state.segments
-    first_kept = segments[count]
-    if first_kept.base_offset > state.start:
-        _persist_start(state, first_kept.base_offset, first_kept)
     removed = []
     for _ in range(count):
         segment = segments.forget(0)
