@@ -23,6 +23,7 @@ never values), and per-topic settings, which live in the cluster's metadata.
 
 from penstock.config.address import Address, Voter
 from penstock.config.errors import ConfigError
+from penstock.config.listener import Listener
 from penstock.config.loading import DEFAULT_FILE, Loaded, load, override
 from penstock.config.schema import SETTINGS, Setting
 from penstock.config.settings import (
@@ -40,7 +41,7 @@ from penstock.config.settings import (
     Storage,
     Topics,
 )
-from penstock.config.warnings import warnings_for
+from penstock.config.warnings import not_available, warnings_for
 
 __all__ = [
     "Config",
@@ -58,6 +59,7 @@ __all__ = [
     "Logging",
     "Address",
     "Voter",
+    "Listener",
     "Setting",
     "SETTINGS",
     "DEFAULT_FILE",
@@ -65,5 +67,6 @@ __all__ = [
     "load",
     "override",
     "warnings_for",
+    "not_available",
     "ConfigError",
 ]

@@ -18,6 +18,17 @@ when it is unset or empty; `$${` writes `${` itself, and inside `{ }` YAML wants
 setting has an environment variable: `PENSTOCK_` and its key in capitals with underscores. Lists are
 written `[a, b]` in the file and `a,b` in a variable. An address is `host:port`; `:8080` means every
 interface. Unknown keys, and unknown variables that begin like a section, are errors.
+
+One process serves several Kafka listeners. In the file each is written out, or on one line as a
+variable or `--set` has it; only `PLAINTEXT` is available so far:
+
+```yaml
+listen:
+  kafka: 127.0.0.1:9092
+  listeners:
+    - {name: inside, protocol: PLAINTEXT, bind: "127.0.0.1:9192", advertised: "localhost:9192"}
+    - outside=plaintext://127.0.0.1:9292
+```
 """
 
 

@@ -1,6 +1,6 @@
 """The settings as a flat table, derived from the section classes: key, type, default, words."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 from penstock.config.address import Address, Voter
+from penstock.config.listener import Advertised, Listener, parse_advertised
 from penstock.config.settings import Config, Section
 
 Text = str | tuple[str, ...]
@@ -22,7 +23,18 @@ _TRUTH = {
     "off": False,
     "0": False,
 }
-_COMPOUND = {Address: "host:port, or :port for every interface", Voter: "id@host:port"}
+_COMPOUND = {
+    Address: "host:port, or :port for every interface",
+    Voter: "id@host:port",
+    Listener: "name=protocol://host:port, or name=protocol://host:port/advertised",
+    Advertised: "auto or host:port",
+}
+_PARSERS: dict[Any, Callable[[str], Any]] = {
+    Address: Address.parse,
+    Voter: Voter.parse,
+    Listener: Listener.parse,
+    Advertised: parse_advertised,
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,12 @@ class Setting:
             raise ValueError("empty")
         return values
 
+    def compose(self, fields: Mapping[str, str]) -> str:
+        """The text of one element that the file writes as a mapping; ValueError when none is allowed."""
+        if _plain(self.kind) != tuple[Listener, ...]:
+            raise ValueError(f"expected {self.allowed}")
+        return Listener.compose(fields)
+
     def show(self, value: Any) -> str:
         """The text that `read` turns back into `value`."""
         if isinstance(value, bool):
@@ -84,8 +102,8 @@ def settings_of(section: type[Section], prefix: str = "") -> Iterator[Setting]:
 
 
 def _read_one(text: str, plain: Any, kind: Any) -> Any:
-    if plain is Address or plain is Voter:
-        return plain.parse(text)
+    if (parse := _PARSERS.get(plain)) is not None:
+        return parse(text)
     if plain is bool:
         if (truth := _TRUTH.get(text.lower())) is None:
             raise ValueError(f"not a truth value: {text!r}")

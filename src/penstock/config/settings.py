@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.config.address import NODE_ID_MAX, Address, Voter
+from penstock.config.listener import MAIN_NAME, Advertised, Listener
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -41,13 +42,34 @@ class Node(Section, frozen=True):
 class Listen(Section, frozen=True):
     """Where the node listens; `:8080` means every interface, port 0 any free port."""
 
-    kafka: Annotated[Address, Meta(description="Kafka protocol.")] = Address("127.0.0.1", 9092)
+    kafka: Annotated[
+        Address, Meta(description="Kafka protocol, without encryption; the listener called `PLAINTEXT`.")
+    ] = Address("127.0.0.1", 9092)
+    advertised: Annotated[
+        Advertised,
+        Meta(
+            description="How clients of `listen.kafka` are told to reach this node; `auto` is the "
+            "address they connected to, port 0 the port listened on."
+        ),
+    ] = "auto"
+    listeners: Annotated[
+        tuple[Listener, ...],
+        Meta(
+            description="More Kafka listeners, each with `name`, `protocol`, `bind` and `advertised`. "
+            "Clients are sent back to the listener they came from."
+        ),
+    ] = ()
     http: Annotated[Address, Meta(description="REST, WebSocket and console.")] = Address("127.0.0.1", 8080)
     grpc: Annotated[Address, Meta(description="gRPC.")] = Address("127.0.0.1", 9000)
     metrics: Annotated[Address, Meta(description="Prometheus metrics.")] = Address("127.0.0.1", 9090)
     peer: Annotated[Address, Meta(description="Other nodes: replication and Raft.")] = Address(
         "127.0.0.1", 7000
     )
+
+    @property
+    def kafka_listeners(self) -> tuple[Listener, ...]:
+        """Every Kafka door: that of `listen.kafka` first."""
+        return (Listener(MAIN_NAME, "PLAINTEXT", self.kafka, self.advertised), *self.listeners)
 
 
 class Cluster(Section, frozen=True):
@@ -111,6 +133,9 @@ class Topics(Section, frozen=True):
             ge=-1, le=INT64_MAX, description="Size of a partition above which its oldest go; -1 has no limit."
         ),
     ] = -1
+    message_bytes_max: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="Largest batch of records that is accepted.")
+    ] = (1 << 20) + 12
 
 
 class Delivery(Section, frozen=True):
@@ -131,15 +156,34 @@ class Groups(Section, frozen=True):
     session_timeout_ms: Annotated[
         int, Meta(ge=1, le=INT32_MAX, description="Silence after which a member counts as gone.")
     ] = 30_000
+    session_timeout_ms_min: Annotated[
+        int,
+        Meta(ge=1, le=INT32_MAX, description="Shortest session timeout that a classic member may ask for."),
+    ] = 6_000
+    session_timeout_ms_max: Annotated[
+        int,
+        Meta(ge=1, le=INT32_MAX, description="Longest session timeout that a classic member may ask for."),
+    ] = 1_800_000
     heartbeat_interval_ms: Annotated[
         int, Meta(ge=1, le=INT32_MAX, description="Heartbeat interval that the broker tells KIP-848 members.")
     ] = 500
+    heartbeat_interval_ms_min: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="Lower bound of a group's own heartbeat interval.")
+    ] = 100
     initial_rebalance_delay_ms: Annotated[
         int,
         Meta(
             ge=0, le=INT32_MAX, description="Wait for further members before a new group's first assignment."
         ),
     ] = 100
+    offsets_partitions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Partitions of `__consumer_offsets`, read when it is made; they never change.",
+        ),
+    ] = 50
     poll_records_max: Annotated[
         int, Meta(ge=1, le=INT32_MAX, description="Most records that one poll of our client returns.")
     ] = 500

@@ -1,4 +1,4 @@
-"""What is allowed, but should be said aloud."""
+"""What is allowed, but should be said aloud; and what this version cannot do yet."""
 
 from penstock.config.address import Address
 from penstock.config.settings import Config
@@ -8,6 +8,7 @@ def warnings_for(config: Config) -> list[str]:
     """What an operator should hear at start, each with what to do about it."""
     listening: dict[str, Address] = {
         "kafka": config.listen.kafka,
+        **{f"listeners {listener.name}": listener.bind for listener in config.listen.listeners},
         "http": config.listen.http,
         "grpc": config.listen.grpc,
         "peer": config.listen.peer,
@@ -28,3 +29,22 @@ def warnings_for(config: Config) -> list[str]:
             "storage.fsync.mode is none: a power cut loses acknowledged records; set it to every to keep them"
         )
     return warnings
+
+
+def not_available(config: Config) -> list[str]:
+    """Settings that ask for what does not exist yet: a node must refuse them rather than ignore them."""
+    problems = [
+        f"listen.listeners: {listener.name} asks for {listener.protocol}; only PLAINTEXT is available so far"
+        for listener in config.listen.listeners
+        if listener.protocol != "PLAINTEXT"
+    ]
+    if config.security.authentication != "none":
+        problems.append(
+            f"security.authentication: {config.security.authentication} is not available so far; bind to "
+            "127.0.0.1, or to a network where everybody may read and write everything"
+        )
+    if config.cluster.voters:
+        problems.append("cluster.voters: a node is a quorum of its own so far")
+    if set(config.node.roles) != {"broker", "controller"}:
+        problems.append("node.roles: a node is broker and controller so far")
+    return problems

@@ -64,8 +64,10 @@ class _Walk:
 
     def _setting(self, key: str, node: yaml.Node) -> Iterator[Given]:
         at = self._at(node)
-        if isinstance(node, yaml.SequenceNode) and all(isinstance(n, yaml.ScalarNode) for n in node.value):
-            yield Given(key, tuple(self._text(key, scalar) for scalar in node.value), at)
+        if isinstance(node, yaml.SequenceNode) and not any(
+            isinstance(element, yaml.SequenceNode) for element in node.value
+        ):
+            yield Given(key, tuple(self._element(key, element) for element in node.value), at)
         elif _is_empty(node):
             self._problems.append(f"{key} ({at}) has no value: expected {SETTINGS[key].allowed}")
         elif isinstance(node, yaml.ScalarNode):
@@ -74,6 +76,17 @@ class _Walk:
             self._problems.append(
                 f"{key} ({at}) is a setting, not a section: expected {SETTINGS[key].allowed}"
             )
+
+    def _element(self, key: str, node: yaml.Node) -> str:
+        if isinstance(node, yaml.ScalarNode):
+            return self._text(key, node)
+        assert isinstance(node, yaml.MappingNode)
+        try:
+            fields = {str(name.value): self._text(key, value) for name, value in _scalars(node)}
+            return SETTINGS[key].compose(fields)
+        except ValueError as error:
+            self._problems.append(f"{key} ({self._at(node)}): {error}")
+            return ""
 
     def _text(self, key: str, node: yaml.ScalarNode) -> str:
         try:
@@ -86,6 +99,13 @@ class _Walk:
 
     def _at(self, node: yaml.Node) -> str:
         return f"{self._name}:{node.start_mark.line + 1}"
+
+
+def _scalars(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.ScalarNode]]:
+    for name, value in node.value:
+        if not isinstance(name, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
+            raise ValueError("its parts must be single values")
+        yield name, value
 
 
 def _is_empty(node: yaml.Node) -> bool:
