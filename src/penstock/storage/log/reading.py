@@ -7,9 +7,9 @@ from penstock.core.records import CorruptBatch
 from penstock.core.replica import AbortedTransaction
 from penstock.storage.log.errors import DamagedRange, OffsetOutOfRange
 from penstock.storage.log.index.rows import ABORTED, Words
-from penstock.storage.log.recovery.replay import first_damage
+from penstock.storage.log.recovery.replay import walk_through
 from penstock.storage.log.state import LogState
-from penstock.storage.log.values import NOTHING, Damage, Read, TimestampOffset
+from penstock.storage.log.values import NOTHING, Read, TimestampOffset
 
 
 def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> Read:
@@ -25,8 +25,8 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
         segment_end = segments.end_of(index, state.end)
         stop = limit if limit < segment_end else None
         damage = state.damage.get(segment.base_offset) if state.damage else None
-        if damage is not None:
-            stop = _limit_by(damage, start, stop)
+        if damage is not None and start >= damage.start:
+            raise DamagedRange(start, damage.start, damage.end, damage.reason)
         try:
             found = segment.slice(start, stop, max_bytes)
         except CorruptBatch as corrupt:
@@ -40,16 +40,13 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
 
 def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptBatch) -> DamagedRange:
     """Remember where a segment stops making sense; what lies before that can still be read."""
-    first = first_damage(state.segments[index])
-    start, reason = first if first is not None else (offset, str(corrupt))
-    state.note_damage(index, start, reason)
+    segment = state.segments[index]
+    start, position, reason = walk_through(segment)
+    if reason is None:
+        # The headers are fine, so it is not known how far the damage reaches.
+        start, position, reason = segment.base_offset, 0, str(corrupt)
+    state.note_damage(index, start, position, reason)
     return DamagedRange(offset, start, state.segments.end_of(index, state.end), reason)
-
-
-def _limit_by(damage: Damage, start: Offset, stop: Offset | None) -> Offset:
-    if start >= damage.start:
-        raise DamagedRange(start, damage.start, damage.end, damage.reason)
-    return damage.start if stop is None else min(stop, damage.start)
 
 
 def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:

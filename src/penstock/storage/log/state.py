@@ -71,13 +71,14 @@ class LogState:
         assert isinstance(index, ActiveIndex)
         return index
 
-    def note_damage(self, index: int, start: Offset, reason: str) -> None:
-        """Part of a segment turned out to be unreadable."""
+    def note_damage(self, index: int, start: Offset, position: int, reason: str) -> None:
+        """A segment turned out to be unreadable from this offset and position on."""
         segment = self.segments[index]
         if segment.base_offset in self.damage and self.damage[segment.base_offset].start <= start:
             return
         damage = Damage(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
         self.damage[segment.base_offset] = damage
+        segment.damaged_at = position
         self.stats.damaged_ranges += 1
 
     @property

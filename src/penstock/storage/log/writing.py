@@ -127,6 +127,11 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
         content = frame(Kind.SNAPSHOT, encode_snapshot(state.producers))
         durability.put(numbered(base_offset, SNAPSHOT), content, lasting=True)
     state.stats.rolls += 1
+    if base_offset > state.end:
+        # The leader's log has a hole here that is wider than a segment. Recovery takes a
+        # segment that does not begin where the log ends for rubbish, unless it is listed.
+        state.end = base_offset
+        checkpoint_now(state)
     return new
 
 

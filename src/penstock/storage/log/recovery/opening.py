@@ -19,7 +19,7 @@ from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.rows import SHAPES, parse_rows
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery.creating import build_state
-from penstock.storage.log.recovery.replay import aborted_of, epochs_between, first_damage, index_of
+from penstock.storage.log.recovery.replay import aborted_of, epochs_between, index_of, walk_through
 from penstock.storage.log.recovery.report import RecoveryReport
 from penstock.storage.log.recovery.tail import recover_tail
 from penstock.storage.log.segment import Segment
@@ -138,23 +138,11 @@ def _add_sealed(state: LogState, bases: Sequence[Offset]) -> None:
 
 def _note_short(state: LogState, segment: Segment, expected_bytes: int, end: Offset) -> None:
     """A segment has lost its end, or all of it."""
-    bad = first_damage(segment) if segment.size_bytes else (segment.base_offset, "the file is gone")
+    reached = walk_through(segment)
     reason = f"{segment.size_bytes} of {expected_bytes} bytes are there"
-    start = bad[0] if bad is not None else _end_of(segment)
-    before = state.end
-    state.end = end
-    state.note_damage(len(state.segments) - 1, start, reason)
+    before, state.end = state.end, end
+    state.note_damage(len(state.segments) - 1, reached.offset, reached.position, reason)
     state.end = before
-
-
-def _end_of(segment: Segment) -> Offset:
-    """Behind the last whole batch of a file that ends between two batches."""
-    from penstock.storage.log.segment import headers
-
-    end = segment.base_offset
-    for _, header in headers(segment.file, 0, segment.size_bytes):
-        end = Offset(header.next_offset)
-    return end
 
 
 def _add_checkpointed(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> None:

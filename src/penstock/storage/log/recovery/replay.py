@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import CorruptBatch
@@ -107,15 +108,24 @@ def rebuilder(state: LogState) -> Callable[[Segment, Shape], Words]:
     return rebuild
 
 
-def first_damage(segment: Segment) -> tuple[Offset, str] | None:
-    """The first offset of a segment that its headers do not lead to, and why."""
-    expected: int = segment.base_offset
+class WalkEnd(NamedTuple):
+    """How far the headers of a segment lead, and what ended the walk before the end of the file."""
+
+    offset: Offset
+    position: int
+    reason: str | None
+
+
+def walk_through(segment: Segment) -> WalkEnd:
+    """Follow the headers of a segment for as long as they make sense."""
+    offset, position = segment.base_offset, 0
     try:
         for placed in placed_in(segment, segment.size_bytes):
-            expected = placed.header.next_offset
+            offset = Offset(placed.header.next_offset)
+            position = placed.position + placed.header.size_bytes
     except CorruptionError as corrupt:
-        return Offset(expected), str(corrupt)
-    return None
+        return WalkEnd(offset, position, str(corrupt))
+    return WalkEnd(offset, position, None)
 
 
 def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStates]:
@@ -149,7 +159,7 @@ def _placed_between(state: LogState, start: Offset, end: Offset) -> Iterator[tup
         position = segment.locate(start) if segment.base_offset < start else 0
         if position is None:
             continue
-        for placed in headers(segment.file, position, segment.size_bytes, SCAN_BYTES):
+        for placed in headers(segment.file, position, segment.readable_bytes, SCAN_BYTES):
             if placed.header.base_offset >= end:
                 return
             yield segment, placed

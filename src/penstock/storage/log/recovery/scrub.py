@@ -36,13 +36,14 @@ def _scrub_segment(
     state: LogState, segment: Segment, size_bytes: int, step_bytes: int
 ) -> Iterator[ScrubStep]:
     expected: int = segment.base_offset
-    since = 0
+    since = position = 0
     if not _is_there(state, segment, size_bytes):
         return
     try:
         for batch in checked_batches(segment.file, 0, size_bytes):
             _check_place(state, segment, batch, expected)
             expected = batch.header.next_offset
+            position += batch.header.size_bytes
             since += batch.header.size_bytes
             if since >= step_bytes:
                 yield ScrubStep(segment.base_offset, since, None)
@@ -50,7 +51,8 @@ def _scrub_segment(
                 if not _is_there(state, segment, size_bytes):
                     return
     except (CorruptBatch, NoSuchFile) as bad:
-        state.note_damage(state.segments.index_of(segment.base_offset), Offset(expected), str(bad))
+        index = state.segments.index_of(segment.base_offset)
+        state.note_damage(index, Offset(expected), position, str(bad))
     yield ScrubStep(segment.base_offset, since, state.damage.get(segment.base_offset))
 
 

@@ -45,7 +45,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None
     except CorruptBatch as corrupt:
         if report.checkpoint_lost:
             # Without a recovery point nobody knows what was durable: cut nothing.
-            state.note_damage(len(state.segments) - 1, state.end, str(corrupt))
+            state.note_damage(len(state.segments) - 1, state.end, position, str(corrupt))
             return
         _cut(state, segment, position, str(corrupt), report)
     if not report.checkpoint_lost:

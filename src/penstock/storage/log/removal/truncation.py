@@ -35,6 +35,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     try:
         state.segments.reopen_last()
         segment.size_bytes = position
+        segment.damaged_at = None
         state.active_index.truncate(end, position, latest)
         _end_at(state, end, producers)
         checkpoint_now(state)
@@ -97,7 +98,7 @@ def _place_of_cut(state: LogState, index: int, offset: Offset) -> tuple[int, Off
         return 0, offset
     position = segment.locate(offset) if segment.size_bytes else None
     if position is None:
-        return segment.size_bytes, offset
+        return segment.readable_bytes, offset
     header = read_header(segment.file.pread(position, HEADER_BYTES))
     return position, min(offset, Offset(header.base_offset))
 

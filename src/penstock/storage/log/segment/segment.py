@@ -25,6 +25,7 @@ class Segment:
 
     __slots__ = (
         "base_offset",
+        "damaged_at",
         "descriptor",
         "file",
         "first_append_at",
@@ -47,6 +48,8 @@ class Segment:
         self.first_append_at = Timestamp(-1)
         # Whether every offset from the base on is in some batch: only compaction makes gaps.
         self.gapless = True
+        # Where batches stop making sense, if they do: readers get what lies before it.
+        self.damaged_at: int | None = None
 
     def takes(self, size_bytes: int, last_offset: int, segment_bytes: int) -> bool:
         """Whether an append of this size still belongs into this segment."""
@@ -56,6 +59,10 @@ class Segment:
             self.size_bytes + size_bytes <= segment_bytes
             and last_offset - self.base_offset <= OFFSET_DELTA_MAX
         )
+
+    @property
+    def readable_bytes(self) -> int:
+        return self.size_bytes if self.damaged_at is None else self.damaged_at
 
     def append(self, batches: Buffer) -> int:
         """Write batches at the end; answers where they begin."""
@@ -73,7 +80,7 @@ class Segment:
         first = self.locate(start)
         if first is None:
             return None
-        stop = self.size_bytes
+        stop = self.readable_bytes
         if end is not None:
             located = self.locate(end)
             stop = stop if located is None else located
@@ -98,17 +105,15 @@ class Segment:
             return self._locate_by_index(offset)
 
     def _locate_by_index(self, offset: Offset) -> int | None:
-        offsets = self.index.offsets
+        offsets, readable = self.index.offsets, self.readable_bytes
         row = bisect_right(offsets, max(0, offset - self.base_offset) << POSITION_BITS | POSITION_MASK) - 1
         if row < 0:
-            return find_offset(
-                self.file, 0, self.size_bytes, offset, self.base_offset if self.gapless else None
-            )
+            return find_offset(self.file, 0, readable, offset, self.base_offset if self.gapless else None)
         position = offsets[row] & POSITION_MASK
         expected = self.base_offset + (offsets[row] >> POSITION_BITS)
         if not self.gapless:
             self._check_row(position, expected)
-        return find_offset(self.file, position, self.size_bytes, offset, expected if self.gapless else None)
+        return find_offset(self.file, position, readable, offset, expected if self.gapless else None)
 
     def _check_row(self, position: int, expected: int) -> None:
         """Whether the batch that a row promises is where it says."""
@@ -130,7 +135,7 @@ class Segment:
         position = 0
         if row >= 0:
             position = self.locate(Offset(times[2 * row + 1])) or 0
-        for placed in headers(self.file, position, self.size_bytes, SCAN_BYTES // 4):
+        for placed in headers(self.file, position, self.readable_bytes, SCAN_BYTES // 4):
             header = placed.header
             if header.max_timestamp >= timestamp and header.last_offset >= start:
                 batch = self.file.pread(placed.position, placed.header.size_bytes)
@@ -149,7 +154,7 @@ class Segment:
         (length,) = _LENGTH.unpack(self.file.pread(first + _LENGTH_POSITION, _LENGTH.size))
         start = first + PREFIX_BYTES + length
         if length < 0 or start >= limit:
-            return min(max(start, first), self.size_bytes)
+            return min(max(start, first), self.readable_bytes)
         offsets = self.index.offsets
         row = bisect_right(offsets, limit, key=lambda word: word & POSITION_MASK) - 1
         if row >= 0 and start < offsets[row] & POSITION_MASK <= limit:
@@ -157,4 +162,4 @@ class Segment:
             with suppress(CorruptBatch):
                 self._check_row(position, self.base_offset + (offsets[row] >> POSITION_BITS))
                 start = position
-        return find_boundary(self.file, start, self.size_bytes, limit)
+        return find_boundary(self.file, start, self.readable_bytes, limit)

@@ -1,0 +1,175 @@
+"""Which batches a read answers, from which place, and what it costs."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.model import Offset, Timestamp
+from penstock.core.records import ControlType
+from penstock.storage.disk import File
+from penstock.storage.log import OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from tests.unit.storage.log.conftest import Bench
+
+
+def test_the_first_batch_is_the_one_that_contains_the_offset(bench: "Bench") -> None:
+    bench.fill(5, count=3)
+
+    assert bench.bases(4) == [3, 6, 9, 12]
+    assert bench.bases(6) == [6, 9, 12]
+    assert bench.bases(14) == [12]
+
+
+def test_at_least_one_batch_is_answered_however_small_the_limit(bench: "Bench") -> None:
+    bench.fill(3)
+
+    assert bench.bases(2, max_bytes=0) == [2]
+    assert bench.bases(2, max_bytes=1) == [2]
+
+
+def test_only_whole_batches_within_the_limit_are_answered(bench: "Bench") -> None:
+    bench.fill(6)
+    size = bench.headers()[0].size_bytes
+
+    assert bench.bases(0, max_bytes=3 * size) == [0, 2, 4]
+    assert bench.bases(0, max_bytes=3 * size - 1) == [0, 2]
+    assert bench.bases(4, max_bytes=100 * size) == [4, 6, 8, 10]
+
+
+def test_only_batches_that_end_below_the_given_end_are_answered(bench: "Bench") -> None:
+    bench.fill(4, count=3)
+
+    assert bench.bases(0, end=6) == [0, 3]
+    assert bench.bases(0, end=8) == [0, 3]
+    assert bench.bases(0, end=9) == [0, 3, 6]
+    assert bench.bases(0, end=2) == []
+    assert bench.bases(0, end=99) == [0, 3, 6, 9]
+
+
+def test_a_read_stays_within_one_segment_and_the_next_one_goes_on(bench: "Bench") -> None:
+    bench.fill(3)
+    bench.log.roll()
+    bench.fill(2)
+
+    assert bench.bases(2) == [2, 4]
+    assert bench.bases(6) == [6, 8]
+
+
+def test_offsets_outside_of_the_log_are_refused_with_its_range(bench: "Bench") -> None:
+    bench.fill(4)
+    bench.log.delete_records(Offset(3))
+
+    for offset in (2, 9):
+        with pytest.raises(OffsetOutOfRange) as refused:
+            bench.log.read(Offset(offset), 100)
+
+        assert (refused.value.start, refused.value.end) == (3, 8)
+    assert bench.bases(8) == []
+
+
+def test_every_offset_is_found_in_sealed_and_active_segments(bench: "Bench") -> None:
+    bench.fill(60, count=2)
+    bench.reopen()
+    bench.fill(3)
+
+    for offset in range(126):
+        assert bench.bases(offset, max_bytes=1) == [offset // 2 * 2]
+
+
+def test_a_consumer_at_the_tail_costs_no_read_of_the_file(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.fill(4)
+    reads: list[int] = []
+    reader = type(bench.log.read(Offset(0), 1).ranges[0].file)
+    honest = reader.pread
+
+    def counted(self: File, position: int, length: int) -> bytes:
+        reads.append(position)
+        return honest(self, position, length)
+
+    monkeypatch.setattr(reader, "pread", counted)
+
+    for start in range(8):
+        bench.log.read(Offset(start), 10_000)
+        bench.log.read(Offset(start), 150, end=Offset(7))
+
+    assert reads == []
+
+
+def test_a_range_that_was_lent_out_stays_readable_when_its_segment_is_deleted(bench: "Bench") -> None:
+    bench.fill(3)
+    bench.log.roll()
+    bench.fill(1)
+    lent = bench.log.read(Offset(0), 10_000)
+    before = lent.to_bytes()
+
+    bench.log.delete_records(Offset(7))
+
+    assert bench.files("00000000000000000000.log") == []
+    assert lent.to_bytes() == before
+
+
+def test_times_lead_to_the_first_record_at_or_after_them(bench: "Bench") -> None:
+    bench.fill(40)
+
+    for timestamp in range(0, 781, 7):
+        found = bench.log.offset_for_timestamp(Timestamp(timestamp))
+
+        assert found is not None
+        assert found == (-(-timestamp // 20) * 2, -(-timestamp // 20) * 20)
+    assert bench.log.offset_for_timestamp(Timestamp(781)) is None
+    assert bench.log.max_timestamp == 780
+
+
+def test_times_that_go_back_are_found_at_their_first_place(bench: "Bench") -> None:
+    for timestamp in (50, 90, 20, 10, 95, 40):
+        bench.append(at=timestamp)
+
+    answers = [bench.log.offset_for_timestamp(Timestamp(t)) for t in (10, 51, 91, 96)]
+
+    assert [a and a.offset for a in answers] == [0, 1, 4, None]
+
+
+def test_a_search_by_time_does_not_go_below_the_log_start(bench: "Bench") -> None:
+    bench.fill(4)
+    bench.log.delete_records(Offset(3))
+
+    found = bench.log.offset_for_timestamp(Timestamp(0))
+
+    assert found == (3, 20)
+
+
+def test_readers_of_committed_records_hear_what_was_aborted(bench: "Bench") -> None:
+    alice: dict[str, int | bool] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    bob = alice | {"producer_id": 2}
+    bench.append(2, base_sequence=0, **alice)
+    bench.append(2, base_sequence=0, **bob)
+    bench.log.set_high_watermark(bench.log.end)
+    undecided = bench.log.last_stable_offset
+    bench.end_transaction(1, ControlType.ABORT)
+    bench.log.roll()
+    bench.append(2, base_sequence=2, **bob)
+    bench.end_transaction(2, ControlType.COMMIT)
+    bench.log.set_high_watermark(bench.log.end)
+
+    assert undecided == 0
+    assert bench.log.last_stable_offset == bench.log.end == 8
+    assert bench.log.aborted_between(Offset(0), Offset(8)) == [(1, 0, 4, 2)]
+    assert bench.log.aborted_between(Offset(5), Offset(8)) == []
+
+
+def test_aborted_transactions_are_known_after_a_restart_and_without_their_index(bench: "Bench") -> None:
+    for producer in range(4):
+        bench.append(2, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+        bench.end_transaction(producer, ControlType.ABORT if producer % 2 else ControlType.COMMIT)
+        bench.log.roll()
+    expected = bench.log.aborted_between(Offset(0), bench.log.end)
+
+    bench.reopen()
+    for name in bench.files(".txnindex"):
+        bench.flip(name, 3)
+
+    assert [aborted.producer_id for aborted in expected] == [1, 3]
+    assert bench.log.aborted_between(Offset(0), bench.log.end) == expected
