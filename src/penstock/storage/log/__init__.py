@@ -1,4 +1,41 @@
-"""The log of one partition: segments, indexes, checkpoints, recovery, retention."""
+"""The log of one partition: batches in offset order, and all that makes them findable and durable.
+
+    logs/orders/0/
+        00000000000000000000.log         batches back to back, exactly as they go over the wire
+        00000000000000000000.index       offset → position         (sparse, mapped once sealed)
+        00000000000000000000.timeindex   timestamp → offset        (likewise)
+        00000000000000000000.txnindex    aborted transactions
+        00000000000000004711.log …       the next segment, named by its first offset
+        00000000000000004711.snapshot    the producers as they were at that offset
+        checkpoint                       recovery point, and what a start needs to go on from there
+        leader-epochs                    which epoch began where
+        partition.metadata               whose log this is; written last, so its absence says "unfinished"
+
+How it hangs together:
+
+* **Appending** writes to the page cache and to arrays in memory, once per call. Nothing is done
+  per record, and next to nothing per batch. Index rows reach their files later.
+* **Durability** comes from the node's group commit. `synced` moves when a sync that began after
+  the append has ended. A failed sync stops the log for good.
+* **Reading** answers file ranges for sendfile. At the tail they are found in memory; elsewhere by
+  a sparse index and a walk of at most one index interval.
+* **Checkpoints** follow behind the data, never ahead of it. A start trusts what lies below the
+  last one and reads what lies above: a torn tail is cut, while damage below is corruption, which
+  is reported, refused to readers and never cut. Nothing that was promised can be lost that way,
+  and nothing that was torn can be read.
+* **Derived files** (indexes, snapshots, epochs) carry a CRC and are rebuilt when they are wrong.
+
+The packages: `segment` is one file of batches, `index` the way into it, `files` the small files,
+`recovery` how a log is opened, checked and repaired, `removal` how records leave it. Beside them,
+`partition` is the door, `writing` and `reading` the hot paths, `checkpointing` and `durability`
+what happens behind them, and `state` what they all work on.
+
+Some calls block on the disk and say so: creating, opening, closing, truncating, deleting. All
+calls come from one thread.
+
+Left out: compaction, encryption and tiering. The last two attach to `SegmentDescriptor`. What to
+do about corruption (leave the ISR, refetch) is the replica's decision.
+"""
 
 from penstock.storage.log.durability import Commit, ImmediateCommit
 from penstock.storage.log.errors import (
@@ -14,6 +51,9 @@ from penstock.storage.log.errors import (
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.partition import PartitionLog
 from penstock.storage.log.recovery import Cut, RecoveryReport
+from penstock.storage.log.recovery.scrub import ScrubStep
+from penstock.storage.log.segment import SegmentDescriptor, Tier
+from penstock.storage.log.stats import APPEND_BOUNDS_NS, LogStats
 from penstock.storage.log.values import Appended, Damage, FileRange, Read, SegmentSummary, TimestampOffset
 
 __all__ = [
@@ -27,6 +67,11 @@ __all__ = [
     "Damage",
     "RecoveryReport",
     "Cut",
+    "ScrubStep",
+    "LogStats",
+    "APPEND_BOUNDS_NS",
+    "SegmentDescriptor",
+    "Tier",
     "Commit",
     "ImmediateCommit",
     "OffsetOutOfRange",
