@@ -28,6 +28,7 @@ class Why(enum.Enum):
     INVALID_FEATURE_LEVEL = "feature level is not possible"
     INCONSISTENT_CLUSTER = "cluster is another one"
     DUPLICATE_BROKER = "another broker is live under this id"
+    NOT_CONTROLLER = "this node does not lead the metadata quorum"
 
     # Leadership of partitions
     FENCED_LEADER_EPOCH = "leader epoch is an old one"
@@ -54,6 +55,8 @@ class Why(enum.Enum):
     STORAGE_FAILED = "the disk failed"
     TIMED_OUT = "it took too long"
 
+    NOT_AUTHORIZED = "the caller may not do this"
+
     # Groups
     UNKNOWN_GROUP = "no such group"
     UNKNOWN_MEMBER = "no such member"
@@ -74,7 +77,11 @@ class Why(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No, and why; `detail` is a sentence for the person who reads the error."""
+    """No, and why; `detail` is a sentence for the person who reads the error.
+
+    `record` counts from 0 within a batch, where one record is to blame.
+    """
 
     why: Why
     detail: str = ""
+    record: int | None = None

@@ -27,6 +27,7 @@ class Kind(enum.IntEnum):
     EPOCHS = 2
     CHECKPOINT = 3
     SNAPSHOT = 4
+    METADATA = 5
 
 
 def frame(kind: Kind, payload: bytes) -> bytes:

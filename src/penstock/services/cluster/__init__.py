@@ -1,0 +1,48 @@
+"""The cluster's metadata on this node: the quorum that keeps it, the controller, membership.
+
+    submit(command) ── decide ── pending facts ── propose ──► quorum ── committed ──┐
+                         ▲          (one append per turn)                            │
+                 speculative image                              committed image ◄────┤
+                                                        subscribers (partitions, …) ◄┤
+                              replies whose log end is committed, in order ◄─────────┘
+
+`Quorum` is the port: whoever implements it keeps facts in order and says when they are
+committed. `SoloQuorum` is a quorum of one, where committed means synced on this disk; the
+`Controller` cannot tell how many nodes there are. It decides on a speculative image, to
+which facts are applied at once, and releases every reply (refusals too) only when the log
+end that the decision saw is committed. Brokers act on the committed image alone.
+
+    <data-dir>/meta/metadata/             the metadata log: a partition log, one record per fact
+    <data-dir>/meta/<offset>.snapshot     the image below that offset, as facts
+    <data-dir>/meta/ballot                the term of the last leadership
+
+`Membership` makes this node a broker: it forms the cluster if there is none, registers a
+new broker epoch (which gives its partitions new leader epochs) and unfences it.
+
+Left out: Raft, which will be the other implementation of the port; sessions of other
+brokers; handing over leadership before a stop.
+"""
+
+from penstock.services.cluster.controller import Controller
+from penstock.services.cluster.ids import new_cluster_id, parse_cluster_id, show_cluster_id
+from penstock.services.cluster.membership import Membership, NotAdmitted, Registration
+from penstock.services.cluster.quorum import NotLeading, Quorum, QuorumEvents, QuorumFailed
+from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore, SoloQuorum
+
+__all__ = [
+    "Controller",
+    "Membership",
+    "Registration",
+    "NotAdmitted",
+    "Quorum",
+    "QuorumEvents",
+    "QuorumFailed",
+    "NotLeading",
+    "SoloQuorum",
+    "QuorumStore",
+    "QuorumOptions",
+    "MetadataLost",
+    "new_cluster_id",
+    "show_cluster_id",
+    "parse_cluster_id",
+]

@@ -1,0 +1,150 @@
+"""Decides commands, and keeps the committed image."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    Command,
+    Fact,
+    MetadataImage,
+    MetadataMachine,
+    Reply,
+    Surroundings,
+    replayed,
+)
+from penstock.core.model import LeaderEpoch, Offset, Refused, Why
+from penstock.runtime import Runtime
+from penstock.services.cluster.quorum import Quorum
+from penstock.storage.disk import DiskFull
+
+Done: TypeAlias = Callable[[Reply], None]
+Subscriber: TypeAlias = Callable[[MetadataImage], None]
+
+# More facts than this are appended at once, without waiting for the turn to end.
+FACTS_PER_TURN_MAX = 5_000
+
+
+class Waiting(NamedTuple):
+    """An answer that is known but must not be given before `end` is committed."""
+
+    end: Offset
+    reply: Reply
+    done: Done
+
+
+class Controller:
+    """The host of the metadata machine on this node.
+
+    Commands of one turn of the loop share one append. A `done` is never called inside
+    `submit`, and answers come in the order of the commands.
+    """
+
+    def __init__(self, runtime: Runtime, quorum: Quorum, around: Surroundings | None = None) -> None:
+        self._runtime = runtime
+        self._quorum = quorum
+        self._around = around or Surroundings()
+        self._machine: MetadataMachine | None = None
+        self._epoch = LeaderEpoch(-1)
+        self._pending: list[Fact] = []
+        # The speculative image as far as it is in the log, and the log end behind it.
+        self._appended = EMPTY_IMAGE
+        self._end = Offset(0)
+        self._waiting: deque[Waiting] = deque()
+        self._turn_set = False
+        self._subscribers: list[Subscriber] = []
+        self.image: MetadataImage = EMPTY_IMAGE
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether commands are decided here."""
+        return self._machine is not None
+
+    @property
+    def committed(self) -> Offset:
+        """How many facts the committed image holds: the epoch of whatever is read off it."""
+        return self._quorum.committed
+
+    def start(self) -> None:
+        """Recover the metadata. Blocks on the disk."""
+        self._quorum.start(self)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Hand every new committed image to `subscriber`, before any reply that depends on it."""
+        self._subscribers.append(subscriber)
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Decide a command; `done` hears the reply once what it was decided on is committed."""
+        machine = self._machine
+        if machine is None:
+            self._waiting.append(Waiting(Offset(0), _NOT_LEADING, done))
+        else:
+            decision = machine.decide(command, self._runtime.clock.now())
+            machine.replay(decision.facts)
+            self._pending += decision.facts
+            seen = Offset(self._end + len(self._pending))
+            self._waiting.append(Waiting(seen, decision.reply, done))
+            if len(self._pending) >= FACTS_PER_TURN_MAX:
+                self._append()
+        if not self._turn_set:
+            self._turn_set = True
+            self._runtime.timers.soon(self._turn_ended)
+
+    def _turn_ended(self) -> None:
+        self._turn_set = False
+        self._append()
+        self._release()
+
+    def _append(self) -> None:
+        machine = self._machine
+        if machine is None or not self._pending:
+            return
+        facts, self._pending = tuple(self._pending), []
+        try:
+            self._end = self._quorum.propose(facts, self._epoch)
+        except DiskFull as full:
+            self._take_back(machine, Refused(Why.STORAGE_FAILED, str(full)))
+        else:
+            self._appended = machine.image
+
+    def _take_back(self, machine: MetadataMachine, refusal: Refused) -> None:
+        """Nothing of this turn was appended: what was decided on it never happened."""
+        machine.image = self._appended
+        kept = (entry for entry in self._waiting if entry.end <= self._end)
+        lost = (Waiting(self._end, refusal, entry.done) for entry in self._waiting if entry.end > self._end)
+        self._waiting = deque((*kept, *lost))
+
+    def _release(self) -> None:
+        waiting, committed = self._waiting, self._quorum.committed
+        while waiting and waiting[0].end <= committed:
+            entry = waiting.popleft()
+            entry.done(entry.reply)
+
+    def restored(self, image: MetadataImage) -> None:
+        self._follow(image)
+
+    def facts_committed(self, facts: Sequence[Fact]) -> None:
+        self._follow(replayed(self.image, facts))
+        self._release()
+
+    def _follow(self, image: MetadataImage) -> None:
+        self.image = image
+        for subscriber in self._subscribers:
+            subscriber(image)
+
+    def leadership_gained(self, epoch: LeaderEpoch) -> None:
+        self._epoch = epoch
+        self._machine = MetadataMachine(self.image, self._around)
+        self._appended, self._end = self.image, self._quorum.end
+
+    def leadership_lost(self) -> None:
+        """Drop the speculative image; whoever waits must ask the new leader what became of it."""
+        self._machine = None
+        self._pending.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            entry.done(_NOT_LEADING)
+
+
+_NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this node does not lead the metadata quorum")

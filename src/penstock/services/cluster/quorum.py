@@ -1,0 +1,64 @@
+"""The port between the controller and whoever keeps the metadata log."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.core.metadata import Fact, MetadataImage
+from penstock.core.model import LeaderEpoch, Offset, PenstockError
+
+
+class NotLeading(PenstockError):
+    """Facts were proposed under an epoch in which this node does not lead."""
+
+
+class QuorumFailed(PenstockError):
+    """The metadata log can no longer be trusted on this node: the node ends."""
+
+
+class QuorumEvents(Protocol):
+    """The host's side. Called on the loop, in this order, never inside a call to the quorum."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """All committed facts, applied: what a snapshot is made of."""
+
+    def restored(self, image: MetadataImage) -> None:
+        """Everything known so far is this; told once at the start, and after a snapshot from a leader."""
+
+    def facts_committed(self, facts: Sequence[Fact]) -> None:
+        """These facts follow, and will never be undone. `Quorum.committed` covers them already."""
+
+    def leadership_gained(self, epoch: LeaderEpoch) -> None:
+        """The node may propose; everything that is in the log by now is committed and was told."""
+
+    def leadership_lost(self) -> None:
+        """Nothing more may be proposed, and what was not committed may never be."""
+
+
+class Quorum(Protocol):
+    """Keeps facts in an order that every node agrees on."""
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch | None:
+        """The epoch under which this node leads; None if it does not."""
+
+    @property
+    def end(self) -> Offset:
+        """The offset that the next fact gets."""
+
+    @property
+    def committed(self) -> Offset:
+        """Every fact below this offset survives whatever a minority of nodes goes through."""
+
+    def start(self, events: QuorumEvents) -> None:
+        """Recover what is on disk and take part. Blocks on the disk; events may come at once."""
+
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset:
+        """Append facts that count together or not at all; answers the log end behind them.
+
+        Raises NotLeading if the epoch is not the present one. A StorageError means that
+        nothing was appended.
+        """
+
+    def close(self) -> None:
+        """Make everything durable and take part no more. Blocks on the disk."""
