@@ -8,7 +8,19 @@ Left out: transactions' verification before the first append.
 """
 
 from penstock.services.records.fetching import Fetched, Fetching, FetchLimits, Wanted
-from penstock.services.records.lookups import Lookups
+from penstock.services.records.lookups import Lookups, Moment, Position
+from penstock.services.records.metrics import ProduceMetrics
 from penstock.services.records.producing import Placed, Producing
 
-__all__ = ["Producing", "Placed", "Fetching", "FetchLimits", "Wanted", "Fetched", "Lookups"]
+__all__ = [
+    "Producing",
+    "Placed",
+    "ProduceMetrics",
+    "Fetching",
+    "FetchLimits",
+    "Wanted",
+    "Fetched",
+    "Lookups",
+    "Moment",
+    "Position",
+]

@@ -55,7 +55,8 @@ class Fetched(NamedTuple):
     last_stable_offset: int = -1
     log_start: int = -1
     records: FileRange | None = None
-    aborted: Sequence[AbortedTransaction] = ()
+    # None unless the reader asked for committed records only.
+    aborted: Sequence[AbortedTransaction] | None = None
 
 
 Done = Callable[[list[Fetched]], None]
@@ -186,7 +187,9 @@ def read_one(
             return Fetched(Refused(Why.STORAGE_FAILED, str(error)), high_watermark, stable, log.start)
         if ranges and not (must_fit and ranges[0].length > left):
             records = ranges[0]
-    aborted = log.aborted_between(Offset(want.offset), end) if read_committed and records is not None else ()
+    aborted = None
+    if read_committed:
+        aborted = log.aborted_between(Offset(want.offset), end) if records is not None else []
     return Fetched(None, high_watermark, stable, log.start, records, aborted)
 
 

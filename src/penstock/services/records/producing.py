@@ -19,8 +19,8 @@ from penstock.core.records import (
 from penstock.core.replica import Duplicate, Rejected
 from penstock.runtime import Clock
 from penstock.services.partitions import Partition, Partitions, PartitionStopped
+from penstock.services.records.metrics import ProduceMetrics
 from penstock.services.records.rewriting import rewritten
-from penstock.storage.disk import DiskFull
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
@@ -37,15 +37,24 @@ class Placed(NamedTuple):
 class Producing:
     """Appends for producers of every door."""
 
-    def __init__(self, partitions: Partitions, clock: Clock) -> None:
+    def __init__(self, partitions: Partitions, clock: Clock, metrics: ProduceMetrics) -> None:
         self._partitions = partitions
         self._clock = clock
+        self._metrics = metrics
 
     def append(self, partition: Partition, records: memoryview) -> Placed | Refused:
         """Append one batch, as clients of the Kafka protocol send it.
 
         `records` must be writable: offsets are stamped into it. It is not kept.
         """
+        outcome = self._append(partition, records)
+        if isinstance(outcome, Refused):
+            self._metrics.refused(partition.name.topic, outcome.why)
+        else:
+            self._metrics.produced(partition.name.topic, outcome.end - outcome.first_offset, len(records))
+        return outcome
+
+    def _append(self, partition: Partition, records: memoryview) -> Placed | Refused:
         options = self._partitions.options(partition.name.topic)
         try:
             header = check_batch(records)
@@ -61,7 +70,7 @@ class Producing:
         except UnsupportedMagic as error:
             return Refused(Why.UNSUPPORTED_FORMAT, str(error))
         except InvalidRecord as error:
-            return Refused(Why.INVALID_RECORD, str(error))
+            return Refused(Why.INVALID_RECORD, str(error), error.index)
         except CorruptionError as error:
             return Refused(Why.CORRUPT_BATCH, str(error))
 
@@ -83,8 +92,6 @@ class Producing:
             return Refused(Why.NOT_LEADER, str(error))
         except BatchTooLarge as error:
             return Refused(Why.BATCH_TOO_LARGE, str(error))
-        except DiskFull as error:
-            return Refused(Why.STORAGE_FAILED, str(error))
         except StorageError as error:
             return Refused(Why.STORAGE_FAILED, str(error))
         return Placed(appended.first_offset, Offset(appended.last_offset + 1), append_time)

@@ -1,0 +1,75 @@
+"""One request, from its frame to its answer."""
+
+from typing import TYPE_CHECKING
+
+from penstock.core.wire.headers import RequestHeader, response_frame
+from penstock.core.wire.kafka.registry import Api
+from penstock.core.wire.message import Message
+from penstock.gateways.kafka.replies import Slot
+from penstock.runtime.pipes import Part
+from penstock.security import Cost, Operation, Resource, Session
+
+if TYPE_CHECKING:
+    from penstock.gateways.kafka.backend import Backend
+    from penstock.gateways.kafka.connection import Connection
+    from penstock.gateways.kafka.fetch_sessions import FetchSessions
+
+
+class Call:
+    """What a handler knows of the request it serves, and where the answer goes."""
+
+    __slots__ = ("_connection", "_slot", "api", "began_ns", "correlation_id", "session", "version")
+
+    def __init__(
+        self, connection: "Connection", api: Api, header: RequestHeader, session: Session, began_ns: int
+    ) -> None:
+        self._connection = connection
+        self._slot: Slot | None = connection.replies.open()
+        self.api = api
+        self.version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.session = session
+        self.began_ns = began_ns
+
+    @property
+    def backend(self) -> "Backend":
+        return self._connection.door.backend
+
+    @property
+    def fetch_sessions(self) -> "FetchSessions":
+        return self._connection.door.fetch_sessions
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The address the client connected to: how this node is known to it."""
+        return self._connection.pipe.local
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody waits for the answer still."""
+        return self._connection.is_open
+
+    def authorize(self, operation: Operation, resource: Resource) -> bool:
+        return self._connection.door.gate.authorize(self.session, operation, resource)
+
+    def charge(self, cost: Cost, amount: int) -> int:
+        return self._connection.door.gate.charge(self.session, cost, amount)
+
+    def reply(self, response: Message) -> None:
+        """Answer with a message."""
+        self.reply_parts([response_frame(self.api, self.version, self.correlation_id, response)])
+
+    def reply_parts(self, parts: list[Part]) -> None:
+        """Answer with a whole frame, its size included, in pieces."""
+        slot, self._slot = self._slot, None
+        assert slot is not None, "an answer is given once"
+        slot.fill(parts)
+        self._connection.answered(self)
+
+    def no_reply(self) -> None:
+        """The client expects no answer (Produce with acks 0)."""
+        self.reply_parts([])
+
+    def hang_up(self) -> None:
+        """Close the connection: for what a client cannot be told in an answer."""
+        self._connection.close()

@@ -1,0 +1,156 @@
+"""One client's connection: frames in, answers out, in order and within limits."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Instant, PenstockError, ProtocolError
+from penstock.core.wire.headers import API_VERSIONS_KEY, RequestHeader, read_request_header
+from penstock.gateways.kafka.assembly import REUSED_BYTES_MAX, Assembly
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.replies import Replies
+from penstock.observability import log
+from penstock.runtime.pipes import Pipe
+from penstock.security import ANONYMOUS, Session
+
+if TYPE_CHECKING:
+    from penstock.gateways.kafka.door import Door
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection may ask of the node."""
+
+    frame_bytes_max: int = 100 << 20
+    waiting_replies_max: int = 500
+    pending_bytes_max: int = 8 << 20
+    idle_ms_max: int = 600_000
+    stalled_ms_max: int = 60_000
+
+
+class Connection:
+    """The Kafka side of a pipe."""
+
+    __slots__ = (
+        "_assembly",
+        "_progress",
+        "_seen_ns",
+        "_session",
+        "_throttled",
+        "door",
+        "is_open",
+        "pipe",
+        "replies",
+    )
+
+    def __init__(self, pipe: Pipe, door: "Door") -> None:
+        self.pipe = pipe
+        self.door = door
+        self.replies = Replies(pipe, door.flush_soon)
+        self.is_open = True
+        self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max)
+        self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
+        self._throttled = False
+        self._seen_ns = door.clock.now()
+        self._progress = 0
+
+    def buffer(self) -> memoryview:
+        return self._assembly.buffer()
+
+    def received(self, count: int) -> None:
+        self.replies.cork()
+        try:
+            self._assembly.received(count, self._serve)
+        except ProtocolError as error:
+            self.door.metrics.protocol_errors.of().count += 1
+            log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))
+            self.close()
+            return
+        except Exception as error:
+            # The last line of defence: what a handler did not foresee costs this connection.
+            log.error("kafka.handler_failed", peer=self.pipe.peer, error=error)
+            self.door.metrics.failures.of().count += 1
+            self.close()
+            if not isinstance(error, PenstockError):
+                self.door.report(error)
+            return
+        if not self.is_open:
+            return
+        if self._assembly.owned_bytes > REUSED_BYTES_MAX:
+            self._assembly.relax()
+        self.replies.flush()
+        if self._is_full():
+            self.pipe.pause()
+
+    def _serve(self, frame: memoryview) -> None:
+        if not self.is_open:
+            return
+        began_ns = self.door.clock.now()
+        self._seen_ns = began_ns
+        header, position = read_request_header(frame)
+        route = self.door.routes.find(header.api_key)
+        if route is None:
+            raise ProtocolError(f"API {header.api_key} is not served here")
+        if header.api_version not in route.versions and header.api_key != API_VERSIONS_KEY:
+            raise ProtocolError(f"{route.api.name} version {header.api_version} is not served here")
+        route.serve(Call(self, route.api, header, self._session_of(header), began_ns), frame, position)
+        self.door.metrics.served(route.api, self.door.clock.now() - began_ns)
+
+    def _session_of(self, header: RequestHeader) -> Session:
+        client_id = header.client_id or ""
+        if client_id != self._session.client_id:
+            self._session = self._session._replace(client_id=client_id)
+        return self._session
+
+    def answered(self, call: Call) -> None:
+        """A call of this connection has its answer."""
+        self.door.metrics.answered(call.api, self.door.clock.now() - call.began_ns)
+        self._go_on()
+
+    def hold_back(self, throttle_ms: int) -> None:
+        """Read nothing for a while, because a quota was exceeded."""
+        self._throttled = True
+        self.pipe.pause()
+        self.door.after_ms(throttle_ms, self._release)
+
+    def _release(self) -> None:
+        self._throttled = False
+        self._go_on()
+
+    def _is_full(self) -> bool:
+        limits = self.door.limits
+        return (
+            self._throttled
+            or len(self.replies) >= limits.waiting_replies_max
+            or self.pipe.pending_bytes > limits.pending_bytes_max
+        )
+
+    def _go_on(self) -> None:
+        if self.is_open and not self._is_full():
+            self.pipe.resume()
+
+    def drained(self) -> None:
+        self._go_on()
+
+    def sweep(self, now_ns: Instant) -> None:
+        """Close a connection that is idle or stuck; called every few seconds."""
+        limits = self.door.limits
+        progress = self.pipe.sent_bytes
+        if progress != self._progress:
+            self._progress, self._seen_ns = progress, now_ns
+        quiet_ms = (now_ns - self._seen_ns) // 1_000_000
+        stuck = self._assembly.is_partial or self.pipe.pending_bytes > 0
+        if quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
+            len(self.replies) and not stuck
+        ):
+            log.info("kafka.connection_closed", peer=self.pipe.peer, reason="stuck" if stuck else "idle")
+            self.close()
+        elif not stuck:
+            self._assembly.relax()
+
+    def close(self) -> None:
+        self.pipe.close()
+
+    def closed(self) -> None:
+        self.is_open = False
+        self.replies.abandon()
+        self.door.forget(self)

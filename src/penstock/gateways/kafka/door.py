@@ -1,0 +1,106 @@
+"""One Kafka listener: its address, its connections, and what they share."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.gateways.kafka.assembly import SCRATCH_BYTES
+from penstock.gateways.kafka.backend import Backend
+from penstock.gateways.kafka.connection import Connection, ConnectionLimits
+from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.gateways.kafka.metrics import KafkaMetrics
+from penstock.gateways.kafka.replies import Replies
+from penstock.gateways.kafka.routes import Routes
+from penstock.runtime import Address, Runtime, Timer
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, PlainPipe
+from penstock.security import Gate
+
+SWEEP_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What the doors of a node share. `report` hears of errors that nobody foresaw."""
+
+    backend: Backend
+    gate: Gate
+    routes: Routes
+    runtime: Runtime
+    metrics: KafkaMetrics
+    fetch_sessions: FetchSessions
+    report: Callable[[Exception], None]
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+class Door:
+    """Accepts Kafka clients at one address, on the node's loop."""
+
+    def __init__(self, name: str, serving: Serving) -> None:
+        self.name = name
+        self.backend = serving.backend
+        self.gate = serving.gate
+        self.routes = serving.routes
+        self.clock = serving.runtime.clock
+        self.metrics = serving.metrics
+        self.fetch_sessions = serving.fetch_sessions
+        self.report = serving.report
+        self.limits = serving.limits
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._timers = serving.runtime.timers
+        self._to_flush: list[Replies] = []
+        self._connections: dict[Connection, None] = {}
+        self._acceptor: Acceptor | None = None
+        self._sweeper: Timer | None = None
+
+    def open(
+        self, loop: asyncio.AbstractEventLoop, address: Address, options: AcceptorOptions | None = None
+    ) -> Address:
+        """Listen; answers the address with the port that was found."""
+        self._acceptor = Acceptor(loop, address, self._welcome, options)
+        self.metrics.connections.read(lambda: len(self._connections), self.name)
+        self._sweep()
+        return self._acceptor.address
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def _welcome(self, pipe: PlainPipe) -> Connection:
+        connection = Connection(pipe, self)
+        self._connections[connection] = None
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    def flush_soon(self, replies: Replies) -> None:
+        """Send a connection's answers when this turn of the loop is over."""
+        if not self._to_flush:
+            self._timers.soon(self._flush_all)
+        self._to_flush.append(replies)
+
+    def _flush_all(self) -> None:
+        waiting, self._to_flush = self._to_flush, []
+        for replies in waiting:
+            replies.flush()
+
+    def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
+        return self._timers.at(Instant(self.clock.now() + delay_ms * MILLISECOND), fire)
+
+    def _sweep(self) -> None:
+        now = self.clock.now()
+        for connection in list(self._connections):
+            connection.sweep(now)
+        self._sweeper = self.after_ms(SWEEP_MS, self._sweep)
+
+    def stop_accepting(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.stop_accepting()
+
+    def close(self) -> None:
+        """Close the listener and all its connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._acceptor is not None:
+            self._acceptor.close()

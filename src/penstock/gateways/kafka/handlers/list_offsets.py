@@ -1,0 +1,68 @@
+"""ListOffsets: the ends of a log, or the first record at or after a time."""
+
+from penstock.core.model import Refused
+from penstock.core.wire.kafka.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.lookup import partition_of
+from penstock.gateways.kafka.refusals import code_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.records import Position
+
+READ_COMMITTED = 1
+EPOCHS_SINCE = 4
+
+
+@routes.handles(ListOffsetsRequest)
+def list_offsets(request: ListOffsetsRequest, call: Call) -> None:
+    read_committed = request.isolation_level == READ_COMMITTED
+    call.reply(
+        ListOffsetsResponse(
+            topics=tuple(
+                ListOffsetsResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        _row(call, part, _find(call, topic.name, part, read_committed=read_committed))
+                        for part in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+    )
+
+
+def _find(
+    call: Call, topic: str, part: ListOffsetsRequestPartition, *, read_committed: bool
+) -> Position | Refused:
+    partition = partition_of(call, topic, part.partition_index, Operation.DESCRIBE)
+    if isinstance(partition, Refused):
+        return partition
+    return call.backend.lookups.find(
+        partition, part.timestamp, read_committed=read_committed, leader_epoch=part.current_leader_epoch
+    )
+
+
+def _row(
+    call: Call, part: ListOffsetsRequestPartition, found: Position | Refused
+) -> ListOffsetsResponsePartition:
+    if isinstance(found, Refused):
+        return ListOffsetsResponsePartition(partition_index=part.partition_index, error_code=code_of(found))
+    if call.version == 0:
+        offsets = (found.offset,) if found.offset >= 0 and part.max_num_offsets > 0 else ()
+        return ListOffsetsResponsePartition(
+            partition_index=part.partition_index, error_code=0, old_style_offsets=offsets
+        )
+    return ListOffsetsResponsePartition(
+        partition_index=part.partition_index,
+        error_code=0,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if call.version >= EPOCHS_SINCE else -1,
+    )

@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch: where an epoch ended, so that a client can tell what was truncated."""
+
+from penstock.core.model import Refused
+from penstock.core.wire.kafka.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.lookup import partition_of
+from penstock.gateways.kafka.refusals import code_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+
+
+@routes.handles(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> None:
+    call.reply(
+        OffsetForLeaderEpochResponse(
+            topics=tuple(
+                OffsetForLeaderEpochResponseTopic(
+                    topic=topic.topic,
+                    partitions=tuple(_row(call, topic.topic, part) for part in topic.partitions),
+                )
+                for topic in request.topics
+            )
+        )
+    )
+
+
+def _row(
+    call: Call, topic: str, part: OffsetForLeaderEpochRequestPartition
+) -> OffsetForLeaderEpochResponsePartition:
+    partition = partition_of(call, topic, part.partition, Operation.DESCRIBE)
+    if not isinstance(partition, Refused):
+        found = call.backend.lookups.end_of_epoch(partition, part.leader_epoch, part.current_leader_epoch)
+        if not isinstance(found, Refused):
+            return OffsetForLeaderEpochResponsePartition(
+                error_code=0, partition=part.partition, leader_epoch=found[0], end_offset=found[1]
+            )
+        partition = found
+    return OffsetForLeaderEpochResponsePartition(error_code=code_of(partition), partition=part.partition)

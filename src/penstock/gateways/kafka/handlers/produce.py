@@ -1,0 +1,165 @@
+"""Produce: the hot path in.
+
+frame ── decoded, records still in the receive buffer ── appended, partition by partition
+      ── answered when every partition's high watermark has reached what was appended
+"""
+
+from penstock.core.model import PenstockError, Refused, TopicId, Why
+from penstock.core.wire import ErrorCode, decode_whole
+from penstock.core.wire.kafka.produce import (
+    ProduceRequest,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseRecordError,
+    ProduceResponseTopic,
+)
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.lookup import partition_of
+from penstock.gateways.kafka.refusals import code_of, message_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Cost, Operation
+from penstock.services.partitions import Partition
+from penstock.services.records import Placed
+
+TOPIC_IDS_SINCE = 13
+NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
+
+
+@routes.handles_frames(ProduceRequest)
+def produce(call: Call, frame: memoryview, position: int) -> None:
+    request = decode_whole(ProduceRequest, frame, call.version, position)
+    if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
+        _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    answer = _Answer(call, request)
+    for topic in request.topic_data:
+        answer.append_topic(topic)
+    call.charge(Cost.BYTES_IN, len(frame))
+    answer.finish()
+
+
+class _Answer:
+    """Gathers the outcome of each partition, and replies when the last one is acknowledged."""
+
+    __slots__ = ("_acks", "_by_id", "_call", "_failed", "_topics", "_waiting")
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self._call = call
+        self._acks = request.acks
+        self._by_id = call.version >= TOPIC_IDS_SINCE
+        self._topics: list[tuple[ProduceRequestTopic, list[ProduceResponsePartition]]] = []
+        self._failed = False
+        # One for ourselves, so that nothing is sent before every partition was appended.
+        self._waiting = 1
+
+    def append_topic(self, topic: ProduceRequestTopic) -> None:
+        call, backend = self._call, self._call.backend
+        name = topic.name
+        if self._by_id:
+            name = backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
+        rows: list[ProduceResponsePartition] = []
+        self._topics.append((topic, rows))
+        for wanted in topic.partition_data:
+            partition = partition_of(call, name, wanted.index, Operation.WRITE)
+            if isinstance(partition, Refused):
+                unknown_id = self._by_id and not name
+                self._refuse(rows, wanted.index, UNKNOWN_ID if unknown_id else partition)
+                continue
+            outcome: Placed | Refused = EMPTY
+            if wanted.records:
+                assert isinstance(wanted.records, memoryview)
+                outcome = backend.producing.append(partition, wanted.records)
+            if isinstance(outcome, Refused):
+                self._refuse(rows, wanted.index, outcome)
+            else:
+                self._await(rows, wanted.index, partition, outcome)
+
+    def _refuse(self, rows: list[ProduceResponsePartition], index: int, refused: Refused) -> None:
+        self._failed = True
+        rows.append(_refused(index, refused))
+
+    def _await(
+        self, rows: list[ProduceResponsePartition], index: int, partition: Partition, placed: Placed
+    ) -> None:
+        rows.append(
+            ProduceResponsePartition(
+                index=index,
+                error_code=0,
+                base_offset=placed.first_offset,
+                log_append_time_ms=placed.log_append_time,
+                log_start_offset=partition.log.start,
+            )
+        )
+        if self._acks == NO_ACKS:
+            return
+        at = len(rows) - 1
+
+        def acknowledged(error: PenstockError | None) -> None:
+            if error is not None:
+                rows[at] = _refused(index, Refused(Why.NOT_LEADER, str(error)))
+            self.finish()
+
+        if not partition.when_acknowledged(placed.end, acknowledged):
+            self._waiting += 1
+
+    def finish(self) -> None:
+        """One thing less to wait for."""
+        self._waiting -= 1
+        if self._waiting:
+            return
+        call = self._call
+        if self._acks == NO_ACKS:
+            if self._failed:
+                # Kafka's only way of telling such a client that something is wrong.
+                call.hang_up()
+            else:
+                call.no_reply()
+            return
+        call.reply(
+            ProduceResponse(
+                responses=tuple(
+                    ProduceResponseTopic(
+                        topic_id=topic.topic_id, name=topic.name, partition_responses=tuple(rows)
+                    )
+                    for topic, rows in self._topics
+                )
+            )
+        )
+
+
+def _refused(index: int, refused: Refused) -> ProduceResponsePartition:
+    return ProduceResponsePartition(
+        index=index,
+        error_code=code_of(refused),
+        base_offset=-1,
+        record_errors=(
+            ProduceResponseRecordError(
+                batch_index=refused.record or 0, batch_index_error_message=message_of(refused)
+            ),
+        )
+        if refused.why is Why.INVALID_RECORD and refused.record is not None
+        else (),
+        error_message=message_of(refused),
+    )
+
+
+def _failed(index: int, code: ErrorCode) -> ProduceResponsePartition:
+    return ProduceResponsePartition(index=index, error_code=code, base_offset=-1)
+
+
+def _refuse_all(call: Call, request: ProduceRequest, code: ErrorCode) -> None:
+    call.reply(
+        ProduceResponse(
+            responses=tuple(
+                ProduceResponseTopic(
+                    topic_id=topic.topic_id,
+                    name=topic.name,
+                    partition_responses=tuple(_failed(part.index, code) for part in topic.partition_data),
+                )
+                for topic in request.topic_data
+            )
+        )
+    )

@@ -1,0 +1,39 @@
+"""The figures of the Kafka door."""
+
+from penstock.core.wire import Api
+from penstock.observability import Distribution, Metrics
+
+
+class KafkaMetrics(Metrics):
+    """Requests by API, and what went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.request_seconds = self.seconds(
+            "penstock_request_seconds",
+            "Time from a request's arrival to its answer; `serve` is the handler, `total` includes waiting.",
+            ("api", "stage"),
+        )
+        self.failures = self.counter(
+            "penstock_handler_failures_total", "Requests that ended in an error nobody foresaw.", ()
+        )
+        self.protocol_errors = self.counter(
+            "penstock_protocol_errors_total", "Connections closed because their bytes broke the protocol.", ()
+        )
+        self.connections = self.gauge("penstock_connections", "Open connections, by listener.", ("listener",))
+        self._served: dict[int, Distribution] = {}
+        self._answered: dict[int, Distribution] = {}
+
+    def served(self, api: Api, elapsed_ns: int) -> None:
+        """A handler has returned."""
+        figure = self._served.get(api.key)
+        if figure is None:
+            figure = self._served[api.key] = self.request_seconds.of(api.name, "serve")
+        figure.observe(elapsed_ns)
+
+    def answered(self, api: Api, elapsed_ns: int) -> None:
+        """A request has its answer."""
+        figure = self._answered.get(api.key)
+        if figure is None:
+            figure = self._answered[api.key] = self.request_seconds.of(api.name, "total")
+        figure.observe(elapsed_ns)

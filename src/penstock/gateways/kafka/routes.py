@@ -1,0 +1,76 @@
+"""Which handler serves which API and versions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from penstock.core.wire.codec import decode_whole
+from penstock.core.wire.kafka.registry import APIS, Api
+from penstock.core.wire.message import Message
+from penstock.gateways.kafka.call import Call
+
+M = TypeVar("M", bound=Message)
+
+# Serves one request whose message starts at a position of its frame.
+Serve: TypeAlias = Callable[[Call, memoryview, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One API as this node serves it."""
+
+    api: Api
+    versions: range
+    serve: Serve
+
+
+class Routes:
+    """The table that handlers register in. `ApiVersions` is read off it."""
+
+    def __init__(self) -> None:
+        self._routes: dict[int, Route] = {}
+
+    def find(self, api_key: int) -> Route | None:
+        return self._routes.get(api_key)
+
+    def all(self) -> list[Route]:
+        return [self._routes[key] for key in sorted(self._routes)]
+
+    def handles(
+        self, request: type[M], versions: range | None = None
+    ) -> Callable[[Callable[[M, Call], None]], Callable[[M, Call], None]]:
+        """Register the decorated function for an API: in every version the table has, or in these."""
+        api = _api_of(request)
+
+        def register(handler: Callable[[M, Call], None]) -> Callable[[M, Call], None]:
+            def serve(call: Call, frame: memoryview, position: int) -> None:
+                handler(decode_whole(request, frame, call.version, position), call)
+
+            self._add(Route(api, versions or api.versions, serve))
+            return handler
+
+        return register
+
+    def handles_frames(
+        self, request: type[Message], versions: range | None = None
+    ) -> Callable[[Serve], Serve]:
+        """Register a function that reads the frame itself: for the hot path."""
+        api = _api_of(request)
+
+        def register(serve: Serve) -> Serve:
+            self._add(Route(api, versions or api.versions, serve))
+            return serve
+
+        return register
+
+    def _add(self, route: Route) -> None:
+        assert route.api.key not in self._routes, f"{route.api.name} has two handlers"
+        self._routes[route.api.key] = route
+
+
+def _api_of(request: type[Message]) -> Api:
+    schema: Any = request.__schema__
+    return APIS[schema.api_key]
+
+
+routes = Routes()
