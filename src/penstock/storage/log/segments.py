@@ -8,7 +8,7 @@ from penstock.core.model import Offset
 from penstock.storage.disk import Disk, File, NoSuchFile
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
-from penstock.storage.log.index.rows import Shape, Words
+from penstock.storage.log.index.rows import SHAPES, Shape, Words
 from penstock.storage.log.index.sealed import SealedIndex
 from penstock.storage.log.names import LOG, SEGMENT_SUFFIXES, numbered
 from penstock.storage.log.options import LogOptions
@@ -118,6 +118,7 @@ class Segments:
     def reopen_last(self) -> Segment:
         """Let the last segment grow again, after the ones behind it were removed."""
         segment = self.active
+        was_sealed = isinstance(segment.index, SealedIndex)
         if isinstance(segment.index, SealedIndex):
             sealed = segment.index
             tables = (array("Q", sealed.offsets), array("q", sealed.times), array("q", sealed.aborted))
@@ -127,9 +128,26 @@ class Segments:
             segment.index = ActiveIndex.restore(
                 segment.base_offset, self._options, tables, (segment.base_offset, segment.size_bytes), latest
             )
+            segment.index.flushed_rows = [0, 0, 0]
         if segment.writer is None:
             segment.writer = self._disk.open(self.path(segment.base_offset, LOG))
+        if was_sealed:
+            self._empty_indexes(segment.base_offset)
         return segment
+
+    def _empty_indexes(self, base_offset: Offset) -> None:
+        """Make sealed index files invalid, durably.
+
+        The segment will be sealed again. If a power cut undid that, the old files would come
+        back, complete and with a good CRC, for batches that are no longer there.
+        """
+        for shape in SHAPES:
+            file = self._disk.open(self.path(base_offset, shape.suffix), create=True)
+            try:
+                file.truncate(0)
+                file.sync()
+            finally:
+                file.close()
 
     def forget(self, index: int) -> Segment:
         """Take a segment out of the list; its files stay, and so do the ranges that were lent out."""

@@ -21,6 +21,10 @@ def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryR
             # Segments begin where the log ends; this one belongs to an end that is gone.
             _drop(state, following[index:], report)
             return
+        if damaged:
+            # What followed the recovery point in the damaged segment is gone as well.
+            hurt = state.segments.active.base_offset
+            state.damage[hurt] = state.damage[hurt]._replace(end=base_offset)
         damaged = False
         for file in state.segments.seal_active(state.end):
             file.sync()
