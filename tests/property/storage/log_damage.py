@@ -95,4 +95,9 @@ def _judge_hurt_batches(
         # Above the checkpoint, what is missing or broken cannot be told from an unfinished
         # write, and is cut off. Below it, it has to be reported.
         found = found._replace(end=durable, damaged=(*found.damaged, (found.end, durable)))
-    return checker.judge(found, disk_was_damaged=True)
+    violations = checker.judge(found, disk_was_damaged=True)
+    if report.cut is not None and "leader epoch" in report.cut.reason:
+        # Epochs stand outside of the CRC, and above the checkpoint nothing else knows them: of
+        # two batches that disagree, the first is believed.
+        violations = [violation for violation in violations if violation.anomaly is not Anomaly.ALTERED]
+    return violations

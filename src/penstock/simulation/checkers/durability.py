@@ -195,8 +195,16 @@ def _judge_chain(found: Found) -> Iterator[Violation]:
             yield Violation(Anomaly.GAP, f"offset {batch.base} where {expected or found.start} should be")
         expected = batch.end
     last = expected if expected is not None else found.start
-    if last != found.end and not any(start <= last and end >= found.end for start, end in found.damaged):
+    if _behind_damage(found.damaged, last) < found.end:
         yield Violation(Anomaly.GAP, f"batches end at {last}, the log at {found.end}")
+
+
+def _behind_damage(damaged: Sequence[tuple[int, int]], offset: int) -> int:
+    """Where the damage ends that begins at or before `offset`; the offset itself if none does."""
+    for start, end in sorted(damaged):
+        if start <= offset < end:
+            offset = end
+    return offset
 
 
 def read_back(log: PartitionLog) -> Found:

@@ -69,10 +69,10 @@ class CrashableDisk:
     ) -> CrashableFile:
         place = self._place("open", path)
         node = place.directory.present.get(place.name)
-        if isinstance(node, Directory):
-            raise disk_error("open", path, errnos.EISDIR)
         if node is not None and exclusive and not readonly:
             raise disk_error("open", path, errnos.EEXIST)
+        if isinstance(node, Directory):
+            raise disk_error("open", path, errnos.EISDIR)
         if node is None:
             if readonly or not (create or exclusive):
                 raise disk_error("open", path, errnos.ENOENT)
@@ -100,7 +100,7 @@ class CrashableDisk:
             if node is None:
                 self._change((self._place("make_directory", above), Directory()))
             elif not isinstance(node, Directory):
-                raise disk_error("make_directory", above, errnos.EEXIST)
+                raise disk_error("make_directory", path, errnos.EEXIST if above == path else errnos.ENOTDIR)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._place("rename", old), self._place("rename", new)

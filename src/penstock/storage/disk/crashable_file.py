@@ -51,7 +51,8 @@ class CrashableFile:
         return len(self._content.present)
 
     def pwrite(self, position: int, data: Buffer) -> None:
-        self._write("pwrite", position, bytes(data))
+        if data:
+            self._write("pwrite", position, bytes(data))
 
     def _write(self, operation: str, position: int, content: bytes) -> None:
         cut = self._begin(operation)

@@ -94,7 +94,7 @@ class Disk(Protocol):
         """Remove one file."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it. Fine if it does not exist."""
+        """Remove a directory and all below it, or a file. Fine if it does not exist."""
 
     def sync_directory(self, path: str) -> None:
         """Wait until names created, renamed and removed in this directory are durable."""

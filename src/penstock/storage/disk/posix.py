@@ -86,7 +86,10 @@ class PosixDisk:
         self._forget_directories(path)
         self._descriptors.pin_below(absolute)
         with translated("remove_tree", path):
-            shutil.rmtree(absolute)
+            if os.path.isdir(absolute):
+                shutil.rmtree(absolute)
+            else:
+                os.unlink(absolute)
 
     def sync_directory(self, path: str) -> None:
         with translated("sync_directory", path):

@@ -2,6 +2,7 @@
 
 import errno as errnos
 import os
+import stat
 from collections.abc import Sequence
 
 from penstock.storage.disk.descriptors import Descriptors
@@ -58,7 +59,8 @@ class PosixFile:
     def pwrite(self, position: int, data: Buffer) -> None:
         with translated("pwrite", self._path):
             _write_rest(self._descriptor, (data,), position, 0)
-        self._size = max(self._size, position + len(data))
+        if data:
+            self._size = max(self._size, position + len(data))
 
     def pread(self, position: int, length: int) -> bytes:
         return _pread(self._descriptor, self._path, position, length)
@@ -103,6 +105,9 @@ class PosixReader:
         self._descriptors = descriptors
         with translated("open", path):
             self._entry = descriptors.register(absolute_path)
+            if stat.S_ISDIR(os.fstat(self._entry.descriptor).st_mode):
+                descriptors.release(self._entry)
+                raise IsADirectoryError(errnos.EISDIR, "a directory cannot be read")
 
     @property
     def path(self) -> str:
