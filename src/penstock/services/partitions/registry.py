@@ -1,7 +1,7 @@
 """Every partition that this node holds, kept in step with the cluster's metadata."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.metadata import MetadataImage, Topic, options_of
 from penstock.core.metadata.configs import NOTHING, Cleanup, TopicOptions
@@ -45,7 +45,7 @@ class LogStore:
 class PartitionsOptions:
     """How the node keeps its logs; `static` holds its broker settings under Kafka's names."""
 
-    static: Mapping[str, str] = NOTHING
+    static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
     fsync: Fsync = Fsync.EVERY
     fsync_interval_ms: int = 1_000

@@ -1,0 +1,34 @@
+"""The composition root: builds, starts and stops one node.
+
+    run_node(options)
+      └ the data directory is locked, the addresses are reserved      (one clear line if not)
+        └ runtime ── Node.start
+             metadata recovered ── broker registered ── logs opened ── doors opened ── ready
+             stop: no new clients ── replies under way leave ── doors closed
+                   ── logs synced and closed ── metadata closed ── clean marker
+
+Only this package reads a `Config`: it becomes `NodeOptions` and, for what Kafka's tools ask
+about, broker settings under Kafka's names. `Backstage` is a node without doors: every service
+on a disk and a runtime, which is also what the simulator runs.
+
+Left out: the peer door and roles other than both, which come with the cluster.
+"""
+
+from penstock.app.backstage import Backstage, NodeStorage
+from penstock.app.node import Node, NodeAddresses, build
+from penstock.app.options import ListenerOptions, NodeOptions, options_from
+from penstock.app.running import run_node
+from penstock.app.settings import static_settings
+
+__all__ = [
+    "run_node",
+    "build",
+    "Node",
+    "NodeAddresses",
+    "NodeOptions",
+    "ListenerOptions",
+    "options_from",
+    "static_settings",
+    "Backstage",
+    "NodeStorage",
+]

@@ -1,0 +1,134 @@
+"""Every service of a node, without the doors: what clients are served from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.app.addresses import reachable
+from penstock.app.options import NodeOptions
+from penstock.core.metadata import Listener, Surroundings
+from penstock.core.model import BrokerEpoch
+from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
+from penstock.observability import log as events
+from penstock.runtime import Runtime
+from penstock.services.cluster import Controller, Membership, QuorumStore, Registration, SoloQuorum
+from penstock.services.partitions import Fsync, LogStore, Partitions, PartitionsOptions
+from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
+from penstock.services.topics import Configs, ProducerIds, Topics
+from penstock.storage.commit import GroupCommit
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStorage:
+    """A data directory that is locked; `side_disk` is a view of it for work off the loop."""
+
+    disk: Disk
+    side_disk: Disk
+    directory: DataDirectory
+
+
+class Backstage:
+    """Composes the services and brings them up and down in order."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        storage: NodeStorage,
+        options: NodeOptions,
+        listeners: tuple[KafkaListener, ...],
+    ) -> None:
+        self._runtime = runtime
+        self._storage = storage
+        self._options = options
+        self._listeners = listeners
+        self._ready: Callable[[Backend], None]
+        self._is_open = False
+        self.produce_metrics = ProduceMetrics()
+        self.commit = GroupCommit(runtime.sync, runtime.clock.now)
+        store = QuorumStore(storage.disk, storage.side_disk, self.commit)
+        joined = storage.directory.cluster_id is not None
+        self.quorum = SoloQuorum(runtime, store, joined=joined, options=options.quorum)
+        self.controller = Controller(runtime, self.quorum, Surroundings(options.static))
+        self.partitions = self._build_partitions()
+        self.membership = self._build_membership()
+
+    def _build_partitions(self) -> Partitions:
+        options, storage = self._options, self._storage
+        return Partitions(
+            options.node_id,
+            self._runtime,
+            LogStore(storage.disk, storage.side_disk, self.commit),
+            PartitionsOptions(
+                static=options.static,
+                fsync=options.fsync,
+                fsync_interval_ms=options.fsync_interval_ms,
+                time_index_interval_ms=options.time_index_interval_ms,
+            ),
+        )
+
+    def _build_membership(self) -> Membership:
+        options = self._options
+        registration = Registration(
+            options.node_id,
+            tuple(_registered(listener) for listener in self._listeners),
+            options.rack,
+            synced=options.fsync is Fsync.EVERY,
+        )
+        return Membership(self.controller, self._storage.directory, registration, self._runtime.entropy)
+
+    def start(self, ready: Callable[[Backend], None]) -> None:
+        """Recover, join the cluster and open the logs; `ready` hears when clients can be served."""
+        self._ready = ready
+        self.controller.start()
+        self.membership.join(self._joined)
+
+    def _joined(self, epoch: BrokerEpoch) -> None:
+        # Now and not earlier: partitions that this node leads have a new leader epoch.
+        image = self.controller.image
+        reports = self.partitions.open_all(image, self._storage.directory)
+        self._is_open = True
+        self.controller.subscribe(self.partitions.follow)
+        events.info(
+            "node.joined",
+            cluster_id=image.cluster_id,
+            broker_epoch=epoch,
+            logs=len(reports),
+            bytes_read=sum(report.bytes_read for report in reports),
+        )
+        self.partitions.when_settled(lambda: self._ready(self._backend(epoch)))
+
+    def _backend(self, epoch: BrokerEpoch) -> Backend:
+        runtime, options, controller = self._runtime, self._options, self.controller
+        assert controller.image.cluster_id is not None
+        return Backend(
+            node=NodeFacts(
+                options.node_id,
+                controller.image.cluster_id,
+                self._listeners,
+                options.rack,
+                options.data_dir,
+            ),
+            controller=controller,
+            partitions=self.partitions,
+            topics=Topics(runtime, controller, self.partitions, options.static),
+            configs=Configs(runtime, controller, options.node_id, options.static),
+            producer_ids=ProducerIds(controller, options.node_id, epoch),
+            producing=Producing(self.partitions, runtime.clock, self.produce_metrics),
+            fetching=Fetching(runtime),
+            lookups=Lookups(),
+        )
+
+    def close(self) -> None:
+        """Make everything durable, close it and say that it was clean. Blocks on the disk."""
+        self.partitions.close()
+        failed = any(partition.log.stopped is not None for partition in self.partitions)
+        self.quorum.close()
+        # A log whose disk failed has lost something: the next start must not trust it.
+        clean = self.membership.epoch if self._is_open and not failed else None
+        self._storage.directory.close(clean)
+
+
+def _registered(listener: KafkaListener) -> Listener:
+    host, port = listener.advertised or reachable(listener.bound)
+    return Listener(listener.name, host, port, listener.security)

@@ -1,0 +1,200 @@
+"""One node: its services, and the doors in front of them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from penstock.app.addresses import Reservations
+from penstock.app.backstage import Backstage, NodeStorage
+from penstock.app.metrics import MetricsPage
+from penstock.app.options import ListenerOptions, NodeOptions
+from penstock.core.model import MILLISECOND, Instant
+from penstock.gateways.http import Answer, HttpDoor, Page
+from penstock.gateways.kafka.backend import Backend, KafkaListener
+from penstock.gateways.kafka.door import Door, Serving
+from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.gateways.kafka.metrics import KafkaMetrics
+from penstock.gateways.kafka.routes import routes
+from penstock.observability import EventMetrics
+from penstock.runtime import Address, Callback, Runtime
+from penstock.security import OpenGate
+
+HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
+# How long a stop waits for syncs under way, so that their answers can still leave.
+FAREWELL_MS = 500
+FAREWELL_LOOK_MS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddresses:
+    """Where a node that is ready can be reached."""
+
+    kafka: Mapping[str, Address]
+    http: Address | None
+    metrics: Address | None
+
+
+class Node:
+    """The service that a process runs."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        storage: NodeStorage,
+        options: NodeOptions,
+        reserved: Reservations,
+        ready: Callable[["Node"], None],
+    ) -> None:
+        self._runtime = runtime
+        self._options = options
+        self._reserved = reserved
+        self._ready = ready
+        self._kafka: list[Door] = []
+        self._http: dict[str, HttpDoor] = {}
+        self._stopping = False
+        self.is_ready = False
+        self.is_closed = False
+        self.backend: Backend | None = None
+        listeners = tuple(_listener(listener, reserved) for listener in options.listeners)
+        self.backstage = Backstage(runtime, storage, options, listeners)
+        self.addresses = NodeAddresses(
+            {listener.name: listener.bound for listener in listeners},
+            reserved[HTTP] if options.http else None,
+            reserved[METRICS] if options.metrics else None,
+        )
+
+    def start(self) -> None:
+        """Recover and join; the doors open when there is something to serve."""
+        self.backstage.start(self._open_doors)
+
+    def _open_doors(self, backend: Backend) -> None:
+        if self._stopping:
+            return
+        self.backend = backend
+        loop = asyncio.get_running_loop()
+        metrics = KafkaMetrics()
+        serving = Serving(
+            backend=backend,
+            gate=OpenGate(),
+            routes=routes,
+            runtime=self._runtime,
+            metrics=metrics,
+            fetch_sessions=FetchSessions(self._runtime.clock, self._runtime.entropy),
+            report=self._report,
+            limits=self._options.connections,
+        )
+        self._open_http(loop, metrics)
+        for listener in backend.node.listeners:
+            door = Door(listener.name, serving)
+            door.open(loop, listener.bound)
+            self._kafka.append(door)
+        self._reserved.close()
+        self.is_ready = True
+        self._ready(self)
+
+    def _open_http(self, loop: asyncio.AbstractEventLoop, kafka: KafkaMetrics) -> None:
+        page = MetricsPage(self.backstage.partitions, [kafka, self.backstage.produce_metrics, EventMetrics()])
+        page.follow(self.backstage.controller.image)
+        self.backstage.controller.subscribe(page.follow)
+        pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
+        if self.addresses.http is not None:
+            self._open_page(loop, HTTP, self.addresses.http, {**pages, "/metrics": page})
+        if self.addresses.metrics is not None:
+            self._open_page(loop, METRICS, self.addresses.metrics, {"/metrics": page, **pages})
+
+    def _open_page(
+        self, loop: asyncio.AbstractEventLoop, name: str, address: Address, pages: dict[str, Page]
+    ) -> None:
+        door = self._http[name] = HttpDoor(self._runtime, pages)
+        door.open(loop, address)
+
+    def _health(self) -> Answer:
+        """Alive: it answers."""
+        return Answer(200, b'{"status":"ok"}\n', "application/json")
+
+    def _readiness(self) -> Answer:
+        """Ready: clients should be sent here."""
+        if self._stopping:
+            return Answer(503, b'{"status":"stopping"}\n', "application/json")
+        return Answer(200, b'{"status":"ready"}\n', "application/json")
+
+    def _report(self, error: Exception) -> None:
+        """A handler failed in a way that nobody foresaw; a failed assert means a broken state: end."""
+        if isinstance(error, AssertionError):
+
+            def end() -> None:
+                raise error
+
+            self._runtime.timers.soon(end)
+
+    def stop(self, done: Callback) -> None:
+        """Let nobody in, let the answers under way leave, close the logs, and leave in order."""
+        self._stopping = True
+        for door in self._kafka:
+            door.stop_accepting()
+        until = Instant(self._runtime.clock.now() + FAREWELL_MS * MILLISECOND)
+        self._await_syncs(until, lambda: self._close(done))
+
+    def _await_syncs(self, until: Instant, then: Callback) -> None:
+        now = self._runtime.clock.now()
+        if self.backstage.commit.is_idle or now >= until:
+            self._runtime.timers.soon(then)
+            return
+        look = Instant(now + FAREWELL_LOOK_MS * MILLISECOND)
+        self._runtime.timers.at(look, lambda: self._await_syncs(until, then))
+
+    def _close(self, done: Callback) -> None:
+        for door in self._kafka:
+            door.close()
+        self.backstage.close()
+        for page in self._http.values():
+            page.close()
+        self.is_closed = True
+        done()
+
+
+class NodeProgram:
+    """What the runtime runs; `node` is there once it does."""
+
+    def __init__(
+        self,
+        storage: NodeStorage,
+        options: NodeOptions,
+        reserved: Reservations,
+        ready: Callable[[Node], None],
+    ) -> None:
+        self._storage = storage
+        self._options = options
+        self._reserved = reserved
+        self._ready = ready
+        self.node: Node | None = None
+
+    def __call__(self, runtime: Runtime) -> Node:
+        self.node = Node(runtime, self._storage, self._options, self._reserved, self._ready)
+        self.node.start()
+        return self.node
+
+
+def build(
+    storage: NodeStorage, options: NodeOptions, reserved: Reservations, ready: Callable[[Node], None]
+) -> NodeProgram:
+    """The program of a node whose directory is locked and whose addresses are reserved."""
+    return NodeProgram(storage, options, reserved, ready)
+
+
+def reserve(options: NodeOptions) -> Reservations:
+    """Make sure of every address; AddressUnavailable names the first that cannot be had."""
+    wanted = {f"{KAFKA} {listener.name}": listener.bind for listener in options.listeners}
+    if options.http is not None:
+        wanted[HTTP] = options.http
+    if options.metrics is not None:
+        wanted[METRICS] = options.metrics
+    return Reservations(wanted)
+
+
+def _listener(options: ListenerOptions, reserved: Reservations) -> KafkaListener:
+    bound = reserved[f"{KAFKA} {options.name}"]
+    advertised = options.advertised
+    if advertised is not None and advertised.port == 0:
+        advertised = Address(advertised.host, bound.port)
+    return KafkaListener(options.name, options.security, bound, advertised)

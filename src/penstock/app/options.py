@@ -1,0 +1,71 @@
+"""What a node is built from."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.app.settings import static_settings
+from penstock.config import Address as ConfiguredAddress
+from penstock.config import Config
+from penstock.core.metadata.configs import NOTHING
+from penstock.core.model import NodeId
+from penstock.gateways.kafka.connection import ConnectionLimits
+from penstock.runtime import Address
+from penstock.services.cluster import QuorumOptions
+from penstock.services.partitions import Fsync
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """A Kafka listener to open; without `advertised`, clients are told the address they came to."""
+
+    bind: Address
+    name: str = "PLAINTEXT"
+    security: str = "PLAINTEXT"
+    advertised: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """Everything about one node. `static` are its broker settings under Kafka's names."""
+
+    data_dir: str
+    node_id: NodeId
+    listeners: tuple[ListenerOptions, ...]
+    http: Address | None = None
+    metrics: Address | None = None
+    rack: str | None = None
+    fsync: Fsync = Fsync.EVERY
+    fsync_interval_ms: int = 1_000
+    time_index_interval_ms: int = 1_000
+    static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    quorum: QuorumOptions = field(default_factory=QuorumOptions)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+def options_from(config: Config) -> NodeOptions:
+    """The options that a configuration stands for."""
+    fsync = config.storage.fsync
+    return NodeOptions(
+        data_dir=os.path.abspath(config.node.data_dir),
+        node_id=NodeId(config.node.id),
+        listeners=tuple(
+            ListenerOptions(
+                _address(listener.bind),
+                listener.name,
+                listener.protocol,
+                None if listener.advertised == "auto" else _address(listener.advertised),
+            )
+            for listener in config.listen.kafka_listeners
+        ),
+        http=_address(config.listen.http),
+        metrics=_address(config.listen.metrics) if config.metrics.enabled else None,
+        fsync=Fsync(fsync.mode),
+        fsync_interval_ms=fsync.interval_ms,
+        time_index_interval_ms=config.storage.time_index_interval_ms,
+        static=static_settings(config),
+    )
+
+
+def _address(configured: ConfiguredAddress) -> Address:
+    return Address(configured.host, configured.port)

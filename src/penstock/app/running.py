@@ -1,0 +1,78 @@
+"""Running one node in this process until it is told to stop."""
+
+import os
+from collections.abc import Callable
+from uuid import UUID
+
+from penstock.app.backstage import NodeStorage
+from penstock.app.node import Node, NodeAddresses, NodeProgram, build, reserve
+from penstock.app.options import NodeOptions
+from penstock.core.model import PenstockError
+from penstock.runtime import Identity
+from penstock.runtime.launch import run
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import PosixDisk
+
+NO_CLUSTER = UUID(int=0)
+UNSERVED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class NotPossible(PenstockError):
+    """The options ask for something that this version cannot do."""
+
+
+def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None = None) -> int:
+    """Start a node, tell `ready` where it is, and return 0 when it was stopped by a signal.
+
+    Whatever prevents the start, or ends the node against its will, is raised: a PenstockError
+    is for the operator and fits on one line; anything else is a bug.
+    """
+    _check(options)
+    storage = open_storage(options)
+    program: NodeProgram | None = None
+    try:
+        reserved = reserve(options)
+        try:
+            program = build(storage, options, reserved, lambda node: ready(node.addresses) if ready else None)
+            failure = run(program, _identity(options, storage.directory))
+        finally:
+            reserved.close()
+    finally:
+        _leave(storage, None if program is None else program.node)
+    if failure is not None:
+        raise failure
+    return 0
+
+
+def _identity(options: NodeOptions, directory: DataDirectory) -> Identity:
+    return Identity(directory.cluster_id or NO_CLUSTER, options.node_id, directory.directory_id)
+
+
+def open_storage(options: NodeOptions) -> NodeStorage:
+    """Lock the data directory, making it if there is none."""
+    disk = PosixDisk(options.data_dir)
+    directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
+    return NodeStorage(disk, PosixDisk(options.data_dir), directory)
+
+
+def _leave(storage: NodeStorage, node: Node | None) -> None:
+    """Free the directory, if the node has not done so in order.
+
+    If no broker was registered, nothing was written to any log: it is as clean as it was.
+    """
+    if node is not None and node.is_closed:
+        return
+    untouched = node is None or node.backstage.membership.epoch is None
+    storage.directory.close(storage.directory.last_clean_epoch if untouched else None)
+
+
+def _check(options: NodeOptions) -> None:
+    for listener in options.listeners:
+        if listener.security in UNSERVED:
+            raise NotPossible(
+                f"listener {listener.name} asks for {listener.security}, which is not available yet: "
+                "use PLAINTEXT"
+            )
+    names = [listener.name for listener in options.listeners]
+    if len(frozenset(names)) != len(names) or not names:
+        raise NotPossible("a node needs Kafka listeners with different names")

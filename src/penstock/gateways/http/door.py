@@ -1,0 +1,83 @@
+"""An HTTP listener and its connections."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.gateways.http.messages import END_OF_HEAD, Answer, Page, respond, response
+from penstock.runtime import Address, Runtime, Timer
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, Pipe, PlainPipe
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one door may be asked for."""
+
+    connections_max: int = 100
+    head_bytes_max: int = 8_192
+    patience_ms: int = 10_000
+
+
+class HttpDoor:
+    """Serves pages at one address, on the node's loop."""
+
+    def __init__(self, runtime: Runtime, pages: Mapping[str, Page], limits: HttpLimits | None = None) -> None:
+        self._runtime = runtime
+        self._pages = pages
+        self.limits = limits or HttpLimits()
+        self._acceptor: Acceptor | None = None
+
+    def open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Address:
+        """Listen; answers the address with the port that was found."""
+        options = AcceptorOptions(connections_max=self.limits.connections_max)
+        self._acceptor = Acceptor(loop, address, self._welcome, options)
+        return self._acceptor.address
+
+    def _welcome(self, pipe: PlainPipe) -> "HttpConnection":
+        deadline = Instant(self._runtime.clock.now() + self.limits.patience_ms * MILLISECOND)
+        return HttpConnection(pipe, self, self._runtime.timers.at(deadline, pipe.close))
+
+    def answer(self, head: bytes) -> bytes:
+        return respond(head, self._pages)
+
+    def close(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+
+
+class HttpConnection:
+    """One request, one answer."""
+
+    def __init__(self, pipe: Pipe, door: HttpDoor, patience: Timer) -> None:
+        self._pipe = pipe
+        self._door = door
+        self._patience = patience
+        self._buffer = memoryview(bytearray(door.limits.head_bytes_max))
+        self._have = 0
+        self._answered = False
+
+    def buffer(self) -> memoryview:
+        return self._buffer[self._have :]
+
+    def received(self, count: int) -> None:
+        self._have += count
+        head, end, _ = bytes(self._buffer[: self._have]).partition(END_OF_HEAD)
+        if end:
+            self._send(self._door.answer(head))
+        elif self._have == len(self._buffer):
+            self._send(response(Answer(431, b"the head of this request is too large\n")))
+
+    def _send(self, content: bytes) -> None:
+        self._answered = True
+        self._pipe.pause()
+        self._pipe.write([content])
+        if self._pipe.pending_bytes == 0:
+            self._pipe.close()
+
+    def drained(self) -> None:
+        if self._answered:
+            self._pipe.close()
+
+    def closed(self) -> None:
+        self._patience.cancel()
