@@ -7,6 +7,7 @@ import pytest
 
 from penstock.core.groups import (
     CommitResults,
+    DeleteGroup,
     DeleteOffsets,
     DeletionResults,
     Done,
@@ -16,6 +17,7 @@ from penstock.core.groups import (
     ForgetTopic,
     GroupDeleted,
     GroupState,
+    GroupStored,
     LeavingMember,
     MemberProtocol,
     OffsetCommitted,
@@ -25,7 +27,17 @@ from penstock.core.groups import (
     Reply,
     TopicToFetch,
 )
-from penstock.core.model import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName, TopicPartition, Why
+from penstock.core.model import (
+    MILLISECOND,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    Timestamp,
+    TopicId,
+    TopicName,
+    TopicPartition,
+    Why,
+)
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     GROUP,
@@ -109,8 +121,9 @@ def test_a_commit_of_another_generation_changes_nothing(generation: int) -> None
     assert driver.committed() == -1
 
 
-def test_a_generation_in_a_group_nobody_knows_is_refused() -> None:
-    assert why_of(Driver().commit(position(9), member_id="m", generation=3)) is Why.UNKNOWN_GROUP
+@pytest.mark.parametrize("generation", [0, 3])
+def test_a_generation_in_a_group_nobody_knows_is_refused(generation: int) -> None:
+    assert why_of(Driver().commit(position(9), member_id="m", generation=generation)) is Why.UNKNOWN_GROUP
 
 
 def test_a_generation_in_an_empty_group_is_refused() -> None:
@@ -358,6 +371,34 @@ def test_many_groups_are_swept_a_few_at_a_time() -> None:
 
     assert sizes == [10, 10, 5]
     assert driver.coordinator.image.offsets == {}
+
+
+def test_a_sweep_looks_at_every_group_once_and_does_not_mind_those_that_went_meanwhile() -> None:
+    driver = Driver(replace(EXPIRING, groups_expired_per_turn_max=10))
+    for number in range(10, 35):
+        driver.commit(position(1), group_id=f"g{number}")
+    driver.now_ms += CHECK_MS
+
+    driver.coordinator.expire(driver.now)
+    driver.ask(DeleteGroup(ticket=0, group_id="g34"))
+    for _ in range(2):
+        assert driver.coordinator.next_deadline() == CHECK_MS * MILLISECOND
+        driver.coordinator.expire(driver.now)
+
+    assert driver.coordinator.next_deadline() == 2 * CHECK_MS * MILLISECOND
+
+
+def test_offsets_of_a_group_stored_without_members_ever_age_from_their_commit() -> None:
+    stored = GroupStored(GROUP, "", 0, None, None, Timestamp(WALL_START_MS), ())
+    driver = Driver(EXPIRING, [stored])
+    driver.advance(CHECK_MS // 2)
+    driver.commit(position(1))
+    driver.advance(RETENTION_MS - CHECK_MS // 2)
+    assert driver.committed() == 1
+
+    driver.advance(CHECK_MS)
+
+    assert driver.committed() == -1
 
 
 def test_committing_does_not_shorten_a_rebalance() -> None:

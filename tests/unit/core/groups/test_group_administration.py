@@ -82,13 +82,14 @@ def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
 
 def test_a_rebalancing_group_is_described_without_protocol_and_metadata() -> None:
     driver = Driver()
-    leader, _ = driver.stable_group(2)
+    leader, follower = driver.stable_group(2)
     driver.join(leader)
 
     described = driver.describe()
 
     assert (described.state, described.protocol) == (GroupState.PREPARING_REBALANCE, "")
     assert [m.metadata for m in described.members] == [b"", b""]
+    assert [m.assignment for m in described.members] == [leader.encode(), follower.encode()]
 
 
 def test_a_group_nobody_knows_is_described_as_dead() -> None:

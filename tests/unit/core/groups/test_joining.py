@@ -78,6 +78,18 @@ def test_an_id_still_out_holds_up_a_rebalance_until_it_expires() -> None:
     assert [driver.joined(ticket).generation for ticket in rejoins] == [2, 2]
 
 
+def test_an_id_that_is_given_back_is_not_waited_for() -> None:
+    driver = Driver()
+    leader = driver.stable_group(1)[0]
+    driver.join(random_id="x")
+    parked = driver.join(leader)
+    assert parked not in driver.answers
+
+    driver.leave(LeavingMember("c-x"))
+
+    assert driver.joined(parked).generation == 2
+
+
 def test_a_member_id_is_unknown_in_a_group_that_does_not_exist() -> None:
     driver = Driver()
 

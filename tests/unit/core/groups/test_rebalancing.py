@@ -1,5 +1,7 @@
 """From one generation to the next: who triggers it, who is waited for, who is given up."""
 
+from dataclasses import replace
+
 from penstock.core.groups import (
     Done,
     GroupOptions,
@@ -8,11 +10,13 @@ from penstock.core.groups import (
     LeavingMember,
     Left,
     LeftMember,
+    MemberRemoved,
     RebalanceCompleted,
 )
-from penstock.core.model import Why
+from penstock.core.model import MILLISECOND, Why
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
+    GROUP,
     OPTIONS,
     REBALANCE_MS,
     SESSION_MS,
@@ -134,6 +138,7 @@ def test_silence_ends_a_session_and_the_others_rebalance() -> None:
     driver.advance(1)
 
     assert [m.member_id for m in driver.describe().members] == [leader]
+    assert MemberRemoved(GROUP, silent, "session timed out") in driver.events
     assert why_of(driver.heartbeat(silent, 1)) is Why.UNKNOWN_MEMBER
     assert why_of(driver.heartbeat(leader, 1)) is Why.REBALANCE_IN_PROGRESS
 
@@ -378,6 +383,52 @@ def test_a_stable_group_survives_a_failover_with_sessions_in_full() -> None:
     assert after.heartbeat(leader, 1) == Done()
     after.advance(1)
     assert [m.member_id for m in after.describe().members] == [leader]
+
+
+def test_the_leader_is_known_after_a_failover() -> None:
+    before = Driver()
+    leader, follower = before.stable_group(2)
+
+    after = before.failed_over()
+
+    assert after.joined(after.join(follower)).leader == leader
+    assert after.join(leader) not in after.answers
+
+
+def test_a_stored_member_without_a_rebalance_timeout_has_its_session_timeout_for_it() -> None:
+    before = Driver()
+    leader, _ = before.stable_group(2)
+    (fact,) = before.facts
+    assert isinstance(fact, GroupStored)
+    old = replace(fact, members=tuple(replace(m, rebalance_timeout_ms=-1) for m in fact.members))
+
+    after = Driver(OPTIONS, [old])
+    parked = after.join(leader, rebalance_timeout_ms=-1)
+    after.advance(SESSION_MS - 1)
+    assert parked not in after.answers
+    after.advance(1)
+
+    assert after.joined(parked).generation == 2
+
+
+def test_a_rebalance_is_timed_from_its_first_cause_to_the_assignment() -> None:
+    driver = Driver()
+    leader, follower = driver.stable_group(2)
+    driver.advance(5_000)
+    driver.heartbeat(leader, 1)
+    driver.heartbeat(follower, 1)
+    driver.join(leader)
+    driver.advance(1_000)
+    driver.join(follower)
+    driver.join(follower, protocols=protocols("range", topics=("u",)))  # starts over
+    driver.advance(2_000)
+
+    driver.join(leader)
+    driver.sync(leader, 3)
+
+    completed = driver.events[-1]
+    assert isinstance(completed, RebalanceCompleted)
+    assert completed.elapsed_ns == 3_000 * MILLISECOND
 
 
 def test_each_session_starts_anew_at_the_failover_by_its_own_length() -> None:

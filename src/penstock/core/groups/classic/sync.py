@@ -15,8 +15,6 @@ def sync(group: ClassicGroup, command: Sync, turn: Turn) -> None:
         turn.refuse(command.ticket, why)
         return
     group.unsynced.pop(command.member_id, None)
-    if not group.unsynced:
-        group.sync_deadline = None
     if group.state is GroupState.STABLE:
         turn.answer(command.ticket, _synced(group, command.member_id))
         return

@@ -2,7 +2,7 @@
 
 from penstock.core.groups.classic import ClassicGroup
 from penstock.core.groups.classic.rebalance import keep_alive
-from penstock.core.groups.commands import UNKNOWN_MEMBER_ID, CommitOffsets, OffsetToCommit
+from penstock.core.groups.commands import CommitOffsets, OffsetToCommit
 from penstock.core.groups.facts import OffsetCommitted
 from penstock.core.groups.outcome import Turn
 from penstock.core.groups.replies import CommitResults, GroupState, PartitionResult
@@ -28,8 +28,6 @@ def _why_not(group: ClassicGroup | None, command: CommitOffsets) -> Why | None:
         return None if command.generation < 0 else Why.UNKNOWN_GROUP
     if command.generation < 0 and group.is_empty:
         return None
-    if command.generation < 0 and command.member_id == UNKNOWN_MEMBER_ID and command.instance_id is None:
-        return Why.UNKNOWN_MEMBER
     why = group.why_not_member(command.member_id, command.instance_id)
     if why is not None:
         return why
