@@ -15,6 +15,7 @@ PACKAGE_MODULES_MAX = 12
 LARGE_MODULES: dict[str, str] = {}
 LARGE_PACKAGES = {
     "core/wire/kafka": "a table: one file per Kafka API",
+    "gateways/kafka/handlers": "one handler per Kafka API",
 }
 
 

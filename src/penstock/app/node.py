@@ -13,8 +13,8 @@ from penstock.gateways.http import Answer, HttpDoor, Page
 from penstock.gateways.kafka.backend import Backend, KafkaListener
 from penstock.gateways.kafka.door import Door, Serving
 from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
-from penstock.gateways.kafka.routes import routes
 from penstock.observability import EventMetrics
 from penstock.runtime import Address, Callback, Runtime
 from penstock.security import OpenGate
@@ -76,7 +76,7 @@ class Node:
         serving = Serving(
             backend=backend,
             gate=OpenGate(),
-            routes=routes,
+            routes=every_route(),
             runtime=self._runtime,
             metrics=metrics,
             fetch_sessions=FetchSessions(self._runtime.clock, self._runtime.entropy),
