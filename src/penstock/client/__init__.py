@@ -1,0 +1,54 @@
+"""A thin layer over confluent-kafka (librdkafka), for commands that talk to a broker.
+
+    endpoint    which broker, and the settings that every client of ours shares
+    errors      librdkafka's complaints as one line each
+    topics      creating, describing, changing and deleting topics
+    positions   `beginning`, `end`, an offset or a time, turned into offsets
+    sending     lines to a topic, with an account of what was delivered
+    reading     records from a topic, alone or in a group, until an end that was known before
+    groups      what consumer groups have read, and how far behind they are
+    lag         how far behind in seconds: the age of the first record that was not read
+    raw         one socket and our own codec, for measurements that must not measure a client
+
+Nothing here is special to Penstock: every function works against any Kafka broker, which is
+what lets `penstock bench compare` measure a peer with the same code. confluent-kafka is
+imported here and nowhere else, and only when a function is called.
+
+librdkafka blocks in C, where Ctrl-C cannot reach; every wait is therefore cut into turns of a
+fraction of a second and bounded in all. Its own log lines are dropped: what matters comes back
+as an error, and a command has one line to say it in.
+
+Left out: transactions, schemas, and authentication other than what `--option` passes on to
+librdkafka.
+"""
+
+from penstock.client.endpoint import Endpoint, reach
+from penstock.client.errors import BrokerUnreachable, ClientError
+from penstock.client.groups import GroupDetail, Groups, GroupSummary, PartitionLag
+from penstock.client.positions import Position, parse_position
+from penstock.client.reading import Read, Reader, ReaderOptions
+from penstock.client.sending import Sender, SenderOptions, Sent
+from penstock.client.topics import PartitionDetail, TopicDetail, Topics, TopicSummary
+
+__all__ = [
+    "Endpoint",
+    "reach",
+    "ClientError",
+    "BrokerUnreachable",
+    "Topics",
+    "TopicSummary",
+    "TopicDetail",
+    "PartitionDetail",
+    "Position",
+    "parse_position",
+    "Sender",
+    "SenderOptions",
+    "Sent",
+    "Reader",
+    "ReaderOptions",
+    "Read",
+    "Groups",
+    "GroupSummary",
+    "GroupDetail",
+    "PartitionLag",
+]

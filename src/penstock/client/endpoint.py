@@ -1,0 +1,99 @@
+"""Which broker to talk to, and what all our clients tell librdkafka."""
+
+import logging
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from penstock.client.errors import BrokerUnreachable, reason
+from penstock.core.model import PenstockError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092
+
+# Long enough for a broker that is busy, short enough for somebody who waits.
+REACH_SECONDS = 4.0
+CONNECT_SECONDS = 2.0
+REQUEST_SECONDS = 15.0
+
+
+class BadAddress(PenstockError):
+    """A bootstrap address that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Bootstrap addresses, and settings passed on to librdkafka as they are."""
+
+    bootstrap: str = DEFAULT_BOOTSTRAP
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """A configuration for librdkafka; underscores of keyword arguments stand for dots."""
+        ours = {name.replace("_", "."): value for name, value in more.items()}
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "penstock",
+            "broker.address.family": "any",
+            "socket.nagle.disable": True,
+            "allow.auto.create.topics": True,
+            **ours,
+            **self.options,
+        }
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """The bootstrap addresses, taken apart."""
+        return [_address(part.strip()) for part in self.bootstrap.split(",") if part.strip()]
+
+
+def quiet() -> logging.Logger:
+    """Where librdkafka's log lines go: nowhere."""
+    logger = logging.getLogger("penstock.client.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+    return logger
+
+
+def reach(endpoint: Endpoint) -> Any:
+    """The cluster's metadata, as librdkafka describes it; BrokerUnreachable within a few seconds."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    knock(endpoint)
+    client = AdminClient(endpoint.settings(), logger=quiet())
+    try:
+        return client.list_topics(timeout=REACH_SECONDS)
+    except KafkaException as error:
+        raise BrokerUnreachable(
+            f"{endpoint.bootstrap} does not answer as a Kafka broker: {reason(error)}"
+        ) from None
+
+
+def knock(endpoint: Endpoint) -> None:
+    """Find out at once that nobody listens; librdkafka would try again until its time is up."""
+    addresses = endpoint.addresses()
+    if not addresses:
+        raise BadAddress(f"no host:port in {endpoint.bootstrap!r}")
+    failure: OSError | None = None
+    for address in addresses:
+        try:
+            socket.create_connection(address, CONNECT_SECONDS / len(addresses)).close()
+        except OSError as error:
+            failure = error
+        else:
+            return
+    assert failure is not None
+    why = failure.strerror or str(failure) or type(failure).__name__
+    raise BrokerUnreachable(f"no broker at {endpoint.bootstrap}: {why.lower()}")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        return text, DEFAULT_PORT
+    if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
+        raise BadAddress(f"not a host:port: {text!r}")
+    return host.strip("[]"), int(port)

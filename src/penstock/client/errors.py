@@ -1,0 +1,31 @@
+"""What librdkafka complains about, in one line for the person who typed."""
+
+from typing import Any
+
+from penstock.core.model import PenstockError
+
+
+class ClientError(PenstockError):
+    """A broker refused, or did not do what was asked of it."""
+
+
+class BrokerUnreachable(ClientError):
+    """Nobody answers at the bootstrap addresses."""
+
+
+def refused(what: str, error: Any) -> ClientError:
+    """`what` could not be done because of a KafkaError, or an exception that carries one."""
+    return ClientError(f"{what}: {reason(error)}")
+
+
+def reason(error: Any) -> str:
+    """The reason in a KafkaError or KafkaException, without its codes and its side of the wire."""
+    arguments = getattr(error, "args", ())
+    if arguments and hasattr(arguments[0], "str"):
+        error = arguments[0]
+    if not hasattr(error, "str"):
+        return str(error) or type(error).__name__
+    text = str(error.str())
+    for prefix in ("Broker: ", "Local: "):
+        text = text.removeprefix(prefix)
+    return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text

@@ -1,0 +1,178 @@
+"""Consumer groups from the outside: who reads what, how far they got, and moving them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, quiet, reach
+from penstock.client.errors import ClientError, reason, refused
+from penstock.client.lag import timestamps_at
+from penstock.client.offsets import LATEST, offsets_at
+from penstock.client.positions import Position
+from penstock.client.topics import answer_of
+from penstock.runtime.clock import MachineClock
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """One line of a listing."""
+
+    group: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group got in one partition; None is "not known"."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    lag_seconds: float | None
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDetail:
+    """One group: its members, and its lag in every partition it reads or has read."""
+
+    group: str
+    state: str
+    type: str
+    assignor: str
+    coordinator: int
+    members: tuple[Mapping[str, Any], ...]
+    partitions: tuple[PartitionLag, ...]
+
+
+class Groups:
+    """The consumer groups of one cluster."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        reach(endpoint)
+        self._endpoint = endpoint
+        self._admin: Any = AdminClient(endpoint.settings(), logger=quiet())
+
+    def list(self) -> list[GroupSummary]:
+        listed = answer_of(
+            "groups", lambda: self._admin.list_consumer_groups(request_timeout=REQUEST_SECONDS)
+        )
+        if listed.errors:
+            raise refused("groups", listed.errors[0])
+        return sorted(
+            (GroupSummary(one.group_id, _word(one.state), _word(one.type)) for one in listed.valid),
+            key=lambda one: one.group,
+        )
+
+    def describe(self, group: str) -> GroupDetail:
+        """The group with its lag: in records, and as the age of the first record it has not read."""
+        described = self._described(group)
+        committed = self.committed(group)
+        if _word(described.state) == "dead" and not committed:
+            raise ClientError(f"group {group} does not exist")
+        holders = {
+            (one.topic, one.partition): member
+            for member in described.members
+            for one in (member.assignment.topic_partitions if member.assignment else ())
+        }
+        return GroupDetail(
+            group,
+            _word(described.state),
+            _word(described.type),
+            described.partition_assignor or "",
+            described.coordinator.id if described.coordinator is not None else -1,
+            tuple(_member(member) for member in described.members),
+            self._lags(committed, holders),
+        )
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """The group's committed offset in each partition where it has one."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        asked = ConsumerGroupTopicPartitions(group)
+        answer = answer_of(
+            f"group {group}",
+            lambda: self._admin.list_consumer_group_offsets([asked], request_timeout=REQUEST_SECONDS)[group],
+        )
+        return {(one.topic, one.partition): one.offset for one in answer.topic_partitions if one.offset >= 0}
+
+    def targets(self, group: str, topics: tuple[str, ...], position: Position) -> dict[tuple[str, int], int]:
+        """Where a reset would put the group: in the topics named, or wherever it has committed."""
+        metadata = reach(self._endpoint)
+        named = topics or tuple(sorted({topic for topic, _ in self.committed(group)}))
+        if not named:
+            raise ClientError(f"group {group} has no committed offsets; name a topic")
+        found = {}
+        for topic in named:
+            if topic not in metadata.topics:
+                raise ClientError(f"topic {topic} does not exist")
+            partitions = sorted(metadata.topics[topic].partitions)
+            for partition, offset in position.resolve(self._admin, topic, partitions).items():
+                found[topic, partition] = offset
+        return found
+
+    def reset(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit these offsets for a group that has no members."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        asked = ConsumerGroupTopicPartitions(
+            group, [TopicPartition(*one, offset) for one, offset in offsets.items()]
+        )
+        answer = answer_of(
+            f"group {group}",
+            lambda: self._admin.alter_consumer_group_offsets([asked], request_timeout=REQUEST_SECONDS)[group],
+        )
+        for one in answer.topic_partitions:
+            if one.error is not None:
+                raise ClientError(f"group {group}, {one.topic}-{one.partition}: {reason(one.error)}")
+
+    def delete(self, group: str) -> None:
+        answer_of(
+            f"group {group}",
+            lambda: self._admin.delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group],
+        )
+
+    def _described(self, group: str) -> Any:
+        return answer_of(
+            f"group {group}",
+            lambda: self._admin.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)[group],
+        )
+
+    def _lags(
+        self, committed: Mapping[tuple[str, int], int], holders: Mapping[tuple[str, int], Any]
+    ) -> tuple[PartitionLag, ...]:
+        partitions = sorted({**committed, **holders})
+        existing = reach(self._endpoint).topics
+        ends = offsets_at(self._admin, [one for one in partitions if one[0] in existing], LATEST)
+        behind = {one: offset for one, offset in committed.items() if one in ends and ends[one] > offset}
+        stamps = timestamps_at(self._endpoint, behind)
+        now = MachineClock().wall()
+        lags = []
+        for one in partitions:
+            end, offset = ends.get(one), committed.get(one)
+            lag = max(0, end - offset) if end is not None and offset is not None else None
+            seconds = 0.0 if lag == 0 else max(0, now - stamps[one]) / 1_000 if one in stamps else None
+            member = holders[one].member_id if one in holders else None
+            lags.append(PartitionLag(*one, offset, end, lag, seconds, member))
+        return tuple(lags)
+
+
+def _word(value: Any) -> str:
+    """An enum of librdkafka as a lower-case word."""
+    return str(getattr(value, "name", value)).lower()
+
+
+def _member(member: Any) -> dict[str, Any]:
+    assignment = member.assignment.topic_partitions if member.assignment else ()
+    return {
+        "member": member.member_id,
+        "client": member.client_id,
+        "host": member.host,
+        "instance": member.group_instance_id,
+        "partitions": [f"{one.topic}-{one.partition}" for one in assignment],
+    }

@@ -1,0 +1,52 @@
+"""Asking for offsets: where partitions start and end, and what lies at a time."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.client.endpoint import REQUEST_SECONDS
+from penstock.client.errors import refused
+
+# As ListOffsets spells them.
+EARLIEST = -2
+LATEST = -1
+
+
+class Watermarks(NamedTuple):
+    """The first offset of a partition, and the one that its next record will get."""
+
+    start: int
+    end: int
+
+
+def watermarks(admin: Any, topic: str, partitions: Sequence[int]) -> dict[int, Watermarks]:
+    """The offsets of the partitions that have a leader to ask."""
+    starts = offsets_at(admin, [(topic, partition) for partition in partitions], EARLIEST)
+    ends = offsets_at(admin, [(topic, partition) for partition in partitions], LATEST)
+    return {
+        partition: Watermarks(starts[topic, partition], ends[topic, partition])
+        for partition in partitions
+        if (topic, partition) in starts and (topic, partition) in ends
+    }
+
+
+def offsets_at(admin: Any, partitions: Iterable[tuple[str, int]], moment: int) -> dict[tuple[str, int], int]:
+    """For each partition the offset at EARLIEST, LATEST or a timestamp in ms.
+
+    -1 is "no record that late", and a partition without a leader is left out.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    spec = {EARLIEST: OffsetSpec.earliest(), LATEST: OffsetSpec.latest()}.get(moment)
+    asked = {TopicPartition(*one): spec or OffsetSpec.for_timestamp(moment) for one in partitions}
+    if not asked:
+        return {}
+    found = {}
+    for one, future in admin.list_offsets(asked, request_timeout=REQUEST_SECONDS).items():
+        try:
+            found[one.topic, one.partition] = int(future.result(REQUEST_SECONDS + 5).offset)
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].name() == "LEADER_NOT_AVAILABLE":
+                continue
+            raise refused(f"offsets of {one.topic}-{one.partition}", error) from None
+    return found

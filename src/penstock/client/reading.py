@@ -1,0 +1,181 @@
+"""Reading records: alone or in a group, up to an end that was known before, or for ever."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.client.endpoint import Endpoint, quiet, reach
+from penstock.client.errors import BrokerUnreachable, ClientError, reason, refused
+from penstock.client.offsets import watermarks
+from penstock.client.positions import BEGINNING, Position
+from penstock.core.model import SECOND
+from penstock.runtime.clock import MachineClock
+
+TURN_SECONDS = 0.2
+PATIENCE_SECONDS = 60
+
+
+class Read(NamedTuple):
+    """One record as it came."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """What to read, from where, and whether there is an end."""
+
+    group: str | None = None
+    position: Position | None = None
+    partition: int | None = None
+    follow: bool = False
+    batch_records: int = 500
+    committed_only: bool = False
+
+
+class Reader:
+    """Reads one topic. Without `follow` it ends where the partitions ended when it came to them."""
+
+    def __init__(self, endpoint: Endpoint, topic: str, options: ReaderOptions) -> None:
+        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        found = reach(endpoint).topics.get(topic)
+        if found is None or found.error is not None:
+            raise ClientError(f"topic {topic} does not exist")
+        self._topic = topic
+        self._options = options
+        self._partitions = sorted(found.partitions)
+        self._admin: Any = AdminClient(endpoint.settings(), logger=quiet())
+        settings = endpoint.settings(
+            group_id=options.group or "penstock-consume",
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="earliest",
+            enable_partition_eof=True,
+            allow_auto_create_topics=False,
+            isolation_level="read_committed" if options.committed_only else "read_uncommitted",
+            error_cb=self._failed,
+        )
+        try:
+            self._consumer: Any = Consumer(settings, logger=quiet())
+        except (KafkaException, ValueError) as error:
+            raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+        self._ends: dict[int, int] | None = None
+        self._open: dict[int, None] = {}
+        self._read_to: dict[int, int] = {}
+        self._unreachable = ""
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def batches(self) -> Iterator[list[Read]]:
+        """Batches of records, the next one fetched when it is asked for."""
+        if self._options.group is None:
+            self._assign_all()
+        else:
+            self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked)
+        clock = MachineClock()
+        heard = clock.now()
+        while self._ends is None or self._open or self._options.follow:
+            records = self._next()
+            if records:
+                heard = clock.now()
+                yield records
+            elif not self._options.follow and clock.now() - heard > PATIENCE_SECONDS * SECOND:
+                raise ClientError(f"{self._topic}: nothing came for {PATIENCE_SECONDS} s")
+
+    def commit(self) -> None:
+        """Tell the group how far the batches that were handed out have been dealt with."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if self._options.group is None or not self._read_to:
+            return
+        offsets = [TopicPartition(self._topic, one, offset) for one, offset in self._read_to.items()]
+        try:
+            answers = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise refused(f"group {self._options.group}: committing", error) from None
+        for one in answers or ():
+            if one.error is not None:
+                raise refused(f"group {self._options.group}: committing {one.partition}", one.error)
+        self._read_to.clear()
+
+    def _assign_all(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        wanted = self._options.partition
+        if wanted is not None and wanted not in self._partitions:
+            raise ClientError(f"{self._topic} has no partition {wanted}")
+        partitions = self._partitions if wanted is None else [wanted]
+        starts = (self._options.position or BEGINNING).resolve(self._admin, self._topic, partitions)
+        self._watch(partitions)
+        self._consumer.assign([TopicPartition(self._topic, one, starts.get(one, 0)) for one in partitions])
+
+    def _assigned(self, consumer: Any, assigned: Any) -> None:
+        partitions = [one.partition for one in assigned]
+        if self._options.position is not None:
+            starts = self._options.position.resolve(self._admin, self._topic, partitions)
+            for one in assigned:
+                one.offset = starts.get(one.partition, 0)
+        self._watch(partitions)
+        consumer.assign(assigned)
+
+    def _revoked(self, _consumer: Any, revoked: Any) -> None:
+        self.commit()
+        for one in revoked:
+            self._open.pop(one.partition, None)
+
+    def _watch(self, partitions: list[int]) -> None:
+        """Remember where the partitions end now: a reader of a busy topic would never see them end."""
+        marks = watermarks(self._admin, self._topic, partitions)
+        self._ends = {one: mark.end for one, mark in marks.items()}
+        self._open = {one: None for one in partitions if one in marks}
+
+    def _next(self) -> list[Read]:
+        from confluent_kafka import KafkaException
+
+        try:
+            messages = self._consumer.consume(self._options.batch_records, TURN_SECONDS)
+        except KafkaException as error:
+            raise refused(self._topic, error) from None
+        if self._unreachable and not self._options.follow and not messages:
+            raise BrokerUnreachable(f"{self._topic}: {self._unreachable}")
+        return [read for message in messages if (read := self._read(message)) is not None]
+
+    def _read(self, message: Any) -> Read | None:
+        error = message.error()
+        if error is not None:
+            if error.name() == "_PARTITION_EOF":
+                self._open.pop(message.partition(), None)
+                return None
+            raise refused(self._topic, error)
+        partition, offset = message.partition(), message.offset()
+        if not self._options.follow:
+            end = (self._ends or {}).get(partition, 0)
+            if offset + 1 >= end:
+                self._open.pop(partition, None)
+            if offset >= end:
+                return None
+        kind, timestamp_ms = message.timestamp()
+        self._read_to[partition] = offset + 1
+        return Read(
+            partition,
+            offset,
+            timestamp_ms if kind else None,
+            message.key(),
+            message.value(),
+            tuple(message.headers() or ()),
+        )
+
+    def _failed(self, error: Any) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN":
+            self._unreachable = reason(error)
