@@ -74,6 +74,12 @@ class Table(Generic[Key, Value]):
         """The values in the order of their keys."""
         return [value for _, value in self.items()]
 
+    def keys_missing_in(self, other: "Table[Key, Value]") -> list[Key]:
+        """What is here and not there; costs little if one table was made from the other."""
+        pairs = zip(self._shards, other._shards, strict=True)
+        missing = (key for ours, theirs in pairs if ours is not theirs for key in ours if key not in theirs)
+        return sorted(missing, key=_as_is)
+
     def _with_shard(self, number: int, shard: dict[Key, Value]) -> "Table[Key, Value]":
         table: Table[Key, Value] = Table.__new__(Table)
         table._shards = self._shards.copy()

@@ -73,6 +73,9 @@ class Why(enum.Enum):
     OFFSET_METADATA_TOO_LARGE = "offset metadata is too large"
     OFFSETS_UNSTABLE = "a transaction may still change the offset"
     STALE_MEMBER_EPOCH = "member epoch is stale"
+    NOT_COORDINATOR = "this node does not coordinate the group"
+    COORDINATOR_LOADING = "coordinator is reading its log"
+    COORDINATOR_NOT_AVAILABLE = "there is no coordinator yet"
 
 
 @dataclass(frozen=True, slots=True)

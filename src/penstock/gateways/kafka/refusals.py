@@ -3,6 +3,8 @@
 from penstock.core.model import Refused, Why
 from penstock.core.wire import ErrorCode
 
+MESSAGE_CHARS_MAX = 1_000
+
 CODES = {
     Why.TOPIC_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
     Why.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -58,6 +60,9 @@ CODES = {
     Why.OFFSET_METADATA_TOO_LARGE: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     Why.OFFSETS_UNSTABLE: ErrorCode.UNSTABLE_OFFSET_COMMIT,
     Why.STALE_MEMBER_EPOCH: ErrorCode.STALE_MEMBER_EPOCH,
+    Why.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
+    Why.COORDINATOR_LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    Why.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 
@@ -66,5 +71,8 @@ def code_of(refused: Refused) -> ErrorCode:
 
 
 def message_of(refused: Refused) -> str:
-    """A sentence for the person who reads the client's error."""
-    return refused.detail or refused.why.value
+    """A sentence for the person who reads the client's error.
+
+    It may quote what the client sent, and old versions of messages have room for 32 KB only.
+    """
+    return (refused.detail or refused.why.value)[:MESSAGE_CHARS_MAX]

@@ -1,8 +1,8 @@
 """Committed positions in `__consumer_offsets`."""
 
 from penstock.core.wire.message import Message, message
-from penstock.core.wire.schema import since
-from penstock.core.wire.types import Int32, Int64, String
+from penstock.core.wire.schema import since, tagged
+from penstock.core.wire.types import ZERO_UUID, Int32, Int64, String, Uuid
 
 
 @message(versions=range(2))
@@ -23,3 +23,4 @@ class OffsetCommitValue(Message):
     metadata: String
     commit_timestamp: Int64
     expire_timestamp: Int64 = since(1, until=1, default=-1, ignorable=True)
+    topic_id: Uuid = tagged(0, since=4, default=ZERO_UUID, ignorable=True)

@@ -1,0 +1,123 @@
+"""Rebuilding coordinators from their logs, a bounded step per turn of the loop.
+
+All partitions of a node that starts come at once. They are read one after another, so that a
+turn of the loop is held up by one step however many of them wait; what is not in the page
+cache is brought there by a disk thread first.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.core.groups import Fact
+from penstock.core.model import CorruptionError, Offset, PenstockError, ProtocolError
+from penstock.core.records import Record, check_batches, read_records
+from penstock.observability import log as events
+from penstock.runtime import Lane, Spawn, Timers
+from penstock.services.groups.records import decode
+from penstock.services.partitions import Partition
+from penstock.storage.disk import warmer
+from penstock.storage.log import FileRange
+
+# About 500 positions: a few milliseconds of decoding.
+STEP_BYTES = 64 << 10
+
+
+class Load(NamedTuple):
+    """One log to read: each fact goes to `apply`; `done` hears when it ends, and why if it failed."""
+
+    partition: Partition
+    apply: Callable[[Fact], None]
+    done: Callable[[PenstockError | None], None]
+
+
+class Loading:
+    """Reads one log at a time, in the order they were asked for."""
+
+    def __init__(self, timers: Timers, spawn: Spawn) -> None:
+        self._timers = timers
+        self._spawn = spawn
+        self._waiting: deque[Load] = deque()
+        self._position = Offset(0)
+        self._skipped = 0
+        self._running = False
+
+    def start(self, load: Load) -> None:
+        """Queue a log; nothing is read before the present callback is over."""
+        self._waiting.append(load)
+        if not self._running:
+            self._running = True
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self._waiting:
+            self._running = False
+            return
+        self._position, self._skipped = self._waiting[0].partition.log.start, 0
+        self._timers.soon(self._step)
+
+    def _step(self) -> None:
+        load = self._waiting[0]
+        partition = load.partition
+        if partition.stopped is not None:
+            self._end(partition.stopped)
+        elif self._position >= partition.log.end:
+            self._end(None)
+        else:
+            try:
+                self._read(partition)
+            except PenstockError as error:
+                self._end(error)
+
+    def _read(self, partition: Partition) -> None:
+        # The start moves when records are deleted behind our back: what is gone was superseded.
+        self._position = max(self._position, partition.log.start)
+        found = partition.log.read(self._position, STEP_BYTES).ranges
+        if not found:
+            self._end(CorruptionError(f"{partition.name}: nothing can be read at {self._position}"))
+        elif found[0].is_warm():
+            self._take(found[0])
+        else:
+            self._warm(found[0])
+
+    def _warm(self, cold: FileRange) -> None:
+        def go_on(_: object) -> None:
+            # Reading again may wait for the device, should the pages be gone already.
+            self._take(cold)
+
+        self._spawn.spawn(warmer(cold.file, cold.position, cold.length), go_on, go_on, Lane.DISK)
+
+    def _take(self, found: FileRange) -> None:
+        try:
+            self._apply(memoryview(found.to_bytes()))
+        except (CorruptionError, ProtocolError) as error:
+            self._end(error)
+        else:
+            self._timers.soon(self._step)
+
+    def _apply(self, content: memoryview) -> None:
+        at = 0
+        for header in check_batches(content):
+            batch, at = content[at : at + header.size_bytes], at + header.size_bytes
+            if not header.is_control:
+                for record in read_records(batch):
+                    self._apply_one(record)
+            self._position = Offset(header.next_offset)
+
+    def _apply_one(self, record: Record) -> None:
+        if record.offset < self._position:
+            return
+        fact = decode(record.key, record.value)
+        if fact is None:
+            self._skipped += 1
+        else:
+            self._waiting[0].apply(fact)
+
+    def _end(self, error: PenstockError | None) -> None:
+        load = self._waiting.popleft()
+        if self._skipped:
+            events.warning(
+                "groups.records_skipped", partition=str(load.partition.name), records=self._skipped
+            )
+        load.done(error)
+        self._begin()

@@ -1,0 +1,201 @@
+"""Facts as records of `__consumer_offsets`, in Kafka's own schemas.
+
+    fact             key                         value, version written
+    GroupStored      GroupMetadataKey      2     GroupMetadataValue   3
+    GroupDeleted     GroupMetadataKey      2     none
+    OffsetCommitted  OffsetCommitKey       1     OffsetCommitValue    3, 4 with a topic id, 1 with an expiry
+    OffsetDeleted    OffsetCommitKey       1     none
+
+Kafka writes the same versions, but for the topic id: a tagged field that its readers of
+version 4 skip or understand. All older versions are read.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from penstock.core.groups import (
+    Fact,
+    GroupDeleted,
+    GroupStored,
+    OffsetCommitted,
+    OffsetDeleted,
+    StoredMember,
+)
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    ProtocolError,
+    Timestamp,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
+from penstock.core.records import BatchHeader, Record, read_header, write_batch
+from penstock.core.wire.stored import OFFSETS_KEYS, read_key, read_stored, write_stored
+from penstock.core.wire.stored.classic_group import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupMetadataValueMember,
+)
+from penstock.core.wire.stored.offset_commit import OffsetCommitKey, OffsetCommitValue
+from penstock.core.wire.types import ZERO_UUID
+
+GROUP_KEY, OFFSET_KEY = 2, 1
+GROUP_VALUE = 3
+OFFSET_VALUE, OFFSET_VALUE_WITH_EXPIRY, OFFSET_VALUE_WITH_TOPIC_ID = 3, 1, 4
+NEVER = -1
+
+# Batches stay below Kafka's default limit for a message.
+BATCH_BYTES_MAX = 900_000
+_OVERHEAD_BYTES = 30
+
+
+def encode(fact: Fact) -> tuple[bytes, bytes | None]:
+    """The key and value of the fact's record."""
+    match fact:
+        case GroupStored():
+            return _group_key(fact.group_id), write_stored(_group_value(fact), GROUP_VALUE)
+        case GroupDeleted():
+            return _group_key(fact.group_id), None
+        case OffsetCommitted():
+            return _offset_key(fact.group_id, fact.partition), _offset_value(fact)
+        case OffsetDeleted():
+            return _offset_key(fact.group_id, fact.partition), None
+        case _:
+            assert_never(fact)
+
+
+def decode(key: bytes | None, value: bytes | None) -> Fact | None:
+    """The fact that a record tells; None for kinds of state that are not kept here (yet).
+
+    Raises ProtocolError for a value that cannot be read: to skip it would be to go back to
+    what the key's record before said.
+    """
+    if key is None:
+        return None
+    try:
+        decoded = read_key(OFFSETS_KEYS, key)
+    except ProtocolError:
+        return None
+    match decoded:
+        case GroupMetadataKey():
+            return GroupDeleted(decoded.group) if value is None else _group_of(decoded.group, value)
+        case OffsetCommitKey():
+            partition = TopicPartition(TopicName(decoded.topic), PartitionIndex(decoded.partition))
+            if value is None:
+                return OffsetDeleted(decoded.group, partition)
+            return _offset_of(decoded.group, partition, value)
+        case _:
+            return None
+
+
+def write_batches(facts: Iterable[Fact], now: Timestamp) -> tuple[bytearray, list[BatchHeader]]:
+    """The facts as record batches: one, or as many as their size takes."""
+    buffer, headers = bytearray(), []
+    for records in _portions(facts, now):
+        batch = write_batch(records)
+        headers.append(read_header(batch))
+        # Nearly always there is one batch, and no copy is made of it.
+        buffer = buffer + batch if buffer else batch
+    return buffer, headers
+
+
+def _portions(facts: Iterable[Fact], now: Timestamp) -> Iterator[list[Record]]:
+    portion: list[Record] = []
+    size = 0
+    for fact in facts:
+        key, value = encode(fact)
+        record_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
+        if portion and size + record_bytes > BATCH_BYTES_MAX:
+            yield portion
+            portion, size = [], 0
+        portion.append(Record(0, now, key, value))
+        size += record_bytes
+    if portion:
+        yield portion
+
+
+def _group_key(group_id: str) -> bytes:
+    return write_stored(GroupMetadataKey(group=group_id), GROUP_KEY)
+
+
+def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
+    key = OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    return write_stored(key, OFFSET_KEY)
+
+
+def _group_value(fact: GroupStored) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type=fact.protocol_type,
+        generation=fact.generation,
+        protocol=fact.protocol,
+        leader=fact.leader,
+        current_state_timestamp=fact.state_since,
+        members=tuple(
+            GroupMetadataValueMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in fact.members
+        ),
+    )
+
+
+def _group_of(group_id: str, value: bytes) -> GroupStored:
+    stored = read_stored(GroupMetadataValue, value)
+    return GroupStored(
+        group_id,
+        stored.protocol_type,
+        stored.generation,
+        stored.protocol,
+        stored.leader,
+        Timestamp(stored.current_state_timestamp),
+        tuple(
+            StoredMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout,
+                member.session_timeout,
+                bytes(member.subscription),
+                bytes(member.assignment),
+            )
+            for member in stored.members
+        ),
+    )
+
+
+def _offset_value(fact: OffsetCommitted) -> bytes:
+    value = OffsetCommitValue(
+        offset=fact.offset,
+        leader_epoch=fact.leader_epoch,
+        metadata=fact.metadata,
+        commit_timestamp=fact.committed_at,
+        expire_timestamp=NEVER if fact.expires_at is None else fact.expires_at,
+        topic_id=fact.topic_id or ZERO_UUID,
+    )
+    if fact.expires_at is not None:
+        return write_stored(value, OFFSET_VALUE_WITH_EXPIRY)
+    return write_stored(value, OFFSET_VALUE if fact.topic_id is None else OFFSET_VALUE_WITH_TOPIC_ID)
+
+
+def _offset_of(group_id: str, partition: TopicPartition, value: bytes) -> OffsetCommitted:
+    stored = read_stored(OffsetCommitValue, value)
+    return OffsetCommitted(
+        group_id,
+        partition,
+        Offset(stored.offset),
+        LeaderEpoch(stored.leader_epoch),
+        stored.metadata,
+        Timestamp(stored.commit_timestamp),
+        None if stored.expire_timestamp == NEVER else Timestamp(stored.expire_timestamp),
+        None if stored.topic_id == ZERO_UUID else TopicId(stored.topic_id),
+    )
