@@ -12,8 +12,8 @@ BUFFERS = (bytes, bytearray, memoryview)
 
 # One connection may not keep the loop from the others for longer than this many bytes.
 TURN_BYTES_MAX = 4 << 20
-# sendmsg takes at most IOV_MAX buffers; beyond a few dozen there is nothing to gain.
-GATHER_MAX = 64
+# sendmsg takes at most IOV_MAX (1024) buffers.
+GATHER_MAX = 512
 SENDFILE_BYTES_MAX = 1 << 20
 
 
