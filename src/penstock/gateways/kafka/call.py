@@ -55,6 +55,10 @@ class Call:
     def charge(self, cost: Cost, amount: int) -> int:
         return self._connection.door.gate.charge(self.session, cost, amount)
 
+    def charge_time(self) -> int:
+        """Charge for the time that the request has taken so far."""
+        return self.charge(Cost.REQUEST_NS, self._connection.door.clock.now() - self.began_ns)
+
     def reply(self, response: Message) -> None:
         """Answer with a message."""
         self.reply_parts([response_frame(self.api, self.version, self.correlation_id, response)])

@@ -1,7 +1,9 @@
 """Answers leave in the order the requests came, however long each takes.
 
-requests    1  2  3  4          a slot is opened per request
-slots      [✓][ ][✓][ ]         1 leaves; 3 waits for 2
+    requests    1  2  3  4          a slot is opened per request
+    slots      [✓][ ][✓][ ]         1 leaves; 3 waits for 2
+
+What is released in one turn of the loop is sent by one system call.
 """
 
 from collections import deque
