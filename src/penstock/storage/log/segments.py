@@ -3,8 +3,9 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
-from penstock.core.model import Offset
+from penstock.core.model import Offset, StorageError
 from penstock.storage.disk import Disk, File, NoSuchFile
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
@@ -115,8 +116,18 @@ class Segments:
         segment.index = self._sealed_index(segment.base_offset)
         return files
 
+    def unseal(self, index: ActiveIndex) -> None:
+        """The segment could not be rolled: go on with it, and the index it had before."""
+        index.flushed_rows = [0, 0, 0]
+        self.active.index = index
+        with suppress(StorageError):
+            self._empty_indexes(self.active.base_offset)
+
     def reopen_last(self) -> Segment:
-        """Let the last segment grow again, after the ones behind it were removed."""
+        """Let the last segment grow again, after the ones behind it were removed.
+
+        What the index knows of recent batches is right only after it has been truncated.
+        """
         segment = self.active
         was_sealed = isinstance(segment.index, SealedIndex)
         if isinstance(segment.index, SealedIndex):

@@ -106,14 +106,14 @@ def write(
 def roll(state: LogState, base_offset: Offset) -> Segment:
     """Seal the active segment and start the next one."""
     segments, durability = state.segments, state.durability
-    old = segments.active
+    old, index = segments.active, state.active_index
     index_files = segments.seal_active(state.end)
     try:
         new = segments.add_active(base_offset, fresh=True)
     except StorageError:
         for file in index_files:
             file.close()
-        segments.reopen_last()
+        segments.unseal(index)
         raise
     # In this order: whatever is answered later for the new file implies these.
     if old.writer is not None:
