@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.core.model import CorruptionError
-from penstock.simulation.checkers.durability import Anomaly, DurabilityChecker, Violation, read_back
+from penstock.simulation.checkers.durability import Anomaly, DurabilityChecker, Stored, Violation, read_back
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import PartitionLog, RecoveryReport
 from tests.property.storage.log_lives import DIRECTORY, OPTIONS, TOPIC, Lives
@@ -95,9 +95,16 @@ def _judge_hurt_batches(
         # Above the checkpoint, what is missing or broken cannot be told from an unfinished
         # write, and is cut off. Below it, it has to be reported.
         found = found._replace(end=durable, damaged=(*found.damaged, (found.end, durable)))
-    violations = checker.judge(found, disk_was_damaged=True)
-    if report.cut is not None and "leader epoch" in report.cut.reason:
-        # Epochs stand outside of the CRC, and above the checkpoint nothing else knows them: of
-        # two batches that disagree, the first is believed.
-        violations = [violation for violation in violations if violation.anomaly is not Anomaly.ALTERED]
-    return violations
+    # Epochs stand outside of the CRC, and above the checkpoint nothing else knows them.
+    known = {batch.base: batch for batch in checker.history if batch.base >= report.recovery_point}
+    batches = [_unless_only_the_epoch_differs(batch, known.get(batch.base)) for batch in found.batches]
+    return checker.judge(found._replace(batches=tuple(batches)), disk_was_damaged=True)
+
+
+def _unless_only_the_epoch_differs(found: Stored, appended: Stored | None) -> Stored:
+    if (
+        appended is None
+        or found.content[:12] + found.content[16:] != appended.content[:12] + appended.content[16:]
+    ):
+        return found
+    return appended

@@ -67,9 +67,10 @@ class PageCache:
     def lose_pending(self) -> None:
         """A sync failed: the kernel calls the pages clean, and never writes them again.
 
-        The process still reads them, and no later sync makes them durable.
+        The process still reads them, and no later sync makes them durable. A change of size
+        by truncation is no page but part of the journal, and can still become durable.
         """
-        self.pending.clear()
+        self.pending = [change for change in self.pending if isinstance(change, Resize)]
 
     def copy(self) -> "PageCache":
         twin = PageCache()
