@@ -14,6 +14,11 @@ ENTRY_POINT_GROUP = "penstock.commands"
 
 # In the order in which --help shows them.
 OWN_COMMANDS = {
+    "up": "penstock.cli.up:up",
+    "topic": "penstock.cli.messaging.topics:app",
+    "produce": "penstock.cli.messaging.produce:produce",
+    "consume": "penstock.cli.messaging.consume:consume",
+    "group": "penstock.cli.messaging.groups:app",
     "demo": "penstock.cli.demo.command:demo",
     "config": "penstock.cli.configuration:app",
     "log": "penstock.cli.logs:app",

@@ -13,6 +13,7 @@ from penstock.runtime.clock import MachineClock
 
 TURN_SECONDS = 0.2
 PATIENCE_SECONDS = 60
+COMMIT_SECONDS = 1
 
 
 class Read(NamedTuple):
@@ -68,8 +69,10 @@ class Reader:
             raise ClientError(f"the client refuses its settings: {reason(error)}") from None
         self._ends: dict[int, int] | None = None
         self._open: dict[int, None] = {}
-        self._read_to: dict[int, int] = {}
+        self._dealt_with: dict[int, int] = {}
         self._unreachable = ""
+        self._clock = MachineClock()
+        self._committed_at = self._clock.now()
 
     def __enter__(self) -> "Reader":
         return self
@@ -83,7 +86,7 @@ class Reader:
             self._assign_all()
         else:
             self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked)
-        clock = MachineClock()
+        clock = self._clock
         heard = clock.now()
         while self._ends is None or self._open or self._options.follow:
             records = self._next()
@@ -93,13 +96,21 @@ class Reader:
             elif not self._options.follow and clock.now() - heard > PATIENCE_SECONDS * SECOND:
                 raise ClientError(f"{self._topic}: nothing came for {PATIENCE_SECONDS} s")
 
+    def dealt_with(self, records: list[Read]) -> None:
+        """Note that these records need not come again."""
+        for record in records:
+            self._dealt_with[record.partition] = record.offset + 1
+        if self._clock.now() - self._committed_at > COMMIT_SECONDS * SECOND:
+            self.commit()
+
     def commit(self) -> None:
-        """Tell the group how far the batches that were handed out have been dealt with."""
+        """Tell the group how far the records have been dealt with."""
         from confluent_kafka import KafkaException, TopicPartition
 
-        if self._options.group is None or not self._read_to:
+        self._committed_at = self._clock.now()
+        if self._options.group is None or not self._dealt_with:
             return
-        offsets = [TopicPartition(self._topic, one, offset) for one, offset in self._read_to.items()]
+        offsets = [TopicPartition(self._topic, one, offset) for one, offset in self._dealt_with.items()]
         try:
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
@@ -107,7 +118,7 @@ class Reader:
         for one in answers or ():
             if one.error is not None:
                 raise refused(f"group {self._options.group}: committing {one.partition}", one.error)
-        self._read_to.clear()
+        self._dealt_with.clear()
 
     def _assign_all(self) -> None:
         from confluent_kafka import TopicPartition
@@ -166,7 +177,6 @@ class Reader:
             if offset >= end:
                 return None
         kind, timestamp_ms = message.timestamp()
-        self._read_to[partition] = offset + 1
         return Read(
             partition,
             offset,
