@@ -1,6 +1,7 @@
 """Changing and showing configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.metadata import (
@@ -12,8 +13,10 @@ from penstock.core.metadata import (
     IncrementalAlterConfigs,
     ResourceKind,
     describe_configs,
+    layers_for,
 )
-from penstock.core.metadata.configs import NOTHING, DescribedConfig
+from penstock.core.metadata.configs import NOTHING, DescribedConfig, describe_all
+from penstock.core.metadata.effective import topic_defaults
 from penstock.core.model import NodeId, Refused, Why
 from penstock.runtime import Runtime
 from penstock.services.cluster import Controller
@@ -74,6 +77,14 @@ class Configs:
         # The settings that brokers share are shown without those of the one that was asked.
         static = NOTHING if _is_shared(resource) else self._static
         return describe_configs(image, resource, self._node_id, static, keys)
+
+    def preview(
+        self, name: str, own: Mapping[str, str], replication_factor: int
+    ) -> tuple[DescribedConfig, ...]:
+        """Every key of a topic that has just been made with these values, or is only thought of."""
+        resource = ConfigResource(ResourceKind.TOPIC, name)
+        layers = layers_for(self._controller.image, resource, self._node_id, self._static)
+        return describe_all(replace(layers, own=own, defaults=topic_defaults(replication_factor)))
 
 
 def _is_shared(resource: ConfigResource) -> bool:

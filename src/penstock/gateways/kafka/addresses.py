@@ -1,0 +1,93 @@
+"""How nodes are named to a client: it is sent back to the listener that it came from.
+
+    this node      by the listener's advertised address or, if that is not set, by the
+                   address that the client connected to
+    other nodes    by the address they registered for the listener of the same name
+
+A node without such a listener cannot be named to this client at all.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.core.metadata import NO_LEADER, Broker, Partition
+from penstock.core.model import NodeId
+from penstock.core.wire import ErrorCode
+from penstock.gateways.kafka.call import Call
+from penstock.runtime import Address
+
+
+class NamedBroker(NamedTuple):
+    """A broker, and where this client reaches it."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+def address_of(call: Call, broker: Broker) -> Address | None:
+    """Where this client reaches a broker; None if it cannot."""
+    node, name = call.backend.node, call.session.listener
+    if broker.node_id == node.node_id:
+        own = node.listener(name)
+        return Address(*call.local) if own is None else own.address_for(call.local)
+    listener = broker.listener(name)
+    return None if listener is None else Address(listener.host, listener.port)
+
+
+def named_brokers(call: Call, *, fenced: bool = False) -> list[NamedBroker]:
+    """The brokers that can be named to this client, in the order of their ids; live ones, or all."""
+    named = []
+    for broker in call.backend.controller.image.each_broker():
+        address = address_of(call, broker)
+        if address is not None and (fenced or not broker.fenced):
+            named.append(NamedBroker(broker.node_id, address.host, address.port, broker.rack, broker.fenced))
+    return named
+
+
+def controller_id(call: Call) -> int:
+    """Whom clients send administrative requests to: this node, if it decides."""
+    backend = call.backend
+    return backend.node.node_id if backend.controller.is_leading else NO_LEADER
+
+
+class Standing(NamedTuple):
+    """Whether a partition can be used, and by whom."""
+
+    code: ErrorCode
+    leader: int
+    offline: tuple[NodeId, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.code is ErrorCode.NONE and not self.offline
+
+
+class Reach:
+    """The cluster as the clients of one listener can reach it."""
+
+    def __init__(self, call: Call) -> None:
+        self.brokers = named_brokers(call)
+        self.live = frozenset(broker.node_id for broker in self.brokers)
+        self._image = call.backend.controller.image
+        self._partitions = call.backend.partitions
+        self._own = call.backend.node.node_id
+
+    def standing(self, topic: str, partition: Partition) -> Standing:
+        """How a partition stands for these clients."""
+        offline = self.missing(partition.replicas)
+        leader = partition.leader
+        if leader not in self.live:
+            unnamed = leader != NO_LEADER and self._image.is_live(leader)
+            code = ErrorCode.LISTENER_NOT_FOUND if unnamed else ErrorCode.LEADER_NOT_AVAILABLE
+            return Standing(code, NO_LEADER, offline)
+        if leader == self._own and self._partitions.find(topic, partition.index) is None:
+            # Its log is still being made: nothing could be written to it.
+            return Standing(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
+        return Standing(ErrorCode.NONE, leader, offline)
+
+    def missing(self, replicas: Iterable[NodeId]) -> tuple[NodeId, ...]:
+        """Those of the replicas that nobody reaches now."""
+        return tuple(node_id for node_id in replicas if node_id not in self.live)

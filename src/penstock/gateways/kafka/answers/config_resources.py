@@ -1,0 +1,55 @@
+"""The things that can be configured, as requests name them, and who may look at or change them."""
+
+from typing import TypeAlias
+
+from penstock.core.metadata import ConfigResource, ResourceKind
+from penstock.core.model import Refused
+from penstock.core.wire import ErrorCode
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of, message_of
+from penstock.security import Operation, Resource
+from penstock.security import ResourceKind as GuardedKind
+
+# Kafka's number for the log levels of one broker.
+BROKER_LOGGER = 8
+
+# An error code, and a sentence to go with it.
+Outcome: TypeAlias = tuple[ErrorCode, str | None]
+
+FINE: Outcome = (ErrorCode.NONE, None)
+DUPLICATE: Outcome = (ErrorCode.INVALID_REQUEST, "each resource may appear once in a request")
+
+_GUARDS = {
+    ResourceKind.TOPIC: (GuardedKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ResourceKind.GROUP: (GuardedKind.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+}
+
+
+def configurable(call: Call, operation: Operation, kind: int, name: str) -> ConfigResource | Outcome:
+    """The resource, if there is such a kind and the caller may do this to it."""
+    try:
+        resource = ConfigResource(ResourceKind(kind), name)
+    except ValueError:
+        return ErrorCode.INVALID_REQUEST, _unknown(kind)
+    guard = _GUARDS.get(resource.kind)
+    if guard is None:
+        allowed, code = call.authorize(operation, CLUSTER), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    else:
+        allowed, code = call.authorize(operation, Resource(guard[0], name)), guard[1]
+    return resource if allowed else (code, f"the caller may not {operation.value} of {name!r}"[:1_000])
+
+
+def _unknown(kind: int) -> str:
+    if kind == BROKER_LOGGER:
+        return "log levels are part of the node's own configuration"
+    return f"there is no kind of resource with the number {kind}"
+
+
+def refusal_outcome(refused: Refused) -> Outcome:
+    return code_of(refused), message_of(refused)
+
+
+def as_outcome(reply: object) -> Outcome:
+    """What became of a change."""
+    return refusal_outcome(reply) if isinstance(reply, Refused) else FINE

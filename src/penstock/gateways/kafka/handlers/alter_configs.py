@@ -1,0 +1,51 @@
+"""AlterConfigs: replacing all settings of a resource (superseded by IncrementalAlterConfigs)."""
+
+from penstock.core.metadata import ConfigResource, Done
+from penstock.core.model import Refused
+from penstock.core.wire.kafka.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseResource,
+)
+from penstock.gateways.kafka.answers.config_resources import DUPLICATE, Outcome, as_outcome, configurable
+from penstock.gateways.kafka.answers.repeats import repeated
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Cost, Operation
+from penstock.services.topics import ConfigValues
+
+Key = tuple[int, str]
+
+
+@routes.handles(AlterConfigsRequest)
+def alter_configs(request: AlterConfigsRequest, call: Call) -> None:
+    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    outcomes: dict[Key, Outcome] = {}
+    wanted: dict[Key, ConfigValues] = {}
+    for each in request.resources:
+        key = (each.resource_type, each.resource_name)
+        resource = configurable(call, Operation.ALTER_CONFIGS, *key)
+        if key in twice or not isinstance(resource, ConfigResource):
+            outcomes[key] = DUPLICATE if isinstance(resource, ConfigResource) else resource
+        else:
+            wanted[key] = ConfigValues(
+                resource, tuple((config.name, config.value) for config in each.configs)
+            )
+
+    def done(replies: list[Done | Refused]) -> None:
+        outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
+        throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else len(wanted))
+        call.reply(
+            AlterConfigsResponse(
+                throttle_time_ms=throttle_ms,
+                responses=tuple(_row(key, outcome) for key, outcome in outcomes.items()),
+            )
+        )
+
+    call.backend.configs.alter(list(wanted.values()), done, validate_only=request.validate_only)
+
+
+def _row(key: Key, outcome: Outcome) -> AlterConfigsResponseResource:
+    return AlterConfigsResponseResource(
+        error_code=outcome[0], error_message=outcome[1], resource_type=key[0], resource_name=key[1]
+    )

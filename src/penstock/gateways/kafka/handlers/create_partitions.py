@@ -1,0 +1,63 @@
+"""CreatePartitions: adding partitions to topics."""
+
+from penstock.core.metadata import CreatedPartitions
+from penstock.core.model import NodeId, Refused, Why
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseTopic,
+)
+from penstock.gateways.kafka.answers.operations import topic_resource
+from penstock.gateways.kafka.answers.repeats import repeated
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of, message_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Cost, Operation
+from penstock.services.topics import MorePartitions
+
+NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
+TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+
+
+@routes.handles(CreatePartitionsRequest)
+def create_partitions(request: CreatePartitionsRequest, call: Call) -> None:
+    twice = repeated(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    outcomes: dict[str, CreatedPartitions | Refused] = dict.fromkeys(twice, TWICE)
+    for name in unique:
+        if name not in twice and not call.authorize(Operation.ALTER, topic_resource(name)):
+            outcomes[name] = NOT_ALLOWED
+    wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
+    before = call.backend.controller.image.partition_count
+
+    def done(replies: list[CreatedPartitions | Refused]) -> None:
+        outcomes.update(zip(wanted, replies, strict=True))
+        grown = call.backend.controller.image.partition_count - before
+        throttle_ms = call.charge(Cost.MUTATIONS, max(grown, 0))
+        rows = tuple(_row(name, outcomes[name]) for name in unique)
+        call.reply(CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=rows))
+
+    call.backend.topics.add_partitions(
+        [_more(topic) for topic in wanted.values()],
+        done,
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+
+
+def _more(topic: CreatePartitionsRequestTopic) -> MorePartitions:
+    assignments = topic.assignments
+    if assignments is None:
+        return MorePartitions(topic.name, topic.count)
+    placed = tuple(tuple(NodeId(node_id) for node_id in each.broker_ids) for each in assignments)
+    return MorePartitions(topic.name, topic.count, placed)
+
+
+def _row(name: str, outcome: CreatedPartitions | Refused) -> CreatePartitionsResponseTopic:
+    if isinstance(outcome, Refused):
+        return CreatePartitionsResponseTopic(
+            name=name, error_code=code_of(outcome), error_message=message_of(outcome)
+        )
+    return CreatePartitionsResponseTopic(name=name, error_code=ErrorCode.NONE)

@@ -1,0 +1,78 @@
+"""DescribeLogDirs: how much space replicas take, and where."""
+
+import os
+from collections.abc import Iterable
+
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponseDirectory,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseTopic,
+)
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.partitions import Partition
+
+SPACE_SINCE = 4
+UNKNOWN_SPACE = (-1, -1)
+
+
+@routes.handles(DescribeLogDirsRequest)
+def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> None:
+    if not call.authorize(Operation.DESCRIBE, CLUSTER):
+        call.reply(
+            DescribeLogDirsResponse(
+                throttle_time_ms=call.charge_time(),
+                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                results=(),
+            )
+        )
+        return
+    data_dir = call.backend.node.data_dir
+    total_bytes, usable_bytes = _space(data_dir) if call.version >= SPACE_SINCE else UNKNOWN_SPACE
+    directory = DescribeLogDirsResponseDirectory(
+        error_code=ErrorCode.NONE,
+        log_dir=data_dir,
+        topics=_topics(_wanted(request, call)),
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+    call.reply(DescribeLogDirsResponse(throttle_time_ms=call.charge_time(), results=(directory,)))
+
+
+def _wanted(request: DescribeLogDirsRequest, call: Call) -> Iterable[Partition]:
+    partitions = call.backend.partitions
+    if request.topics is None:
+        return sorted(partitions, key=lambda partition: partition.name)
+    named = sorted({(topic.topic, index) for topic in request.topics for index in topic.partitions})
+    return (found for found in (partitions.find(*name) for name in named) if found is not None)
+
+
+def _topics(partitions: Iterable[Partition]) -> tuple[DescribeLogDirsResponseTopic, ...]:
+    by_topic: dict[str, list[DescribeLogDirsResponsePartition]] = {}
+    for partition in partitions:
+        topic, index = partition.name
+        by_topic.setdefault(topic, []).append(
+            DescribeLogDirsResponsePartition(
+                partition_index=index,
+                partition_size=partition.log.size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+        )
+    return tuple(
+        DescribeLogDirsResponseTopic(name=name, partitions=tuple(rows)) for name, rows in by_topic.items()
+    )
+
+
+def _space(data_dir: str) -> tuple[int, int]:
+    """How large the file system of a directory is, and what is left of it."""
+    try:
+        facts = os.statvfs(data_dir)
+    except OSError:
+        return UNKNOWN_SPACE
+    return facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize

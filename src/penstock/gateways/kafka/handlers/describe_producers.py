@@ -1,0 +1,66 @@
+"""DescribeProducers: which producers a partition remembers."""
+
+from penstock.core.model import ProducerId, Refused
+from penstock.core.replica import Producer
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseProducer,
+    DescribeProducersResponseTopic,
+)
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.lookup import partition_of
+from penstock.gateways.kafka.refusals import code_of, message_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.partitions import Partition
+
+NONE_OPEN = -1
+NO_SEQUENCE = -1
+
+
+@routes.handles(DescribeProducersRequest)
+def describe_producers(request: DescribeProducersRequest, call: Call) -> None:
+    topics = tuple(
+        DescribeProducersResponseTopic(
+            name=topic.name,
+            partitions=tuple(_row(call, topic.name, index) for index in topic.partition_indexes),
+        )
+        for topic in request.topics
+    )
+    call.reply(DescribeProducersResponse(throttle_time_ms=call.charge_time(), topics=topics))
+
+
+def _row(call: Call, topic: str, index: int) -> DescribeProducersResponsePartition:
+    partition = partition_of(call, topic, index, Operation.READ)
+    if isinstance(partition, Refused):
+        return DescribeProducersResponsePartition(
+            partition_index=index,
+            error_code=code_of(partition),
+            error_message=message_of(partition),
+            active_producers=(),
+        )
+    return DescribeProducersResponsePartition(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        active_producers=tuple(
+            _producer(partition, producer_id, producer) for producer_id, producer in partition.log.producers
+        ),
+    )
+
+
+def _producer(
+    partition: Partition, producer_id: ProducerId, producer: Producer
+) -> DescribeProducersResponseProducer:
+    last = producer.batches[-1] if producer.batches else None
+    started = partition.log.producers.transactions.first_offset_of(producer_id)
+    return DescribeProducersResponseProducer(
+        producer_id=producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=NO_SEQUENCE if last is None else last.last_sequence,
+        last_timestamp=producer.seen_at if last is None else last.timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=NONE_OPEN if started is None else started,
+    )

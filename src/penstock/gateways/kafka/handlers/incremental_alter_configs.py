@@ -1,0 +1,74 @@
+"""IncrementalAlterConfigs: changing single settings."""
+
+from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Done
+from penstock.core.model import Refused, Why
+from penstock.core.wire.kafka.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+from penstock.gateways.kafka.answers.config_resources import (
+    DUPLICATE,
+    Outcome,
+    as_outcome,
+    configurable,
+    refusal_outcome,
+)
+from penstock.gateways.kafka.answers.repeats import repeated
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Cost, Operation
+from penstock.services.topics import ConfigChanges
+
+Key = tuple[int, str]
+
+
+@routes.handles(IncrementalAlterConfigsRequest)
+def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Call) -> None:
+    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    outcomes: dict[Key, Outcome] = {}
+    wanted: dict[Key, ConfigChanges] = {}
+    for each in request.resources:
+        key = (each.resource_type, each.resource_name)
+        changes = _changes(call, key, each.configs)
+        if key in twice:
+            outcomes[key] = DUPLICATE
+        elif isinstance(changes, ConfigChanges):
+            wanted[key] = changes
+        else:
+            outcomes[key] = changes
+
+    def done(replies: list[Done | Refused]) -> None:
+        outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
+        throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else len(wanted))
+        call.reply(
+            IncrementalAlterConfigsResponse(
+                throttle_time_ms=throttle_ms,
+                responses=tuple(_row(key, outcome) for key, outcome in outcomes.items()),
+            )
+        )
+
+    call.backend.configs.change(list(wanted.values()), done, validate_only=request.validate_only)
+
+
+def _changes(
+    call: Call, key: Key, configs: tuple[IncrementalAlterConfigsRequestConfig, ...]
+) -> ConfigChanges | Outcome:
+    resource = configurable(call, Operation.ALTER_CONFIGS, *key)
+    if not isinstance(resource, ConfigResource):
+        return resource
+    try:
+        changes = tuple(
+            ConfigChange(ConfigOperation(config.config_operation), config.name, config.value)
+            for config in configs
+        )
+    except ValueError as error:
+        return refusal_outcome(Refused(Why.INVALID_REQUEST, str(error)))
+    return ConfigChanges(resource, changes)
+
+
+def _row(key: Key, outcome: Outcome) -> IncrementalAlterConfigsResponseResource:
+    return IncrementalAlterConfigsResponseResource(
+        error_code=outcome[0], error_message=outcome[1], resource_type=key[0], resource_name=key[1]
+    )

@@ -1,0 +1,83 @@
+"""InitProducerId: starting an idempotent producer.
+
+There are no transactions yet, and a producer that asks for them must hear so at once. Codes
+that can be retried would let it ask until it times out; an authorization error would send
+its owner looking for rights; UNSUPPORTED_VERSION is fatal to every client, and says what is
+the case: this broker does not do that.
+"""
+
+from penstock.core.model import ProducerId, Refused
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.gateways.kafka.answers.operations import CLUSTER, topic_resource
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation, Resource, ResourceKind
+
+NO_PRODUCER = -1
+NO_EPOCH = -1
+# Kafka keeps the last epoch for fencing.
+LAST_EPOCH = 2**15 - 2
+
+
+@routes.handles(InitProducerIdRequest)
+def init_producer_id(request: InitProducerIdRequest, call: Call) -> None:
+    code = _problem(request, call)
+    if code is not ErrorCode.NONE:
+        _reply(call, code)
+    elif _may_go_on(request, call):
+        _reply(call, ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)
+    else:
+        call.backend.producer_ids.next(lambda given: _give(call, given))
+
+
+def _problem(request: InitProducerIdRequest, call: Call) -> ErrorCode:
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not _may_write(call):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    elif not call.authorize(Operation.WRITE, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id)):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    if transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if transactional_id is None else ErrorCode.UNSUPPORTED_VERSION
+
+
+def _may_write(call: Call) -> bool:
+    """Whoever may write to any topic may be a producer (KIP-679)."""
+    return call.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER) or any(
+        call.authorize(Operation.WRITE, topic_resource(name))
+        for name in call.backend.controller.image.topic_names()
+    )
+
+
+def _may_go_on(request: InitProducerIdRequest, call: Call) -> bool:
+    """Whether a producer can keep its id with the next epoch (KIP-360).
+
+    An id that was never given out may be given to somebody else later on: it is not taken.
+    """
+    given_out = call.backend.controller.image.next_producer_id
+    return 0 <= request.producer_id < given_out and 0 <= request.producer_epoch < LAST_EPOCH
+
+
+def _give(call: Call, given: ProducerId | Refused) -> None:
+    if isinstance(given, Refused):
+        _reply(call, code_of(given))
+    else:
+        _reply(call, ErrorCode.NONE, given, 0)
+
+
+def _reply(
+    call: Call, code: ErrorCode, producer_id: int = NO_PRODUCER, producer_epoch: int = NO_EPOCH
+) -> None:
+    call.reply(
+        InitProducerIdResponse(
+            throttle_time_ms=call.charge_time(),
+            error_code=code,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+    )

@@ -1,0 +1,62 @@
+"""ListConfigResources: what has settings (KIP-714, KIP-1142)."""
+
+from penstock.core.metadata import MetadataImage, ResourceKind
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseConfigResource,
+)
+from penstock.gateways.kafka.answers.config_resources import BROKER_LOGGER
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+
+KINDS_SINCE = 1
+ALL_KINDS = (
+    ResourceKind.TOPIC,
+    ResourceKind.BROKER,
+    BROKER_LOGGER,
+    ResourceKind.CLIENT_METRICS,
+    ResourceKind.GROUP,
+)
+
+
+@routes.handles(ListConfigResourcesRequest)
+def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> None:
+    kinds: tuple[int, ...] = (ResourceKind.CLIENT_METRICS,)
+    if call.version >= KINDS_SINCE:
+        kinds = tuple(dict.fromkeys(request.resource_types)) or ALL_KINDS
+    code = ErrorCode.NONE
+    rows: tuple[ListConfigResourcesResponseConfigResource, ...] = ()
+    if not call.authorize(Operation.DESCRIBE_CONFIGS, CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    elif any(kind not in ALL_KINDS for kind in kinds):
+        code = ErrorCode.UNSUPPORTED_VERSION
+    else:
+        rows = _rows(call.backend.controller.image, kinds)
+    call.reply(
+        ListConfigResourcesResponse(
+            throttle_time_ms=call.charge_time(), error_code=code, config_resources=rows
+        )
+    )
+
+
+def _rows(
+    image: MetadataImage, kinds: tuple[int, ...]
+) -> tuple[ListConfigResourcesResponseConfigResource, ...]:
+    return tuple(
+        ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+        for kind in kinds
+        for name in _names(image, kind)
+    )
+
+
+def _names(image: MetadataImage, kind: int) -> list[str]:
+    """Topics and brokers have settings by being there, groups and subscriptions by being given some."""
+    if kind == ResourceKind.TOPIC:
+        return list(image.topic_names())
+    if kind in (ResourceKind.BROKER, BROKER_LOGGER):
+        return [str(broker.node_id) for broker in image.live_brokers()]
+    return image.configured(ResourceKind(kind))
