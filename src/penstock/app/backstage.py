@@ -11,6 +11,7 @@ from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 from penstock.services.cluster import Controller, Membership, QuorumStore, Registration, SoloQuorum
+from penstock.services.groups import GroupMetrics, Groups, options_of_node
 from penstock.services.partitions import Fsync, LogStore, Partitions, PartitionsOptions
 from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
 from penstock.services.topics import Configs, ProducerIds, Topics
@@ -45,6 +46,8 @@ class Backstage:
         self._ready: Callable[[Backend], None]
         self._is_open = False
         self.produce_metrics = ProduceMetrics()
+        self.group_metrics = GroupMetrics()
+        self._groups: Groups | None = None
         self.commit = GroupCommit(runtime.sync, runtime.clock.now)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit)
         joined = storage.directory.cluster_id is not None
@@ -101,6 +104,7 @@ class Backstage:
     def _backend(self, epoch: BrokerEpoch) -> Backend:
         runtime, options, controller = self._runtime, self._options, self.controller
         assert controller.image.cluster_id is not None
+        topics = Topics(runtime, controller, self.partitions, options.static)
         return Backend(
             node=NodeFacts(
                 options.node_id,
@@ -111,13 +115,34 @@ class Backstage:
             ),
             controller=controller,
             partitions=self.partitions,
-            topics=Topics(runtime, controller, self.partitions, options.static),
+            topics=topics,
+            groups=self._take_groups(topics),
             configs=Configs(runtime, controller, options.node_id, options.static),
             producer_ids=ProducerIds(controller, options.node_id, epoch),
             producing=Producing(self.partitions, runtime.clock, self.produce_metrics),
             fetching=Fetching(runtime),
             lookups=Lookups(),
         )
+
+    def _take_groups(self, topics: Topics) -> Groups:
+        options, controller = self._options, self.controller
+        self._groups = groups = Groups(
+            options.node_id,
+            self._runtime,
+            self.partitions,
+            topics,
+            options_of_node(controller.image, options.node_id, options.static),
+            self.group_metrics,
+        )
+        groups.follow(controller.image)
+        # Behind the partitions, which open the logs that coordinators are made of.
+        controller.subscribe(groups.follow)
+        return groups
+
+    def resign(self) -> None:
+        """Answer everyone who waits for others: they must look for another coordinator."""
+        if self._groups is not None:
+            self._groups.stop()
 
     def close(self) -> None:
         """Make everything durable, close it and say that it was clean. Blocks on the disk."""

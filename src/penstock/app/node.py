@@ -93,7 +93,10 @@ class Node:
         self._ready(self)
 
     def _open_http(self, loop: asyncio.AbstractEventLoop, kafka: KafkaMetrics) -> None:
-        page = MetricsPage(self.backstage.partitions, [kafka, self.backstage.produce_metrics, EventMetrics()])
+        page = MetricsPage(
+            self.backstage.partitions,
+            [kafka, self.backstage.produce_metrics, self.backstage.group_metrics, EventMetrics()],
+        )
         page.follow(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.follow)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
@@ -132,6 +135,7 @@ class Node:
         self._stopping = True
         for door in self._kafka:
             door.stop_accepting()
+        self.backstage.resign()
         until = Instant(self._runtime.clock.now() + FAREWELL_MS * MILLISECOND)
         self._await_syncs(until, lambda: self._close(done))
 

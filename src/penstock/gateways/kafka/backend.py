@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from penstock.core.model import NodeId
 from penstock.runtime import Address
 from penstock.services.cluster import Controller
+from penstock.services.groups import Groups
 from penstock.services.partitions import Partitions
 from penstock.services.records import Fetching, Lookups, Producing
 from penstock.services.topics import Configs, ProducerIds, Topics
@@ -54,5 +55,4 @@ class Backend:
     producing: Producing
     fetching: Fetching
     lookups: Lookups
-    # The group coordinator, once it is built.
-    groups: object | None = None
+    groups: Groups

@@ -20,16 +20,18 @@ several times its size, and deletes what is before.
 Left out: offsets inside transactions, the KIP-848 and share protocols.
 """
 
-from penstock.services.groups.groups import Groups, GroupsOptions, Leads, TopicMaker
+from penstock.services.groups.groups import Groups, Leads, TopicMaker
 from penstock.services.groups.host import CoordinatorHost, Phase
 from penstock.services.groups.lag import Lag
 from penstock.services.groups.metrics import GroupMetrics
+from penstock.services.groups.options import GroupsOptions, options_of_node
 from penstock.services.groups.placement import java_hash, partition_of
 from penstock.services.groups.ticket import Done, Ticket
 
 __all__ = [
     "Groups",
     "GroupsOptions",
+    "options_of_node",
     "GroupMetrics",
     "Leads",
     "TopicMaker",

@@ -1,15 +1,14 @@
 """Every group that this node coordinates."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from penstock.core.groups import (
     Command,
     Fact,
     ForgetTopic,
     GroupImage,
-    GroupOptions,
     ListedGroup,
     ListedGroups,
     ListGroups,
@@ -25,6 +24,7 @@ from penstock.services.groups.host import CoordinatorHost, HostParts, Phase
 from penstock.services.groups.lag import FindPartition, Lag, LagReader
 from penstock.services.groups.loading import Loading
 from penstock.services.groups.metrics import GroupMetrics
+from penstock.services.groups.options import GroupsOptions
 from penstock.services.groups.placement import partition_of
 from penstock.services.groups.ticket import Ticket
 from penstock.services.groups.witness import Witness
@@ -46,15 +46,6 @@ class TopicMaker(Protocol):
     def auto_create(self, name: str, done: Callable[[CreatedTopic | Refused], None]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsOptions:
-    """How this node keeps groups."""
-
-    machine: GroupOptions = field(default_factory=GroupOptions)
-    # A coordinator's log is not renewed before it has this many records.
-    renewal_records_min: int = 50_000
-
-
 class Groups:
     """Brings commands to the coordinator of their group, and knows where that is.
 
@@ -74,6 +65,7 @@ class Groups:
         self.metrics = metrics or GroupMetrics()
         self._node_id = node_id
         self._timers = runtime.timers
+        self._entropy = runtime.entropy
         self._partitions = partitions
         self._topics = topics
         self._lags = LagReader(partitions, runtime.clock)
@@ -91,6 +83,10 @@ class Groups:
         self._topic: Topic | None = None
         self._waiting: list[tuple[str, Callable[[NodeId | Refused], None]]] = []
         self._ensuring = False
+
+    def random_id(self) -> str:
+        """The random part of a new member's id, in the form that Kafka gives it."""
+        return str(UUID(bytes=self._entropy.bytes(16), version=4))
 
     def submit(self, command: Command) -> None:
         """Serve a command that names one group; its ticket hears of the reply, perhaps at once."""

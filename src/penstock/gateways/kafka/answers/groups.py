@@ -1,0 +1,47 @@
+"""What the handlers of group APIs have in common."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from penstock.core.model import Refused
+from penstock.core.wire import ErrorCode
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of
+from penstock.security import Operation, Resource, ResourceKind
+
+R = TypeVar("R")
+
+
+def group_resource(group_id: str) -> Resource:
+    return Resource(ResourceKind.GROUP, group_id)
+
+
+def may(call: Call, operation: Operation, group_id: str) -> bool:
+    return call.authorize(operation, group_resource(group_id))
+
+
+def code_in(reply: object) -> ErrorCode:
+    """The error that a reply stands for, if it does."""
+    return code_of(reply) if isinstance(reply, Refused) else ErrorCode.NONE
+
+
+class Rows(Generic[R]):
+    """The rows of an answer, filled in any order, and sent when the last one is there."""
+
+    __slots__ = ("_left", "_rows", "_send")
+
+    def __init__(self, count: int, send: Callable[[tuple[R, ...]], None]) -> None:
+        self._rows: list[R | None] = [None] * count
+        self._send = send
+        # One for whoever fills them, so that nothing is sent before every row was asked for.
+        self._left = count + 1
+
+    def put(self, index: int, row: R) -> None:
+        self._rows[index] = row
+        self.end()
+
+    def end(self) -> None:
+        """One thing less to wait for."""
+        self._left -= 1
+        if not self._left:
+            self._send(tuple(row for row in self._rows if row is not None))

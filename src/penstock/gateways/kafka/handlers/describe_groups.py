@@ -1,0 +1,78 @@
+"""DescribeGroups: the state and members of classic groups."""
+
+from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+from penstock.gateways.kafka.answers.groups import Rows, code_in, group_resource, may
+from penstock.gateways.kafka.answers.operations import NOT_ASKED, authorized_operations
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.groups import Ticket
+
+NOT_FOUND_SINCE = 6
+
+Row = DescribeGroupsResponseGroup
+
+
+@routes.handles(DescribeGroupsRequest)
+def describe_groups(request: DescribeGroupsRequest, call: Call) -> None:
+    rows: Rows[Row] = Rows(
+        len(request.groups),
+        lambda groups: call.reply(DescribeGroupsResponse(throttle_time_ms=call.charge_time(), groups=groups)),
+    )
+    for index, group_id in enumerate(request.groups):
+        if may(call, Operation.DESCRIBE, group_id):
+            _describe(request, call, rows, index)
+        else:
+            rows.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    rows.end()
+
+
+def _describe(request: DescribeGroupsRequest, call: Call, rows: Rows[Row], index: int) -> None:
+    group_id = request.groups[index]
+
+    def done(reply: Reply) -> None:
+        if isinstance(reply, DescribedGroup):
+            asked = request.include_authorized_operations
+            operations = authorized_operations(call, group_resource(group_id)) if asked else NOT_ASKED
+            rows.put(index, _row(call, reply, operations))
+        else:
+            rows.put(index, _failed(group_id, code_in(reply)))
+
+    call.backend.groups.submit(DescribeGroup(ticket=Ticket(done), group_id=group_id))
+
+
+def _row(call: Call, group: DescribedGroup, operations: int) -> Row:
+    missing = group.state is GroupState.DEAD and call.version >= NOT_FOUND_SINCE
+    return Row(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
+        error_message=f"Group {group.group_id} not found." if missing else None,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=tuple(
+            DescribeGroupsResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ),
+        authorized_operations=operations,
+    )
+
+
+def _failed(group_id: str, code: ErrorCode) -> Row:
+    return Row(
+        error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
+    )

@@ -1,0 +1,105 @@
+"""FindCoordinator: which node looks after a group, a transactional id or a share partition."""
+
+from penstock.core.model import NodeId, Refused, Why
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+)
+from penstock.gateways.kafka.addresses import address_of
+from penstock.gateways.kafka.answers.groups import Rows, may
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of, message_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation, Resource, ResourceKind
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+SHARE_SINCE = 6
+BATCHES_SINCE = 4
+NOWHERE = -1
+SHARE_KEY_PARTS = 3
+
+Row = FindCoordinatorResponseCoordinator
+
+
+@routes.handles(FindCoordinatorRequest)
+def find_coordinator(request: FindCoordinatorRequest, call: Call) -> None:
+    keys = request.coordinator_keys if call.version >= BATCHES_SINCE else (request.key,)
+    rows: Rows[Row] = Rows(len(keys), lambda found: _answer(call, found))
+    for index, key in enumerate(keys):
+        _find(call, request.key_type, key, rows, index)
+    rows.end()
+
+
+def _find(call: Call, key_type: int, key: str, rows: Rows[Row], index: int) -> None:
+    code = _problem(call, key_type, key)
+    if code is not ErrorCode.NONE:
+        rows.put(index, _nowhere(key, code))
+    elif key_type == GROUP:
+        call.backend.groups.locate(key, lambda found: rows.put(index, _row(call, key, found)))
+    else:
+        # One node coordinates everything; these get topics of their own when they are served.
+        rows.put(index, _row(call, key, call.backend.node.node_id))
+
+
+def _problem(call: Call, key_type: int, key: str) -> ErrorCode:
+    if key_type == GROUP:
+        allowed = may(call, Operation.DESCRIBE, key)
+        return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key_type == TRANSACTION:
+        allowed = call.authorize(Operation.DESCRIBE, Resource(ResourceKind.TRANSACTIONAL_ID, key))
+        return ErrorCode.NONE if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if key_type == SHARE and call.version >= SHARE_SINCE:
+        if not call.authorize(Operation.CLUSTER_ACTION, CLUSTER):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ErrorCode.NONE if _is_share_key(key) else ErrorCode.INVALID_REQUEST
+    return ErrorCode.INVALID_REQUEST
+
+
+def _is_share_key(key: str) -> bool:
+    """Whether it reads `group:topic id:partition`; the group id may have colons in it."""
+    parts = key.rsplit(":", SHARE_KEY_PARTS - 1)
+    if len(parts) != SHARE_KEY_PARTS or not parts[0] or not parts[1]:
+        return False
+    return parts[2].isdecimal()
+
+
+def _row(call: Call, key: str, found: NodeId | Refused) -> Row:
+    if isinstance(found, Refused):
+        return _nowhere(key, code_of(found), message_of(found))
+    broker = call.backend.controller.image.broker(found)
+    address = None if broker is None else address_of(call, broker)
+    if address is None:
+        return _nowhere(key, code_of(Refused(Why.COORDINATOR_NOT_AVAILABLE)))
+    return Row(
+        key=key,
+        node_id=found,
+        host=address.host,
+        port=address.port,
+        error_code=ErrorCode.NONE,
+        error_message="",
+    )
+
+
+def _nowhere(key: str, code: ErrorCode, message: str = "") -> Row:
+    return Row(key=key, node_id=NOWHERE, host="", port=NOWHERE, error_code=code, error_message=message)
+
+
+def _answer(call: Call, rows: tuple[Row, ...]) -> None:
+    throttle_ms = call.charge_time()
+    if call.version >= BATCHES_SINCE:
+        call.reply(FindCoordinatorResponse(throttle_time_ms=throttle_ms, coordinators=rows))
+        return
+    row = rows[0]
+    call.reply(
+        FindCoordinatorResponse(
+            throttle_time_ms=throttle_ms,
+            error_code=row.error_code,
+            error_message=row.error_message,
+            node_id=row.node_id,
+            host=row.host,
+            port=row.port,
+        )
+    )

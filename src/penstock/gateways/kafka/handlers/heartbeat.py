@@ -1,0 +1,36 @@
+"""Heartbeat: staying in a classic group. The most frequent request of all groups."""
+
+from penstock.core.groups import Heartbeat, Reply
+from penstock.core.model import Refused, Why
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.gateways.kafka.answers.groups import may
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.groups import Ticket
+
+
+@routes.handles(HeartbeatRequest)
+def heartbeat(request: HeartbeatRequest, call: Call) -> None:
+    if not may(call, Operation.READ, request.group_id):
+        call.reply(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    call.backend.groups.submit(
+        Heartbeat(
+            ticket=Ticket(lambda reply: _answer(call, reply)),
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+        )
+    )
+
+
+def _answer(call: Call, reply: Reply) -> None:
+    code = ErrorCode.NONE
+    # A coordinator that reads its log starts every session anew: nobody need join again for that.
+    if isinstance(reply, Refused) and reply.why is not Why.COORDINATOR_LOADING:
+        code = code_of(reply)
+    call.reply(HeartbeatResponse(throttle_time_ms=call.charge_time(), error_code=code))

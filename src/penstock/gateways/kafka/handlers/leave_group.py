@@ -1,0 +1,59 @@
+"""LeaveGroup: leaving a classic group at once instead of by timeout."""
+
+from penstock.core.groups import Leave, LeavingMember, Left, Reply
+from penstock.core.model import Refused
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    LeaveGroupResponseMember,
+)
+from penstock.gateways.kafka.answers.groups import code_in, may
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.groups import Ticket
+
+BATCHES_SINCE = 3
+
+
+@routes.handles(LeaveGroupRequest)
+def leave_group(request: LeaveGroupRequest, call: Call) -> None:
+    if not may(call, Operation.READ, request.group_id):
+        call.reply(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    call.backend.groups.submit(
+        Leave(
+            ticket=Ticket(lambda reply: _answer(call, reply)),
+            group_id=request.group_id,
+            members=_leaving(request, call),
+        )
+    )
+
+
+def _leaving(request: LeaveGroupRequest, call: Call) -> tuple[LeavingMember, ...]:
+    if call.version < BATCHES_SINCE:
+        return (LeavingMember(request.member_id),)
+    return tuple(LeavingMember(m.member_id, m.group_instance_id, m.reason or "") for m in request.members)
+
+
+def _answer(call: Call, reply: Reply) -> None:
+    throttle_ms = call.charge_time()
+    if not isinstance(reply, Left):
+        call.reply(LeaveGroupResponse(throttle_time_ms=throttle_ms, error_code=code_in(reply)))
+        return
+    members = tuple(
+        LeaveGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            error_code=ErrorCode.NONE if member.why is None else code_of(Refused(member.why)),
+        )
+        for member in reply.members
+    )
+    if call.version < BATCHES_SINCE:
+        call.reply(LeaveGroupResponse(throttle_time_ms=throttle_ms, error_code=members[0].error_code))
+    else:
+        call.reply(
+            LeaveGroupResponse(throttle_time_ms=throttle_ms, error_code=ErrorCode.NONE, members=members)
+        )

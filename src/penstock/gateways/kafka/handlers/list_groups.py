@@ -1,0 +1,42 @@
+"""ListGroups: the groups that this node coordinates."""
+
+from penstock.core.groups import ListedGroups
+from penstock.core.model import Refused
+from penstock.core.wire.kafka.list_groups import (
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListGroupsResponseGroup,
+)
+from penstock.gateways.kafka.answers.groups import code_in, may
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+
+
+@routes.handles(ListGroupsRequest)
+def list_groups(request: ListGroupsRequest, call: Call) -> None:
+    call.backend.groups.list_groups(
+        request.states_filter, request.types_filter, lambda found: _answer(call, found)
+    )
+
+
+def _answer(call: Call, found: ListedGroups | Refused) -> None:
+    groups = () if isinstance(found, Refused) else found.groups
+    sees_all = call.authorize(Operation.DESCRIBE, CLUSTER)
+    call.reply(
+        ListGroupsResponse(
+            throttle_time_ms=call.charge_time(),
+            error_code=code_in(found),
+            groups=tuple(
+                ListGroupsResponseGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state.value,
+                    group_type=group.type.value,
+                )
+                for group in groups
+                if sees_all or may(call, Operation.DESCRIBE, group.group_id)
+            ),
+        )
+    )

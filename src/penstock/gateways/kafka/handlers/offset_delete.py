@@ -1,0 +1,79 @@
+"""OffsetDelete: forgetting a group's positions in topics it does not read any more."""
+
+from penstock.core.groups import DeleteOffsets, DeletionResults, Reply
+from penstock.core.model import PartitionIndex, Refused, TopicName, TopicPartition
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from penstock.gateways.kafka.answers.groups import code_in, may
+from penstock.gateways.kafka.answers.operations import topic_resource
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import code_of
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.groups import Ticket
+
+
+@routes.handles(OffsetDeleteRequest)
+def offset_delete(request: OffsetDeleteRequest, call: Call) -> None:
+    if not may(call, Operation.DELETE, request.group_id):
+        _refuse(call, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return
+    codes = {topic.name: _judge(call, topic.name) for topic in request.topics}
+    doomed = tuple(
+        TopicPartition(TopicName(topic.name), PartitionIndex(part.partition_index))
+        for topic in request.topics
+        if codes[topic.name] is ErrorCode.NONE
+        for part in topic.partitions
+    )
+    call.backend.groups.submit(
+        DeleteOffsets(
+            ticket=Ticket(lambda reply: _answer(request, call, codes, reply)),
+            group_id=request.group_id,
+            partitions=doomed,
+        )
+    )
+
+
+def _judge(call: Call, topic: str) -> ErrorCode:
+    if not call.authorize(Operation.READ, topic_resource(topic)):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    known = call.backend.controller.image.topic_id(topic) is not None
+    return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _answer(request: OffsetDeleteRequest, call: Call, codes: dict[str, ErrorCode], reply: Reply) -> None:
+    if not isinstance(reply, DeletionResults):
+        _refuse(call, code_in(reply))
+        return
+    kept = {part: code_of(Refused(why)) for part, why in reply.partitions if why is not None}
+    call.reply(
+        OffsetDeleteResponse(
+            error_code=ErrorCode.NONE,
+            throttle_time_ms=call.charge_time(),
+            topics=tuple(
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        OffsetDeleteResponsePartition(
+                            partition_index=part.partition_index,
+                            error_code=kept.get(
+                                TopicPartition(TopicName(topic.name), PartitionIndex(part.partition_index)),
+                                codes[topic.name],
+                            ),
+                        )
+                        for part in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+    )
+
+
+def _refuse(call: Call, code: ErrorCode) -> None:
+    call.reply(OffsetDeleteResponse(error_code=code, throttle_time_ms=call.charge_time(), topics=()))

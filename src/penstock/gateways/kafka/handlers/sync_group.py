@@ -1,0 +1,55 @@
+"""SyncGroup: handing out a classic group's assignment; answered when the leader has brought it."""
+
+from penstock.core.groups import MemberAssignment, Reply, Sync, Synced
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.gateways.kafka.answers.groups import code_in, may
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+from penstock.services.groups import Ticket
+
+PROTOCOL_REQUIRED_SINCE = 5
+
+
+@routes.handles(SyncGroupRequest)
+def sync_group(request: SyncGroupRequest, call: Call) -> None:
+    problem = _problem(request, call)
+    if problem is not ErrorCode.NONE:
+        call.reply(SyncGroupResponse(error_code=problem, assignment=b""))
+        return
+    call.charge_time()
+    call.backend.groups.submit(
+        Sync(
+            ticket=Ticket(lambda reply: call.reply(_response(reply))),
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments=tuple(
+                MemberAssignment(a.member_id, bytes(a.assignment)) for a in request.assignments
+            ),
+        )
+    )
+
+
+def _problem(request: SyncGroupRequest, call: Call) -> ErrorCode:
+    if not may(call, Operation.READ, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    nameless = request.protocol_type is None or request.protocol_name is None
+    if call.version >= PROTOCOL_REQUIRED_SINCE and nameless:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def _response(reply: Reply) -> SyncGroupResponse:
+    if isinstance(reply, Synced):
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=reply.protocol_type,
+            protocol_name=reply.protocol,
+            assignment=reply.assignment,
+        )
+    return SyncGroupResponse(error_code=code_in(reply), assignment=b"")

@@ -1,0 +1,43 @@
+"""What an operator may choose about groups, and where it is set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.groups import GroupOptions
+from penstock.core.metadata import MetadataImage, broker_setting
+from penstock.core.metadata.configs import NOTHING
+from penstock.core.model import NodeId
+
+_MS_PER_MINUTE = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsOptions:
+    """How this node keeps groups."""
+
+    machine: GroupOptions = field(default_factory=GroupOptions)
+    # A coordinator's log is not renewed before it has this many records.
+    renewal_records_min: int = 50_000
+
+
+def options_of_node(
+    image: MetadataImage, node_id: NodeId, static: Mapping[str, str] = NOTHING
+) -> GroupsOptions:
+    """The options under Kafka's names, as they count when the node starts."""
+
+    def number(key: str) -> int:
+        value = broker_setting(image, key, node_id, static)
+        assert isinstance(value, int), key
+        return value
+
+    return GroupsOptions(
+        GroupOptions(
+            session_timeout_ms_min=number("group.min.session.timeout.ms"),
+            session_timeout_ms_max=number("group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
+            group_members_max=number("group.max.size"),
+            offset_metadata_chars_max=number("offset.metadata.max.bytes"),
+            offsets_retention_ms=number("offsets.retention.minutes") * _MS_PER_MINUTE,
+            offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
+        )
+    )
