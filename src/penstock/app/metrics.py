@@ -1,7 +1,7 @@
 """The figures of a node as a whole, and the page that shows all figures."""
 
 from penstock.core.metadata import NO_LEADER, MetadataImage
-from penstock.core.model import NodeId, PartitionIndex, TopicName, TopicPartition
+from penstock.core.model import NodeId, PartitionIndex, TopicName
 from penstock.gateways.http import Answer
 from penstock.observability import LogMetrics, LogReadings, Metrics, Spread, render
 from penstock.services.partitions import Partition, Partitions
@@ -31,7 +31,7 @@ class MetricsPage:
         self._node = NodeMetrics()
         self._logs = LogMetrics()
         self._declared = [self._node, self._logs, *declared]
-        self._watched: dict[TopicPartition, Partition] = {}
+        self._watched: dict[tuple[TopicName, PartitionIndex], Partition] = {}
         self._leaders: dict[tuple[TopicName, PartitionIndex, NodeId], None] = {}
         self._image: MetadataImage | None = None
         self._followed: MetadataImage | None = None

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.core.metadata import Fact, MetadataImage
-from penstock.core.model import LeaderEpoch, Offset, PenstockError
+from penstock.core.model import LeaderEpoch, Offset, PenstockError, StorageError
 
 
 class NotLeading(PenstockError):
     """Facts were proposed under an epoch in which this node does not lead."""
 
 
-class QuorumFailed(PenstockError):
+class QuorumFailed(StorageError):
     """The metadata log can no longer be trusted on this node: the node ends."""
 
 

@@ -1,0 +1,202 @@
+"""The metadata host loses nothing that it answered for, wherever the power goes."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.metadata import (
+    CreatedTopic,
+    CreateTopic,
+    DeletedTopic,
+    DeleteTopic,
+    MetadataImage,
+    Reply,
+)
+from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId, TopicId
+from penstock.runtime import Callback, Runtime
+from penstock.services.cluster import (
+    Controller,
+    Membership,
+    QuorumOptions,
+    QuorumStore,
+    Registration,
+    SoloQuorum,
+)
+from penstock.simulation import SimulatedNode, World
+from penstock.storage.commit import GroupCommit
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import Disk
+
+TOPICS = 20
+PARTITIONS = 3
+# Small enough that snapshots are taken, segments roll and the log is trimmed within one life.
+OPTIONS = QuorumOptions(snapshot_facts=8, segment_bytes=1_500)
+DIRECTORY_ID = UUID(int=77)
+
+
+class Ledger:
+    """What a client was told, and what it had asked for when the power went."""
+
+    def __init__(self) -> None:
+        self.created: dict[str, TopicId] = {}
+        self.deleted: dict[str, None] = {}
+        self.asked: dict[str, None] = {}
+        self.asked_to_delete: dict[str, None] = {}
+        self.epochs: list[BrokerEpoch] = []
+        self.terms: list[int] = []
+        self.images: list[MetadataImage] = []
+
+
+class MetadataHost:
+    """A node that only keeps metadata, with a client that creates topics and deletes every third."""
+
+    def __init__(self, runtime: Runtime, disk: Disk, ledger: Ledger, topics: int) -> None:
+        self.ledger = ledger
+        life = len(ledger.terms)
+        self._left = [f"life-{life}-topic-{number}" for number in range(topics)]
+        self._entropy = runtime.entropy
+        self._directory = DataDirectory.open(disk, DIRECTORY_ID)
+        store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
+        joined = self._directory.cluster_id is not None
+        self.quorum = SoloQuorum(runtime, store, joined=joined, options=OPTIONS)
+        self.controller = Controller(runtime, self.quorum)
+        self.controller.start()
+        ledger.images.append(self.controller.image)
+        assert self.quorum.leader_epoch is not None
+        ledger.terms.append(self.quorum.leader_epoch)
+        self.membership = Membership(
+            self.controller, self._directory, Registration(NodeId(1), ()), runtime.entropy
+        )
+        self.membership.join(self._joined)
+
+    def _joined(self, epoch: BrokerEpoch) -> None:
+        self.ledger.epochs.append(epoch)
+        # Two at a time, so that commands share appends.
+        self._next()
+        self._next()
+
+    def _next(self) -> None:
+        if not self._left:
+            return
+        name = self._left.pop(0)
+        self.ledger.asked[name] = None
+        topic_id = TopicId(UUID(bytes=self._entropy.bytes(16), version=4))
+
+        def done(reply: Reply) -> None:
+            if isinstance(reply, CreatedTopic):
+                self.ledger.created[name] = reply.id
+                if int(name.rpartition("-")[2]) % 3 == 0:
+                    self._delete(name)
+                    return
+            self._next()
+
+        self.controller.submit(CreateTopic(name, topic_id, PARTITIONS, 1), done)
+
+    def _delete(self, name: str) -> None:
+        self.ledger.asked_to_delete[name] = None
+
+        def done(reply: Reply) -> None:
+            assert isinstance(reply, DeletedTopic)
+            self.ledger.deleted[name] = None
+            self._next()
+
+        self.controller.submit(DeleteTopic(name), done)
+
+    def stop(self, done: Callback) -> None:
+        self.quorum.close()
+        self._directory.close(self.membership.epoch)
+        done()
+
+
+def world_of(seed: int, ledger: Ledger, topics: int = TOPICS) -> tuple[World, SimulatedNode]:
+    world = World(seed)
+    node = world.add("host", lambda runtime, disk: MetadataHost(runtime, disk, ledger, topics))
+    node.pace.work_max_ns = MILLISECOND
+    return world, node
+
+
+def recovered(seed: int, node: SimulatedNode) -> tuple[MetadataImage, Ledger]:
+    """The image that a new life starts from."""
+    ledger = Ledger()
+    world = World(seed)
+    again = world.add("host", lambda runtime, disk: MetadataHost(runtime, disk, ledger, 0))
+    again._cache = node.disk.copy()
+    again.start()
+    world.run(5 * SECOND)
+    assert world.failures == []
+    assert again.is_up
+    return ledger.images[0], ledger
+
+
+def judge(image: MetadataImage, ledger: Ledger) -> list[str]:
+    anomalies = []
+    for name, topic_id in ledger.created.items():
+        if name not in ledger.asked_to_delete and image.topic_id(name) != topic_id:
+            anomalies.append(f"{name} was acknowledged and is lost")
+    back = [name for name in ledger.deleted if image.topic(name) is not None]
+    anomalies += [f"{name} was deleted and is back" for name in back]
+    for topic in image.each_topic():
+        if topic.name not in ledger.asked:
+            anomalies.append(f"{topic.name} was invented")
+        if len(topic.partitions) != PARTITIONS:
+            anomalies.append(f"{topic.name} has {len(topic.partitions)} partitions")
+    return anomalies
+
+
+def operations_of_a_life() -> int:
+    ledger = Ledger()
+    world, node = world_of(1, ledger)
+    node.start()
+    world.run(20 * SECOND)
+    assert len(ledger.created) == TOPICS
+    return node.disk.operations
+
+
+OPERATIONS = operations_of_a_life()
+
+
+def test_a_life_takes_snapshots_and_trims_the_log() -> None:
+    ledger = Ledger()
+    world, node = world_of(1, ledger)
+
+    node.start()
+    world.run(20 * SECOND)
+
+    files = node.disk.files()
+    assert sum(name.endswith(".snapshot") and name.count("/") == 1 for name in files) == 2
+    assert "meta/metadata/00000000000000000000.log" not in files
+
+
+@pytest.mark.parametrize("tens", range(OPERATIONS // 10 + 1))
+def test_a_power_cut_at_any_operation_loses_no_acknowledged_topic_and_invents_none(tens: int) -> None:
+    for operation in range(10 * tens + 1, 10 * tens + 11):
+        ledger = Ledger()
+        world, node = world_of(1, ledger)
+        node.cut_power_at(operation)
+        node.start()
+        world.run(20 * SECOND, lambda: not node.is_up)  # noqa: B023 - called within the turn
+        node.cut_power()
+
+        image, after = recovered(operation, node)
+
+        assert judge(image, ledger) == [], f"power cut at operation {operation}"
+        assert all(term > max(ledger.terms, default=-1) for term in after.terms)
+        assert all(epoch > max(ledger.epochs, default=-1) for epoch in after.epochs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_lives_end_where_the_client_was_told(seed: int) -> None:
+    ledger = Ledger()
+    world, node = world_of(seed, ledger)
+    luck = world.random("lives")
+    for _ in range(6):
+        node.start()
+        world.run(luck.randint(1, 60) * SECOND // 1_000, lambda: not node.is_up)
+        luck.choice((node.kill, node.cut_power))()
+
+    image, _ = recovered(seed, node)
+
+    assert judge(image, ledger) == []
+    assert ledger.terms == sorted(set(ledger.terms))
+    assert ledger.epochs == sorted(set(ledger.epochs))
+    assert world.failures == []
