@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.core.wire.codec import decode_whole
+from penstock.core.wire.codec import decoder
 from penstock.core.wire.kafka.registry import APIS, Api
 from penstock.core.wire.message import Message
 from penstock.gateways.kafka.call import Call
@@ -44,7 +44,10 @@ class Routes:
 
         def register(handler: Callable[[M, Call], None]) -> Callable[[M, Call], None]:
             def serve(call: Call, frame: memoryview, position: int) -> None:
-                handler(decode_whole(request, frame, call.version, position), call)
+                # Bytes after the message are let through, as Kafka does: librdkafka 2.x sends three
+                # too many when it asks for every topic (Metadata 9 and later).
+                message, _ = decoder(request, call.version)(frame, position)
+                handler(message, call)
 
             self._add(Route(api, versions or api.versions, serve))
             return handler
