@@ -102,8 +102,8 @@ class Topics:
             command = CreatePartitions(more.name, more.count, more.assignments, validate_only)
             self._controller.submit(command, gathering.slot(index))
 
-    def auto_create(self, name: str, done: CreatedOne) -> None:
-        """Create a topic because a client asked for it; those who ask meanwhile share the answer.
+    def auto_create(self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Create a topic because a client asked for it; those who ask meanwhile share answer and timeout.
 
         Internal topics are made whenever they are asked for, others if
         `auto.create.topics.enable` says so. A topic that exists is an answer too.
@@ -118,7 +118,11 @@ class Topics:
             self._runtime.timers.soon(lambda: done(refusal))
             return
         self._creating[name] = [done]
-        self.create([self._automatic(name)], lambda replies: self._created(name, replies[0]))
+        self.create(
+            [self._automatic(name)],
+            lambda replies: self._created(name, replies[0]),
+            timeout_ms=timeout_ms,
+        )
 
     def _automatic(self, name: str) -> NewTopic:
         special = internal_topic(name, self._controller.image, self._static)

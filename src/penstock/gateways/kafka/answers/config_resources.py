@@ -1,6 +1,6 @@
 """The things that can be configured, as requests name them, and who may look at or change them."""
 
-from typing import TypeAlias
+from typing import NamedTuple
 
 from penstock.core.metadata import ConfigResource, ResourceKind
 from penstock.core.model import Refused
@@ -14,11 +14,16 @@ from penstock.security import ResourceKind as GuardedKind
 # Kafka's number for the log levels of one broker.
 BROKER_LOGGER = 8
 
-# An error code, and a sentence to go with it.
-Outcome: TypeAlias = tuple[ErrorCode, str | None]
 
-FINE: Outcome = (ErrorCode.NONE, None)
-DUPLICATE: Outcome = (ErrorCode.INVALID_REQUEST, "each resource may appear once in a request")
+class Outcome(NamedTuple):
+    """An error code, and a sentence to go with it."""
+
+    code: ErrorCode
+    message: str | None
+
+
+FINE = Outcome(ErrorCode.NONE, None)
+DUPLICATE = Outcome(ErrorCode.INVALID_REQUEST, "each resource may appear once in a request")
 
 _GUARDS = {
     ResourceKind.TOPIC: (GuardedKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -31,13 +36,13 @@ def configurable(call: Call, operation: Operation, kind: int, name: str) -> Conf
     try:
         resource = ConfigResource(ResourceKind(kind), name)
     except ValueError:
-        return ErrorCode.INVALID_REQUEST, _unknown(kind)
+        return Outcome(ErrorCode.INVALID_REQUEST, _unknown(kind))
     guard = _GUARDS.get(resource.kind)
     if guard is None:
         allowed, code = call.authorize(operation, CLUSTER), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
         allowed, code = call.authorize(operation, Resource(guard[0], name)), guard[1]
-    return resource if allowed else (code, f"the caller may not {operation.value} of {name!r}"[:1_000])
+    return resource if allowed else Outcome(code, f"the caller may not {operation.value} of this resource")
 
 
 def _unknown(kind: int) -> str:
@@ -47,7 +52,7 @@ def _unknown(kind: int) -> str:
 
 
 def refusal_outcome(refused: Refused) -> Outcome:
-    return code_of(refused), message_of(refused)
+    return Outcome(code_of(refused), message_of(refused))
 
 
 def as_outcome(reply: object) -> Outcome:

@@ -47,5 +47,5 @@ def alter_configs(request: AlterConfigsRequest, call: Call) -> None:
 
 def _row(key: Key, outcome: Outcome) -> AlterConfigsResponseResource:
     return AlterConfigsResponseResource(
-        error_code=outcome[0], error_message=outcome[1], resource_type=key[0], resource_name=key[1]
+        error_code=outcome.code, error_message=outcome.message, resource_type=key[0], resource_name=key[1]
     )

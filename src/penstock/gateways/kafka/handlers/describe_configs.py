@@ -17,6 +17,8 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
+# From here on a value says where it comes from, before only whether it is the default.
+SOURCES_SINCE = 1
 NAMED_KINDS = (ResourceKind.GROUP, ResourceKind.CLIENT_METRICS)
 
 
@@ -30,61 +32,51 @@ def _result(
     call: Call, request: DescribeConfigsRequest, wanted: DescribeConfigsRequestResource
 ) -> DescribeConfigsResponseResource:
     found = _find(call, wanted)
-    if isinstance(found, Refused):
-        return _failed(wanted, refusal_outcome(found))
-    if not isinstance(found, Described):
+    if isinstance(found, Outcome):
         return _failed(wanted, found)
     return DescribeConfigsResponseResource(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=wanted.resource_type,
         resource_name=wanted.resource_name,
-        configs=tuple(_row(request, config) for config in found.configs),
+        configs=tuple(_row(request, config, call.version) for config in found),
     )
 
 
-class Described:
-    """The settings of one resource."""
-
-    __slots__ = ("configs",)
-
-    def __init__(self, configs: tuple[DescribedConfig, ...]) -> None:
-        self.configs = configs
-
-
-def _find(call: Call, wanted: DescribeConfigsRequestResource) -> Described | Refused | Outcome:
+def _find(call: Call, wanted: DescribeConfigsRequestResource) -> tuple[DescribedConfig, ...] | Outcome:
     resource = configurable(call, Operation.DESCRIBE_CONFIGS, wanted.resource_type, wanted.resource_name)
     if not isinstance(resource, ConfigResource):
         return resource
     if resource.kind in NAMED_KINDS and not resource.name:
-        return Refused(Why.INVALID_REQUEST, f"a {resource.kind.name.lower()} needs a name")
+        return Outcome(ErrorCode.INVALID_REQUEST, f"a {resource.kind.name.lower()} needs a name")
     complaint = problem_with_name(resource.name) if resource.kind is ResourceKind.TOPIC else None
     if complaint is not None:
-        return Refused(Why.INVALID_TOPIC_NAME, complaint)
+        return refusal_outcome(Refused(Why.INVALID_TOPIC_NAME, complaint))
     # No keys at all is how some clients say "every key".
     configs = call.backend.configs.describe(resource, wanted.configuration_keys or None)
-    return configs if isinstance(configs, Refused) else Described(configs)
+    return refusal_outcome(configs) if isinstance(configs, Refused) else configs
 
 
 def _failed(wanted: DescribeConfigsRequestResource, outcome: Outcome) -> DescribeConfigsResponseResource:
-    code, message = outcome
     return DescribeConfigsResponseResource(
-        error_code=code,
-        error_message=message,
+        error_code=outcome.code,
+        error_message=outcome.message,
         resource_type=wanted.resource_type,
         resource_name=wanted.resource_name,
         configs=(),
     )
 
 
-def _row(request: DescribeConfigsRequest, config: DescribedConfig) -> DescribeConfigsResponseConfig:
+def _row(
+    request: DescribeConfigsRequest, config: DescribedConfig, version: int
+) -> DescribeConfigsResponseConfig:
     synonyms = config.synonyms if request.include_synonyms else ()
     return DescribeConfigsResponseConfig(
         name=config.name,
         value=config.value,
         read_only=config.read_only,
         config_source=config.source,
-        is_default=config.is_default,
+        is_default=config.is_default and version < SOURCES_SINCE,
         is_sensitive=config.sensitive,
         synonyms=tuple(
             DescribeConfigsResponseSynonym(name=known.name, value=known.value, source=known.source)

@@ -70,5 +70,5 @@ def _changes(
 
 def _row(key: Key, outcome: Outcome) -> IncrementalAlterConfigsResponseResource:
     return IncrementalAlterConfigsResponseResource(
-        error_code=outcome[0], error_message=outcome[1], resource_type=key[0], resource_name=key[1]
+        error_code=outcome.code, error_message=outcome.message, resource_type=key[0], resource_name=key[1]
     )

@@ -1,6 +1,7 @@
 """Metadata: who leads what, and where the brokers are; and topics that come into being when asked for."""
 
 from collections.abc import Iterator
+from functools import partial
 from uuid import UUID
 
 from penstock.core.metadata import is_internal, problem_with_name
@@ -28,6 +29,8 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 TOPIC_IDS_SINCE = 12
+# Answers to other requests wait behind this one: after a while the client had better ask again.
+CREATION_MS = 5_000
 
 Refusals = dict[str, Refused]
 
@@ -53,7 +56,7 @@ def metadata(request: MetadataRequest, call: Call) -> None:
             _reply(request, call, refusals)
 
     for name in missing:
-        call.backend.topics.auto_create(name, lambda outcome, name=name: created(name, outcome))  # type: ignore[misc]
+        call.backend.topics.auto_create(name, partial(created, name), timeout_ms=CREATION_MS)
 
 
 def _asks_for_all(request: MetadataRequest, version: int) -> bool:
