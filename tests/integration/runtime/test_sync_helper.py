@@ -207,6 +207,26 @@ def test_rounds_are_answered_in_order_however_many_wait(node: Node, tmp_path: Pa
         file.close()
 
 
+def test_a_file_that_was_closed_before_the_helper_got_it_is_not_called_durable(
+    node: Node, tmp_path: Path
+) -> None:
+    waiting, closed = written_files(tmp_path, 2)
+    os.kill(node.helper.pid, signal.SIGSTOP)
+
+    def ask(done: Callable[[OSError | None], None]) -> None:
+        for _ in range(2000):  # more than the socket takes, so that what follows has to wait
+            node.helper.sync([waiting], lambda _: None)
+        node.helper.sync([closed], done)
+        closed.close()
+        os.kill(node.helper.pid, signal.SIGCONT)
+
+    (error,) = node.wait(1, ask)
+
+    assert isinstance(error, SyncFailed)
+    assert error.files == (closed,)
+    waiting.close()
+
+
 def test_a_dead_helper_fails_what_waits_and_what_comes_later(node: Node, tmp_path: Path) -> None:
     files = written_files(tmp_path, 2)
     node.sync(*files)

@@ -123,6 +123,7 @@ class Lives:
 
     def search(self, batches: Sequence[Stored], samples: int = 4) -> list[Violation]:
         """Look some offsets and times up, which is where the indexes come in."""
+        batches = [batch for batch in batches if batch.end > self.log.start]
         wrong = check_epochs(self.log, batches)
         for batch in self.chance.sample(batches, min(samples, len(batches))):
             offset = Offset(self.chance.randint(max(batch.base, self.log.start), batch.end - 1))
@@ -204,7 +205,10 @@ class Lives:
         self.log.begin_epoch(LeaderEpoch(self._epoch))
 
     def truncate(self) -> None:
-        offset = Offset(self.chance.randint(self.log.start, self.log.end))
+        self.truncate_to(self.chance.randint(self.log.start, self.log.end))
+
+    def truncate_to(self, end: int) -> None:
+        offset = Offset(end)
         self._generation += 1
         self.checker.cutting(offset)
         self.checker.was_cut(self.log.truncate_to(offset))

@@ -71,8 +71,7 @@ class GroupCommit:
         """
         self.counters.requests += 1
         self._next.requests.append((file, done))
-        if file not in self._failed:
-            self._next.files[file] = None
+        self._next.files[file] = None
         if self._running is None:
             self._start()
 
@@ -92,7 +91,7 @@ class GroupCommit:
     def _start(self) -> None:
         current = self._running = self._next
         self._next = _Round()
-        # A file may have failed in the round that ran while this one gathered.
+        # What failed once is not tried again; it is answered when this round is.
         files = [file for file in current.files if file not in self._failed]
         started_ns = self._clock_ns() if self._clock_ns else 0
         self.counters.rounds += 1

@@ -142,6 +142,17 @@ def test_a_rename_between_directories_needs_both_synced() -> None:
     assert whole == {(False, True)}
 
 
+def test_a_name_that_is_used_again_implies_what_happened_to_it_before() -> None:
+    disk = CrashableDisk()
+    durable_file(disk, "a", b"old")
+
+    disk.rename("a", "b")
+    disk.open("a", create=True).append(b"new")
+
+    for after in survivors(disk):
+        assert b"old" in (content(after, "a"), content(after, "b"))
+
+
 def test_an_unsynced_removal_may_come_undone() -> None:
     disk = CrashableDisk()
     durable_file(disk, "a", b"content")
