@@ -31,6 +31,7 @@ from penstock.services.groups.witness import Witness
 from penstock.services.partitions import Partition
 
 NO_COORDINATOR = Refused(Why.COORDINATOR_NOT_AVAILABLE, "the offsets topic is being made")
+NOT_YET = Refused(Why.COORDINATOR_LOADING, "the coordinator's log is being opened")
 ELSEWHERE = Refused(Why.NOT_COORDINATOR)
 
 
@@ -111,7 +112,7 @@ class Groups:
 
     def locate(self, group_id: str, done: Callable[[NodeId | Refused], None]) -> None:
         """The node that coordinates the group; the offsets topic is made when it is first asked for."""
-        if self._topic is not None:
+        if self._topic is not None and not self._ensuring:
             done(self._leader_of(self._topic, group_id))
             return
         self._waiting.append((group_id, done))
@@ -156,7 +157,7 @@ class Groups:
         if host is not None:
             return host
         ours = self._topic.partitions[index].leader == self._node_id
-        return NO_COORDINATOR if ours else ELSEWHERE
+        return NOT_YET if ours else ELSEWHERE
 
     def _leader_of(self, topic: Topic, group_id: str) -> NodeId | Refused:
         leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
@@ -169,6 +170,7 @@ class Groups:
 
     def _ensured(self, reply: CreatedTopic | Refused) -> None:
         self._ensuring = False
+        self._take_over()
         refused = NO_COORDINATOR
         if isinstance(reply, Refused):
             refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, reply.detail or reply.why.value)

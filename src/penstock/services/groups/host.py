@@ -88,7 +88,10 @@ class CoordinatorHost:
     def start(self) -> None:
         """Read the log, then serve."""
         self.partition.watch(self._look)
-        self._load()
+        if self.partition.log.start == self.partition.log.end:
+            self._loaded(None)
+        else:
+            self._load()
 
     def submit(self, command: Command) -> None:
         """Give the command to the machine; its ticket hears when the answer may be known."""

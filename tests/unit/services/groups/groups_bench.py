@@ -1,0 +1,329 @@
+"""A node's groups on the in-memory disk, with time, syncs and spawned work in the test's hands."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from penstock.core.groups import (
+    CommitOffsets,
+    FetchedOffsets,
+    FetchOffsets,
+    GroupOptions,
+    Heartbeat,
+    Join,
+    Joined,
+    MemberAssignment,
+    MemberIdRequired,
+    MemberProtocol,
+    OffsetToCommit,
+    Reply,
+    Sync,
+    TopicToFetch,
+)
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    OFFSETS_TOPIC,
+    CreatedTopic,
+    Fact,
+    MetadataImage,
+    PartitionCreated,
+    TopicCreated,
+    replayed,
+)
+from penstock.core.metadata import (
+    Partition as PlacedPartition,
+)
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PartitionIndex,
+    Refused,
+    Timestamp,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
+from penstock.core.records import Record, check_batches, write_batch
+from penstock.runtime import Lane, Runtime
+from penstock.services.groups import Groups, GroupsOptions, Ticket
+from penstock.services.partitions import Fsync, Partition
+from penstock.storage.commit import GroupCommit, SyncTarget
+from penstock.storage.disk import CrashableDisk, FailingDisk
+from penstock.storage.log import LogOptions, PartitionLog
+
+NODE = NodeId(1)
+OFFSETS_ID = TopicId(UUID(int=50))
+READ_TOPIC = TopicName("orders")
+READ_ID = TopicId(UUID(int=51))
+GROUP = "readers"
+SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
+LOG_OPTIONS = LogOptions(retention_ms=-1)
+
+
+def topic_facts(name: str, topic_id: TopicId, partitions: int, leader: int = NODE) -> list[Fact]:
+    node = NodeId(leader)
+    created: list[Fact] = [TopicCreated(TopicName(name), topic_id)]
+    return created + [
+        PartitionCreated(topic_id, PlacedPartition(PartitionIndex(index), (node,), (node,), node))
+        for index in range(partitions)
+    ]
+
+
+class HandTimers:
+    """Timers and a clock that move when the test says so."""
+
+    def __init__(self) -> None:
+        self.instant = 1_000_000_000
+        self.wall_ms = 1_700_000_000_000
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def now(self) -> Instant:
+        return Instant(self.instant)
+
+    def wall(self) -> Timestamp:
+        return Timestamp(self.wall_ms)
+
+    def at(self, deadline: Instant, fire: Callable[[], None]) -> "HandTimer":
+        timer = HandTimer(fire)
+        heapq.heappush(self._heap, (deadline, next(self._order), timer.run))
+        return timer
+
+    def soon(self, fire: Callable[[], None]) -> "HandTimer":
+        return self.at(self.now(), fire)
+
+    def step(self) -> bool:
+        """Fire what is due first, if anything is."""
+        if not self._heap or self._heap[0][0] > self.instant:
+            return False
+        heapq.heappop(self._heap)[2]()
+        return True
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def pass_ms(self, duration_ms: int) -> None:
+        end = self.instant + duration_ms * MILLISECOND
+        while self._heap and self._heap[0][0] <= end:
+            self._move_to(max(self.instant, self._heap[0][0]))
+            self.run()
+        self._move_to(end)
+
+    def _move_to(self, instant: int) -> None:
+        self.wall_ms += (instant - self.instant) // MILLISECOND
+        self.instant = instant
+
+
+class HandTimer:
+    def __init__(self, fire: Callable[[], None]) -> None:
+        self._fire: Callable[[], None] | None = fire
+
+    def cancel(self) -> None:
+        self._fire = None
+
+    def run(self) -> None:
+        fire, self._fire = self._fire, None
+        if fire is not None:
+            fire()
+
+
+class HandSyncs:
+    """Syncs that end when the test says so, or at once."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.waiting: list[tuple[Sequence[SyncTarget], Callable[[OSError | None], None]]] = []
+
+    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+        self.waiting.append((files, done))
+
+    def finish(self, error: OSError | None = None) -> None:
+        while self.waiting:
+            files, done = self.waiting.pop(0)
+            if error is None:
+                for file in files:
+                    file.sync()
+            done(error)
+
+
+class InlineSpawn:
+    """Runs work when it is asked for, and tells so later."""
+
+    def __init__(self, timers: HandTimers) -> None:
+        self._timers = timers
+
+    def spawn(
+        self, work: Callable[[], Any], done: Callable[[Any], None], failed: object, lane: Lane
+    ) -> HandTimer:
+        del failed, lane
+        result = work()
+        return self._timers.soon(lambda: done(result))
+
+
+class CountingEntropy:
+    def __init__(self) -> None:
+        self._next = count(1)
+
+    def bytes(self, size: int) -> bytes:
+        return next(self._next).to_bytes(size, "big")
+
+
+class GroupsBench:
+    """One node that leads some partitions of the offsets topic, and one partition that groups read."""
+
+    def __init__(
+        self, partitions: int = 1, options: GroupsOptions | None = None, disk: CrashableDisk | None = None
+    ) -> None:
+        self.crashable = disk or CrashableDisk()
+        self.disk = FailingDisk(self.crashable)
+        self.timers = HandTimers()
+        self.syncs = HandSyncs()
+        self.commit = GroupCommit(self.syncs)
+        self.led: dict[tuple[str, int], Partition] = {}
+        self.asked_for: list[tuple[str, Callable[[CreatedTopic | Refused], None]]] = []
+        self.partitions = partitions
+        runtime: Any = Runtime(
+            self.timers,
+            self.timers,
+            None,  # type: ignore[arg-type]  # groups have no peers
+            self.syncs,
+            InlineSpawn(self.timers),
+            CountingEntropy(),
+        )
+        self.groups = Groups(NODE, runtime, self, self, options or brisk())
+        self.image: MetadataImage = EMPTY_IMAGE
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        return self.led.get((topic, index))
+
+    def when_settled(self, done: Callable[[], None]) -> None:
+        done()
+
+    def auto_create(self, name: str, done: Callable[[CreatedTopic | Refused], None]) -> None:
+        self.asked_for.append((name, done))
+
+    def start(self, epoch: int = 0) -> "GroupsBench":
+        """Lead everything, and let the coordinators read their logs."""
+        self.lead(OFFSETS_TOPIC, OFFSETS_ID, self.partitions, epoch)
+        self.lead(READ_TOPIC, READ_ID, 1, epoch)
+        self.follow(
+            *topic_facts(OFFSETS_TOPIC, OFFSETS_ID, self.partitions), *topic_facts(READ_TOPIC, READ_ID, 1)
+        )
+        self.settle()
+        return self
+
+    def lead(self, topic: str, topic_id: TopicId, partitions: int, epoch: int = 0) -> None:
+        for index in range(partitions):
+            name = TopicPartition(TopicName(topic), PartitionIndex(index))
+            log = self._log(f"logs/{topic}/{index}", topic_id)
+            self.led[topic, index] = Partition(
+                name, topic_id, log, LeaderEpoch(epoch), timers=self.timers, fsync=Fsync.EVERY
+            )
+
+    def _log(self, path: str, topic_id: TopicId) -> PartitionLog:
+        if self.disk.exists(path):
+            return PartitionLog.open(self.disk, path, topic_id, LOG_OPTIONS, commit=self.commit)[0]
+        return PartitionLog.create(self.disk, path, topic_id, LOG_OPTIONS, commit=self.commit)
+
+    def follow(self, *facts: Fact) -> None:
+        self.image = replayed(self.image, facts)
+        self.groups.follow(self.image)
+
+    def restarted(self, *, disk: CrashableDisk | None = None, epoch: int = 1) -> "GroupsBench":
+        """A node that starts from what this one left on its disk."""
+        return GroupsBench(self.partitions, disk=disk or self.crashable.copy()).start(epoch)
+
+    def settle(self) -> None:
+        """Let everything that is due happen, syncs too unless they are held."""
+        while True:
+            if self.timers.step():
+                continue
+            if self.syncs.waiting and not self.syncs.held:
+                self.syncs.finish()
+                continue
+            return
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.led[OFFSETS_TOPIC, 0].log
+
+    def produce(self, records: int, timestamp_ms: int) -> None:
+        batch = write_batch([Record(0, timestamp_ms, None, b"v")] * records)
+        self.led[READ_TOPIC, 0].append(batch, check_batches(batch), Timestamp(timestamp_ms))
+        self.settle()
+
+    def submit(self, command: type, **fields: Any) -> list[Reply]:
+        """Submit without waiting; the list gets the reply when it is known."""
+        replies: list[Reply] = []
+        self.groups.submit(command(ticket=Ticket(replies.append), **{"group_id": GROUP, **fields}))
+        return replies
+
+    def ask(self, command: type, **fields: Any) -> Reply:
+        replies = self.submit(command, **fields)
+        self.settle()
+        (reply,) = replies
+        return reply
+
+    def commit_offset(self, offset: int, **fields: Any) -> list[Reply]:
+        position = OffsetToCommit(
+            TopicPartition(READ_TOPIC, PartitionIndex(0)), Offset(offset), topic_id=READ_ID
+        )
+        return self.submit(CommitOffsets, offsets=(position,), **fields)
+
+    def ask_to_commit(self, offset: int, **fields: Any) -> Reply:
+        replies = self.commit_offset(offset, **fields)
+        self.settle()
+        (reply,) = replies
+        return reply
+
+    def committed(self, group_id: str = GROUP) -> int:
+        topics = (TopicToFetch(READ_TOPIC, (PartitionIndex(0),), READ_ID),)
+        reply = self.ask(FetchOffsets, group_id=group_id, topics=topics)
+        assert isinstance(reply, FetchedOffsets), reply
+        return reply.offsets[0].offset
+
+    def join(self, member_id: str = "", **fields: Any) -> list[Reply]:
+        return self.submit(
+            Join,
+            member_id=member_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=(MemberProtocol("range", SUBSCRIPTION),),
+            random_id=self.groups.random_id(),
+            **fields,
+        )
+
+    def new_member_id(self) -> str:
+        replies = self.join()
+        self.settle()
+        assert isinstance(replies[0], MemberIdRequired), replies
+        return replies[0].member_id
+
+    def join_alone(self) -> Joined:
+        """One member that leads its group and has all it asked for."""
+        replies = self.join(self.new_member_id())
+        self.timers.pass_ms(1_000)
+        self.settle()
+        joined = replies[0]
+        assert isinstance(joined, Joined), replies
+        self.ask(
+            Sync,
+            generation=joined.generation,
+            member_id=joined.member_id,
+            assignments=(MemberAssignment(joined.member_id, b"everything"),),
+        )
+        return joined
+
+    def heartbeat(self, joined: Joined) -> list[Reply]:
+        return self.submit(Heartbeat, generation=joined.generation, member_id=joined.member_id)
+
+
+def brisk(renewal_records_min: int = 50_000) -> GroupsOptions:
+    return GroupsOptions(GroupOptions(initial_rebalance_delay_ms=100), renewal_records_min)
