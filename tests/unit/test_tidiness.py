@@ -27,7 +27,9 @@ def name_of(path: Path) -> str:
 def test_modules_and_functions_stay_small(module: Path) -> None:
     source = module.read_text()
     functions = [
-        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
     too_long = [f.name for f in functions if (f.end_lineno or 0) - f.lineno + 1 > FUNCTION_LINES_MAX]
@@ -37,7 +39,9 @@ def test_modules_and_functions_stay_small(module: Path) -> None:
 
 
 def test_packages_stay_small() -> None:
-    sizes = {name_of(p.parent): len(list(p.parent.glob("*.py"))) - 1 for p in MODULES if p.name == "__init__.py"}
+    sizes = {
+        name_of(p.parent): len(list(p.parent.glob("*.py"))) - 1 for p in MODULES if p.name == "__init__.py"
+    }
 
     assert [n for n, size in sizes.items() if size > PACKAGE_MODULES_MAX and n not in LARGE_PACKAGES] == []
     assert {*LARGE_MODULES, *LARGE_PACKAGES} <= {name_of(p) for p in MODULES} | set(sizes)
