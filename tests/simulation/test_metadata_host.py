@@ -12,7 +12,7 @@ from penstock.core.metadata import (
     MetadataImage,
     Reply,
 )
-from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId, TopicId
+from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import (
     Controller,
@@ -54,7 +54,7 @@ class MetadataHost:
         self.ledger = ledger
         life = len(ledger.terms)
         self._left = [f"life-{life}-topic-{number}" for number in range(topics)]
-        self._entropy = runtime.entropy
+        self._runtime = runtime
         self._directory = DataDirectory.open(disk, DIRECTORY_ID)
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
         joined = self._directory.cluster_id is not None
@@ -71,16 +71,20 @@ class MetadataHost:
 
     def _joined(self, epoch: BrokerEpoch) -> None:
         self.ledger.epochs.append(epoch)
-        # Two at a time, so that commands share appends.
-        self._next()
-        self._next()
+        # Several at a time and out of step: commands share appends, and come while a sync runs.
+        for _ in range(3):
+            self._later()
+
+    def _later(self) -> None:
+        think_ns = self._runtime.entropy.bytes(1)[0] * 10 * MICROSECOND
+        self._runtime.timers.at(Instant(self._runtime.clock.now() + think_ns), self._next)
 
     def _next(self) -> None:
         if not self._left:
             return
         name = self._left.pop(0)
         self.ledger.asked[name] = None
-        topic_id = TopicId(UUID(bytes=self._entropy.bytes(16), version=4))
+        topic_id = TopicId(UUID(bytes=self._runtime.entropy.bytes(16), version=4))
 
         def done(reply: Reply) -> None:
             if isinstance(reply, CreatedTopic):
@@ -88,7 +92,7 @@ class MetadataHost:
                 if int(name.rpartition("-")[2]) % 3 == 0:
                     self._delete(name)
                     return
-            self._next()
+            self._later()
 
         self.controller.submit(CreateTopic(name, topic_id, PARTITIONS, 1), done)
 
@@ -98,7 +102,7 @@ class MetadataHost:
         def done(reply: Reply) -> None:
             assert isinstance(reply, DeletedTopic)
             self.ledger.deleted[name] = None
-            self._next()
+            self._later()
 
         self.controller.submit(DeleteTopic(name), done)
 

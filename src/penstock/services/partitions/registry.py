@@ -108,7 +108,8 @@ class Partitions:
                 continue
             reports.append(self._open(topic, found.partition, wanted.leader_epoch))
         self._start_housekeeping()
-        self.follow(image)
+        # A crash may have come between a topic and its logs.
+        self._make_missing(image)
         return reports
 
     def follow(self, image: MetadataImage) -> None:
@@ -117,7 +118,7 @@ class Partitions:
         if before is not None and before.configs is not image.configs:
             self._topic_options.clear()
             self._apply_options()
-        if before is not image or not self._by_name:
+        if before is not image:
             self._remove_unwanted(image)
             self._make_missing(image)
 
