@@ -31,8 +31,13 @@ class Endpoint:
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """A configuration for librdkafka; underscores of keyword arguments stand for dots."""
-        ours = {name.replace("_", "."): value for name, value in more.items()}
+        """A configuration for librdkafka; underscores of keyword arguments stand for dots.
+
+        Callbacks (`error_cb`) are no settings of librdkafka, and keep theirs.
+        """
+        ours = {
+            name if name.endswith("_cb") else name.replace("_", "."): value for name, value in more.items()
+        }
         return {
             "bootstrap.servers": self.bootstrap,
             "client.id": "penstock",

@@ -77,7 +77,8 @@ class Topics:
         marks = watermarks(self._admin, name, indexes)
         return TopicDetail(
             described.name,
-            str(described.topic_id),
+            # librdkafka writes ids with an alphabet that no file name could hold; Kafka does not.
+            str(described.topic_id).replace("+", "-").replace("/", "_"),
             bool(described.is_internal),
             tuple(_partition(partition, marks) for partition in described.partitions),
             self._configs_set(name),

@@ -1,0 +1,21 @@
+"""`penstock bench`: how fast a broker is, beside what the machine and the client could do at best.
+
+    command     the options, and one function per kind of measurement
+    targets     which broker: one of our own in a child process, or any Kafka endpoint
+    scenarios   produce, consume, latency, end-to-end: a load, and its figures
+    limits      the client against itself, the disk without a broker, a socket without Kafka
+    usage       CPU and memory of a process and its children, from /proc
+    figures     percentiles and rates
+    report      commit, machine, tables and JSON
+    compare     the same scenarios against several brokers, and their ratios
+    fetcher     a process that keeps a broker busy with Fetch requests
+    waiter      a process that waits for stamped records and says how old they were
+
+A figure alone says little on a machine that others use too. Every report therefore carries
+the limits measured in the same run, on the same directory, and compares by ratio.
+
+All of it is bounded: records, seconds, and the children it starts. A throw-away broker is
+started unless `--bootstrap` names one, and removed with its data.
+
+Left out: many machines, many clients. One process of librdkafka is the load.
+"""

@@ -1,0 +1,238 @@
+"""The commands of `penstock bench`."""
+
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli.output import JSON_OPTION
+
+if TYPE_CHECKING:
+    from penstock.cli.bench.report import Results
+    from penstock.cli.bench.targets import Target
+
+app = typer.Typer(help="Measure a broker beside what the machine could do.", no_args_is_help=True)
+
+BOOTSTRAP = typer.Option(
+    None,
+    "--bootstrap",
+    metavar="HOST:PORT,...",
+    help="Measure the broker there; without it a throw-away one is started.",
+)
+START = typer.Option(False, "--start", help="Start a throw-away broker; the default without --bootstrap.")
+PID = typer.Option(None, "--pid", help="The broker's process, to tell its CPU and memory.")
+SETTINGS = typer.Option(
+    None, "--set", metavar="KEY=VALUE", help="A setting of the throw-away broker; may be repeated."
+)
+DIRECTORY = typer.Option(
+    None, "--directory", metavar="DIR", help="Where the throw-away data directory is made."
+)
+SECONDS = typer.Option(60.0, "--seconds", min=1, max=3_600, help="The most time one measurement may take.")
+LIMITS = typer.Option(True, "--limits/--no-limits", help="Measure the limits of client and machine too.")
+OUTPUT = typer.Option(None, "--output", metavar="FILE", help="Keep the report as JSON.")
+CODEC = typer.Option("none", "--codec", help="none, gzip, snappy, lz4 or zstd.")
+PARTITIONS = typer.Option(1, "--partitions", min=1, max=10_000, help="Partitions of the topic.")
+MESSAGES_MAX = 100_000_000
+
+
+@app.command()
+def produce(
+    *,
+    messages: int = typer.Option(1_000_000, "--messages", min=1, max=MESSAGES_MAX, help="How many records."),
+    size: int = typer.Option(100, "--size", min=1, max=1 << 20, help="Bytes of each value."),
+    rate: int | None = typer.Option(
+        None, "--rate", min=1, help="Records a second; by default as many as possible."
+    ),
+    acks: str = typer.Option("1", "--acks", help="all, 1 or 0."),
+    codec: str = CODEC,
+    linger_ms: float = typer.Option(5.0, "--linger-ms", min=0, help="How long a batch waits for more."),
+    batch_bytes: int = typer.Option(1_000_000, "--batch-bytes", min=1, help="Size at which a batch is sent."),
+    partitions: int = PARTITIONS,
+    seconds: float = SECONDS,
+    limits: bool = LIMITS,
+    bootstrap: str | None = BOOTSTRAP,
+    start: bool = START,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How many records librdkafka can send, and how long each takes."""
+    from penstock.cli.bench import scenarios
+    from penstock.cli.bench.limits import client_limit, disk_limits
+    from penstock.client.load import Load
+
+    partition = 0 if partitions == 1 else -1
+    load = Load(messages, size, codec, acks, linger_ms, batch_bytes, rate, partition, seconds)
+    results: Results = {}
+    if limits:
+        step("the client against itself")
+        results["client limit"] = client_limit(load)
+        step("the disk alone")
+        results.update(disk_limits(directory or tempfile.gettempdir()))
+    with _target(None if start else bootstrap, pid, settings, directory) as target:
+        step(f"producing to {target.name}")
+        results["produce"] = scenarios.produce(target, load, partitions)
+        _finish(target, results, output, as_json)
+
+
+@app.command()
+def consume(
+    *,
+    messages: int = typer.Option(1_000_000, "--messages", min=1, max=MESSAGES_MAX, help="How many records."),
+    size: int = typer.Option(1_000, "--size", min=1, max=1 << 20, help="Bytes of each value."),
+    codec: str = CODEC,
+    partitions: int = PARTITIONS,
+    seconds: float = SECONDS,
+    bootstrap: str | None = BOOTSTRAP,
+    start: bool = START,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How many records librdkafka can read, after as many were written."""
+    from penstock.cli.bench import scenarios
+    from penstock.client.load import Load
+
+    load = Load(messages, size, codec, partition=0 if partitions == 1 else -1, seconds_max=seconds)
+    with _target(None if start else bootstrap, pid, settings, directory) as target:
+        step(f"filling and reading {target.name}")
+        results = {"consume": scenarios.consume(target, load, partitions)}
+        _finish(target, results, output, as_json)
+
+
+@app.command()
+def latency(
+    *,
+    messages: int = typer.Option(5_000, "--messages", min=1, max=10_000_000, help="How many requests."),
+    size: int = typer.Option(100, "--size", min=1, max=1 << 20, help="Bytes of the one record in each."),
+    acks: str = typer.Option("1", "--acks", help="all or 1."),
+    partitions: int = PARTITIONS,
+    connections: int = typer.Option(1, "--connections", min=1, max=10_000, help="Take turns on so many."),
+    readers: int = typer.Option(
+        0, "--readers", min=0, max=16, help="So many processes fetch meanwhile, as fast as they can."
+    ),
+    seconds: float = SECONDS,
+    limits: bool = LIMITS,
+    bootstrap: str | None = BOOTSTRAP,
+    start: bool = START,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How long one Produce of one record takes, on plain sockets, one after the other."""
+    from penstock.cli.bench import scenarios
+    from penstock.cli.bench.limits import disk_limits, socket_limit
+    from penstock.cli.bench.scenarios import RoundTripPlan
+
+    plan = RoundTripPlan(
+        messages, size, -1 if acks == "all" else 1, partitions, connections, readers, seconds
+    )
+    results: Results = {}
+    if limits:
+        step("the disk and the sockets alone")
+        results.update(disk_limits(directory or tempfile.gettempdir()))
+        results["socket round trip"] = socket_limit()
+    with _target(None if start else bootstrap, pid, settings, directory) as target:
+        step(f"publishing to {target.name}")
+        results["publish depth 1"] = scenarios.latency(target, plan)
+        results["fetch empty"] = scenarios.empty_fetch(target, messages)
+        _finish(target, results, output, as_json)
+
+
+@app.command("end-to-end")
+def end_to_end(
+    *,
+    messages: int = typer.Option(50_000, "--messages", min=1, max=10_000_000, help="How many records."),
+    rate: int = typer.Option(10_000, "--rate", min=1, max=1_000_000, help="Records a second."),
+    size: int = typer.Option(100, "--size", min=8, max=1 << 20, help="Bytes of each value."),
+    seconds: float = SECONDS,
+    bootstrap: str | None = BOOTSTRAP,
+    start: bool = START,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """How long a record takes from a producer to a consumer that waits for it."""
+    from penstock.cli.bench import scenarios
+
+    with _target(None if start else bootstrap, pid, settings, directory) as target:
+        step(f"through {target.name}")
+        results = {"end to end": scenarios.end_to_end(target, messages, rate, size, seconds)}
+        _finish(target, results, output, as_json)
+
+
+@app.command("compare")
+def compare_(
+    *,
+    peers: list[str] | None = typer.Option(
+        None,
+        "--peer",
+        metavar="NAME=HOST:PORT@PID",
+        help="Another Kafka broker; name and process may be left out. May be repeated.",
+    ),
+    messages: int = typer.Option(500_000, "--messages", min=1_000, max=MESSAGES_MAX, help="Records to send."),
+    limits: bool = LIMITS,
+    bootstrap: str | None = BOOTSTRAP,
+    start: bool = START,
+    pid: int | None = PID,
+    settings: list[str] | None = SETTINGS,
+    directory: str | None = DIRECTORY,
+    output: str | None = OUTPUT,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """The same measurements against several brokers in one run, with ratios."""
+    from penstock.cli.bench import compare as comparing
+    from penstock.cli.bench.limits import client_limit, disk_limits, socket_limit
+    from penstock.cli.bench.report import keep, report, show_figures
+    from penstock.cli.bench.targets import parse_peer
+    from penstock.cli.output import show_json
+    from penstock.client.load import Load
+
+    others = [parse_peer(text) for text in peers or ()]
+    found: Results = {}
+    if limits:
+        step("limits of client and machine")
+        found = {
+            "client limit 100 B": client_limit(Load(messages, 100, partition=0)),
+            "client limit 1 KB": client_limit(Load(messages // 2, 1_000, partition=0)),
+            **disk_limits(directory or tempfile.gettempdir()),
+            "socket round trip": socket_limit(),
+        }
+    with _target(None if start else bootstrap, pid, settings, directory) as target:
+        results = comparing.compare([target, *others], comparing.plan(messages), step)
+    whole = report(results, {"limits": found})
+    keep(whole, output)
+    if as_json:
+        show_json(whole)
+        return
+    show_figures(found)
+    comparing.show_comparison(results)
+
+
+def step(what: str) -> None:
+    """Say what is measured now; on stderr, so that stdout stays what was asked for."""
+    sys.stderr.write(f"{what} …\n")
+
+
+def _target(bootstrap: str | None, pid: int | None, settings: list[str] | None, directory: str | None) -> Any:
+    from penstock.cli.bench.targets import target
+
+    return target(bootstrap, pid, settings or (), directory)
+
+
+def _finish(target: "Target", results: "Results", output: str | None, as_json: bool) -> None:
+    from penstock.cli.bench.report import show
+
+    notes: dict[str, Any] = {"target": target.name}
+    if target.start_ms is not None:
+        notes["start_ms"] = round(target.start_ms, 1)
+    show(results, notes, as_json, output)

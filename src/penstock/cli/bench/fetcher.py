@@ -1,0 +1,21 @@
+"""A process that reads the start of a topic over and over, so that its broker is busy.
+
+python -m penstock.cli.bench.fetcher HOST PORT TOPIC SECONDS
+"""
+
+import os
+import sys
+
+from penstock.client.load import fetch_for
+from penstock.client.load.roundtrip import open_connections
+
+
+def main() -> None:
+    host, port, topic, seconds = sys.argv[1:]
+    connection = open_connections((host, int(port)), 1)[0]
+    os.write(sys.stdout.fileno(), b"reading\n")
+    fetch_for(connection, topic, float(seconds))
+
+
+if __name__ == "__main__":
+    main()
