@@ -107,6 +107,8 @@ class CrashableDisk:
         node = source.directory.present.get(source.name)
         if node is None:
             raise disk_error("rename", old, errnos.ENOENT)
+        if source.same(target):
+            return
         replaced = target.directory.present.get(target.name)
         if isinstance(replaced, Directory) and (isinstance(node, PageCache) or replaced.present):
             raise disk_error(
@@ -114,8 +116,7 @@ class CrashableDisk:
             )
         if isinstance(replaced, PageCache) and isinstance(node, Directory):
             raise disk_error("rename", old, errnos.ENOTDIR)
-        if not source.same(target):
-            self._change((source, None), (target, node))
+        self._change((source, None), (target, node))
 
     def remove(self, path: str) -> None:
         place = self._place("remove", path)
