@@ -71,11 +71,12 @@ def test_the_indexes_of_a_truncated_segment_do_not_come_back() -> None:
         run.sync()
         run.finish_syncs()
         run.truncate_to(run.log.segments()[1].base_offset - 2)
+        start = Offset(run.log.end + 1)
         while len(run.log.segments()) < 2:
             run.append()
-        # A checkpoint that blocks, while the new indexes still wait for their sync.
-        run.checker.forgetting(1)
-        run.checker.forgot(run.log.delete_records(Offset(1)))
+        # This takes a checkpoint, while the new indexes still wait for their sync.
+        run.checker.forgetting(start)
+        run.checker.forgot(run.log.delete_records(start))
 
         run.disk = run.disk.crash(run.chance)
         run.start()
