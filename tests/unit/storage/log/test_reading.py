@@ -28,9 +28,12 @@ def test_at_least_one_batch_is_answered_however_small_the_limit(bench: "Bench") 
     assert bench.bases(2, max_bytes=1) == [2]
 
 
-def test_only_whole_batches_within_the_limit_are_answered(bench: "Bench") -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_only_whole_batches_within_the_limit_are_answered(bench: "Bench", *, sealed: bool) -> None:
     bench.fill(6)
     size = bench.headers()[0].size_bytes
+    if sealed:
+        bench.log.roll()
 
     assert bench.bases(0, max_bytes=3 * size) == [0, 2, 4]
     assert bench.bases(0, max_bytes=3 * size - 1) == [0, 2]

@@ -85,6 +85,28 @@ def test_a_broken_batch_above_the_checkpoint_is_cut_off_with_all_that_follows(be
     assert bench.everything() == [0, 2, 4]
 
 
+def test_a_batch_of_an_older_epoch_than_the_one_before_is_not_good(bench: "Bench") -> None:
+    for _ in range(4):
+        bench.append(epoch=5)
+    batch = bench.headers()[0].size_bytes
+    bench.flip(f"{FIRST}.log", 2 * batch + 15)
+
+    report = bench.reopen(clean=False)
+
+    assert report.cut is not None
+    assert (report.cut.offset, bench.everything()) == (2, [0, 1])
+
+
+def test_what_was_recovered_once_is_not_read_again(bench: "Bench") -> None:
+    bench.fill(5)
+
+    first = bench.reopen(clean=False)
+    second = bench.reopen(clean=False)
+
+    assert (first.batches_read, second.batches_read) == (5, 0)
+    assert bench.log.synced == 10
+
+
 def test_a_broken_batch_below_the_checkpoint_is_not_cut_but_refused_to_readers(bench: "Bench") -> None:
     bench.fill(4)
     bench.log.roll()

@@ -153,6 +153,19 @@ def test_truncation_takes_epochs_times_and_the_high_watermark_with_it(bench: "Be
     assert bench.log.end_offset_for(LeaderEpoch(1)) == (1, 4)
 
 
+def test_times_of_what_was_cut_off_do_not_mislead_a_search(bench: "Bench") -> None:
+    bench.fill(10)
+    bench.log.truncate_to(Offset(4))
+    bench.append(2, at=500)
+    for _ in range(7):
+        bench.append(2, at=100)
+
+    found = bench.log.offset_for_timestamp(Timestamp(181))
+
+    assert found is not None
+    assert found.offset == 4
+
+
 def test_truncation_gives_producers_and_transactions_back_their_earlier_state(bench: "Bench") -> None:
     alice: dict[str, int | bool] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     bench.append(2, base_sequence=0, **alice)
