@@ -1,4 +1,4 @@
-"""Settings from environment variables."""
+"""Settings from environment variables, and `${NAME:default}` in values of the file (`$${` writes `${`)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,6 +27,7 @@ VARIABLES = SHORT_NAMES | {setting.variable: key for key, setting in SETTINGS.it
 # `penstock-metrics` makes names that look like ours.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")
 _SECTION_PREFIXES = tuple({f"{PREFIX}{key.partition('.')[0].upper()}_" for key in SETTINGS})
+_REFERENCE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 
 def read_environment(environment: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
@@ -45,6 +46,25 @@ def read_environment(environment: Mapping[str, str], problems: list[str]) -> Ite
             problems.append(f"{key}: {other.source} and {name} are both set, to different values")
         given[key] = Given(key, environment[name], name)
     yield from given.values()
+
+
+def expand(text: str, environment: Mapping[str, str]) -> str:
+    """Replace each reference; KeyError names a variable that is not set and has no default.
+
+    As in a shell's `${NAME:-default}`, a variable set to nothing counts as not set.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        escaped, name, default = match.groups()
+        if escaped:
+            return "${"
+        if value := environment.get(name):
+            return value
+        if default is None:
+            raise KeyError(name)
+        return str(default)
+
+    return _REFERENCE.sub(replace, text)
 
 
 def _is_misspelt(name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import yaml
 
-from penstock.config.expansion import expand
+from penstock.config.environment import expand
 from penstock.config.given import Given
 from penstock.config.schema import SECTIONS, SETTINGS
 

@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.config import SETTINGS, Address, Voter
-from penstock.config.expansion import expand
+from penstock.config.environment import expand
 
 
 @pytest.mark.parametrize(
