@@ -1,0 +1,205 @@
+"""The Kafka door of a whole node, in virtual time: frames go in, frames come out."""
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+
+from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.core.metadata import (
+    SUPPORTED_FEATURES,
+    Command,
+    Listener,
+    RegisterBroker,
+    RegisteredBroker,
+    Reply,
+    UnfenceBroker,
+)
+from penstock.core.model import SECOND, NodeId
+from penstock.core.wire import Message, RequestHeader, request_frame
+from penstock.core.wire.headers import read_response_header
+from penstock.core.wire.kafka.registry import APIS
+from penstock.gateways.kafka.backend import Backend, KafkaListener
+from penstock.gateways.kafka.connection import Connection
+from penstock.gateways.kafka.door import Door, Serving
+from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.gateways.kafka.handlers import every_route
+from penstock.gateways.kafka.metrics import KafkaMetrics
+from penstock.runtime import Address, Callback, Runtime, Service
+from penstock.runtime.pipes import Part
+from penstock.security import Cost, Operation, Resource, Session
+from penstock.simulation import World
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import Disk
+
+M = TypeVar("M", bound=Message)
+LOCAL = ("127.0.0.1", 19092)
+
+
+class Keeper:
+    """Lets everyone do everything but what is in `denied`, and keeps account of the costs."""
+
+    def __init__(self) -> None:
+        self.denied: set[tuple[Operation, str]] = set()
+        self.charged: list[tuple[Cost, int]] = []
+        self.throttle_ms = 0
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+        return (operation, resource.name) not in self.denied
+
+    def charge(self, session: Session, cost: Cost, amount: int) -> int:
+        self.charged.append((cost, amount))
+        return self.throttle_ms
+
+
+class MemoryPipe:
+    """A connection whose bytes stay here."""
+
+    peer = "127.0.0.1:50000"
+    pending_bytes = 0
+    sent_bytes = 0
+
+    def __init__(self, local: tuple[str, int]) -> None:
+        self.local = local
+        self.written = bytearray()
+        self.is_closed = False
+
+    def write(self, parts: list[Part]) -> None:
+        for part in parts:
+            self.written += part if isinstance(part, bytes | bytearray | memoryview) else part.read()
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Client:
+    """One client's connection to the node."""
+
+    def __init__(self, door: Door, run: Callable[[], None], local: tuple[str, int]) -> None:
+        self.pipe = MemoryPipe(local)
+        self._connection = Connection(self.pipe, door)
+        self._run = run
+
+    def send(self, request: Message, version: int) -> None:
+        api_key = request.__schema__.api_key
+        assert api_key is not None
+        frame = request_frame(APIS[api_key], RequestHeader(api_key, version, 7, "test"), request)
+        while frame:
+            buffer = self._connection.buffer()
+            count = min(len(buffer), len(frame))
+            buffer[:count] = frame[:count]
+            del frame[:count]
+            self._connection.received(count)
+
+    def receive(self, answer: type[M], version: int) -> M:
+        assert not self.pipe.is_closed, "the node hung up"
+        (size,) = struct.unpack_from(">i", self.pipe.written)
+        frame = bytes(self.pipe.written[4 : 4 + size])
+        del self.pipe.written[: 4 + size]
+        api_key = answer.__schema__.api_key
+        assert api_key is not None
+        correlation_id, position = read_response_header(APIS[api_key], version, frame)
+        assert correlation_id == 7
+        return answer.decode(frame, version, position)
+
+    def ask(self, request: Message, answer: type[M], version: int) -> M:
+        self.send(request, version)
+        self._run()
+        return self.receive(answer, version)
+
+
+class Stage:
+    """One node in a world of its own, and its Kafka door."""
+
+    def __init__(self, static: dict[str, str] | None = None, advertised: Address | None = None) -> None:
+        self.world = World(5)
+        self.gate = Keeper()
+        self.options = NodeOptions(
+            "data",
+            NodeId(1),
+            (ListenerOptions(Address("node", 9092)),),
+            static={"num.partitions": "2", **(static or {})},
+        )
+        self._listener = KafkaListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
+        self.backend: Backend
+        self.door: Door
+        self.reported: list[Exception] = []
+        self.world.add("node", self._program).start()
+        self.run()
+
+    def _program(self, runtime: Runtime, disk: Disk) -> Service:
+        storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
+        self.backstage = Backstage(runtime, storage, self.options, (self._listener,))
+        self.backstage.start(lambda backend: self._ready(runtime, backend))
+        return self
+
+    def _ready(self, runtime: Runtime, backend: Backend) -> None:
+        self.backend = backend
+        serving = Serving(
+            backend=backend,
+            gate=self.gate,
+            routes=every_route(),
+            runtime=runtime,
+            metrics=KafkaMetrics(),
+            fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
+            report=self.reported.append,
+        )
+        self.door = Door("PLAINTEXT", serving)
+
+    def stop(self, done: Callback) -> None:
+        self.backstage.close()
+        done()
+
+    def run(self, duration_ns: int = 6 * SECOND) -> None:
+        self.world.run(duration_ns)
+        assert self.world.failures == []
+
+    def client(self, local: tuple[str, int] = LOCAL) -> Client:
+        return Client(self.door, self.run, local)
+
+    def ask(self, request: Message, answer: type[M], version: int) -> M:
+        """Ask on a connection of its own."""
+        return self.client().ask(request, answer, version)
+
+    def submit(self, command: Command) -> Reply:
+        """Tell the controller something that no client could."""
+        replies: list[Reply] = []
+        self.backend.controller.submit(command, replies.append)
+        self.run()
+        return replies[0]
+
+    def add_broker(self, node_id: int, *listeners: Listener, fenced: bool = False) -> None:
+        """Another broker joins the cluster, as far as the metadata knows."""
+        cluster_id = self.backend.node.cluster_id
+        registered = self.submit(
+            RegisterBroker(
+                cluster_id,
+                NodeId(node_id),
+                UUID(int=100 + node_id),
+                listeners,
+                f"rack-{node_id}",
+                SUPPORTED_FEATURES,
+            )
+        )
+        assert isinstance(registered, RegisteredBroker)
+        if not fenced:
+            self.submit(UnfenceBroker(NodeId(node_id), registered.epoch))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+def stage_with() -> type[Stage]:
+    """For tests whose node has settings of its own."""
+    return Stage
