@@ -18,6 +18,7 @@ TRACEBACK_VARIABLE = "PENSTOCK_TRACEBACK"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and answer its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_standard_streams()
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -26,6 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_gone()
     return code
+
+
+def _open_standard_streams() -> None:
+    """Give streams that the caller closed (`>&-`) somewhere to go.
+
+    Their numbers are free otherwise: the next file we open would get them, and with them whatever
+    a library prints.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # In this order each one gets its own number, the lowest that is free.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it lives as long as we do
 
 
 def _run(arguments: list[str]) -> int:

@@ -167,7 +167,7 @@ def test_a_reader_that_leaves_early_is_not_worth_a_word(
     os.close(read)
 
     ended = subprocess.run(
-        [*COMMAND, "config", "show"],
+        [*COMMAND, *arguments],
         env=environment,
         stdout=write,
         stderr=subprocess.PIPE,
@@ -177,6 +177,34 @@ def test_a_reader_that_leaves_early_is_not_worth_a_word(
     os.close(write)
 
     assert ended.stderr == b""
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["config", "show"], ["config", "check"]])
+def test_closed_streams_are_as_good_as_none(arguments: list[str], environment: dict[str, str]) -> None:
+    code = (
+        "import os, sys; [os.close(number) for number in (0, 1, 2)]; "
+        "os.execv(sys.executable, [sys.executable, '-m', 'penstock.cli', *sys.argv[1:]])"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, timeout=60, check=False)
+
+    assert ended.returncode == 0
+
+
+def test_a_file_opened_later_never_gets_the_number_of_a_closed_stream(environment: dict[str, str]) -> None:
+    code = (
+        "import os; from penstock.cli import main; main(['--version']); "
+        "os._exit(os.open(os.devnull, os.O_RDONLY) <= 2)"
+    )
+
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code],
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 0
 
 
 def test_settings_are_shown_with_where_they_come_from(environment: dict[str, str], tmp_path: Path) -> None:
