@@ -1,0 +1,163 @@
+"""Groups of clients that nobody here wrote, and what a killed node leaves of them."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from kafka import KafkaConsumer
+
+from tests.integration.groups.conftest import make_topic
+from tests.integration.kafka.conftest import RunningNode, Wire, _run, _stop
+
+PARTITIONS = 4
+# Only there to end a test that has failed: nothing is asserted about time.
+POLLS_MAX = 600
+
+
+def consumer(node: RunningNode, group: str, **settings: object) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": node.kafka,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 200,
+            "session.timeout.ms": 6_000,
+            **settings,
+        }
+    )
+
+
+def poll_until(consumers: list[Consumer], enough: Callable[[], bool]) -> list[bytes]:
+    values: list[bytes] = []
+    for _ in range(POLLS_MAX):
+        if enough():
+            return values
+        for one in consumers:
+            message = one.poll(0.05)
+            if message is not None and message.error() is None:
+                values.append(message.value())
+    raise AssertionError("it never came to pass")
+
+
+def sizes(*consumers: Consumer) -> list[int]:
+    return sorted(len(one.assignment()) for one in consumers)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_two_members_share_a_topic_and_one_takes_over(node: RunningNode, topic: str, strategy: str) -> None:
+    settings = {"partition.assignment.strategy": strategy}
+    first = consumer(node, f"shared-{strategy}", **settings)
+    second = consumer(node, f"shared-{strategy}", **settings)
+
+    first.subscribe([topic])
+    poll_until([first], lambda: sizes(first) == [4])
+    second.subscribe([topic])
+    poll_until([first, second], lambda: sizes(first, second) == [2, 2])
+    second.close()
+    poll_until([first], lambda: sizes(first) == [4])
+
+    first.close()
+
+
+def test_a_static_member_that_comes_back_finds_its_partitions(node: RunningNode, topic: str) -> None:
+    def static() -> Consumer:
+        member = consumer(node, "static", **{"group.instance.id": "one"})
+        member.subscribe([topic])
+        return member
+
+    first = static()
+    poll_until([first], lambda: sizes(first) == [4])
+    first.close()
+    again = static()
+
+    poll_until([again], lambda: sizes(again) == [4])
+    again.close()
+
+
+def test_members_of_different_libraries_share_a_group(node: RunningNode, topic: str) -> None:
+    theirs = KafkaConsumer(
+        topic,
+        bootstrap_servers=node.kafka,
+        group_id="mixed",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=6_000,
+    )
+    other = consumer(node, "mixed", **{"partition.assignment.strategy": "range"})
+    other.subscribe([topic])
+
+    def shared() -> bool:
+        theirs.poll(timeout_ms=50)
+        return len(theirs.assignment()) == 2 and sizes(other) == [2]
+
+    poll_until([other], shared)
+    other.close()
+    theirs.close()
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[Callable[[], tuple[RunningNode, Callable[[], None]]]]:
+    """Starts a node on one directory, again and again; each start comes with a way to kill it."""
+    running = []
+
+    def start() -> tuple[RunningNode, Callable[[], None]]:
+        process, node = _run(tmp_path / "data", ("groups.offsets_partitions=3",))
+        running.append(process)
+
+        def kill() -> None:
+            running.remove(process)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+        return node, kill
+
+    yield start
+    for process in running:
+        _stop(process)
+
+
+def test_acknowledged_commits_survive_the_death_of_the_node(
+    doomed: Callable[[], tuple[RunningNode, Callable[[], None]]],
+) -> None:
+    node, kill = doomed()
+    wire = Wire(node.address)
+    make_topic(wire, "orders")
+    wire.close()
+    producer = Producer({"bootstrap.servers": node.kafka})
+    for number in range(40):
+        producer.produce("orders", value=b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    reader = consumer(node, "survivors")
+    reader.subscribe(["orders"])
+    read: list[bytes] = []
+    for _ in range(POLLS_MAX):
+        if len(read) == 40:
+            break
+        message = reader.poll(0.05)
+        if message is not None and message.error() is None:
+            read.append(message.value())
+    told = reader.commit(asynchronous=False)
+    assert told is not None
+    committed = {part.partition: part.offset for part in told}
+
+    kill()
+    node, _ = doomed()
+    after = consumer(node, "survivors")
+    wanted = [TopicPartition("orders", index) for index in range(PARTITIONS)]
+    found: dict[int, int] = {}
+    for _ in range(POLLS_MAX):
+        try:
+            found = {part.partition: part.offset for part in after.committed(wanted, timeout=10)}
+        except KafkaException:
+            continue  # the coordinator may still be reading its log
+        break
+
+    assert sorted(read, key=int) == [b"%d" % number for number in range(40)]
+    assert found == committed
+    after.close()
+    reader.close()
