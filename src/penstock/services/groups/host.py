@@ -97,9 +97,10 @@ class CoordinatorHost:
         """Give the command to the machine; its ticket hears when the answer may be known."""
         ticket = command.ticket
         assert isinstance(ticket, Ticket)
-        if self.phase is not Phase.SERVING:
-            why = self.phase.value
-            assert why is not None
+        why = self.phase.value
+        if why is not None:
+            if self.phase is Phase.LOADING:
+                self._parts.loading.hurry(self.partition)
             ticket.done(Refused(why))
             return
         self._tickets[ticket] = None

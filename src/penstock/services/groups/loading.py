@@ -19,8 +19,8 @@ from penstock.services.partitions import Partition
 from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange
 
-# About 500 positions: a few milliseconds of decoding.
-STEP_BYTES = 64 << 10
+# About 125 positions: two milliseconds of decoding.
+STEP_BYTES = 16 << 10
 
 
 class Load(NamedTuple):
@@ -32,7 +32,7 @@ class Load(NamedTuple):
 
 
 class Loading:
-    """Reads one log at a time, in the order they were asked for."""
+    """Reads one log at a time, in the order they were asked for, but first those that somebody needs."""
 
     def __init__(self, timers: Timers, spawn: Spawn) -> None:
         self._timers = timers
@@ -48,6 +48,14 @@ class Loading:
         if not self._running:
             self._running = True
             self._begin()
+
+    def hurry(self, partition: Partition) -> None:
+        """Somebody asked for this log: read it next."""
+        for at, load in enumerate(self._waiting):
+            if load.partition is partition and at > 1:
+                del self._waiting[at]
+                self._waiting.insert(1, load)
+                return
 
     def _begin(self) -> None:
         if not self._waiting:

@@ -325,5 +325,5 @@ class GroupsBench:
         return self.submit(Heartbeat, generation=joined.generation, member_id=joined.member_id)
 
 
-def brisk(renewal_records_min: int = 50_000) -> GroupsOptions:
+def brisk(renewal_records_min: int = 20_000) -> GroupsOptions:
     return GroupsOptions(GroupOptions(initial_rebalance_delay_ms=100), renewal_records_min)

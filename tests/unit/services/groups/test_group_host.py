@@ -191,6 +191,25 @@ def test_loading_takes_many_turns_of_the_loop() -> None:
     assert restarted.committed("group-1999") == 1999
 
 
+def test_a_log_that_is_asked_for_is_read_before_the_others() -> None:
+    bench = GroupsBench(partitions=9).start()
+    names = [f"group-{number}" for number in range(60)]
+    for name in names:
+        bench.commit_offset(1, group_id=name)
+    bench.settle()
+    restarted = GroupsBench(partitions=9, disk=bench.crashable.copy())
+    restarted.lead(OFFSETS_TOPIC, OFFSETS_ID, 9, epoch=1)
+    restarted.lead(READ_TOPIC, READ_ID, 1, epoch=1)
+    restarted.follow(*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, 9), *topic_facts(READ_TOPIC, READ_ID, 1))
+    last = next(name for name in names if partition_of(name, 9) == 8)
+
+    restarted.submit(FetchOffsets, group_id=last, topics=None)
+    while not any(host.phase is Phase.SERVING for host in list(restarted.groups)[1:]):
+        assert restarted.timers.step()
+
+    assert [host.phase is Phase.SERVING for host in restarted.groups] == [True, *[False] * 7, True]
+
+
 def test_damage_in_the_log_is_not_served(bench: GroupsBench) -> None:
     bench.commit_offset(5)
     bench.settle()
