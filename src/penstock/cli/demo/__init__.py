@@ -1,16 +1,19 @@
-"""`penstock demo`: the log engine at work on a throw-away data directory.
+"""`penstock demo`: a broker at work, from nothing to a table of what happened.
 
-    series ──> batches ──> produce ──> read back ──> seek        one process, four partitions
-                                                                 appends, group commit, indexes
-    series ──> writer, killed in the middle of a write ──> recover       another process
+    series ──> blocks ──> stock client ──> broker (a child process) ──> consumer group ──> account
+       |                                                                                     |
+       └────────────── the demo's own account of what it sent ───────── must be the same ────┘
 
-Everything runs as it would in a broker: the production runtime with its sync helper, the
-default `fsync: every`, real files. What is read is compared with the demo's own account of
-what it sent, and a difference ends the demo with exit code 1.
+The broker is `penstock up` in a process of its own, with free ports, a throw-away data
+directory and the default settings: acknowledged means on disk. The client is confluent-kafka,
+as anybody would use it. What comes back is compared record by record, in the order of each
+partition, with what was sent; a difference ends the demo with exit code 1.
 
-The killed writer stops itself halfway through a batch and waits for its SIGKILL, so that the
-torn write is there every time and not by luck. A killed process leaves its pages to the
-kernel: what a power cut would take is the crashable disk's subject, in the tests.
+Measurements are made up in blocks, and the clock runs only while a block is on its way: from
+the first record handed to the client until the last one is acknowledged. What is shown is the
+broker and the client, not the generator.
 
-Left out: the network. Once there is a broker, the demo produces through it.
+`engine/` holds the demo of the log engine alone (`--log-engine`), which also kills a writer.
+
+Left out: the Spark pipeline, which will read the same topic.
 """

@@ -2,6 +2,7 @@
 
     flood       as many records as librdkafka can send, or so many a second
     drain       as many records as librdkafka can read
+    stream      blocks of records of somebody's own, each acknowledged before the next
     pace        one record at a time at a rate, for a consumer that waits on the other side
     roundtrip   one request after the other on plain sockets: no client to measure by mistake
 
@@ -16,12 +17,14 @@ from penstock.client.load.drain import Drained, drain
 from penstock.client.load.flood import Flooded, Load, flood, mock_endpoint
 from penstock.client.load.pace import await_stamped, send_stamped
 from penstock.client.load.roundtrip import RoundTrips, fetch_empty, fetch_for, publish, publish_frames
+from penstock.client.load.stream import Stream
 
 __all__ = [
     "Load",
     "Flooded",
     "flood",
     "mock_endpoint",
+    "Stream",
     "Drained",
     "drain",
     "send_stamped",

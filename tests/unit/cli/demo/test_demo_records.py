@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from penstock.cli.demo.batches import BATCH_RECORDS, endless_batches, share_out
-from penstock.cli.demo.ledger import DemoFailed, Ledger
+from penstock.cli.demo.engine.batches import BATCH_RECORDS, endless_batches, share_out
+from penstock.cli.demo.engine.ledger import DemoFailed, Ledger
 from penstock.cli.demo.series import HOSTS, SHAPES, records
 from penstock.core.records import Record, check_batches, read_records
 

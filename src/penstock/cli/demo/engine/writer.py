@@ -1,6 +1,6 @@
 """The process that is killed: appends until it is told to stop halfway through a write.
 
-    python -m penstock.cli.demo.writer ROOT DIRECTORY TOPIC_ID FIRST_TIMESTAMP BATCHES
+    python -m penstock.cli.demo.engine.writer ROOT DIRECTORY TOPIC_ID FIRST_TIMESTAMP BATCHES
 
 It reports on stdout: `acked N` when everything below offset N is on disk, and `halfway`
 when half of a batch is written and the process waits for its end.
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, cast
 from uuid import UUID
 
-from penstock.cli.demo.batches import endless_batches, pack
-from penstock.cli.demo.host import run_on_runtime
-from penstock.cli.demo.produce import EPOCH, IN_FLIGHT, OPTIONS
+from penstock.cli.demo.engine.batches import endless_batches, pack
+from penstock.cli.demo.engine.host import run_on_runtime
+from penstock.cli.demo.engine.produce import EPOCH, IN_FLIGHT, OPTIONS
 from penstock.core.model import Offset, StorageError, TopicId
 from penstock.runtime import Callback, Runtime
 from penstock.storage.commit import GroupCommit

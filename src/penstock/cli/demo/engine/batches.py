@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.cli.demo.ledger import Ledger
+from penstock.cli.demo.engine.ledger import Ledger
 from penstock.cli.demo.series import records
 from penstock.core.records import BatchHeader, Codec, Record, check_batch, murmur2_partition, write_batch
 

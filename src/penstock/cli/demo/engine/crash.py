@@ -5,9 +5,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from penstock.cli.demo.ledger import DemoFailed, Ledger
-from penstock.cli.demo.produce import OPTIONS
-from penstock.cli.demo.readback import Now, ReadBack, read_all
+from penstock.cli.demo.engine.ledger import DemoFailed, Ledger
+from penstock.cli.demo.engine.produce import OPTIONS
+from penstock.cli.demo.engine.readback import Now, ReadBack, read_all
 from penstock.cli.demo.series import records
 from penstock.core.model import TopicId
 from penstock.storage.disk import PosixDisk
@@ -59,7 +59,7 @@ def _let_die(root: str, directory: str, topic_id: TopicId, first_timestamp: int)
     """How many records the writer had reported as acknowledged when it was killed."""
     arguments = [root, directory, str(topic_id), str(first_timestamp), str(BATCHES_ACKNOWLEDGED)]
     with subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli.demo.writer", *arguments],
+        [sys.executable, "-m", "penstock.cli.demo.engine.writer", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

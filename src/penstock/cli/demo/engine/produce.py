@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.cli.demo.batches import Batch, Share
-from penstock.cli.demo.host import run_on_runtime
+from penstock.cli.demo.engine.batches import Batch, Share
+from penstock.cli.demo.engine.host import run_on_runtime
 from penstock.core.model import LeaderEpoch, StorageError, TopicId
 from penstock.runtime import Callback, Runtime
 from penstock.storage.commit import GroupCommit

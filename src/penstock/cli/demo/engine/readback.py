@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.cli.demo.batches import Share
-from penstock.cli.demo.ledger import DemoFailed, Ledger
+from penstock.cli.demo.engine.batches import Share
+from penstock.cli.demo.engine.ledger import DemoFailed, Ledger
 from penstock.core.model import Instant, Offset, Timestamp
 from penstock.core.records import check_batches, read_header, read_records
 from penstock.storage.log import PartitionLog
