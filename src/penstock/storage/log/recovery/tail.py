@@ -50,10 +50,9 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None
         if report.checkpoint_lost:
             # Without a recovery point nobody knows what was durable: cut nothing.
             state.note_damage(len(state.segments) - 1, state.end, position, str(corrupt))
-            return
-        _cut(state, segment, position, str(corrupt), report)
-    if not report.checkpoint_lost:
-        _write_again(segment, start, position)
+        else:
+            _cut(state, segment, position, str(corrupt), report)
+    _write_again(segment, start, position)
 
 
 def _write_again(segment: Segment, start: int, end: int) -> None:
