@@ -25,7 +25,7 @@ from penstock.core.groups import (
     Outcome,
     Reply,
 )
-from penstock.core.model import Instant, PenstockError, Refused, StorageError, Why
+from penstock.core.model import MILLISECOND, Instant, PenstockError, Refused, StorageError, Why
 from penstock.observability import log as events
 from penstock.runtime import Clock, Timer, Timers
 from penstock.services.groups.loading import Load, Loading
@@ -35,6 +35,8 @@ from penstock.services.groups.ticket import Ticket
 from penstock.services.groups.witness import Witness
 from penstock.services.partitions import Partition, PartitionStopped
 from penstock.storage.log import BatchTooLarge
+
+START_OVER_MS = 500
 
 
 class Phase(enum.Enum):
@@ -74,7 +76,6 @@ class CoordinatorHost:
         self._timer_at: Instant | None = None
         self._renewal: Renewal | None = None
         self._look = self._look_at_partition  # one bound method: partitions know watchers by identity
-        self._generation = 0
 
     @property
     def image(self) -> GroupImage:
@@ -122,9 +123,12 @@ class CoordinatorHost:
             self.drop(str(error))
             return False
         for fact in facts:
-            self._machine.apply(fact)
-            self._parts.witness.applied(self._machine.image, fact)
+            self._apply(fact)
         return True
+
+    def _apply(self, fact: Fact) -> None:
+        self._machine.apply(fact)
+        self._parts.witness.applied(self._machine.image, fact)
 
     def drop(self, reason: str) -> None:
         """Lead no more: whoever waits must look for the coordinator again."""
@@ -144,16 +148,19 @@ class CoordinatorHost:
         return Moment(clock.now(), clock.wall())
 
     def _load(self) -> None:
-        self.phase = Phase.LOADING
+        self._timer = None
         self._machine = GroupCoordinator(self._parts.options)
-        self._generation += 1
-        generation = self._generation
+
+        def apply(fact: Fact) -> None:
+            if self.phase is Phase.LOADING:
+                self._apply(fact)
 
         def loaded(error: PenstockError | None) -> None:
-            if generation == self._generation and self.phase is Phase.LOADING:
+            if self.phase is Phase.LOADING:
                 self._loaded(error)
 
-        self._parts.loading.start(Load(self.partition, self._machine.apply, loaded))
+        # One load at a time: it ends before this host can serve, and only a host that serves starts over.
+        self._parts.loading.start(Load(self.partition, apply, loaded))
 
     def _loaded(self, error: PenstockError | None) -> None:
         if error is not None:
@@ -161,7 +168,6 @@ class CoordinatorHost:
             events.error("groups.load_failed", partition=str(self.partition.name), error=error)
             return
         self.phase = Phase.SERVING
-        self._parts.witness.loaded(self._machine.image)
         stale = self._parts.stale(self._machine.image)
         if not stale or self.append(stale):
             self._settle(self._machine.resume(self._now()))
@@ -230,7 +236,10 @@ class CoordinatorHost:
             return
         events.error("groups.append_failed", partition=str(self.partition.name), error=error)
         self._forget(refused)
-        self._load()
+        self.phase = Phase.LOADING
+        # Not at once: a disk that is full is full for a while, and reading the log costs everybody.
+        deadline = Instant(self._parts.clock.now() + START_OVER_MS * MILLISECOND)
+        self._timer = self._parts.timers.at(deadline, self._load)
 
     def _forget(self, reply: Reply) -> None:
         if self._timer is not None:

@@ -28,12 +28,6 @@ class Witness:
         self._lags = lags
         self._shown: dict[tuple[str, TopicPartition], None] = {}
 
-    def loaded(self, image: GroupImage) -> None:
-        """A coordinator serves with this state."""
-        for group_id, offsets in image.offsets.items():
-            for partition in offsets:
-                self._show(image, group_id, partition)
-
     def applied(self, image: GroupImage, fact: Fact) -> None:
         """A fact has become part of the state."""
         if isinstance(fact, OffsetCommitted):

@@ -13,7 +13,9 @@ from penstock.core.groups import (
     FetchOffsets,
     GroupState,
     Heartbeat,
+    Joined,
     ListedGroups,
+    MemberAssignment,
     Reply,
     Sync,
 )
@@ -109,11 +111,29 @@ def test_a_full_disk_starts_the_coordinator_over_from_its_log(bench: GroupsBench
 
     failed = bench.ask_to_commit(6, group_id="simple")
     bench.disk.heal()
+    early = bench.ask(FetchOffsets, group_id="simple", topics=None)
+    bench.timers.pass_ms(1_000)
     bench.settle()
 
+    assert why(early) is Why.COORDINATOR_LOADING
     assert why(failed) is Why.NOT_COORDINATOR
     assert why(parked[0]) is Why.NOT_COORDINATOR
     assert bench.committed("simple") == 5
+
+
+def test_a_record_that_is_too_large_is_refused_as_such(bench: GroupsBench) -> None:
+    replies = bench.join(bench.new_member_id())
+    bench.timers.pass_ms(1_000)
+    bench.settle()
+    joined = replies[0]
+    assert isinstance(joined, Joined)
+
+    huge = (MemberAssignment(joined.member_id, b"x" * (2 << 20)),)
+    reply = bench.ask(Sync, generation=joined.generation, member_id=joined.member_id, assignments=huge)
+
+    assert why(reply) is Why.BATCH_TOO_LARGE
+    bench.timers.pass_ms(1_000)
+    assert bench.committed() == -1
 
 
 def test_those_who_wait_are_answered_once_when_the_node_stops(bench: GroupsBench) -> None:
