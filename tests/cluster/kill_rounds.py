@@ -8,10 +8,7 @@ partition is read from start to end and judged by the same checker as in the sim
 """
 
 import argparse
-import json
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.simulation.checkers.log import LogHistory, check_log
+from tests.support.nodes import NodeProcess
 
 TOPIC = "killed"
 PARTITIONS = 3
@@ -30,47 +28,6 @@ PRODUCERS = 3
 SECONDS_MAX = 60.0
 # The client complains about every refused connection, and there are many.
 QUIET = {"log_level": 0}
-
-
-class KilledNode:
-    """`penstock up` as a child process, on one data directory and one port."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._process: subprocess.Popen[str] | None = None
-        self.address = "127.0.0.1:0"
-
-    def start(self) -> float:
-        """Start and wait for the ready line; answers the seconds that took."""
-        began = time.perf_counter()
-        command = [sys.executable, "-m", "penstock.cli", "up", "--json", "--data-dir", str(self._directory)]
-        command += ["--kafka", self.address, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-        with (self._directory.parent / "events.log").open("a") as events:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=events, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, f"the node did not start: {(self._directory.parent / 'events.log').read_text()[-2000:]}"
-        ready = json.loads(line)
-        self.address = (
-            ready["kafka"] if isinstance(ready["kafka"], str) else next(iter(ready["kafka"].values()))
-        )
-        return time.perf_counter() - began
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> int:
-        return self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> int:
-        process, self._process = self._process, None
-        if process is None:
-            return 0
-        process.send_signal(number)
-        code = process.wait(SECONDS_MAX)
-        if process.stdout is not None:
-            process.stdout.close()
-        return code
 
 
 @dataclass
@@ -169,20 +126,22 @@ def read_everything(address: str) -> dict[int, list[tuple[int, bytes]]]:
 
 def run_rounds(directory: Path, rounds: int, seed: int, progress: Callable[[str], None]) -> Outcome:
     """Kill the node `rounds` times under load; bounded by count."""
-    luck, outcome, node = random.Random(seed), Outcome(rounds), KilledNode(directory)
+    luck, outcome, node = random.Random(seed), Outcome(rounds), NodeProcess(directory)
     node.start()
     try:
-        admin = AdminClient({"bootstrap.servers": node.address, **QUIET})
+        admin = AdminClient({"bootstrap.servers": node.kafka, **QUIET})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(timeout=10)
-        load = Load(node.address, outcome)
+        load = Load(node.kafka, outcome)
         for number in range(rounds):
             load.send_until_acknowledged(luck.randint(1, 2000), luck)
             node.kill()
             load.send(20)
-            outcome.start_seconds.append(node.start())
+            began = time.perf_counter()
+            node.start()
+            outcome.start_seconds.append(time.perf_counter() - began)
             progress(f"round {number + 1}: {outcome.acknowledged} of {outcome.sent} acknowledged")
         load.finish()
-        for partition, rows in read_everything(node.address).items():
+        for partition, rows in read_everything(node.kafka).items():
             outcome.anomalies += check_log(load.histories[partition], rows)
     finally:
         node.stop()

@@ -1,0 +1,62 @@
+"""A connection that speaks the Kafka protocol, or anything else, without opinions of its own."""
+
+import socket
+import struct
+from typing import TypeVar
+
+from penstock.core.wire import Message, RequestHeader, request_frame
+from penstock.core.wire.headers import read_response_header
+from penstock.core.wire.kafka.registry import APIS
+
+M = TypeVar("M", bound=Message)
+SECONDS_MAX = 30
+
+
+class Wire:
+    """One client."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=SECONDS_MAX)
+        self._correlation_id = 0
+
+    def ask(self, request: Message, answer: type[M], version: int) -> M:
+        """Send a request and read its answer, which must be nothing but that message."""
+        self.send(request, version)
+        return self.read(answer, version)
+
+    def send(self, request: Message, version: int) -> None:
+        self._correlation_id += 1
+        self.socket.sendall(frame_of(request, version, self._correlation_id))
+
+    def read(self, answer: type[M], version: int) -> M:
+        api_key = answer.__schema__.api_key
+        assert api_key is not None
+        frame = self._exactly(struct.unpack(">i", self._exactly(4))[0])
+        _, position = read_response_header(APIS[api_key], version, frame)
+        return answer.decode(frame, version, position)
+
+    def _exactly(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            more = self.socket.recv(count - len(received))
+            assert more, "the node closed the connection"
+            received += more
+        return bytes(received)
+
+    def is_closed_by_the_node(self) -> bool:
+        """Wait for the node to hang up; False if it sends something instead."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def frame_of(request: Message, version: int, correlation_id: int = 1) -> bytes:
+    api_key = request.__schema__.api_key
+    assert api_key is not None
+    return bytes(
+        request_frame(APIS[api_key], RequestHeader(api_key, version, correlation_id, "test"), request)
+    )
