@@ -2,12 +2,12 @@
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from penstock.client.errors import BrokerUnreachable, reason
+from penstock.client.errors import BrokerUnreachable, ClientError, reason
 from penstock.core.model import PenstockError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -62,13 +62,23 @@ def quiet() -> logging.Logger:
     return logger
 
 
+def opened(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
+    """A Producer, Consumer or AdminClient of librdkafka; a setting that it does not know is a ClientError."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return kind(settings, logger=quiet())
+    except (KafkaException, ValueError, TypeError) as error:
+        raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+
+
 def reach(endpoint: Endpoint) -> Any:
     """The cluster's metadata, as librdkafka describes it; BrokerUnreachable within a few seconds."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     knock(endpoint)
-    client = AdminClient(endpoint.settings(), logger=quiet())
+    client = opened(AdminClient, endpoint.settings())
     try:
         return client.list_topics(timeout=REACH_SECONDS)
     except KafkaException as error:

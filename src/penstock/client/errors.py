@@ -15,7 +15,9 @@ class BrokerUnreachable(ClientError):
 
 def refused(what: str, error: Any) -> ClientError:
     """`what` could not be done because of a KafkaError, or an exception that carries one."""
-    return ClientError(f"{what}: {reason(error)}")
+    why = reason(error)
+    # Brokers often name the thing themselves; once is enough.
+    return ClientError(why if what.rpartition(" ")[2] in why else f"{what}: {why}")
 
 
 def reason(error: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, quiet, reach
+from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, opened, reach
 from penstock.client.errors import ClientError, reason, refused
 from penstock.client.lag import timestamps_at
 from penstock.client.offsets import LATEST, offsets_at
@@ -56,7 +56,7 @@ class Groups:
 
         reach(endpoint)
         self._endpoint = endpoint
-        self._admin: Any = AdminClient(endpoint.settings(), logger=quiet())
+        self._admin: Any = opened(AdminClient, endpoint.settings())
 
     def list(self) -> list[GroupSummary]:
         listed = answer_of(

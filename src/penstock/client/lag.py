@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.client.endpoint import Endpoint, quiet
+from penstock.client.endpoint import Endpoint, opened
 from penstock.core.model import SECOND
 from penstock.runtime.clock import MachineClock
 
@@ -29,7 +29,7 @@ def timestamps_at(endpoint: Endpoint, offsets: Mapping[tuple[str, int], int]) ->
     )
     clock = MachineClock()
     deadline = clock.now() + PATIENCE_SECONDS * SECOND
-    consumer: Any = Consumer(settings, logger=quiet())
+    consumer: Any = opened(Consumer, settings)
     found: dict[tuple[str, int], int] = {}
     waiting = dict.fromkeys(offsets)
     try:

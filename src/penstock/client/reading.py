@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.client.endpoint import Endpoint, quiet, reach
+from penstock.client.endpoint import Endpoint, opened, reach
 from penstock.client.errors import BrokerUnreachable, ClientError, reason, refused
 from penstock.client.offsets import watermarks
 from penstock.client.positions import BEGINNING, Position
@@ -43,7 +43,7 @@ class Reader:
     """Reads one topic. Without `follow` it ends where the partitions ended when it came to them."""
 
     def __init__(self, endpoint: Endpoint, topic: str, options: ReaderOptions) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import Consumer
         from confluent_kafka.admin import AdminClient
 
         found = reach(endpoint).topics.get(topic)
@@ -52,7 +52,7 @@ class Reader:
         self._topic = topic
         self._options = options
         self._partitions = sorted(found.partitions)
-        self._admin: Any = AdminClient(endpoint.settings(), logger=quiet())
+        self._admin: Any = opened(AdminClient, endpoint.settings())
         settings = endpoint.settings(
             group_id=options.group or "penstock-consume",
             enable_auto_commit=False,
@@ -63,10 +63,7 @@ class Reader:
             isolation_level="read_committed" if options.committed_only else "read_uncommitted",
             error_cb=self._failed,
         )
-        try:
-            self._consumer: Any = Consumer(settings, logger=quiet())
-        except (KafkaException, ValueError) as error:
-            raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+        self._consumer: Any = opened(Consumer, settings)
         self._ends: dict[int, int] | None = None
         self._open: dict[int, None] = {}
         self._dealt_with: dict[int, int] = {}

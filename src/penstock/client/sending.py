@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.endpoint import Endpoint, quiet
+from penstock.client.endpoint import Endpoint, opened
 from penstock.client.errors import ClientError, reason
 
 TURN_SECONDS = 0.1
@@ -36,7 +36,7 @@ class Sender:
     """Sends to one topic; keys go where the Java client would put them."""
 
     def __init__(self, endpoint: Endpoint, topic: str, options: SenderOptions) -> None:
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import Producer
 
         settings = endpoint.settings(
             acks=options.acks,
@@ -47,10 +47,7 @@ class Sender:
             enable_idempotence=options.acks == "all",
             partitioner="murmur2_random",
         )
-        try:
-            self._producer: Any = Producer(settings, logger=quiet())
-        except (KafkaException, ValueError) as error:
-            raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+        self._producer: Any = opened(Producer, settings)
         self._topic = topic
         self.sent = Sent()
 

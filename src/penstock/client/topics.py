@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, quiet, reach
+from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, opened, reach
 from penstock.client.errors import ClientError, reason, refused
 from penstock.client.offsets import Watermarks, watermarks
 
@@ -51,7 +51,7 @@ class Topics:
 
         self._endpoint = endpoint
         self._metadata = reach(endpoint)
-        self._admin = AdminClient(endpoint.settings(), logger=quiet())
+        self._admin = opened(AdminClient, endpoint.settings())
 
     def list(self) -> list[TopicSummary]:
         return [

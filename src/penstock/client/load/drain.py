@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.endpoint import Endpoint, quiet
+from penstock.client.endpoint import Endpoint, opened
 from penstock.client.errors import ClientError, refused
 
 BATCH_RECORDS = 10_000
@@ -39,7 +39,7 @@ def drain(
         max_partition_fetch_bytes=8 << 20,
         check_crcs=False,
     )
-    consumer: Any = Consumer(settings, logger=quiet())
+    consumer: Any = opened(Consumer, settings)
     result = Drained()
     began, cpu = time.perf_counter_ns(), time.process_time_ns()
     try:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.endpoint import Endpoint, quiet
+from penstock.client.endpoint import Endpoint, opened
 from penstock.client.errors import ClientError, reason
 
 CHUNK_RECORDS = 5_000
@@ -49,7 +49,7 @@ def mock_endpoint() -> Endpoint:
 
 def flood(endpoint: Endpoint, topic: str, load: Load) -> Flooded:
     """Send the load, wait for every acknowledgement, and say what it took; ClientError if any is missing."""
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import Producer
 
     result = Flooded()
     settings = endpoint.settings(
@@ -64,10 +64,7 @@ def flood(endpoint: Endpoint, topic: str, load: Load) -> Flooded:
         statistics_interval_ms=STATISTICS_MS,
         stats_cb=lambda text: _note_statistics(result, text),
     )
-    try:
-        producer: Any = Producer(settings, logger=quiet())
-    except (KafkaException, ValueError) as error:
-        raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+    producer: Any = opened(Producer, settings)
     chunk = _chunk(load, result)
     deadline = time.perf_counter() + load.seconds_max
     producer.poll(0)

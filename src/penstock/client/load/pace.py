@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.client.endpoint import Endpoint, quiet
+from penstock.client.endpoint import Endpoint, opened
 from penstock.client.errors import ClientError, reason, refused
 
 _STAMP = struct.Struct(">q")
@@ -26,7 +26,7 @@ def send_stamped(endpoint: Endpoint, topic: str, records: int, rate: int, value_
         failures.append(reason(error))
 
     settings = endpoint.settings(acks="1", linger_ms=0, message_timeout_ms=30_000, error_cb=failed)
-    producer: Any = Producer(settings, logger=quiet())
+    producer: Any = opened(Producer, settings)
     producer.list_topics(topic, timeout=5)
     padding = b"x" * max(0, value_bytes - _STAMP.size)
     began = time.perf_counter_ns()
@@ -61,7 +61,7 @@ def await_stamped(
         fetch_min_bytes=1,
         fetch_wait_max_ms=500,
     )
-    consumer: Any = Consumer(settings, logger=quiet())
+    consumer: Any = opened(Consumer, settings)
     ages: list[int] = []
     deadline = time.perf_counter() + seconds_max
     try:

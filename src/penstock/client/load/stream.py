@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.client.endpoint import Endpoint, quiet
+from penstock.client.endpoint import Endpoint, opened
 from penstock.client.errors import ClientError, reason
 
 SAMPLE_EVERY = 50
@@ -35,7 +35,7 @@ class Stream:
             partitioner="murmur2_random",
             message_timeout_ms=int(seconds_max * 1_000),
         )
-        self._producer: Any = Producer(settings, logger=quiet())
+        self._producer: Any = opened(Producer, settings)
         self._producer.list_topics(topic, timeout=5)
 
     def send(self, block: Sequence[Measured]) -> None:

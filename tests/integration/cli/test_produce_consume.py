@@ -1,0 +1,207 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.child import Child
+from penstock.core.records import murmur2_partition
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+COMMAND = [sys.executable, "-m", "penstock.cli"]
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b"line %d\n" % number for number in range(count))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_lines_come_back_as_they_were_sent(run: Run, topic: str, codec: str) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+
+    sent = run("produce", topic, "--codec", codec, stdin=lines(500) + b"\nno newline at the end")
+    read = run("consume", topic)
+
+    assert (sent.returncode, sent.stdout) == (0, "")
+    assert sent.stderr == f"sending to {topic}\n502 records delivered to {topic}\n"
+    assert read.returncode == 0
+    assert read.stdout.encode() == lines(500) + b"\nno newline at the end\n"
+
+
+def test_records_are_shown_with_everything_they_have(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "4")
+    partition = murmur2_partition(b"key", 4)
+
+    sent = run(
+        *("produce", topic, "--key-separator", ":", "--header", "trace=7", "--json"),
+        stdin="key:größe:1\n".encode() + b"key:\xff\xfe\n",
+    )
+    read = run("consume", topic, "--json")
+
+    assert json.loads(sent.stdout) == {"topic": topic, "records": 2, "value_bytes": 11}
+    first, second = map(json.loads, read.stdout.splitlines())
+    assert abs(first.pop("timestamp_ms") - second.pop("timestamp_ms")) < 60_000
+    assert first == {
+        "topic": topic,
+        "partition": partition,
+        "offset": 0,
+        "key": "key",
+        "value": "größe:1",
+        "headers": [{"name": "trace", "value": "7"}],
+    }
+    assert (second["offset"], second["value_base64"]) == (1, "//4=")
+
+
+def test_a_file_goes_to_the_partition_that_was_named(run: Run, topic: str, tmp_path: Path) -> None:
+    run("topic", "create", topic, "--partitions", "3")
+    (tmp_path / "lines.txt").write_bytes(lines(3))
+
+    sent = run("produce", topic, "--file", "lines.txt", "--partition", "2", "--acks", "1")
+    inside = run("consume", topic, "--partition", "2", "--key-separator", "|")
+    outside = run("consume", topic, "--partition", "1")
+
+    assert sent.returncode == 0
+    assert inside.stdout == "|line 0\n|line 1\n|line 2\n"
+    assert (outside.returncode, outside.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("beginning", ["line 0", "line 1", "line 2", "line 3"]),
+        ("end", []),
+        ("2", ["line 2", "line 3"]),
+        ("99", []),
+        ("1h", ["line 0", "line 1", "line 2", "line 3"]),
+        ("2100-01-01T00:00", []),
+    ],
+)
+def test_reading_starts_where_it_is_told(run: Run, topic: str, start: str, expected: list[str]) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=lines(4))
+
+    read = run("consume", topic, "--from", start)
+
+    assert (read.returncode, read.stdout.splitlines()) == (0, expected)
+
+
+def test_a_group_goes_on_where_it_was(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=lines(10))
+
+    first = run("consume", topic, "--group", topic, "--count", "4")
+    second = run("consume", topic, "--group", topic)
+    third = run("consume", topic, "--group", topic)
+    again = run("consume", topic, "--group", topic, "--from", "8")
+
+    assert first.stdout.encode() == lines(4)
+    assert first.stdout + second.stdout == lines(10).decode()
+    assert (third.returncode, third.stdout) == (0, "")
+    assert again.stdout == "line 8\nline 9\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["consume", "TOPIC"], "topic TOPIC does not exist"),
+        (["consume", "TOPIC", "--from", "yesterday"], "--from 'yesterday' is not beginning, end, an offset"),
+        (
+            ["consume", "TOPIC", "--group", "g", "--partition", "0"],
+            "--partition and --group exclude each other",
+        ),
+        (["produce", "TOPIC", "--codec", "rar"], "--codec rar: expected none, gzip"),
+        (["produce", "TOPIC", "--acks", "2"], "--acks 2: expected all, 1 or 0"),
+        (["produce", "TOPIC", "--file", "nowhere"], "[Errno 2] No such file or directory: 'nowhere'"),
+        (["produce", "TOPIC", "--key-separator", ":"], "no ':' between key and value in: line 0"),
+        (["produce", "TOPIC", "-X", "no.such=1"], "the client refuses its settings: no such configuration"),
+        (["produce", "a b"], "a b: a record was not delivered ("),
+        (["produce", "TOPIC", "--partition", "99", "--timeout", "2"], "TOPIC: a record was not delivered ("),
+    ],
+    ids=lambda value: "-".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_what_is_refused_is_one_line(run: Run, topic: str, arguments: list[str], complaint: str) -> None:
+    ended = run(*(word.replace("TOPIC", topic) for word in arguments), stdin=lines(2))
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    shown = ended.stderr.removeprefix(f"sending to {topic}\n").removeprefix("sending to a b\n")
+    assert shown.startswith("penstock: " + complaint.replace("TOPIC", topic))
+    assert shown.count("\n") == 1
+
+
+def test_a_record_that_is_too_large_is_one_line(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "1", "--config", "max.message.bytes=1000")
+
+    ended = run("produce", topic, stdin=b"x" * 5_000 + b"\n")
+
+    assert ended.returncode == 1
+    assert "was not delivered (message size too large" in ended.stderr
+
+
+def test_a_follower_prints_what_comes_until_it_is_interrupted(
+    run: Run, topic: str, broker: Child, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=b"before\n")
+    with subprocess.Popen(
+        [*COMMAND, "consume", topic, "--follow", "--group", topic, "--bootstrap", broker.bootstrap],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "before\n"
+
+        run("produce", topic, stdin=b"after\n")
+        assert following.stdout.readline() == "after\n"
+        following.send_signal(signal.SIGINT)
+        out, errors = following.communicate(timeout=60)
+
+    assert (following.returncode, out, errors) == (130, "", "penstock: interrupted\n")
+    assert run("consume", topic, "--group", topic).stdout == ""
+
+
+def test_a_reader_that_leaves_early_is_not_worth_a_word(
+    run: Run, topic: str, broker: Child, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=lines(10))
+    read, write = os.pipe()
+    os.close(read)
+
+    ended = subprocess.run(
+        [*COMMAND, "consume", topic, "--group", topic, "--bootstrap", broker.bootstrap],
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(write)
+
+    assert ended.stderr == b""
+    # What nobody saw was not committed.
+    assert run("consume", topic, "--group", topic).stdout.encode() == lines(10)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "create", "t"],
+        ["group", "list"],
+        ["produce", "t"],
+        ["consume", "t"],
+        ["bench", "produce", "--no-limits"],
+    ],
+    ids="-".join,
+)
+def test_a_broker_that_is_not_there_is_one_line(run: Run, arguments: list[str]) -> None:
+    ended = run(*arguments, "--bootstrap", "127.0.0.1:1")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.splitlines()[-1] == "penstock: no broker at 127.0.0.1:1: connection refused"

@@ -1,0 +1,197 @@
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Endpoint, Sender, SenderOptions, Topics, reach
+
+COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
+ANY_PORTS = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+
+
+@pytest.fixture
+def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def ready_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], 60)[0], "not ready within a minute"
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return line
+
+
+def fails(start: Start, *arguments: str) -> str:
+    """Run a start that must not succeed; answers its one line."""
+    process = start(*arguments)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    lines = [line for line in errors.splitlines() if not line.startswith("{")]
+    assert len(lines) == 1, errors
+    return lines[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_node_says_in_one_line_where_it_is_and_stops_on_a_signal(
+    number: signal.Signals, start: Start, tmp_path: Path
+) -> None:
+    process = start("--data-dir", "data", "--node-id", "7", "--json", *ANY_PORTS)
+
+    ready = json.loads(ready_line(process))
+    cluster = reach(Endpoint(ready["kafka"]))
+    with urllib.request.urlopen(f"http://{ready['http']}/health", timeout=10) as health:
+        status = health.status
+    with urllib.request.urlopen(f"http://{ready['metrics']}/metrics", timeout=10) as page:
+        metrics = page.read().decode()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=10)
+
+    assert (process.returncode, out) == (0, "")
+    assert ready["event"] == "ready"
+    assert (ready["node_id"], ready["pid"], ready["data_dir"]) == (7, process.pid, str(tmp_path / "data"))
+    assert ready["listeners"] == {"PLAINTEXT": ready["kafka"]}
+    assert list(cluster.brokers) == [7]
+    assert status == 200
+    assert "penstock_" in metrics
+
+
+def test_the_ready_line_is_readable_too(start: Start) -> None:
+    process = start("--data-dir", "data", *ANY_PORTS)
+
+    line = ready_line(process)
+
+    assert line.startswith("ready: node 1, kafka 127.0.0.1:")
+    assert line.endswith(", data in data\n")
+    assert " http 127.0.0.1:" in line
+    assert " metrics 127.0.0.1:" in line
+
+
+def test_what_was_acknowledged_is_there_after_a_restart(start: Start) -> None:
+    first = start("--data-dir", "data", "--json", *ANY_PORTS)
+    endpoint = Endpoint(json.loads(ready_line(first))["kafka"])
+    Topics(endpoint).create("kept", 1, 1, {})
+    sender = Sender(endpoint, "kept", SenderOptions())
+    sender.send(b"a record")
+    sender.finish()
+    first.terminate()
+    first.communicate(timeout=10)
+
+    second = start("--data-dir", "data", "--json", *ANY_PORTS)
+    found = Topics(Endpoint(json.loads(ready_line(second))["kafka"])).describe("kept")
+
+    assert [one.end_offset for one in found.partitions] == [1]
+
+
+def test_clients_are_sent_back_to_the_listener_they_came_from(start: Start) -> None:
+    process = start(
+        *("--json", *ANY_PORTS),
+        *("--set", "listen.listeners=inside=plaintext://127.0.0.1:0/localhost:0"),
+    )
+
+    ready = json.loads(ready_line(process))
+    (main,) = reach(Endpoint(ready["kafka"])).brokers.values()
+    (inside,) = reach(Endpoint(ready["listeners"]["inside"])).brokers.values()
+
+    assert list(ready["listeners"]) == ["PLAINTEXT", "inside"]
+    assert f"{main.host}:{main.port}" == ready["kafka"]
+    assert (inside.host, inside.port) == ("localhost", int(ready["listeners"]["inside"].split(":")[1]))
+
+
+def test_a_second_start_on_the_same_directory_is_refused_in_one_line(start: Start) -> None:
+    first = start("--data-dir", "data", *ANY_PORTS)
+    ready_line(first)
+
+    line = fails(start, "--data-dir", "data", *ANY_PORTS)
+
+    assert "locked" in line
+    assert str(first.pid) in line
+    assert first.poll() is None
+
+
+def test_a_port_that_is_taken_is_named_in_one_line(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        line = fails(start, *ANY_PORTS, "--kafka", address)
+
+    assert line == f"penstock: cannot listen on {address}: Address already in use"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--kafka", "9092"], "penstock: listen.kafka: '9092' (--kafka) is not allowed"),
+        (["--set", "topics.partition=3"], "penstock: unknown setting topics.partition (--set)"),
+        (["--config", "nowhere.yaml"], "penstock: nowhere.yaml: No such file or directory"),
+        (["--set", "listen.listeners=tls=ssl://127.0.0.1:0"], "penstock: listen.listeners: tls asks for SSL"),
+        (["--set", "security.authentication=scram"], "penstock: security.authentication: scram is not"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_one_line(
+    arguments: list[str], complaint: str, start: Start, tmp_path: Path
+) -> None:
+    line = fails(start, *ANY_PORTS, *arguments)
+
+    assert line.startswith(complaint)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_door_for_every_interface_is_warned_about(start: Start) -> None:
+    process = start("--kafka", ":0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+
+    ready_line(process)
+    process.terminate()
+    _, errors = process.communicate(timeout=10)
+
+    assert errors.startswith("warning: listen.kafka (:0): reachable from other machines")
+
+
+def test_flags_win_over_set_which_wins_over_the_environment(
+    start: Start, environment: dict[str, str]
+) -> None:
+    environment["PENSTOCK_NODE_ID"] = "3"
+    environment["PENSTOCK_TOPICS_PARTITIONS"] = "3"
+
+    process = start(
+        *("--json", *ANY_PORTS, "--node-id", "5"),
+        *("--set", "node.id=4", "--set", "topics.partitions=4"),
+    )
+    ready = json.loads(ready_line(process))
+    endpoint = Endpoint(ready["kafka"])
+    Topics(endpoint).create("defaults", -1, -1, {})
+
+    assert ready["node_id"] == 5
+    assert [one.partitions for one in Topics(endpoint).list()] == [4]
