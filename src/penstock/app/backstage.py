@@ -9,7 +9,7 @@ from penstock.core.metadata import Listener, Surroundings
 from penstock.core.model import BrokerEpoch
 from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
-from penstock.runtime import Runtime
+from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import Controller, Membership, QuorumStore, Registration, SoloQuorum
 from penstock.services.groups import GroupMetrics, Groups, options_of_node
 from penstock.services.partitions import Fsync, LogStore, Partitions, PartitionsOptions
@@ -144,6 +144,10 @@ class Backstage:
         if self._groups is not None:
             self._groups.stop()
 
+    def wind_down(self, done: Callback) -> None:
+        """Bring the logs to a state from which they can be closed at once; takes a while with many."""
+        self.partitions.checkpoint_all(done)
+
     def close(self) -> None:
         """Make everything durable, close it and say that it was clean. Blocks on the disk."""
         self.partitions.close()
@@ -152,6 +156,11 @@ class Backstage:
         # A log whose disk failed has lost something: the next start must not trust it.
         clean = self.membership.epoch if self._is_open and not failed else None
         self._storage.directory.close(clean)
+
+    def abandon(self) -> None:
+        """Leave without waiting for the logs: what was acknowledged is safe, but this was no clean stop."""
+        self.quorum.close()
+        self._storage.directory.close()
 
 
 def _registered(listener: KafkaListener) -> Listener:

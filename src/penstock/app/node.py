@@ -16,6 +16,7 @@ from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
+from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Runtime
 from penstock.security import OpenGate
 
@@ -23,6 +24,8 @@ HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
 # How long a stop waits for syncs under way, so that their answers can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
+# How long a stop waits for the checkpoints of all logs, so that it ends within five seconds.
+LOGS_MS = 3_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,23 @@ class Node:
     def _close(self, done: Callback) -> None:
         for door in self._kafka:
             door.close()
-        self.backstage.close()
+
+        def overdue() -> None:
+            events.warning("node.logs_not_closed", partitions=len(self.backstage.partitions))
+            self._leave(self.backstage.abandon, done)
+
+        until = Instant(self._runtime.clock.now() + LOGS_MS * MILLISECOND)
+        deadline = self._runtime.timers.at(until, overdue)
+
+        def settled() -> None:
+            deadline.cancel()
+            if not self.is_closed:
+                self._leave(self.backstage.close, done)
+
+        self.backstage.wind_down(settled)
+
+    def _leave(self, last: Callback, done: Callback) -> None:
+        last()
         for page in self._http.values():
             page.close()
         self.is_closed = True

@@ -13,6 +13,7 @@ from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Callback, Identity, Runtime
 from penstock.runtime.launch import RuntimeOptions, open_runtime
 from penstock.runtime.supervisor import Supervisor
+from penstock.services.partitions import Partition
 from penstock.services.records import Placed
 from penstock.services.topics import NewTopic
 from penstock.storage.directory import DataDirectory
@@ -34,6 +35,7 @@ class Life:
         )
         self.clean_epoch = self._storage.directory.last_clean_epoch
         self.image: MetadataImage
+        self.partitions: list[Partition]
         self._options = NodeOptions(str(data_dir), NodeId(1), (ListenerOptions(Address("here", 1)),))
         loop = asyncio.new_event_loop()
         self._supervisor = Supervisor(loop)
@@ -57,6 +59,7 @@ class Life:
         self._act(backend, self._done)
 
     def _done(self) -> None:
+        self.partitions = list(self._backstage.partitions)
         if self._in_order:
             self._backstage.close()
         else:
@@ -111,6 +114,14 @@ def test_a_restart_after_a_clean_stop_reads_no_batch(tmp_path: Path) -> None:
 
     # A recovery that had to read anything ends with a checkpoint.
     assert read == [0, 0]
+
+
+def test_a_life_in_which_nothing_is_written_writes_to_no_log(tmp_path: Path) -> None:
+    Life(tmp_path, produce)
+
+    quiet = Life(tmp_path, nothing)
+
+    assert [partition.log.stats.checkpoints for partition in quiet.partitions] == [0, 0]
 
 
 def test_what_was_acknowledged_is_there_after_a_stop_that_was_none(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from penstock.core.model import (
 )
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
+from penstock.services.partitions.making import LogMaker, Order
 from penstock.services.partitions.partition import Fsync, Partition
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory, partition_path
@@ -24,6 +25,7 @@ from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 
 CHECKPOINT_LOOK_MS = 1_000
+MAKING, MAKING_RETRY_MS = "making", 1_000
 # A negative retention keeps everything.
 FOR_EVER = -1
 
@@ -68,6 +70,7 @@ class Partitions:
         self._topic_options: dict[str, TopicOptions] = {}
         self._image: MetadataImage | None = None
         self._making: dict[tuple[TopicId, int], None] = {}
+        self._maker = LogMaker(runtime.spawn, store.side_disk)
         self._when_settled: list[Callable[[], None]] = []
         self._timers: dict[str, Timer] = {}
 
@@ -174,12 +177,8 @@ class Partitions:
     def _make(self, topic: Topic, name: TopicPartition, epoch: LeaderEpoch) -> None:
         key = (topic.id, name.partition)
         self._making[key] = None
-        disk, path, options = self._store.side_disk, partition_path(name), self._log_options(topic.name)
 
-        def work() -> None:
-            PartitionLog.create(disk, path, topic.id, options).close()
-
-        def made(_: None) -> None:
+        def made() -> None:
             del self._making[key]
             if self._image is not None and self._image.topic_by_id(topic.id) is not None:
                 self._open(topic, name, epoch)
@@ -190,9 +189,24 @@ class Partitions:
         def failed(error: Exception) -> None:
             del self._making[key]
             events.error("partition.not_made", partition=str(name), error=error)
+            self._try_again_later()
             self._settle()
 
-        self._runtime.spawn.spawn(work, made, failed, Lane.DISK)
+        options = self._log_options(topic.name)
+        self._maker.make(Order(partition_path(name), topic.id, options, made, failed))
+
+    def _try_again_later(self) -> None:
+        """A full disk may have room again, and a topic of the same name may be gone for good."""
+
+        def again() -> None:
+            if self._image is not None:
+                self._make_missing(self._image)
+
+        if (timer := self._timers.pop(MAKING, None)) is not None:
+            timer.cancel()
+        self._timers[MAKING] = self._runtime.timers.at(
+            Instant(self._runtime.clock.now() + MAKING_RETRY_MS * MILLISECOND), again
+        )
 
     def _settle(self) -> None:
         if not self._making:
@@ -266,6 +280,25 @@ class Partitions:
         if deleted:
             events.info("partition.segments_deleted", partition=str(partition.name), segments=len(deleted))
             partition.log_start_moved()
+
+    def checkpoint_all(self, done: Callable[[], None]) -> None:
+        """Take a checkpoint of every log, all of them side by side; `done` hears when they have ended.
+
+        Syncs are shared that way, and `close` finds nothing left to wait for.
+        """
+        logs = [partition.log for partition in self if partition.log.stopped is None]
+        left = len(logs)
+
+        def ended(_: StorageError | None) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done()
+
+        for log in logs:
+            log.checkpoint(ended)
+        if not logs:
+            done()
 
     def close(self) -> None:
         """Make every log durable and close it. Blocks."""

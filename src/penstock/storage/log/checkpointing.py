@@ -14,7 +14,7 @@ from penstock.core.replica import encode_snapshot
 from penstock.storage.disk import DiskFull, File
 from penstock.storage.log.durability import Done
 from penstock.storage.log.files.checkpoint import Checkpoint, SealedSegment, encode_checkpoint
-from penstock.storage.log.files.epochs import encode_epochs, epoch_rows
+from penstock.storage.log.files.epochs import encode_epochs, epoch_rows, parse_epoch_rows
 from penstock.storage.log.files.frame import replace_durably
 from penstock.storage.log.index.flush import flush
 from penstock.storage.log.names import CHECKPOINT, EPOCHS
@@ -57,8 +57,19 @@ def is_current(state: LogState) -> bool:
         and state.segments.active.base_offset == last.segment
         and state.start == last.log_start
         and min(state.high_watermark, state.end) == last.high_watermark
-        and not state.epochs_changed
+        and not (state.epochs_changed and _epochs_differ(state))
     )
+
+
+def _epochs_differ(state: LogState) -> bool:
+    """Whether the checkpoint lacks an epoch that wrote something.
+
+    An epoch that begins at the log end has written nothing, and recovery forgets it: a restart
+    of a node with thousands of quiet logs must not write to all of them.
+    """
+    kept = parse_epoch_rows(state.checkpoint.epochs)
+    kept.truncate_to(state.end)
+    return kept.entries() != tuple(entry for entry in state.epochs.entries() if entry.start < state.end)
 
 
 def capture(state: LogState) -> Checkpoint:
