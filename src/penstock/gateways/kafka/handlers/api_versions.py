@@ -9,10 +9,14 @@ from penstock.core.wire.kafka.api_versions import (
     ApiVersionsResponseFinalizedFeature,
     ApiVersionsResponseSupportedFeature,
 )
+from penstock.core.wire.kafka.produce import ProduceRequest
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 
 NAMED_SINCE = 3
+# Older librdkafka compresses only for a broker that lists Produce 0, which it never sends. Kafka 4 lists
+# it for this reason (KAFKA-18659), and like Kafka we refuse who takes it at its word.
+LISTED_FROM = {ProduceRequest.__schema__.api_key: 0}
 
 
 @routes.handles_frames(ApiVersionsRequest)
@@ -54,7 +58,9 @@ def api_versions(call: Call, frame: memoryview, position: int) -> None:
 def _listed() -> tuple[ApiVersionsResponseApi, ...]:
     return tuple(
         ApiVersionsResponseApi(
-            api_key=route.api.key, min_version=route.versions.start, max_version=route.versions.stop - 1
+            api_key=route.api.key,
+            min_version=LISTED_FROM.get(route.api.key, route.versions.start),
+            max_version=route.versions.stop - 1,
         )
         for route in routes.all()
     )
