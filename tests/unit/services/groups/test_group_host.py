@@ -331,6 +331,19 @@ def test_the_offsets_topic_is_made_when_a_coordinator_is_first_looked_for() -> N
     assert bench.committed() == -1
 
 
+def test_a_coordinator_is_not_named_before_its_log_is_there() -> None:
+    bench = GroupsBench()
+    found: list[NodeId | Refused] = []
+    bench.groups.locate(GROUP, found.append)
+    bench.follow(*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, 1))
+
+    bench.groups.locate(GROUP, found.append)
+    early = bench.submit(FetchOffsets, topics=None)
+
+    assert found == []
+    assert why(early[0]) is Why.COORDINATOR_LOADING
+
+
 def test_groups_that_another_node_leads_are_not_ours() -> None:
     bench = GroupsBench()
     bench.follow(*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, 1, leader=2))

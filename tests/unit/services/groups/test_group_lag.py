@@ -52,6 +52,7 @@ def test_lag_comes_back_with_a_restart_and_goes_with_its_group() -> None:
 
     assert [line.rpartition(" ")[2] for line in shown] == ["2.0"]
     assert lines(restarted, "penstock_consumer_lag") == []
+    assert restarted.groups.metrics.lag.figures == {}
 
 
 def test_rebalances_are_timed_by_group() -> None:

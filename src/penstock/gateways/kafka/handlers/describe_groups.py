@@ -1,6 +1,7 @@
 """DescribeGroups: the state and members of classic groups."""
 
 from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
+from penstock.core.model import Refused, Why
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.describe_groups import (
     DescribeGroupsRequest,
@@ -11,6 +12,7 @@ from penstock.core.wire.kafka.describe_groups import (
 from penstock.gateways.kafka.answers.groups import Rows, code_in, group_resource, may
 from penstock.gateways.kafka.answers.operations import NOT_ASKED, authorized_operations
 from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.refusals import message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 from penstock.services.groups import Ticket
@@ -52,7 +54,7 @@ def _row(call: Call, group: DescribedGroup, operations: int) -> Row:
     missing = group.state is GroupState.DEAD and call.version >= NOT_FOUND_SINCE
     return Row(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-        error_message=f"Group {group.group_id} not found." if missing else None,
+        error_message=message_of(Refused(Why.UNKNOWN_GROUP)) if missing else None,
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type,
