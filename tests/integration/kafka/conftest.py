@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pytest
 
@@ -42,10 +42,6 @@ class Wire:
         self._socket = socket.create_connection(address, timeout=30)
         self._correlation_id = 0
 
-    @property
-    def local(self) -> tuple[str, int]:
-        return cast("tuple[str, int]", self._socket.getpeername())
-
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Send a request and read its answer, which must be nothing but that message."""
         api_key = request.__schema__.api_key
@@ -73,9 +69,8 @@ class Wire:
 
 def _run(data_dir: Path, settings: tuple[str, ...]) -> tuple[subprocess.Popen[str], RunningNode]:
     command = [sys.executable, "-m", "penstock.cli", "up", "--json", "--data-dir", str(data_dir)]
-    for door in ("--kafka", "--http", "--metrics"):
-        command += [door, "127.0.0.1:0"]
-    for setting in settings:
+    doors = ("listen.kafka", "listen.http", "listen.metrics")
+    for setting in (*(f"{door}=127.0.0.1:0" for door in doors), *settings):
         command += ["--set", setting]
     with (data_dir.parent / f"{data_dir.name}.log").open("w") as events:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=events, text=True)
@@ -122,7 +117,19 @@ def node(start_node: Callable[..., RunningNode]) -> RunningNode:
 
 
 @pytest.fixture
-def wire(node: RunningNode) -> Iterator[Wire]:
-    connection = Wire(node.address)
-    yield connection
-    connection.close()
+def connect() -> Iterator[Callable[[tuple[str, int]], Wire]]:
+    """Opens connections; they end with the test."""
+    opened: list[Wire] = []
+
+    def open_one(address: tuple[str, int]) -> Wire:
+        opened.append(Wire(address))
+        return opened[-1]
+
+    yield open_one
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def wire(node: RunningNode, connect: Callable[[tuple[str, int]], Wire]) -> Wire:
+    return connect(node.address)

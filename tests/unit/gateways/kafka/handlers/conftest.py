@@ -130,7 +130,6 @@ class Stage:
         )
         self._listener = KafkaListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
         self.backend: Backend
-        self.door: Door
         self.reported: list[Exception] = []
         self.world.add("node", self._program).start()
         self.run()
@@ -143,7 +142,7 @@ class Stage:
 
     def _ready(self, runtime: Runtime, backend: Backend) -> None:
         self.backend = backend
-        serving = Serving(
+        self._serving = Serving(
             backend=backend,
             gate=self.gate,
             routes=every_route(),
@@ -152,7 +151,6 @@ class Stage:
             fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
             report=self.reported.append,
         )
-        self.door = Door("PLAINTEXT", serving)
 
     def stop(self, done: Callback) -> None:
         self.backstage.close()
@@ -162,8 +160,8 @@ class Stage:
         self.world.run(duration_ns)
         assert self.world.failures == []
 
-    def client(self, local: tuple[str, int] = LOCAL) -> Client:
-        return Client(self.door, self.run, local)
+    def client(self, local: tuple[str, int] = LOCAL, listener: str = "PLAINTEXT") -> Client:
+        return Client(Door(listener, self._serving), self.run, local)
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Ask on a connection of its own."""

@@ -139,11 +139,11 @@ def test_a_cursor_whose_topic_is_gone_goes_on_with_the_next_one(stage: "Stage") 
 
 
 def test_a_cursor_past_the_last_partition_shows_the_topic_without_any(stage: "Stage") -> None:
-    with_topics(stage, a=2, b=1)
+    with_topics(stage, a=2, b=3)
 
     answer = page(stage, cursor=("a", 9), limit=1)
 
-    assert (shown(answer), next_of(answer)) == ([("a", []), ("b", [0])], None)
+    assert (shown(answer), next_of(answer)) == ([("a", []), ("b", [0])], ("b", 1))
 
 
 def test_a_cursor_below_the_first_partition_is_invalid(stage: "Stage") -> None:

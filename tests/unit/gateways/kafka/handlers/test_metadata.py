@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import Assignment, CreateTopic, FenceBroker, Listener
+from penstock.core.metadata import Assignment, CreatePartitions, CreateTopic, FenceBroker, Listener
 from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.delete_topics import (
@@ -284,6 +284,27 @@ def test_an_answer_follows_changes_of_the_topic(stage: "Stage") -> None:
     assert (names_of(before), names_of(after)) == (["orders"], [])
     assert only_topic(again).topic_id != ORDERS
     assert len(only_topic(again).partitions) == 2
+
+
+def test_an_answer_follows_the_growth_of_the_topic(stage: "Stage") -> None:
+    with_orders(stage)
+    before = stage.ask(named("orders"), MetadataResponse, 12)
+    stage.submit(CreatePartitions("orders", 3))
+
+    after = stage.ask(named("orders"), MetadataResponse, 12)
+
+    assert [len(only_topic(each).partitions) for each in (before, after)] == [1, 3]
+
+
+def test_what_clients_of_one_listener_reach_says_nothing_about_another(stage: "Stage") -> None:
+    stage.add_broker(2, Listener("PLAINTEXT", "two", 9092))
+    with_orders(stage, replicas=(1, 2))
+
+    outside = stage.ask(named("orders"), MetadataResponse, 12)
+    inside = stage.client(listener="INSIDE").ask(named("orders"), MetadataResponse, 12)
+
+    assert only_topic(outside).partitions[0].offline_replicas == ()
+    assert only_topic(inside).partitions[0].offline_replicas == (2,)
 
 
 def test_a_held_back_client_is_told_for_how_long(stage: "Stage") -> None:

@@ -173,10 +173,18 @@ def test_an_empty_request_has_an_empty_answer(stage: "Stage") -> None:
     assert stage.ask(create(), CreateTopicsResponse, 7).topics == ()
 
 
-def test_a_sentence_about_an_endless_name_still_fits_an_old_answer(stage: "Stage") -> None:
-    row = created(stage, create(topic("\x00" * 32_000)), 1)
+def test_a_sentence_about_an_endless_key_still_fits_an_old_answer(stage: "Stage") -> None:
+    wanted = CreateTopicsRequestTopic(
+        name="orders",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=(),
+        configs=(CreateTopicsRequestConfig(name="\x00" * 32_000, value="1"),),
+    )
 
-    assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    row = created(stage, create(wanted), 1)
+
+    assert row.error_code == ErrorCode.INVALID_CONFIG
     assert row.error_message is not None
     assert len(row.error_message) <= 1_000
 
