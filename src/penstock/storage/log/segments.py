@@ -179,6 +179,14 @@ class Segments:
             except NoSuchFile:
                 continue
 
+    def remove_indexes(self, segment: Segment) -> None:
+        """Give back the space of a sealed segment's indexes, which are rebuilt if they are needed again."""
+        if isinstance(segment.index, SealedIndex):
+            segment.index.drop()
+            for shape in SHAPES:
+                with suppress(NoSuchFile):
+                    self._disk.remove(self.path(segment.base_offset, shape.suffix))
+
     def close(self) -> None:
         for segment in self._items:
             if segment.writer is not None:

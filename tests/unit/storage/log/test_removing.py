@@ -210,7 +210,7 @@ def test_a_truncation_that_fails_stops_the_log(bench: "Bench") -> None:
 def test_the_disk_being_full_does_not_let_anything_expire_half(bench: "Bench") -> None:
     three_segments(bench)
     with_retention(bench, ms=100)
-    bench.disk.fail(Failure("append", errno.ENOSPC, path_ends="checkpoint.tmp"))
+    bench.disk.fail(Failure("append", errno.ENOSPC, path_ends="checkpoint.tmp", times=2))
 
     with pytest.raises(StorageError):
         expire(bench, now=121)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from penstock.core.model import CorruptionError, Offset, TopicId
 from penstock.core.replica import EpochHistory, decode_snapshot, encode_snapshot
 from penstock.core.replica.producers import ProducerStates
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, DiskFull
 from penstock.storage.log import names
 from penstock.storage.log.checkpointing import checkpoint_now
 from penstock.storage.log.durability import Commit
@@ -222,4 +222,11 @@ def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport
     changed = changed or bool(following) or report.indexes_rebuilt > 0
     changed = changed or report.epochs_rebuilt or report.checkpoint_lost
     if changed and state.stopped is None:
-        checkpoint_now(state)
+        try:
+            checkpoint_now(state)
+        except DiskFull:
+            # Whoever wants to make room has to be able to open the log. The next start reads
+            # the tail once more.
+            if state.stopped is None:
+                assert state.segments.active.writer is not None
+                state.durability.sync_now(state.segments.active.writer, state.end)

@@ -1,8 +1,10 @@
 """Taking records out at the start of a log, by age, by size or on demand."""
 
 from dataclasses import replace
+from itertools import takewhile
 
 from penstock.core.model import Offset, StorageError, Timestamp
+from penstock.storage.disk import DiskFull
 from penstock.storage.log.checkpointing import checkpoint_now, write_checkpoint
 from penstock.storage.log.errors import OffsetOutOfRange
 from penstock.storage.log.recovery.replay import keep_snapshot
@@ -16,18 +18,19 @@ def expire(state: LogState, now: Timestamp) -> list[SegmentSummary]:
     """Delete the oldest segments that are too old, too many, or below the log start."""
     state.check_writable()
     state.producers.expire(Timestamp(now - state.options.producer_expiry_ms))
-    count = _expired_count(state, now)
+    removed = _remove_oldest(state, _expired_count(state, now))
     active = state.segments.active
     if (
-        count == len(state.segments) - 1
+        len(state.segments) == 1
         and active.size_bytes
         and state.end <= state.high_watermark
         and _is_too_old(state, active, now)
     ):
-        # A quiet log must not keep its last records for ever.
+        # A quiet log must not keep its last records for ever. The others go first: a new segment
+        # needs room.
         roll(state, state.end)
-        count += 1
-    return _remove_oldest(state, count)
+        removed += _remove_oldest(state, 1)
+    return removed
 
 
 def delete_records(state: LogState, before: Offset) -> Offset:
@@ -70,7 +73,21 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
 
 
 def _persist_start(state: LogState, start: Offset, first_kept: Segment) -> None:
-    """Make a new log start durable, with the last checkpoint as far as it is still good."""
+    """Make a new log start durable, on a full disk too."""
+    try:
+        _write_start(state, start, first_kept)
+    except DiskFull:
+        # Nothing may go before a checkpoint says so, but what is about to go has indexes, which
+        # could be rebuilt: they make room for it.
+        if first_kept is state.segments[0]:
+            raise
+        for segment in takewhile(lambda segment: segment is not first_kept, state.segments):
+            state.segments.remove_indexes(segment)
+        _write_start(state, start, first_kept)
+
+
+def _write_start(state: LogState, start: Offset, first_kept: Segment) -> None:
+    """Replace the last checkpoint, as far as it is still good, by one with another start."""
     if first_kept is not state.segments[0]:
         keep_snapshot(state, first_kept)
     before, state.start = state.start, start
