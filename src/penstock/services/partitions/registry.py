@@ -282,11 +282,12 @@ class Partitions:
             partition.log_start_moved()
 
     def checkpoint_all(self, done: Callable[[], None]) -> None:
-        """Take a checkpoint of every log, all of them side by side; `done` hears when they have ended.
+        """Take a checkpoint of every log that needs one, side by side; `done` hears when they have ended.
 
         Syncs are shared that way, and `close` finds nothing left to wait for.
         """
-        logs = [partition.log for partition in self if partition.log.stopped is None]
+        logs = [log for log in (partition.log for partition in self) if log.stopped is None]
+        logs = [log for log in logs if not log.is_checkpointed]
         left = len(logs)
 
         def ended(_: StorageError | None) -> None:

@@ -248,6 +248,11 @@ class PartitionLog:
         self.checkpoint()
         return True
 
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a start from the last checkpoint would read nothing, and a close need not wait."""
+        return is_current(self._state)
+
     def checkpoint(self, done: Done | None = None) -> None:
         """Take a checkpoint without blocking. One runs at a time; a second one joins it."""
         timer = self._timer

@@ -24,7 +24,7 @@ from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.services.topics import ConfigChanges, ConfigValues, MorePartitions, NewTopic
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
-from penstock.storage.disk import Disk
+from penstock.storage.disk import Disk, Failure
 
 STATIC = {"num.partitions": "4", "offsets.topic.num.partitions": "7"}
 
@@ -142,6 +142,18 @@ def test_a_topic_whose_logs_take_too_long_is_created_all_the_same(stage: Stage) 
 
     assert [whys(answer) for answer in answers] == [[None]]
     assert stage.backend.partitions.find("orders", 0) is None
+
+
+def test_a_log_that_could_not_be_made_is_made_when_the_disk_has_recovered(stage: Stage) -> None:
+    stage.node.fail_disk(Failure("make_directory", errno=28, path_ends="orders/1", times=2))
+    stage.backend.topics.create([NewTopic("orders", 2)], lambda _: None)
+    stage.run(500 * MILLISECOND)
+    before = stage.backend.partitions.find("orders", 1)
+
+    stage.run()
+
+    assert before is None
+    assert stage.backend.partitions.find("orders", 1) is not None
 
 
 def test_a_deleted_topic_is_gone_by_name_and_by_id(stage: Stage) -> None:
