@@ -1,13 +1,21 @@
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.child import throw_away_broker
+from penstock.cli.demo.account import Account, DemoFailed
+from penstock.cli.demo.stages import Outcome, read_all, send_all
+from penstock.client import Endpoint, Sender, SenderOptions, Topics
+
 COMMAND = [sys.executable, "-m", "penstock.cli", "demo"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -17,41 +25,73 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"TMPDIR": str(tmp_path / "temporary"), "COLUMNS": "200"}
 
 
-def test_the_demo_writes_reads_crashes_recovers_and_leaves_nothing_behind(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    ended = subprocess.run(
-        [*COMMAND, "--messages", "20000", "--once"],
+def demo(
+    *arguments: str, environment: dict[str, str], cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
         env=environment,
-        cwd=tmp_path,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
 
+
+def test_the_demo_streams_through_a_broker_and_leaves_nothing_behind(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    ended = demo("--messages", "20000", "--once", environment=environment, cwd=tmp_path)
+
     assert ended.returncode == 0, ended.stderr
-    assert "20,000, all exactly as sent" in ended.stdout
-    assert "SIGKILL halfway through a batch, after 6,000 acknowledged records" in ended.stdout
-    assert re.search(r"recovery cut .*[1-9]\d* bytes at offset", ended.stdout)
-    assert "all 6,000 acknowledged ones" in ended.stdout
-    assert ended.stderr.splitlines()[0] == "making up 20000 measurements"
+    assert re.search(
+        r"messages sent .* 20,000 \(\d\.\d MB\) to 6 partitions, each acknowledged", ended.stdout
+    )
+    assert "20,000 by a consumer group, all exactly as sent" in ended.stdout
+    assert re.search(r"send rate .* [\d,]+ messages/s, [\d.]+ MB/s", ended.stdout)
+    assert re.search(r"publish latency .* p50 [\d.]+ ms, p90 [\d.]+ ms, p99 [\d.]+ ms", ended.stdout)
+    assert re.search(r"lag halfway .* [1-9][\d,]* messages, the oldest [\d,.]+ s old", ended.stdout)
+    assert re.search(r"lag at the end .* 0 messages, 0 s", ended.stdout)
+    assert ended.stderr.startswith("streaming 20000 measurements to 127.0.0.1:")
     assert list((tmp_path / "temporary").iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
 
 
-def test_the_smallest_demo_works_too(environment: dict[str, str]) -> None:
-    ended = subprocess.run(
-        [*COMMAND, "--messages", "1"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def test_without_a_terminal_the_smallest_demo_ends_by_itself(environment: dict[str, str]) -> None:
+    ended = demo("--messages", "1", environment=environment)
 
     assert ended.returncode == 0, ended.stderr
-    assert "1, all exactly as sent" in ended.stdout
+    assert "1 by a consumer group, all exactly as sent" in ended.stdout
+
+
+def test_on_a_terminal_the_broker_stays_up_until_it_is_interrupted(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    terminal, inner = os.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "--messages", "1000"],
+        env=environment,
+        stdin=inner,
+        stdout=inner,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        os.close(inner)
+        shown = b""
+        while b"Ctrl-C stops it" not in shown:
+            assert select.select([terminal], [], [], 60)[0], shown
+            shown += os.read(terminal, 65_536)
+        match = re.search(rb"stays up at ([\d.]+:\d+)", shown)
+        assert match is not None
+        topics = Topics(Endpoint(match[1].decode())).list()
+
+        running.send_signal(signal.SIGINT)
+        code = running.wait(60)
+    os.close(terminal)
+
+    assert code == 0
+    assert "metrics" in [one.name for one in topics]
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_an_interrupted_demo_cleans_up(environment: dict[str, str], tmp_path: Path) -> None:
@@ -59,7 +99,7 @@ def test_an_interrupted_demo_cleans_up(environment: dict[str, str], tmp_path: Pa
         [*COMMAND, "--messages", "5000000"], env=environment, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stderr is not None
-        assert running.stderr.readline() == "making up 5000000 measurements\n"
+        assert running.stderr.readline().startswith("streaming 5000000 measurements")
 
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)
@@ -68,10 +108,41 @@ def test_an_interrupted_demo_cleans_up(environment: dict[str, str], tmp_path: Pa
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+def test_a_record_that_was_not_sent_by_the_demo_fails_it() -> None:
+    with throw_away_broker() as child:
+        endpoint = Endpoint(child.bootstrap)
+        Topics(endpoint).create("metrics", 2, 1, {})
+        outcome = Outcome(2)
+        sent = send_all(endpoint, "metrics", 100, outcome, _ignore)
+        stranger = Sender(endpoint, "metrics", SenderOptions())
+        stranger.send(b"not ours", b"key", partition=1)
+        stranger.finish()
+
+        found = read_all(endpoint, "metrics", "judge", outcome, _ignore)
+
+    with pytest.raises(DemoFailed, match=r"partition 1: \d+ records came back instead of \d+"):
+        sent.check(found)
+    assert isinstance(found, Account)
+
+
+def test_the_log_engine_writes_reads_crashes_and_recovers(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    ended = demo("--log-engine", "--messages", "20000", environment=environment, cwd=tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "20,000, all exactly as sent" in ended.stdout
+    assert "SIGKILL halfway through a batch, after 6,000 acknowledged records" in ended.stdout
+    assert re.search(r"recovery cut .*[1-9]\d* bytes at offset", ended.stdout)
+    assert "all 6,000 acknowledged ones" in ended.stdout
+    assert ended.stderr.splitlines()[0] == "making up 20000 measurements"
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
 @pytest.mark.parametrize("messages", ["0", "-1", "many"])
 def test_a_senseless_number_of_messages_is_wrong_use(messages: str, environment: dict[str, str]) -> None:
-    ended = subprocess.run(
-        [*COMMAND, "--messages", messages], env=environment, capture_output=True, timeout=60, check=False
-    )
+    assert demo("--messages", messages, environment=environment).returncode == 2
 
-    assert ended.returncode == 2
+
+def _ignore(step: int) -> None:
+    """A step that nobody sees."""

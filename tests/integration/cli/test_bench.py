@@ -1,0 +1,179 @@
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.child import Child
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+POINTS = {"p50_us", "p90_us", "p99_us", "p999_us", "max_us"}
+
+
+def figures(ended: subprocess.CompletedProcess[str]) -> dict[str, dict[str, float]]:
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert {"commit", "when", "machine", "penstock", "results"} <= set(report)
+    assert {"cpu", "cores", "kernel", "python", "load"} == set(report["machine"])
+    results: dict[str, dict[str, float]] = report["results"]
+    return results
+
+
+def test_producing_is_measured_beside_its_limits(run: Run, broker: Child) -> None:
+    ended = run(
+        *("bench", "produce", "--messages", "5000", "--json"),
+        *("--bootstrap", broker.bootstrap, "--pid", str(broker.pid)),
+    )
+
+    results = figures(ended)
+    assert list(results) == ["client limit", "raw_append_1mb", "raw_fdatasync_4kb", "produce"]
+    assert {"messages_per_s", "mb_per_s", "requests", "broker_rss_mb", "client_cpu_s"} <= set(
+        results["produce"]
+    )
+    assert {"broker_cpu_us_per_produce", *POINTS} <= set(results["produce"])
+    assert results["produce"]["messages_per_s"] > 0
+    assert results["produce"]["requests"] > 0
+    assert results["raw_fdatasync_4kb"].keys() == POINTS
+
+
+def test_a_rate_and_a_codec_and_partitions_can_be_chosen(run: Run, broker: Child) -> None:
+    ended = run(
+        *("bench", "produce", "--messages", "1000", "--rate", "5000", "--codec", "lz4", "--acks", "all"),
+        *("--size", "500", "--partitions", "3", "--no-limits", "--json", "--bootstrap", broker.bootstrap),
+    )
+
+    results = figures(ended)
+    assert list(results) == ["produce"]
+    # A fifth of a second is the least that this rate allows.
+    assert results["produce"]["messages_per_s"] <= 5_100
+    assert "broker_cpu_s" not in results["produce"]
+
+
+def test_consuming_is_measured(run: Run, broker: Child) -> None:
+    ended = run(
+        *("bench", "consume", "--messages", "5000", "--partitions", "2", "--json"),
+        *("--bootstrap", broker.bootstrap),
+    )
+
+    assert {"messages_per_s", "mb_per_s", "first_ms"} <= set(figures(ended)["consume"])
+
+
+def test_latency_is_measured_with_readers_beside_it(run: Run, broker: Child) -> None:
+    ended = run(
+        *(
+            "bench",
+            "latency",
+            "--messages",
+            "200",
+            "--readers",
+            "1",
+            "--connections",
+            "2",
+            "--partitions",
+            "2",
+        ),
+        *("--json", "--bootstrap", broker.bootstrap, "--pid", str(broker.pid)),
+    )
+
+    results = figures(ended)
+    assert {"raw_fdatasync_4kb", "socket round trip", "publish depth 1", "fetch empty"} <= set(results)
+    assert results["publish depth 1"]["requests"] == 200
+    assert {"broker_cpu_us_per_produce", *POINTS} <= set(results["publish depth 1"])
+    assert "broker_cpu_us_per_fetch" in results["fetch empty"]
+
+
+def test_end_to_end_is_measured(run: Run, broker: Child) -> None:
+    ended = run(
+        *("bench", "end-to-end", "--messages", "500", "--rate", "1000", "--json"),
+        *("--bootstrap", broker.bootstrap),
+    )
+
+    assert set(figures(ended)["end to end"]) >= POINTS
+
+
+def test_without_a_broker_one_is_started_and_removed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    ended = run(
+        *("bench", "consume", "--messages", "100", "--json", "--output", "kept/report.json"),
+        *("--directory", str(tmp_path), "--set", "storage.fsync.mode=none"),
+    )
+
+    figures(ended)
+    kept = json.loads((tmp_path / "kept" / "report.json").read_text())
+    assert kept == json.loads(ended.stdout)
+    assert (kept["target"], kept["start_ms"] > 0) == ("penstock", True)
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_peers_are_compared_in_one_run_with_ratios(run: Run, broker: Child) -> None:
+    arguments = (
+        *(
+            "bench",
+            "compare",
+            "--messages",
+            "1000",
+            "--bootstrap",
+            broker.bootstrap,
+            "--pid",
+            str(broker.pid),
+        ),
+        *("--peer", f"twin={broker.bootstrap}@{broker.pid}", "--no-limits"),
+    )
+
+    as_table = run(*arguments, "--output", "report.json")
+
+    assert as_table.returncode == 0, as_table.stderr
+    rows = {tuple(row[:2]): row[2:] for row in (line.split("\t") for line in as_table.stdout.splitlines())}
+    ours, theirs, ratio = rows["produce 100 B", "messages_per_s"]
+    assert float(ratio) == pytest.approx(
+        float(ours.replace(",", "")) / float(theirs.replace(",", "")), abs=0.01
+    )
+    ours, theirs, ratio = rows["publish depth 1", "p50_us"]
+    assert float(ratio) == pytest.approx(
+        float(theirs.replace(",", "")) / float(ours.replace(",", "")), abs=0.01
+    )
+    results = json.loads(Path("report.json").read_text())["results"]
+    assert list(results) == ["broker", "twin"]
+    assert set(results["twin"]) == {
+        "produce 100 B",
+        "produce 1 KB",
+        "consume 1 KB",
+        "publish depth 1",
+        "fetch empty",
+        "end to end",
+    }
+
+
+def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: Child) -> None:
+    run("bench", "consume", "--messages", "100", "--bootstrap", broker.bootstrap)
+
+    assert "penstock-bench" not in run("topic", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["compare", "--peer", "kafka=@12"], "--peer kafka=@12: expected name=host:port"),
+        (["compare", "--peer", "kafka=h:1@x"], "--peer kafka=h:1@x: expected name=host:port"),
+        (["produce", "--codec", "rar", "--no-limits"], "the client refuses its settings"),
+        (
+            ["produce", "--set", "no.such=1", "--no-limits"],
+            "the broker did not start: penstock: unknown setting",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(
+    run: Run, broker: Child, arguments: list[str], complaint: str
+) -> None:
+    target = [] if "--set" in arguments else ["--bootstrap", broker.bootstrap]
+
+    ended = run("bench", *arguments, *target)
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.splitlines()[-1].startswith(f"penstock: {complaint}")

@@ -1,0 +1,50 @@
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.client import Endpoint
+from penstock.client.endpoint import BadAddress
+from penstock.client.errors import reason, refused
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), "unknown topic or partition"),
+        (KafkaException(KafkaError(KafkaError._TRANSPORT)), "broker transport failure"),
+        (KafkaError(KafkaError.UNKNOWN, "Broker: SASL is off"), "SASL is off"),
+        (TypeError("wrong"), "wrong"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_reason_has_no_codes_and_no_side_of_the_wire(error: object, words: str) -> None:
+    assert reason(error) == words
+
+
+def test_what_failed_is_named_once() -> None:
+    silent = KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)
+    telling = KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, "Topic 'orders' is there")
+
+    assert str(refused("topic orders", silent)) == "topic orders: topic already exists"
+    assert str(refused("topic orders", telling)) == "topic 'orders' is there"
+
+
+def test_bootstrap_addresses_are_taken_apart() -> None:
+    endpoint = Endpoint("a:1, b.example:65535,[::1]:2,c")
+
+    assert endpoint.addresses() == [("a", 1), ("b.example", 65_535), ("::1", 2), ("c", 9_092)]
+
+
+@pytest.mark.parametrize("text", ["a:", ":1", "a:b", "a:65536", "a:-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(BadAddress, match="not a host:port"):
+        Endpoint(text).addresses()
+
+
+def test_settings_are_ours_unless_the_operator_says_otherwise() -> None:
+    endpoint = Endpoint("a:1", {"linger.ms": "7", "security.protocol": "ssl"})
+
+    settings = endpoint.settings(linger_ms=5, stats_cb=print)
+
+    assert settings["bootstrap.servers"] == "a:1"
+    assert (settings["linger.ms"], settings["security.protocol"]) == ("7", "ssl")
+    assert settings["stats_cb"] is print
