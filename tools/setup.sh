@@ -34,4 +34,24 @@ fi
 echo "setup: installing Penstock and its development tools into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+
+# Foreign clients that do not come from PyPI. Their tests are skipped, with the reason, where they are missing.
+if ! command -v kcat >/dev/null 2>&1; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        echo "setup: installing kcat"
+        { apt-get -qq update && apt-get -qq install -y kcat; } >/dev/null 2>&1 ||
+            echo "setup: kcat could not be installed; its tests will be skipped"
+    else
+        echo "setup: kcat is missing and its tests will be skipped; on Debian: apt-get install kcat"
+    fi
+fi
+if command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; then
+    echo "setup: installing kafkajs into $venv/kafkajs"
+    mkdir -p "$venv/kafkajs"
+    cp tests/compatibility/clients/kafkajs/package.json "$venv/kafkajs/"
+    npm install --prefix "$venv/kafkajs" --silent --no-audit --no-fund --no-package-lock >/dev/null 2>&1 ||
+        echo "setup: kafkajs could not be installed; its tests will be skipped"
+else
+    echo "setup: node and npm are missing; the tests of kafkajs will be skipped"
+fi
 echo "setup: done"

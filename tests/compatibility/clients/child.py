@@ -1,9 +1,10 @@
 """A client that is a program: its lines arrive as they are written."""
 
+import os
 import queue
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from tests.compatibility.clients.client import PATIENCE_SECONDS, POLL_SECONDS
@@ -12,9 +13,14 @@ from tests.compatibility.clients.client import PATIENCE_SECONDS, POLL_SECONDS
 class Child:
     """A running program whose output is read by threads of its own, so that it never blocks on us."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=os.environ | (variables or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._threads = [
