@@ -1,7 +1,9 @@
 """DescribeConfigs: the settings of topics, brokers, groups and client metrics."""
 
+from dataclasses import replace
+
 from penstock.core.metadata import ConfigResource, ResourceKind, problem_with_name
-from penstock.core.metadata.configs import DescribedConfig
+from penstock.core.metadata.configs import ConfigSource, DescribedConfig
 from penstock.core.model import Refused, Why
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.describe_configs import (
@@ -19,6 +21,7 @@ from penstock.security import Operation
 
 # From here on a value says where it comes from, before only whether it is the default.
 SOURCES_SINCE = 1
+ALL_BROKERS = ConfigResource(ResourceKind.BROKER, "")
 NAMED_KINDS = (ResourceKind.GROUP, ResourceKind.CLIENT_METRICS)
 
 
@@ -54,7 +57,19 @@ def _find(call: Call, wanted: DescribeConfigsRequestResource) -> tuple[Described
         return refusal_outcome(Refused(Why.INVALID_TOPIC_NAME, complaint))
     # No keys at all is how some clients say "every key".
     configs = call.backend.configs.describe(resource, wanted.configuration_keys or None)
-    return refusal_outcome(configs) if isinstance(configs, Refused) else configs
+    if isinstance(configs, Refused):
+        return refusal_outcome(configs)
+    return _set_for_all_brokers(configs) if resource == ALL_BROKERS else configs
+
+
+def _set_for_all_brokers(configs: tuple[DescribedConfig, ...]) -> tuple[DescribedConfig, ...]:
+    """What was set for every broker: the rest belongs to the one that happens to be asked."""
+    shared = ConfigSource.ALL_BROKERS
+    return tuple(
+        replace(config, synonyms=tuple(known for known in config.synonyms if known.source is shared))
+        for config in configs
+        if config.source is shared
+    )
 
 
 def _failed(wanted: DescribeConfigsRequestResource, outcome: Outcome) -> DescribeConfigsResponseResource:

@@ -149,15 +149,25 @@ def test_a_filter_tells_the_keys_that_it_names(stage: "Stage") -> None:
     assert [config.name for config in row.configs] == ["cleanup.policy", "segment.bytes"]
 
 
-def test_a_broker_tells_its_own_settings_and_those_of_all_brokers(stage: "Stage") -> None:
+def test_a_broker_tells_its_own_settings(stage: "Stage") -> None:
     own = described(stage, BROKER, "1")
-    shared = described(stage, BROKER, "")
 
     assert (setting(own, "num.partitions").value, setting(own, "num.partitions").config_source) == ("2", 4)
     assert setting(own, "num.partitions").read_only
     password = setting(own, "ssl.key.password")
     assert (password.value, password.is_sensitive) == (None, True)
-    assert shared.error_code == 0
+
+
+def test_all_brokers_share_what_was_set_for_all_and_nothing_else(stage: "Stage") -> None:
+    before = described(stage, BROKER, "")
+    change(stage, changing(BROKER, "", (SET, "log.retention.ms", "2000")))
+
+    after = described(stage, BROKER, "", include_synonyms=True)
+
+    assert (before.error_code, before.configs) == (0, ())
+    (config,) = after.configs
+    assert (config.name, config.value, config.config_source) == ("log.retention.ms", "2000", 3)
+    assert [(known.name, known.source) for known in config.synonyms] == [("log.retention.ms", 3)]
 
 
 def test_groups_and_client_metrics_have_settings_too(stage: "Stage") -> None:
