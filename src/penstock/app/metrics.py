@@ -39,6 +39,11 @@ class MetricsPage:
     def follow(self, image: MetadataImage) -> None:
         self._image = image
 
+    @staticmethod
+    def prepare() -> None:
+        """Load what rendering needs; blocks, so run it off the loop."""
+        render(())
+
     def __call__(self) -> Answer:
         self._watch_logs()
         if self._image is not None and self._image is not self._followed:

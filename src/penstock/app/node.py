@@ -17,7 +17,7 @@ from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
-from penstock.runtime import Address, Callback, Runtime
+from penstock.runtime import Address, Callback, Lane, Runtime
 from penstock.security import OpenGate
 
 HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
@@ -102,6 +102,8 @@ class Node:
         )
         page.follow(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.follow)
+        # The library takes a while to load: not on the loop, at the first scrape.
+        self._runtime.spawn.spawn(page.prepare, _ignore, _ignore, Lane.DISK)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
         if self.addresses.http is not None:
             self._open_page(loop, HTTP, self.addresses.http, {**pages, "/metrics": page})
@@ -221,3 +223,7 @@ def _listener(options: ListenerOptions, reserved: Reservations) -> KafkaListener
     if advertised is not None and advertised.port == 0:
         advertised = Address(advertised.host, bound.port)
     return KafkaListener(options.name, options.security, bound, advertised)
+
+
+def _ignore(_: object) -> None:
+    """Whether it worked shows when somebody asks for the page."""
