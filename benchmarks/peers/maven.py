@@ -1,0 +1,89 @@
+"""Apache Kafka's jars, from Maven Central or whatever mirror this machine's Maven is set to."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from penstock.core.model import PenstockError
+
+JAVA_MIN = 17
+FETCH_SECONDS = 600
+# A range instead of a version: the peer is the newest release of the series.
+NEWEST = "[4.0,5)"
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>throw.away</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+class PeerUnavailable(PenstockError):
+    """The peer cannot be run here, and why."""
+
+
+def default_cache() -> Path:
+    """Where jars are kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "kafka"
+
+
+def java() -> str:
+    """The Java program; PeerUnavailable where there is none, or one too old for Kafka 4."""
+    found = shutil.which("java")
+    if found is None:
+        raise PeerUnavailable("there is no java on the PATH")
+    told = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA_MIN:
+        raise PeerUnavailable(
+            f"Kafka 4 needs Java {JAVA_MIN}, this is {told.splitlines()[0] if told else '?'}"
+        )
+    return found
+
+
+def jars(version: str = NEWEST, cache: Path | None = None) -> Path:
+    """A directory with Kafka and all it depends on, fetched the first time."""
+    kept = (cache or default_cache()) / ("newest" if version == NEWEST else version)
+    if kafka_version(kept) is not None:
+        return kept
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PeerUnavailable("there is no mvn on the PATH, and no Kafka in the cache")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fetching-", dir=kept.parent) as place:
+        Path(place, "pom.xml").write_text(_POM.format(version=version))
+        _copy_dependencies(maven, place)
+        shutil.rmtree(kept, ignore_errors=True)
+        # Renamed when complete, so that a broken download is never taken for a cache.
+        Path(place, "jars").rename(kept)
+    if kafka_version(kept) is None:
+        raise PeerUnavailable(f"Maven resolved {version} without the broker's jar")
+    return kept
+
+
+def kafka_version(directory: Path) -> str | None:
+    """Which release lies in a directory of jars."""
+    found = [match[1] for one in directory.glob("*.jar") if (match := _BROKER.fullmatch(one.name))]
+    return found[0] if found else None
+
+
+_BROKER = re.compile(r"kafka_2\.13-(\d[\w.]*)\.jar")
+
+
+def _copy_dependencies(maven: str, place: str) -> None:
+    command = [maven, "-B", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={place}/jars"]
+    try:
+        answer = subprocess.run(
+            command, cwd=place, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerUnavailable(f"Maven did not fetch Kafka within {FETCH_SECONDS} s") from None
+    if answer.returncode != 0:
+        errors = [line for line in answer.stdout.splitlines() if "ERROR" in line] or ["it said nothing"]
+        raise PeerUnavailable(f"Maven could not fetch Kafka: {errors[0][:200]}")
