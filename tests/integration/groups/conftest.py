@@ -1,38 +1,31 @@
-"""The node of the Kafka door's tests, with a topic that groups can read."""
+"""A node, a connection to it, and a topic that groups can read."""
+
+from collections.abc import Iterator
 
 import pytest
 
-from penstock.core.wire.kafka.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsResponse,
-)
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from tests.integration.kafka.conftest import RunningNode, Wire, node, start_node, wire
-
-__all__ = ["node", "start_node", "wire"]
+from tests.integration.groups.group_node import GroupNode, Wire
 
 TOPIC = "orders"
 
 
-def make_topic(connection: Wire, name: str) -> None:
-    """A topic of four partitions, and the offsets topic with it."""
-    request = CreateTopicsRequest(
-        topics=(
-            CreateTopicsRequestTopic(
-                name=name, num_partitions=4, replication_factor=-1, assignments=(), configs=()
-            ),
-        )
-    )
-    answer = connection.ask(request, CreateTopicsResponse, 5)
-    assert answer.topics[0].error_code == 0
-    # The offsets topic is made when a coordinator is first looked for.
-    connection.ask(FindCoordinatorRequest(key="g"), FindCoordinatorResponse, 3)
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupNode]:
+    running = GroupNode.start(tmp_path_factory.mktemp("node") / "data")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def wire(node: GroupNode) -> Iterator[Wire]:
+    connection = Wire(node.address)
+    yield connection
+    connection.close()
 
 
 @pytest.fixture(scope="module")
-def topic(node: RunningNode) -> str:
+def topic(node: GroupNode) -> str:
     connection = Wire(node.address)
-    make_topic(connection, TOPIC)
+    connection.make_topic(TOPIC)
     connection.close()
     return TOPIC

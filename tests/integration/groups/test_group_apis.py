@@ -47,7 +47,7 @@ from penstock.core.wire.kafka.sync_group import (
     SyncGroupResponse,
 )
 from penstock.core.wire.message import Message
-from tests.integration.kafka.conftest import Wire
+from tests.integration.groups.group_node import Wire
 
 SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 NOBODY = "nobody-knows-me"
@@ -177,7 +177,7 @@ def test_a_member_goes_through_its_life_in_every_version(wire: Wire, topic: str,
     client = Client(wire, f"life-{version}", version)
     topic_id = topic_id_of(wire, topic)
 
-    assert client.locate() == (0, *wire.local)
+    assert client.locate() == (0, *wire.address)
     joined = client.join()
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
     assert joined.leader == client.member_id
@@ -394,4 +394,4 @@ def test_coordinators_of_other_kinds(
 
     row = found.coordinators[0] if version >= 4 else found
     assert row.error_code == code
-    assert (row.port == wire.local[1]) == (code is ErrorCode.NONE)
+    assert (row.port == wire.address[1]) == (code is ErrorCode.NONE)

@@ -1,6 +1,5 @@
 """Groups of clients that nobody here wrote, and what a killed node leaves of them."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,15 +7,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer
 
-from tests.integration.groups.conftest import make_topic
-from tests.integration.kafka.conftest import RunningNode, Wire, _run, _stop
+from tests.integration.groups.group_node import GroupNode, Wire
 
 PARTITIONS = 4
 # Only there to end a test that has failed: nothing is asserted about time.
 POLLS_MAX = 600
 
 
-def consumer(node: RunningNode, group: str, **settings: object) -> Consumer:
+def consumer(node: GroupNode, group: str, **settings: object) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": node.kafka,
@@ -47,7 +45,7 @@ def sizes(*consumers: Consumer) -> list[int]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_two_members_share_a_topic_and_one_takes_over(node: RunningNode, topic: str, strategy: str) -> None:
+def test_two_members_share_a_topic_and_one_takes_over(node: GroupNode, topic: str, strategy: str) -> None:
     settings = {"partition.assignment.strategy": strategy}
     first = consumer(node, f"shared-{strategy}", **settings)
     second = consumer(node, f"shared-{strategy}", **settings)
@@ -62,7 +60,7 @@ def test_two_members_share_a_topic_and_one_takes_over(node: RunningNode, topic: 
     first.close()
 
 
-def test_a_static_member_that_comes_back_finds_its_partitions(node: RunningNode, topic: str) -> None:
+def test_a_static_member_that_comes_back_finds_its_partitions(node: GroupNode, topic: str) -> None:
     def static() -> Consumer:
         member = consumer(node, "static", **{"group.instance.id": "one"})
         member.subscribe([topic])
@@ -77,7 +75,7 @@ def test_a_static_member_that_comes_back_finds_its_partitions(node: RunningNode,
     again.close()
 
 
-def test_members_of_different_libraries_share_a_group(node: RunningNode, topic: str) -> None:
+def test_members_of_different_libraries_share_a_group(node: GroupNode, topic: str) -> None:
     theirs = KafkaConsumer(
         topic,
         bootstrap_servers=node.kafka,
@@ -99,34 +97,24 @@ def test_members_of_different_libraries_share_a_group(node: RunningNode, topic: 
 
 
 @pytest.fixture
-def doomed(tmp_path: Path) -> Iterator[Callable[[], tuple[RunningNode, Callable[[], None]]]]:
-    """Starts a node on one directory, again and again; each start comes with a way to kill it."""
-    running = []
+def doomed(tmp_path: Path) -> Iterator[Callable[[], GroupNode]]:
+    """Starts nodes on one directory, one after another."""
+    nodes: list[GroupNode] = []
 
-    def start() -> tuple[RunningNode, Callable[[], None]]:
-        process, node = _run(tmp_path / "data", ("groups.offsets_partitions=3",))
-        running.append(process)
-
-        def kill() -> None:
-            running.remove(process)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
-
-        return node, kill
+    def start() -> GroupNode:
+        nodes.append(GroupNode.start(tmp_path / "data"))
+        return nodes[-1]
 
     yield start
-    for process in running:
-        _stop(process)
+    nodes[-1].stop()
 
 
 def test_acknowledged_commits_survive_the_death_of_the_node(
-    doomed: Callable[[], tuple[RunningNode, Callable[[], None]]],
+    doomed: Callable[[], GroupNode],
 ) -> None:
-    node, kill = doomed()
+    node = doomed()
     wire = Wire(node.address)
-    make_topic(wire, "orders")
+    wire.make_topic("orders")
     wire.close()
     producer = Producer({"bootstrap.servers": node.kafka})
     for number in range(40):
@@ -145,8 +133,8 @@ def test_acknowledged_commits_survive_the_death_of_the_node(
     assert told is not None
     committed = {part.partition: part.offset for part in told}
 
-    kill()
-    node, _ = doomed()
+    node.kill()
+    node = doomed()
     after = consumer(node, "survivors")
     wanted = [TopicPartition("orders", index) for index in range(PARTITIONS)]
     found: dict[int, int] = {}

@@ -32,6 +32,9 @@ from penstock.services.partitions import Partition
 
 NO_COORDINATOR = Refused(Why.COORDINATOR_NOT_AVAILABLE, "the offsets topic is being made")
 NOT_YET = Refused(Why.COORDINATOR_LOADING, "the coordinator's log is being opened")
+# Records have room for 32,767 bytes, whatever the characters.
+GROUP_ID_CHARS_MAX = 8_000
+TOO_LONG = Refused(Why.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_MAX} characters")
 ELSEWHERE = Refused(Why.NOT_COORDINATOR)
 
 
@@ -92,7 +95,8 @@ class Groups:
     def submit(self, command: Command) -> None:
         """Serve a command that names one group; its ticket hears of the reply, perhaps at once."""
         assert not isinstance(command, ListGroups | ForgetTopic), "these are not about one group"
-        host = self._host_of(command.group_id)
+        too_long = len(command.group_id) > GROUP_ID_CHARS_MAX
+        host = TOO_LONG if too_long else self._host_of(command.group_id)
         if isinstance(host, Refused):
             ticket = command.ticket
             assert isinstance(ticket, Ticket)

@@ -25,7 +25,7 @@ from penstock.core.groups import (
     Outcome,
     Reply,
 )
-from penstock.core.model import MILLISECOND, Instant, PenstockError, Refused, StorageError, Why
+from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError, Refused, StorageError, Why
 from penstock.observability import log as events
 from penstock.runtime import Clock, Timer, Timers
 from penstock.services.groups.loading import Load, Loading
@@ -115,6 +115,10 @@ class CoordinatorHost:
             self.partition.append(batches, headers, self._parts.clock.wall())
         except BatchTooLarge as error:
             self._start_over(error, Refused(Why.BATCH_TOO_LARGE, str(error)))
+            return False
+        except ProtocolError as error:
+            # Something a client sent has no place in the schemas; gateways should have seen to it.
+            self._start_over(error, Refused(Why.INVALID_REQUEST, str(error)))
             return False
         except StorageError as error:
             self._start_over(error, Refused(Why.NOT_COORDINATOR, str(error)))

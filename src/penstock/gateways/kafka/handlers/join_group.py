@@ -18,12 +18,15 @@ from penstock.services.groups import Ticket
 MEMBER_ID_REQUIRED_SINCE = 4
 NO_PROTOCOL_IS_NULL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
+# What is kept of a member must fit into the answers of every version, and into the coordinator's records.
+NAME_CHARS_MAX = 1_000
 
 
 @routes.handles(JoinGroupRequest)
 def join_group(request: JoinGroupRequest, call: Call) -> None:
-    if not may(call, Operation.READ, request.group_id):
-        call.reply(_refused(call, ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
+    problem = _problem(request, call)
+    if problem is not ErrorCode.NONE:
+        call.reply(_refused(call, problem, request.member_id))
         return
     call.charge_time()
     groups = call.backend.groups
@@ -34,7 +37,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
-            client_id=call.session.client_id,
+            client_id=call.session.client_id[:NAME_CHARS_MAX],
             # As Java shows an address, and Kafka's tools with it.
             client_host=f"/{call.session.host}",
             session_timeout_ms=session_ms,
@@ -48,6 +51,14 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
             reason=request.reason or "",
         )
     )
+
+
+def _problem(request: JoinGroupRequest, call: Call) -> ErrorCode:
+    if not may(call, Operation.READ, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    names = (request.group_instance_id or "", request.protocol_type, *(p.name for p in request.protocols))
+    too_long = any(len(name) > NAME_CHARS_MAX for name in names)
+    return ErrorCode.INVALID_REQUEST if too_long else ErrorCode.NONE
 
 
 def _response(call: Call, request: JoinGroupRequest, reply: Reply) -> JoinGroupResponse:

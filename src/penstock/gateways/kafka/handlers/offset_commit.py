@@ -29,6 +29,8 @@ from penstock.services.groups import Ticket
 
 TOPIC_IDS_SINCE = 10
 GROUP_NOT_FOUND_SINCE = 9
+# A hundred years: what is added to a timestamp must leave a timestamp.
+RETENTION_MS_MAX = 100 * 365 * 24 * 60 * 60 * 1_000
 
 
 @routes.handles(OffsetCommitRequest)
@@ -49,7 +51,7 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> None:
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
-            retention_ms=None if keeps < 0 else keeps,
+            retention_ms=None if keeps < 0 else min(keeps, RETENTION_MS_MAX),
             offsets=tuple(offsets),
         )
     )
