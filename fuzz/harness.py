@@ -68,11 +68,13 @@ def inputs_for(target: Target, rng: random.Random) -> Iterator[tuple[bytes, bool
 def fuzz(target: Target, *, seed: int, count: int | None = None, seconds: float | None = None) -> Outcome:
     """Run `target` until an input fails, `count` inputs have passed or `seconds` are over."""
     rng = random.Random(f"{target.name} {seed}")
-    started = time.monotonic()
+    started = 0.0
     done = 0
     with _watched():
         for data, is_valid in inputs_for(target, rng):
-            if done == count or (seconds is not None and time.monotonic() - started > seconds):
+            # The clock starts with the first input: a run that only made its seeds tried nothing.
+            started = started or time.monotonic()
+            if done == count or (done and seconds is not None and time.monotonic() - started > seconds):
                 break
             _measure(done % MEASURED_PERIOD < MEASURED_INPUTS)
             reason = judge(target, data, is_valid=is_valid)

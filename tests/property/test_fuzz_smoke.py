@@ -62,6 +62,12 @@ def test_the_harness_finds_a_parser_that_misbehaves(run: object, complaint: str)
     assert outcome.failing_input is not None
 
 
+def test_even_the_shortest_run_tries_something() -> None:
+    outcome = fuzz(broken(refuse_everything), seed=SEED, seconds=0)
+
+    assert "refused a valid input" in outcome.reason
+
+
 def test_the_same_seed_finds_the_same_input() -> None:
     first = fuzz(broken(raise_the_wrong_error), seed=3, count=1_000)
     second = fuzz(broken(raise_the_wrong_error), seed=3, count=1_000)
