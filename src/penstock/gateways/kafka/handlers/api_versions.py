@@ -1,7 +1,7 @@
 """ApiVersions: what this node serves, read off the routes."""
 
 from penstock.core.metadata import SUPPORTED_FEATURES
-from penstock.core.wire import ErrorCode, decode_whole, response_frame
+from penstock.core.wire import ErrorCode, decoder, response_frame
 from penstock.core.wire.kafka.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -26,7 +26,7 @@ def api_versions(call: Call, frame: memoryview, position: int) -> None:
         rejection = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed())
         call.reply_parts([response_frame(call.api, 0, call.correlation_id, rejection)])
         return
-    request = decode_whole(ApiVersionsRequest, frame, call.version, position)
+    request, _ = decoder(ApiVersionsRequest, call.version)(frame, position)
     code = ErrorCode.NONE
     if call.version >= NAMED_SINCE and not (
         _is_name(request.client_software_name) and _is_name(request.client_software_version)

@@ -5,7 +5,7 @@ frame ── decoded, records still in the receive buffer ── appended, parti
 """
 
 from penstock.core.model import PenstockError, Refused, TopicId, Why
-from penstock.core.wire import ErrorCode, decode_whole
+from penstock.core.wire import ErrorCode, decoder
 from penstock.core.wire.kafka.produce import (
     ProduceRequest,
     ProduceRequestTopic,
@@ -30,7 +30,7 @@ EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per req
 
 @routes.handles_frames(ProduceRequest)
 def produce(call: Call, frame: memoryview, position: int) -> None:
-    request = decode_whole(ProduceRequest, frame, call.version, position)
+    request, _ = decoder(ProduceRequest, call.version)(frame, position)
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
