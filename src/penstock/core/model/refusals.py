@@ -82,9 +82,9 @@ class Why(enum.Enum):
 class Refused:
     """No, and why; `detail` is a sentence for the person who reads the error.
 
-    `record` counts from 0 within a batch, where one record is to blame.
+    `records` are the ones to blame, counted from 0 within their batch.
     """
 
     why: Why
     detail: str = ""
-    record: int | None = None
+    records: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ from penstock.core.replica import Duplicate, Rejected
 from penstock.runtime import Clock
 from penstock.services.partitions import Partition, Partitions, PartitionStopped
 from penstock.services.records.metrics import ProduceMetrics
-from penstock.services.records.rewriting import rewritten
+from penstock.services.records.rewriting import keyless, rewritten
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
@@ -70,7 +70,7 @@ class Producing:
         except UnsupportedMagic as error:
             return Refused(Why.UNSUPPORTED_FORMAT, str(error))
         except InvalidRecord as error:
-            return Refused(Why.INVALID_RECORD, str(error), error.index)
+            return Refused(Why.INVALID_RECORD, str(error), (error.index,))
         except CorruptionError as error:
             return Refused(Why.CORRUPT_BATCH, str(error))
 
@@ -79,6 +79,8 @@ class Producing:
     ) -> Placed | Refused:
         now = self._clock.wall()
         append_time = NO_TIMESTAMP
+        if options.compacted and (missing := keyless(records)):
+            return Refused(Why.INVALID_RECORD, "a compacted topic takes no record without a key", missing)
         if options.compacted or options.deep_validation or options.compression is not None:
             records = rewritten(records, header, options)
             header = check_batch(records)

@@ -7,7 +7,6 @@ compacted, ask for deep validation or name a `compression.type` come here.
 from penstock.core.metadata.configs import TopicOptions
 from penstock.core.records import (
     BatchHeader,
-    InvalidRecord,
     read_records,
     validate_records,
     write_batch,
@@ -17,8 +16,6 @@ from penstock.core.records import (
 def rewritten(records: memoryview, header: BatchHeader, options: TopicOptions) -> memoryview:
     """The batch as the topic wants it: the same one, or a copy with the topic's codec."""
     validate_records(records)
-    if options.compacted:
-        _require_keys(records)
     if options.compression is None or options.compression is header.codec:
         return records
     batch = write_batch(
@@ -35,8 +32,6 @@ def rewritten(records: memoryview, header: BatchHeader, options: TopicOptions) -
     return memoryview(batch)
 
 
-def _require_keys(records: memoryview) -> None:
-    """Compaction keeps the latest record per key, so every record needs one."""
-    for index, record in enumerate(read_records(records)):
-        if record.key is None:
-            raise InvalidRecord(index, "a compacted topic takes no record without a key")
+def keyless(records: memoryview) -> tuple[int, ...]:
+    """Which records have no key: compaction keeps the latest per key, so every record needs one."""
+    return tuple(index for index, record in enumerate(read_records(records)) if record.key is None)

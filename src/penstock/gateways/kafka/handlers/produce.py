@@ -135,13 +135,10 @@ def _refused(index: int, refused: Refused) -> ProduceResponsePartition:
         index=index,
         error_code=code_of(refused),
         base_offset=-1,
-        record_errors=(
-            ProduceResponseRecordError(
-                batch_index=refused.record or 0, batch_index_error_message=message_of(refused)
-            ),
-        )
-        if refused.why is Why.INVALID_RECORD and refused.record is not None
-        else (),
+        record_errors=tuple(
+            ProduceResponseRecordError(batch_index=record, batch_index_error_message=message_of(refused))
+            for record in refused.records
+        ),
         error_message=message_of(refused),
     )
 
