@@ -6,8 +6,8 @@
     OffsetCommitted  OffsetCommitKey       1     OffsetCommitValue    3, 4 with a topic id, 1 with an expiry
     OffsetDeleted    OffsetCommitKey       1     none
 
-Kafka writes the same versions, but for the topic id: a tagged field that its readers of
-version 4 skip or understand. All older versions are read.
+The bytes are those of Kafka's own classes, the topic id being a tagged field that older
+readers of version 4 skip. All older versions are read.
 """
 
 from collections.abc import Iterable, Iterator

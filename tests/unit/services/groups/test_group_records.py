@@ -54,21 +54,30 @@ def test_an_offset_with_an_expiry_keeps_it_and_loses_what_that_version_cannot_sa
     assert decode(*encode(expiring)) == replace(expiring, leader_epoch=LeaderEpoch(-1), topic_id=None)
 
 
-# Written down by hand from the schemas in Kafka's source, field by field.
-KEY_OF_OFFSET = "0001 0002 6731 0006 6f7264657273 00000003"
-VALUE_OF_OFFSET = "0003 000000000000002a 00000005 0004 6e6f7465 0000018bcfe56800"
-KEY_OF_GROUP = "0002 0002 6731"
+# Written by the classes of Apache Kafka 4.3.1 for the same content.
+KEY_OF_OFFSET = "00010002673100066f726465727300000003"
+KEY_OF_GROUP = "000200026731"
+VALUE = "0003000000000000002a0000000500046e6f74650000018bcfe56800"
+VALUE_WITH_TOPIC_ID = (
+    "0004000000000000002a00000005056e6f74650000018bcfe5680001001000000000000000000000000000000009"
+)
+VALUE_WITH_EXPIRY = "0001000000000000002a00046e6f74650000018bcfe568000000018bcfe58f0f"
 VALUE_OF_GROUP = (
-    "0003 0008 636f6e73756d6572 00000007 0005 72616e6765 0003 6d2d31 0000018bcfe56800 00000001"
-    "0003 6d2d31 0008 7374617469632d31 0006 636c69656e74 000a 2f3132372e302e302e31 0000ea60 00002710"
-    "00000006 746f70696373 0000000a 706172746974696f6e73"
+    "00030008636f6e73756d657200000007000572616e676500036d2d310000018bcfe568000000000100036d2d3100087374"
+    "617469632d310006636c69656e74000a2f3132372e302e302e310000ea600000271000000006746f706963730000000a70"
+    "6172746974696f6e73"
 )
 
 
 @pytest.mark.parametrize(
     ("fact", "key", "value"),
-    [(COMMITTED, KEY_OF_OFFSET, VALUE_OF_OFFSET), (STORED, KEY_OF_GROUP, VALUE_OF_GROUP)],
-    ids=["offset", "group"],
+    [
+        (COMMITTED, KEY_OF_OFFSET, VALUE),
+        (replace(COMMITTED, topic_id=TopicId(UUID(int=9))), KEY_OF_OFFSET, VALUE_WITH_TOPIC_ID),
+        (replace(COMMITTED, expires_at=Timestamp(1_700_000_009_999)), KEY_OF_OFFSET, VALUE_WITH_EXPIRY),
+        (STORED, KEY_OF_GROUP, VALUE_OF_GROUP),
+    ],
+    ids=["offset", "offset with topic id", "offset with expiry", "group"],
 )
 def test_records_are_the_bytes_that_kafka_writes(fact: Fact, key: str, value: str) -> None:
     assert encode(fact) == (bytes.fromhex(key), bytes.fromhex(value))
