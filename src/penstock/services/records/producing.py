@@ -5,6 +5,7 @@ producer's sequence. Records are walked only where the topic asks for it (compac
 validation, another codec, or its own timestamps).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.metadata.configs import TimestampType, TopicOptions
@@ -53,6 +54,12 @@ class Producing:
         else:
             self._metrics.produced(partition.name.topic, outcome.end - outcome.first_offset, len(records))
         return outcome
+
+    def acknowledged(self, topics: Sequence[str], began_ns: int) -> None:
+        """Batches for these topics, which came in together, are as durable as was asked."""
+        elapsed_ns = self._clock.now() - began_ns
+        for topic in topics:
+            self._metrics.acknowledged(topic, elapsed_ns)
 
     def _append(self, partition: Partition, records: memoryview) -> Placed | Refused:
         options = self._partitions.options(partition.name.topic)

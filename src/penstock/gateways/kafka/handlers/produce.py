@@ -44,13 +44,14 @@ def produce(call: Call, frame: memoryview, position: int) -> None:
 class _Answer:
     """Gathers the outcome of each partition, and replies when the last one is acknowledged."""
 
-    __slots__ = ("_acks", "_by_id", "_call", "_failed", "_topics", "_waiting")
+    __slots__ = ("_acks", "_by_id", "_call", "_failed", "_names", "_topics", "_waiting")
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._acks = request.acks
         self._by_id = call.version >= TOPIC_IDS_SINCE
         self._topics: list[tuple[ProduceRequestTopic, list[ProduceResponsePartition]]] = []
+        self._names: list[str] = []
         self._failed = False
         # One for ourselves, so that nothing is sent before every partition was appended.
         self._waiting = 1
@@ -62,6 +63,7 @@ class _Answer:
             name = backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
         rows: list[ProduceResponsePartition] = []
         self._topics.append((topic, rows))
+        self._names.append(name)
         for wanted in topic.partition_data:
             partition = partition_of(call, name, wanted.index, Operation.WRITE)
             if isinstance(partition, Refused):
@@ -99,6 +101,7 @@ class _Answer:
 
         def acknowledged(error: PenstockError | None) -> None:
             if error is not None:
+                self._failed = True
                 rows[at] = _refused(index, Refused(Why.NOT_LEADER, str(error)))
             self.finish()
 
@@ -118,6 +121,8 @@ class _Answer:
             else:
                 call.no_reply()
             return
+        if not self._failed:
+            call.backend.producing.acknowledged(self._names, call.began_ns)
         call.reply(
             ProduceResponse(
                 responses=tuple(
