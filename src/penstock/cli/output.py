@@ -42,6 +42,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Something to look at while a long operation runs: a bar on a terminal, a line elsewhere.
 
+    A total of 0 is not known beforehand: the bar moves without an end.
     It goes to stderr, so that stdout stays what was asked for. The answer takes steps.
     """
     if not sys.stderr.isatty():
@@ -58,7 +59,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
+        task = progress.add_task(title, total=total or None)
         yield lambda step: progress.advance(task, step)
 
 

@@ -14,7 +14,7 @@ def version(as_json: bool = JSON_OPTION) -> None:
     from penstock import __version__
 
     shown = {"penstock": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    for package in ("cramjam", "fastcrc", "msgspec", "uvloop"):
+    for package in ("confluent-kafka", "cramjam", "fastcrc", "msgspec", "uvloop"):
         try:
             shown[package] = installed(package)
         except PackageNotFoundError:
@@ -23,4 +23,4 @@ def version(as_json: bool = JSON_OPTION) -> None:
         show_json(shown)
     else:
         for name, value in shown.items():
-            typer.echo(f"{name:<10} {value}")
+            typer.echo(f"{name:<15} {value}")

@@ -21,8 +21,9 @@ def warnings_for(config: Config) -> list[str]:
     ]
     if open_doors and config.security.authentication == "none":
         warnings.append(
-            f"{', '.join(open_doors)}: reachable from other machines, and nobody is asked who they are; "
-            "set security.authentication: scram (or bind to 127.0.0.1)"
+            f"{', '.join(open_doors)}: reachable from other machines, and nobody is asked who they are "
+            "(security.authentication: none, and nothing else is available so far); bind to 127.0.0.1, "
+            "or see that only those who may read and write everything can connect"
         )
     if config.storage.fsync.mode == "none":
         warnings.append(

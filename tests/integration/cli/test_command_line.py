@@ -235,7 +235,7 @@ def test_a_named_file_is_read_instead_of_the_one_in_the_working_directory(
 
     assert "node.id\t1\tdefault\n" in ended.stdout
     assert "listen.http\t:8080\tother.yaml:1\n" in ended.stdout
-    assert "security.authentication: scram" in ended.stderr
+    assert "listen.http (:8080): reachable from other machines" in ended.stderr
 
 
 @pytest.mark.parametrize(

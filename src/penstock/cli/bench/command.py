@@ -232,7 +232,9 @@ def _target(bootstrap: str | None, pid: int | None, settings: list[str] | None, 
 def _finish(target: "Target", results: "Results", output: str | None, as_json: bool) -> None:
     from penstock.cli.bench.report import show
 
-    notes: dict[str, Any] = {"target": target.name}
-    if target.start_ms is not None:
-        notes["start_ms"] = round(target.start_ms, 1)
-    show(results, notes, as_json, output)
+    if target.start_ms is not None and target.idle_rss_mb is not None:
+        results = {
+            **results,
+            "broker": {"start_ms": round(target.start_ms, 1), "idle_rss_mb": round(target.idle_rss_mb, 1)},
+        }
+    show(results, {"target": target.name}, as_json, output)

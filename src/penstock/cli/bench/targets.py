@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from penstock.cli.bench.figures import MEGABYTE
 from penstock.cli.bench.usage import Usage, usage_of
 from penstock.cli.child import throw_away_broker
 from penstock.client import Endpoint, Topics
@@ -24,6 +25,7 @@ class Target:
     endpoint: Endpoint
     pid: int | None = None
     start_ms: float | None = None
+    idle_rss_mb: float | None = None
 
     def usage(self) -> Usage | None:
         return None if self.pid is None else usage_of(self.pid)
@@ -53,7 +55,8 @@ def target(
         yield Target("broker", Endpoint(bootstrap), pid)
         return
     with throw_away_broker(settings, directory) as child:
-        yield Target("penstock", Endpoint(child.bootstrap), child.pid, child.start_ns / 1e6)
+        idle_rss_mb = usage_of(child.pid).rss_bytes / MEGABYTE
+        yield Target("penstock", Endpoint(child.bootstrap), child.pid, child.start_ns / 1e6, idle_rss_mb)
 
 
 def parse_peer(text: str) -> Target:

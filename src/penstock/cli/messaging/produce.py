@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -47,7 +47,7 @@ def produce(
     target = endpoint(bootstrap, options)
     reach(target)
     sender = Sender(target, topic, sender_options)
-    with _lines(file) as (lines, size_bytes), progress_bar(f"sending to {topic}", size_bytes) as advance:
+    with _lines(file) as (lines, size_bytes), _progress(f"sending to {topic}", size_bytes, lines) as advance:
         seen_bytes = 0
         for line in lines:
             key, value = _split(line.removesuffix(b"\n"), separator)
@@ -97,6 +97,16 @@ def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
             f"no {separator.decode()!r} between key and value in: {line[:60].decode(errors='replace')}"
         )
     return key, value
+
+
+@contextmanager
+def _progress(title: str, size_bytes: int, lines: BinaryIO) -> Iterator[Callable[[int], None]]:
+    """A bar, except where somebody is typing the lines: it would get in their way."""
+    if lines.isatty():
+        yield lambda step: None  # noqa: ARG005
+        return
+    with progress_bar(title, size_bytes) as advance:
+        yield advance
 
 
 @contextmanager
