@@ -35,29 +35,50 @@ SHAPES = (
 DAY_MS = 86_400_000
 
 
+class Series(NamedTuple):
+    """One metric of one host, with the JSON around its value and its time."""
+
+    host: int
+    shape: Shape
+    key: bytes
+    before_value: str
+    before_time: str
+    after_time: str
+
+
 def records(count: int, first_timestamp: int) -> Iterator[Record]:
     """`count` measurements in the order of their time, keyed by series."""
-    totals: dict[tuple[int, str], float] = {}
+    every = [_series(host, shape) for host in range(HOSTS) for shape in SHAPES]
+    totals = dict.fromkeys((series.key for series in every), 0.0)
     for index in range(count):
-        host = index // len(SHAPES) % HOSTS
-        shape = SHAPES[index % len(SHAPES)]
-        timestamp = first_timestamp + index // (HOSTS * len(SHAPES)) * INTERVAL_MS
-        value = _value(shape, host, timestamp, index)
-        if shape.counts_up:
-            value = totals[host, shape.name] = totals.get((host, shape.name), 0.0) + value
-        measurement = {
-            "name": shape.name,
-            "value": round(value, shape.digits) if shape.digits else int(value),
-            "labels": {
-                "host": f"host-{host:02d}",
-                "region": REGIONS[host % len(REGIONS)],
-                "service": SERVICES[host % len(SERVICES)],
-            },
-            "timestamp": timestamp,
-            "client": f"agent-{host:02d}",
-        }
-        content = json.dumps(measurement, separators=(",", ":")).encode()
-        yield Record(index, timestamp, f"{shape.name}@host-{host:02d}".encode(), content, ())
+        turn, place = divmod(index, len(every))
+        series = every[place]
+        timestamp = first_timestamp + turn * INTERVAL_MS
+        value = _value(series.shape, series.host, timestamp, index)
+        if series.shape.counts_up:
+            value = totals[series.key] = totals[series.key] + value
+        digits = series.shape.digits
+        content = (
+            f"{series.before_value}{round(value, digits) if digits else int(value)}"
+            f"{series.before_time}{timestamp}{series.after_time}"
+        )
+        yield Record(index, timestamp, series.key, content.encode(), ())
+
+
+def _series(host: int, shape: Shape) -> Series:
+    measurement = {
+        "name": shape.name,
+        "value": "@",
+        "labels": {
+            "host": f"host-{host:02d}",
+            "region": REGIONS[host % len(REGIONS)],
+            "service": SERVICES[host % len(SERVICES)],
+        },
+        "timestamp": "@",
+        "client": f"agent-{host:02d}",
+    }
+    parts = json.dumps(measurement, separators=(",", ":")).split('"@"')
+    return Series(host, shape, f"{shape.name}@host-{host:02d}".encode(), *parts)
 
 
 def _value(shape: Shape, host: int, timestamp: int, index: int) -> float:
