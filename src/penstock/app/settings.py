@@ -8,12 +8,15 @@ from penstock.core.metadata.configs import BROKER_CONFIGS
 
 
 def static_settings(config: Config) -> Mapping[str, str]:
-    """Every broker setting that the configuration decides, so that DescribeConfigs tells the truth."""
+    """Every broker setting that the configuration decides, so that DescribeConfigs tells the truth.
+
+    What is as Kafka has it anyway is left out: tools show it as a default, not as somebody's wish.
+    """
     values = {**_node(config), **_topics(config), **_groups(config)}
     for key, value in values.items():
         complaint = BROKER_CONFIGS[key].problem(value)
         assert complaint is None, complaint
-    return values
+    return {key: value for key, value in values.items() if value != BROKER_CONFIGS[key].default}
 
 
 def _node(config: Config) -> dict[str, str]:
