@@ -103,6 +103,28 @@ def test_a_round_of_any_size_is_answered_once(node: Node, tmp_path: Path, count:
         file.close()
 
 
+def openings_of(process: int, path: Path) -> list[int]:
+    """With which access mode a process has a file open."""
+    found = []
+    for number in os.listdir(f"/proc/{process}/fd"):
+        if os.readlink(f"/proc/{process}/fd/{number}") == str(path):
+            lines = Path(f"/proc/{process}/fdinfo/{number}").read_text().splitlines()
+            flags = next(line.split()[1] for line in lines if line.startswith("flags:"))
+            found.append(int(flags, 8) & os.O_ACCMODE)
+    return found
+
+
+def test_the_helper_has_an_opening_of_its_own_so_it_uses_up_nobody_elses_failure(
+    node: Node, tmp_path: Path
+) -> None:
+    (file,) = written_files(tmp_path, 1)
+
+    assert node.sync(file) is None
+
+    assert openings_of(os.getpid(), tmp_path / "0") == [os.O_RDWR]
+    assert openings_of(node.helper.pid, tmp_path / "0") == [os.O_RDONLY]
+
+
 def test_more_files_than_the_helper_keeps_take_turns(node: Node, tmp_path: Path) -> None:
     class Alias:
         def __init__(self, file: File) -> None:
