@@ -125,6 +125,22 @@ def test_a_record_that_was_not_sent_by_the_demo_fails_it() -> None:
     assert isinstance(found, Account)
 
 
+def test_the_lag_counts_partitions_of_which_nothing_was_read_yet() -> None:
+    with throw_away_broker() as child:
+        endpoint = Endpoint(child.bootstrap)
+        Topics(endpoint).create("metrics", 6, 1, {})
+        outcome = Outcome(6)
+        send_all(endpoint, "metrics", 25_000, outcome, _ignore)
+        steps: list[int] = []
+
+        read_all(endpoint, "metrics", "half", outcome, steps.append)
+
+    sums = [sum(steps[: index + 1]) for index in range(len(steps))]
+    halfway = next(total for total in sums if total * 2 >= 25_000)
+    assert outcome.lag_halfway is not None
+    assert outcome.lag_halfway.records == 25_000 - halfway
+
+
 def test_the_log_engine_writes_reads_crashes_and_recovers(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -105,4 +105,6 @@ def read_all(endpoint: Endpoint, topic: str, group: str, outcome: Outcome, advan
 def lag_of(endpoint: Endpoint, group: str) -> Lag:
     partitions = Groups(endpoint).describe(group).partitions
     ages = [one.lag_seconds for one in partitions if one.lag_seconds is not None]
-    return Lag(sum(one.lag or 0 for one in partitions), max(ages, default=None))
+    # Nothing was committed yet in a partition of which nothing was read: all of it is still to come.
+    behind = sum((one.end or 0) if one.lag is None else one.lag for one in partitions)
+    return Lag(behind, max(ages, default=None))
