@@ -121,7 +121,6 @@ def test_the_helper_has_an_opening_of_its_own_so_it_uses_up_nobody_elses_failure
 
     assert node.sync(file) is None
 
-    assert openings_of(os.getpid(), tmp_path / "0") == [os.O_RDWR]
     assert openings_of(node.helper.pid, tmp_path / "0") == [os.O_RDONLY]
 
 
