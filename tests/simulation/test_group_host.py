@@ -41,7 +41,7 @@ from penstock.core.model import (
 )
 from penstock.runtime import Callback, Runtime
 from penstock.services.groups import CoordinatorHost, Groups, GroupsOptions, Ticket
-from penstock.services.partitions import Fsync, Partition
+from penstock.services.partitions import Fsync, Partition, SyncPolicy
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
@@ -104,7 +104,9 @@ class Node:
         self.ledger.renewals += log.start > 0
         name = TopicPartition(TopicName(OFFSETS_TOPIC), PartitionIndex(index))
         epoch = LeaderEpoch(self.ledger.lives)
-        return Partition(name, OFFSETS_ID, log, epoch, timers=self.runtime.timers, fsync=Fsync.EVERY)
+        return Partition(
+            name, OFFSETS_ID, log, epoch, timers=self.runtime.timers, policy=SyncPolicy(Fsync.EVERY)
+        )
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self._led.get(index) if topic == OFFSETS_TOPIC else None

@@ -12,7 +12,7 @@ from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import Controller, Membership, QuorumStore, Registration, SoloQuorum
 from penstock.services.groups import GroupMetrics, Groups, options_of_node
-from penstock.services.partitions import Fsync, LogStore, Partitions, PartitionsOptions
+from penstock.services.partitions import Fsync, HousekeepingOptions, LogStore, Partitions, PartitionsOptions
 from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
 from penstock.services.topics import Configs, ProducerIds, Topics
 from penstock.storage.commit import GroupCommit
@@ -64,8 +64,7 @@ class Backstage:
             LogStore(storage.disk, storage.side_disk, self.commit),
             PartitionsOptions(
                 static=options.static,
-                fsync=options.fsync,
-                fsync_interval_ms=options.fsync_interval_ms,
+                housekeeping=HousekeepingOptions(options.fsync, options.fsync_interval_ms),
                 time_index_interval_ms=options.time_index_interval_ms,
             ),
         )

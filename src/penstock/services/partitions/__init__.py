@@ -12,7 +12,17 @@ wait for it (`Partition.when_acknowledged`), long polls watch it (`Partition.wat
 Left out: followers and in-sync replicas, which will move the same high watermark.
 """
 
-from penstock.services.partitions.partition import Fsync, Partition, PartitionStopped
+from penstock.services.partitions.housekeeping import HousekeepingOptions
+from penstock.services.partitions.partition import Fsync, Partition, PartitionStopped, SyncPolicy
 from penstock.services.partitions.registry import LogStore, Partitions, PartitionsOptions
 
-__all__ = ["Partition", "Partitions", "PartitionsOptions", "LogStore", "PartitionStopped", "Fsync"]
+__all__ = [
+    "Partition",
+    "Partitions",
+    "PartitionsOptions",
+    "LogStore",
+    "PartitionStopped",
+    "Fsync",
+    "SyncPolicy",
+    "HousekeepingOptions",
+]

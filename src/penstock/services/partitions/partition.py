@@ -3,7 +3,7 @@
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import (
     LeaderEpoch,
@@ -21,6 +21,7 @@ from penstock.storage.log import Appended, PartitionLog
 
 Acknowledged: TypeAlias = Callable[[PenstockError | None], None]
 Watcher: TypeAlias = Callable[[], None]
+NEVER = 2**63 - 1
 
 
 class Fsync(enum.Enum):
@@ -29,6 +30,22 @@ class Fsync(enum.Enum):
     EVERY = "every"
     INTERVAL = "interval"
     NONE = "none"
+
+
+class SyncPolicy(NamedTuple):
+    """When a partition's records reach the device: what the node does, and what the topic adds.
+
+    A topic with `flush.messages` 1 waits for every sync, whatever the node's mode; a larger
+    number, or `flush.ms`, starts syncs that nobody waits for.
+    """
+
+    mode: Fsync
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+
+    @property
+    def before_acknowledging(self) -> bool:
+        return self.mode is Fsync.EVERY or self.flush_messages <= 1
 
 
 class PartitionStopped(PenstockError):
@@ -44,7 +61,7 @@ class Partition:
     """
 
     __slots__ = (
-        "_fsync",
+        "_asked",
         "_timers",
         "_waiting",
         "_wake_set",
@@ -53,6 +70,7 @@ class Partition:
         "leader_epoch",
         "log",
         "name",
+        "policy",
         "stopped",
         "topic_id",
     )
@@ -65,7 +83,7 @@ class Partition:
         leader_epoch: LeaderEpoch,
         *,
         timers: Timers,
-        fsync: Fsync,
+        policy: SyncPolicy,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -73,12 +91,14 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.stopped: PartitionStopped | None = None
         self._timers = timers
-        self._fsync = fsync
+        self.policy = policy
+        # Up to where somebody has asked for a sync, if nobody waits for it.
+        self._asked = log.synced
         self._waiting: deque[tuple[Offset, Acknowledged]] = deque()
         self._watchers: dict[Watcher, None] = {}
         self._wake_set = False
         log.begin_epoch(leader_epoch)
-        self.high_watermark = log.synced if fsync is Fsync.EVERY else log.end
+        self.high_watermark = log.synced if policy.before_acknowledging else log.end
         log.set_high_watermark(self.high_watermark)
 
     def append(
@@ -93,11 +113,26 @@ class Partition:
             if self.log.stopped is not None:
                 self.stop(str(error))
             raise
-        if self._fsync is Fsync.EVERY:
+        if self.policy.before_acknowledging:
             self.log.sync(self.synced)
         else:
+            if self.log.end - self._asked >= self.policy.flush_messages:
+                self.sync_behind()
             self._advance(self.log.end)
         return appended
+
+    def sync_behind(self) -> None:
+        """Bring what was appended to the device, without anybody waiting for it."""
+        if self.stopped is None and self._asked < self.log.end:
+            self._asked = self.log.end
+            self.log.sync(self.synced)
+
+    def configure(self, policy: SyncPolicy) -> None:
+        """Go on under another policy. The high watermark never goes back."""
+        self.policy = policy
+        self._asked = max(self._asked, self.log.synced)
+        if not policy.before_acknowledging:
+            self._advance(self.log.end)
 
     def when_acknowledged(self, end: Offset, done: Acknowledged) -> bool:
         """True: everything below `end` is acknowledged now. False: `done` is called when it is."""

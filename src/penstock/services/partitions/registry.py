@@ -11,21 +11,20 @@ from penstock.core.model import (
     LeaderEpoch,
     NodeId,
     StorageError,
-    Timestamp,
     TopicId,
     TopicPartition,
 )
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
+from penstock.services.partitions.housekeeping import Housekeeping, HousekeepingOptions
 from penstock.services.partitions.making import LogMaker, Order
-from penstock.services.partitions.partition import Fsync, Partition
+from penstock.services.partitions.partition import Partition, SyncPolicy
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory, partition_path
 from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 
-CHECKPOINT_LOOK_MS = 1_000
-MAKING, MAKING_RETRY_MS = "making", 1_000
+MAKING_RETRY_MS = 1_000
 # A negative retention keeps everything.
 FOR_EVER = -1
 
@@ -48,10 +47,7 @@ class PartitionsOptions:
     """How the node keeps its logs; `static` holds its broker settings under Kafka's names."""
 
     static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-
-    fsync: Fsync = Fsync.EVERY
-    fsync_interval_ms: int = 1_000
-    retention_check_ms: int = 300_000
+    housekeeping: HousekeepingOptions = field(default_factory=HousekeepingOptions)
     time_index_interval_ms: int = 1_000
 
 
@@ -72,7 +68,11 @@ class Partitions:
         self._making: dict[tuple[TopicId, int], None] = {}
         self._maker = LogMaker(runtime.spawn, store.side_disk)
         self._when_settled: list[Callable[[], None]] = []
-        self._timers: dict[str, Timer] = {}
+        self._retry: Timer | None = None
+        self.housekeeping = Housekeeping(runtime, self._all, self._options.housekeeping)
+
+    def _all(self) -> list[Partition]:
+        return list(self._by_name.values())
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self._by_name.get((topic, index))
@@ -110,7 +110,7 @@ class Partitions:
                 events.warning("partition.set_aside", partition=str(found.partition), place=place)
                 continue
             reports.append(self._open(topic, found.partition, wanted.leader_epoch))
-        self._start_housekeeping()
+        self.housekeeping.start()
         # A crash may have come between a topic and its logs.
         self._make_missing(image)
         return reports
@@ -142,11 +142,15 @@ class Partitions:
             ticks=self._runtime.clock.now,
         )
         partition = Partition(
-            name, topic.id, log, epoch, timers=self._runtime.timers, fsync=self._options.fsync
+            name, topic.id, log, epoch, timers=self._runtime.timers, policy=self._policy(topic.name)
         )
         self._by_name[name.topic, name.partition] = partition
         self._by_id[topic.id, name.partition] = partition
         return report
+
+    def _policy(self, topic: str) -> SyncPolicy:
+        options = self.options(topic)
+        return SyncPolicy(self._options.housekeeping.fsync, options.flush_messages, options.flush_ms)
 
     def _log_options(self, topic: str) -> LogOptions:
         options = self.options(topic)
@@ -166,6 +170,7 @@ class Partitions:
         for partition in self:
             if self._image is not None and self._image.topic_by_id(partition.topic_id) is not None:
                 partition.log.configure(self._log_options(partition.name.topic))
+                partition.configure(self._policy(partition.name.topic))
 
     def _make_missing(self, image: MetadataImage) -> None:
         for topic, wanted in image.partitions_of(self._node_id):
@@ -202,9 +207,9 @@ class Partitions:
             if self._image is not None:
                 self._make_missing(self._image)
 
-        if (timer := self._timers.pop(MAKING, None)) is not None:
-            timer.cancel()
-        self._timers[MAKING] = self._runtime.timers.at(
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._runtime.timers.at(
             Instant(self._runtime.clock.now() + MAKING_RETRY_MS * MILLISECOND), again
         )
 
@@ -239,48 +244,6 @@ class Partitions:
 
         self._runtime.spawn.spawn(work, lambda _: None, failed, Lane.DISK)
 
-    def _start_housekeeping(self) -> None:
-        self._every("checkpoints", CHECKPOINT_LOOK_MS, self._take_checkpoints)
-        self._every("retention", self._options.retention_check_ms, self.enforce_retention)
-        if self._options.fsync is Fsync.INTERVAL:
-            self._every("fsync", self._options.fsync_interval_ms, self._sync_all)
-
-    def _every(self, name: str, interval_ms: int, act: Callable[[], None]) -> None:
-        def fire() -> None:
-            act()
-            self._every(name, interval_ms, act)
-
-        deadline = Instant(self._runtime.clock.now() + interval_ms * MILLISECOND)
-        self._timers[name] = self._runtime.timers.at(deadline, fire)
-
-    def _take_checkpoints(self) -> None:
-        now = self._runtime.clock.now()
-        for partition in self:
-            partition.log.maybe_checkpoint(now)
-
-    def _sync_all(self) -> None:
-        for partition in self:
-            if partition.log.synced < partition.log.end and partition.stopped is None:
-                partition.log.sync(partition.synced)
-
-    def enforce_retention(self) -> None:
-        """Delete what is too old or too much."""
-        now = self._runtime.clock.wall()
-        for partition in self:
-            self._expire(partition, now)
-
-    def _expire(self, partition: Partition, now: Timestamp) -> None:
-        if partition.stopped is not None:
-            return
-        try:
-            deleted = partition.log.expire(now)
-        except StorageError as error:
-            partition.stop(str(error))
-            return
-        if deleted:
-            events.info("partition.segments_deleted", partition=str(partition.name), segments=len(deleted))
-            partition.log_start_moved()
-
     def checkpoint_all(self, done: Callable[[], None]) -> None:
         """Take a checkpoint of every log that needs one, side by side; `done` hears when they have ended.
 
@@ -303,8 +266,9 @@ class Partitions:
 
     def close(self) -> None:
         """Make every log durable and close it. Blocks."""
-        for timer in self._timers.values():
-            timer.cancel()
+        self.housekeeping.stop()
+        if self._retry is not None:
+            self._retry.cancel()
         for partition in self:
             if partition.log.stopped is None:
                 partition.log.close()

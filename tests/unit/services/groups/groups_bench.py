@@ -51,7 +51,7 @@ from penstock.core.model import (
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Lane, Runtime
 from penstock.services.groups import Groups, GroupsOptions, Ticket
-from penstock.services.partitions import Fsync, Partition
+from penstock.services.partitions import Fsync, Partition, SyncPolicy
 from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import LogOptions, PartitionLog
@@ -223,7 +223,7 @@ class GroupsBench:
             name = TopicPartition(TopicName(topic), PartitionIndex(index))
             log = self._log(f"logs/{topic}/{index}", topic_id)
             self.led[topic, index] = Partition(
-                name, topic_id, log, LeaderEpoch(epoch), timers=self.timers, fsync=Fsync.EVERY
+                name, topic_id, log, LeaderEpoch(epoch), timers=self.timers, policy=SyncPolicy(Fsync.EVERY)
             )
 
     def _log(self, path: str, topic_id: TopicId) -> PartitionLog:
