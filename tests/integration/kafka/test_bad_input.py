@@ -262,5 +262,14 @@ def test_acks_that_do_not_exist_are_refused(wire: Wire) -> None:
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
+def test_clients_do_not_write_to_internal_topics(wire: Wire) -> None:
+    partition = ProduceRequestPartition(index=0, records=bytes(good_batch()))
+    topic = ProduceRequestTopic(name="__consumer_offsets", partition_data=(partition,))
+
+    answer = wire.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), ProduceResponse, 9)
+
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 def test_the_node_reports_no_failure_of_its_own(node: NodeProcess) -> None:
     assert "handler_failed" not in Path(node.events).read_text()

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.core.model import ProtocolError
 from penstock.core.wire.headers import RequestHeader, response_frame
 from penstock.core.wire.kafka.registry import Api
 from penstock.core.wire.message import Message
 from penstock.gateways.kafka.replies import Slot
+from penstock.observability import log
 from penstock.runtime.pipes import Part
 from penstock.security import Cost, Operation, Resource, Session
 
@@ -60,8 +62,14 @@ class Call:
         return self.charge(Cost.REQUEST_NS, self._connection.door.clock.now() - self.began_ns)
 
     def reply(self, response: Message) -> None:
-        """Answer with a message."""
-        self.reply_parts([response_frame(self.api, self.version, self.correlation_id, response)])
+        """Answer with a message. One that cannot be written costs the connection, not the node."""
+        try:
+            frame = response_frame(self.api, self.version, self.correlation_id, response)
+        except ProtocolError as error:
+            log.error("kafka.answer_not_written", api=self.api.name, version=self.version, reason=str(error))
+            self.hang_up()
+            return
+        self.reply_parts([frame])
 
     def reply_parts(self, parts: list[Part]) -> None:
         """Answer with a whole frame, its size included, in pieces."""

@@ -4,6 +4,7 @@ frame ── decoded, records still in the receive buffer ── appended, parti
       ── answered when every partition's high watermark has reached what was appended
 """
 
+from penstock.core.metadata import is_internal
 from penstock.core.model import PenstockError, Refused, TopicId, Why
 from penstock.core.wire import ErrorCode, decoder
 from penstock.core.wire.kafka.produce import (
@@ -25,6 +26,8 @@ from penstock.services.records import Placed
 TOPIC_IDS_SINCE = 13
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+# What coordinators keep there would be lost to them if a client wrote something else.
+INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
 EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
 
 
@@ -65,7 +68,9 @@ class _Answer:
         self._topics.append((topic, rows))
         self._names.append(name)
         for wanted in topic.partition_data:
-            partition = partition_of(call, name, wanted.index, Operation.WRITE)
+            partition = (
+                INTERNAL if is_internal(name) else partition_of(call, name, wanted.index, Operation.WRITE)
+            )
             if isinstance(partition, Refused):
                 unknown_id = self._by_id and not name
                 self._refuse(rows, wanted.index, UNKNOWN_ID if unknown_id else partition)
