@@ -1,0 +1,49 @@
+"""AlterReplicaLogDirs: a node has one directory, so what is asked holds already or cannot be."""
+
+import os
+
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirsResponsePartition,
+    AlterReplicaLogDirsResponseTopic,
+)
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+
+
+@routes.handles(AlterReplicaLogDirsRequest)
+def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> None:
+    allowed = call.authorize(Operation.ALTER, CLUSTER)
+    by_topic: dict[str, list[AlterReplicaLogDirsResponsePartition]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            by_topic.setdefault(topic.name, []).extend(
+                AlterReplicaLogDirsResponsePartition(
+                    partition_index=index,
+                    error_code=_judge(call, directory.path, topic.name, index)
+                    if allowed
+                    else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                )
+                for index in topic.partitions
+            )
+    call.reply(
+        AlterReplicaLogDirsResponse(
+            throttle_time_ms=call.charge_time(),
+            results=tuple(
+                AlterReplicaLogDirsResponseTopic(topic_name=name, partitions=tuple(rows))
+                for name, rows in by_topic.items()
+            ),
+        )
+    )
+
+
+def _judge(call: Call, path: str, topic: str, index: int) -> ErrorCode:
+    if os.path.normpath(path) != os.path.normpath(call.backend.node.data_dir):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if call.backend.partitions.find(topic, index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
