@@ -69,21 +69,21 @@ class Descriptors:
         self._open.pop(entry, None)
         self._drop_path(entry)
 
-    def pin_below(self, absolute_path: str) -> None:
+    def pin(self, absolute_path: str, *, tree: bool) -> None:
         """The file, or the tree, is about to lose its name: keep its readers' descriptors.
 
         A reader of a removed file must go on reading it, and could not reopen it.
         """
-        for path in self._paths_below(absolute_path):
+        for path in self._paths(absolute_path, tree=tree):
             for entry in list(self._by_path[path]):
                 self.descriptor(entry)
                 entry.detached = True
                 self._open.pop(entry, None)
                 self._drop_path(entry)
 
-    def renamed(self, old: str, new: str) -> None:
+    def renamed(self, old: str, new: str, *, tree: bool) -> None:
         """The file, or the tree, has another name now: reopen it there."""
-        for path in self._paths_below(old):
+        for path in self._paths(old, tree=tree):
             entries = self._by_path.pop(path)
             moved = new + path[len(old) :]
             for entry in entries:
@@ -97,9 +97,9 @@ class Descriptors:
             if not entries:
                 del self._by_path[entry.absolute_path]
 
-    def _paths_below(self, absolute_path: str) -> list[str]:
-        if absolute_path in self._by_path:
-            return [absolute_path]
-        # Only directories come this far, and those are renamed or removed rarely.
+    def _paths(self, absolute_path: str, *, tree: bool) -> list[str]:
+        """The known paths at a file's place, or below a directory, which costs a look at all of them."""
+        if not tree:
+            return [absolute_path] if absolute_path in self._by_path else []
         below = absolute_path + "/"
-        return [path for path in self._by_path if path.startswith(below)]
+        return [path for path in self._by_path if path == absolute_path or path.startswith(below)]

@@ -66,16 +66,19 @@ class PosixDisk:
                 _make_durably(self._root)
 
     def rename(self, old: str, new: str) -> None:
-        target = self._absolute(new)
-        self._forget_directories(old)
+        source, target = self._absolute(old), self._absolute(new)
+        # Small files are replaced all the time: only directories may cost a look at every reader.
+        tree = os.path.isdir(source)
+        if tree:
+            self._forget_directories(old)
         # A reader of the file that is about to lose its name goes on reading it.
-        self._descriptors.pin_below(target)
+        self._descriptors.pin(target, tree=tree)
         with translated("rename", old):
-            os.rename(self._absolute(old), target)
-        self._descriptors.renamed(self._absolute(old), target)
+            os.rename(source, target)
+        self._descriptors.renamed(source, target, tree=tree)
 
     def remove(self, path: str) -> None:
-        self._descriptors.pin_below(self._absolute(path))
+        self._descriptors.pin(self._absolute(path), tree=False)
         with translated("remove", path):
             os.unlink(self._absolute(path))
 
@@ -84,7 +87,7 @@ class PosixDisk:
         if not os.path.lexists(absolute):
             return
         self._forget_directories(path)
-        self._descriptors.pin_below(absolute)
+        self._descriptors.pin(absolute, tree=True)
         with translated("remove_tree", path):
             if os.path.isdir(absolute):
                 shutil.rmtree(absolute)
