@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.records import Codec
 from tests.compatibility.clients.client import Client, Member, Received, Sent, collect, polling, wait_until
-from tests.compatibility.conftest import Broker
+from tests.compatibility.node import Broker
 
 PARTITIONS = 4
 CODECS = {codec.name.lower(): codec for codec in Codec}

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.compatibility.clients.client import PATIENCE_SECONDS, POLL_SECONDS, Received, Sent, collect
 from tests.compatibility.clients.contract import EveryClient
-from tests.compatibility.conftest import Broker
+from tests.compatibility.node import Broker
 
 T = TypeVar("T")
 # Runs a coroutine on the loop where the clients live, heartbeats included, and waits for it.

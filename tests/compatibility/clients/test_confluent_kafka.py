@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compatibility.clients.client import PATIENCE_SECONDS, POLL_SECONDS, Received, Sent
 from tests.compatibility.clients.contract import EveryClient
-from tests.compatibility.conftest import Broker
+from tests.compatibility.node import Broker
 
 
 def received(message: Message) -> Received:

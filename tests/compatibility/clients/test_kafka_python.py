@@ -9,7 +9,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 
 from tests.compatibility.clients.client import PATIENCE_SECONDS, POLL_SECONDS, Received, Sent, collect
 from tests.compatibility.clients.contract import EveryClient
-from tests.compatibility.conftest import Broker
+from tests.compatibility.node import Broker
 
 
 def received(record: ConsumerRecord) -> Received:

@@ -16,7 +16,7 @@ import pytest
 from tests.compatibility.clients.child import Child
 from tests.compatibility.clients.client import Received, Sent, collect, wait_until
 from tests.compatibility.clients.contract import EveryClient
-from tests.compatibility.conftest import Broker
+from tests.compatibility.node import Broker
 
 NODE = shutil.which("node")
 DRIVER = Path(__file__).parent / "kafkajs" / "driver.js"

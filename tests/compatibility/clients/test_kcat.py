@@ -19,7 +19,7 @@ from tests.compatibility.clients.child import Child
 from tests.compatibility.clients.client import PATIENCE_SECONDS, Client, Received, Sent, wait_until
 from tests.compatibility.clients.contract import PARTITIONS, EveryClient
 from tests.compatibility.clients.test_confluent_kafka import ConfluentClient
-from tests.compatibility.conftest import Broker
+from tests.compatibility.node import Broker
 
 KCAT = shutil.which("kcat")
 pytestmark = pytest.mark.skipif(KCAT is None, reason="kcat is not installed (Debian: apt-get install kcat)")
