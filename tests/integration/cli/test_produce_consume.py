@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.child import Child
+from penstock.client import Endpoint, Reader, ReaderOptions, Sender, SenderOptions
 from penstock.core.records import murmur2_partition
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -54,6 +55,36 @@ def test_records_are_shown_with_everything_they_have(run: Run, topic: str) -> No
         "headers": [{"name": "trace", "value": "7"}],
     }
     assert (second["offset"], second["value_base64"]) == (1, "//4=")
+
+
+def test_keys_go_where_the_java_client_would_put_them(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "5")
+    keys = [f"key-{number}" for number in range(20)]
+
+    run("produce", topic, "--key-separator", ":", stdin="".join(f"{key}:\n" for key in keys).encode())
+    read = [json.loads(line) for line in run("consume", topic, "--json").stdout.splitlines()]
+
+    found = {one["key"]: one["partition"] for one in read}
+    assert found == {key: murmur2_partition(key.encode(), 5) for key in keys}
+
+
+def test_reading_ends_where_the_topic_ended_when_it_began(run: Run, topic: str, broker: Child) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    run("produce", topic, "--partition", "0", stdin=lines(3))
+    run("produce", topic, "--partition", "1", stdin=lines(3_000))
+    endpoint = Endpoint(broker.bootstrap)
+    late = Sender(endpoint, topic, SenderOptions())
+
+    read = []
+    with Reader(endpoint, topic, ReaderOptions(batch_records=10)) as reader:
+        for batch in reader.batches():
+            read += batch
+            for partition in (0, 1) if late.sent.records < 20 else ():
+                late.send(b"too late", partition=partition)
+        late.finish()
+
+    assert len(read) == 3_003
+    assert b"too late" not in {one.value for one in read}
 
 
 def test_a_file_goes_to_the_partition_that_was_named(run: Run, topic: str, tmp_path: Path) -> None:
