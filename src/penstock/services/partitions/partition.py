@@ -114,7 +114,7 @@ class Partition:
                 self.stop(str(error))
             raise
         if self.policy.before_acknowledging:
-            self.log.sync(self.synced)
+            self.log.sync_shared(self.synced)
         else:
             if self.log.end - self._asked >= self.policy.flush_messages:
                 self.sync_behind()

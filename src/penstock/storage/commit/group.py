@@ -43,12 +43,13 @@ class CommitCounters:
 class _Round:
     """The requests that one call to the runtime will answer."""
 
-    __slots__ = ("files", "requests")
+    __slots__ = ("begins", "files", "requests")
 
     def __init__(self) -> None:
         # A dict, because a set has no order and every run must sync in the same one.
         self.files: dict[File, None] = {}
         self.requests: list[tuple[File, Done]] = []
+        self.begins: list[Callable[[], None]] = []
 
 
 class GroupCommit:
@@ -62,16 +63,19 @@ class GroupCommit:
         self._failed: dict[File, DiskFailed] = {}
         self.counters = CommitCounters()
 
-    def request(self, file: File, done: Done) -> None:
+    def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None:
         """Call `done` when a sync that starts after this call has covered the file.
 
         `done` is never called inside this call, and requests are answered in the order they
         were made. The file stays open until then. A file whose sync failed once is answered
-        with that failure for ever.
+        with that failure for ever. `begins` is called just before the round starts, perhaps
+        inside this call: what was written until then is covered too.
         """
         self.counters.requests += 1
         self._next.requests.append((file, done))
         self._next.files[file] = None
+        if begins is not None:
+            self._next.begins.append(begins)
         if self._running is None:
             self._start()
 
@@ -91,6 +95,8 @@ class GroupCommit:
     def _start(self) -> None:
         current = self._running = self._next
         self._next = _Round()
+        for begins in current.begins:
+            begins()
         # What failed once is not tried again; it is answered when this round is.
         files = [file for file in current.files if file not in self._failed]
         started_ns = self._clock_ns() if self._clock_ns else 0

@@ -24,13 +24,15 @@ Done: TypeAlias = Callable[[StorageError | None], None]
 class Commit(Protocol):
     """Group commit as far as a log needs it: answers come in the order of requests."""
 
-    def request(self, file: File, done: Done) -> None: ...
+    def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None: ...
 
 
 class ImmediateCommit:
     """Syncs at once and blocks: for tools and tests without a loop."""
 
-    def request(self, file: SyncTarget, done: Done) -> None:
+    def request(self, file: SyncTarget, done: Done, begins: Callable[[], None] | None = None) -> None:
+        if begins is not None:
+            begins()
         try:
             file.sync()
         except StorageError as error:
@@ -68,6 +70,8 @@ class Durability:
         # Grows when small files that are on their way have become wrong.
         self.puts = 0
         self._temporaries = 0
+        # The file whose next round is still gathering, if somebody asked to share it.
+        self._sharing: File | None = None
         self._sealed: dict[File, None] = {}
 
     def stop(self, cause: BaseException) -> None:
@@ -90,6 +94,37 @@ class Durability:
             done(None)
 
         self._commit.request(file, finished)
+
+    def is_sharing(self, file: File) -> bool:
+        """Whether a round that has not begun yet covers what is appended to the file now."""
+        return self._sharing is file
+
+    def share(self, file: File, end: Callable[[], Offset], done: Done) -> None:
+        """Sync the active file with the round that gathers now.
+
+        When it begins, `end` says up to where the log is then in this file or before it; everything
+        below that is durable when `done` is called. Until then `is_sharing`, and nobody need ask.
+        """
+        generation, reach = self._generation, self.synced
+        self._sharing = file
+
+        def begins() -> None:
+            nonlocal reach
+            if self._sharing is file:
+                self._sharing = None
+            reach = end()
+
+        def finished(error: StorageError | None) -> None:
+            if error is not None:
+                self.stop(error)
+            if self.stopped is not None:
+                done(LogStopped(self._directory, self.stopped))
+                return
+            if generation == self._generation and reach > self.synced:
+                self.synced = reach
+            done(None)
+
+        self._commit.request(file, finished, begins)
 
     def request_names(self, done: Done | None = None) -> None:
         """Sync the directory."""
@@ -169,5 +204,6 @@ class Durability:
     def forget_requests(self, synced: Offset) -> None:
         """The log was cut: what is asked for already says nothing about the new end."""
         self._generation += 1
+        self._sharing = None
         self.cancel_puts()
         self.synced = synced

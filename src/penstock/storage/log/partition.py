@@ -209,6 +209,18 @@ class PartitionLog:
         assert writer is not None
         state.durability.request(writer, state.end, done)
 
+    def sync_shared(self, done: Done) -> None:
+        """Like `sync`, for whoever appends often: of the calls until the next round begins, the first counts.
+
+        Its `done` hears when the round has ended; what was appended until it began is durable then.
+        """
+        state = self._state
+        segment = state.segments.active
+        writer = segment.writer
+        assert writer is not None
+        if not state.durability.is_sharing(writer):
+            state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
+
     def delete_records(self, before: Offset) -> Offset:
         """Raise the log start to `before`; answers where it is now. Blocks."""
         return removal.delete_records(self._state, before)

@@ -62,6 +62,12 @@ class Segments:
         """The offset behind the segment's last one."""
         return self._items[index + 1].base_offset if index + 1 < len(self._items) else log_end
 
+    def reach_of(self, segment: Segment, log_end: Offset) -> Offset:
+        """The offset behind the last one that is in this segment or before it."""
+        if segment is self._items[-1]:
+            return log_end
+        return self.end_of(self.index_of(segment.base_offset), log_end)
+
     def path(self, base_offset: int, suffix: str) -> str:
         return f"{self._directory}/{numbered(base_offset, suffix)}"
 

@@ -32,11 +32,22 @@ class HeldCommit:
 
     def __init__(self) -> None:
         self.requests: list[tuple[File, Callable[[StorageError | None], None]]] = []
+        self._begins: list[Callback] = []
 
-    def request(self, file: File, done: Callable[[StorageError | None], None]) -> None:
+    def request(
+        self, file: File, done: Callable[[StorageError | None], None], begins: Callback | None = None
+    ) -> None:
         self.requests.append((file, done))
+        if begins is not None:
+            self._begins.append(begins)
+
+    def begin(self) -> None:
+        begins, self._begins = self._begins, []
+        for call in begins:
+            call()
 
     def finish(self) -> None:
+        self.begin()
         requests, self.requests = self.requests, []
         for file, done in requests:
             file.sync()
@@ -96,6 +107,42 @@ def test_mode_every_acknowledges_when_the_sync_has_ended() -> None:
 
     assert bench.acknowledged == [1, 2]
     assert bench.partition.high_watermark == 2
+
+
+def test_a_round_covers_what_was_appended_until_it_began_and_nothing_later() -> None:
+    bench = Bench(SyncPolicy(Fsync.EVERY))
+    bench.append()
+    bench.append()
+
+    assert len(bench.commit.requests) == 1
+
+    bench.commit.begin()
+    bench.append()
+    first, *_ = bench.commit.requests
+    first[1](None)
+
+    assert bench.acknowledged == [1, 2]
+
+    bench.commit.finish()
+
+    assert bench.acknowledged == [1, 2, 3]
+
+
+def test_a_segment_that_is_rolled_before_the_round_begins_counts_up_to_its_own_end() -> None:
+    bench = Bench(SyncPolicy(Fsync.EVERY))
+    bench.append()
+
+    bench.partition.log.roll()
+    bench.append()
+    bench.commit.begin()
+    shared = bench.commit.requests[0]
+    shared[1](None)
+
+    assert bench.acknowledged == [1]
+
+    bench.commit.finish()
+
+    assert bench.acknowledged == [1, 2]
 
 
 @pytest.mark.parametrize("mode", [Fsync.INTERVAL, Fsync.NONE])
