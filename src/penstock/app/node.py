@@ -18,7 +18,6 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Lane, Runtime
-from penstock.security import OpenGate
 
 HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
 # How long a stop waits for syncs under way, so that their answers can still leave.
@@ -78,7 +77,7 @@ class Node:
         metrics = KafkaMetrics()
         serving = Serving(
             backend=backend,
-            gate=OpenGate(),
+            gate=None,
             routes=every_route(),
             runtime=self._runtime,
             metrics=metrics,

@@ -1,13 +1,13 @@
 """Who is calling, may they, and how much.
 
 Every request goes through a `Gate` with its `Session`: `authorize` before anything is
-done, `charge` for what it cost. The open gate lets everyone through at no charge; access
-control lists and quotas are other gates, and nothing else changes when they come.
+done, `charge` for what it cost. A door without a gate lets everyone through at no charge;
+access control lists and quotas are gates, and nothing else changes when they come.
 
 Left out: authentication (SASL, TLS), which fills the principal in.
 """
 
-from penstock.security.gate import Cost, Gate, OpenGate, Operation, Resource, ResourceKind
+from penstock.security.gate import Cost, Gate, Operation, Resource, ResourceKind
 from penstock.security.session import ANONYMOUS, Principal, Session
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Principal",
     "ANONYMOUS",
     "Gate",
-    "OpenGate",
     "Operation",
     "Resource",
     "ResourceKind",

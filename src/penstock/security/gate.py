@@ -53,13 +53,3 @@ class Gate(Protocol):
 
     def charge(self, session: Session, cost: Cost, amount: int) -> int:
         """Count what a request cost; answers for how many milliseconds its client should be held back."""
-
-
-class OpenGate:
-    """Lets everyone do everything, at any rate."""
-
-    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:  # noqa: ARG002
-        return True
-
-    def charge(self, session: Session, cost: Cost, amount: int) -> int:  # noqa: ARG002
-        return 0

@@ -32,6 +32,7 @@ class Connection:
 
     __slots__ = (
         "_assembly",
+        "_paused",
         "_progress",
         "_seen_ns",
         "_session",
@@ -49,6 +50,7 @@ class Connection:
         self.is_open = True
         self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max)
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
+        self._paused = False
         self._throttled = False
         self._seen_ns = door.clock.now()
         self._progress = 0
@@ -79,7 +81,7 @@ class Connection:
             self._assembly.relax()
         self.replies.flush()
         if self._is_full():
-            self.pipe.pause()
+            self._pause()
 
     def _serve(self, frame: memoryview) -> None:
         if not self.is_open:
@@ -104,12 +106,13 @@ class Connection:
     def answered(self, call: Call) -> None:
         """A call of this connection has its answer."""
         self.door.metrics.answered(call.api, self.door.clock.now() - call.began_ns)
-        self._go_on()
+        if self._paused:
+            self._go_on()
 
     def hold_back(self, throttle_ms: int) -> None:
         """Read nothing for a while, because a quota was exceeded."""
         self._throttled = True
-        self.pipe.pause()
+        self._pause()
         self.door.after_ms(throttle_ms, self._release)
 
     def _release(self) -> None:
@@ -124,8 +127,13 @@ class Connection:
             or self.pipe.pending_bytes > limits.pending_bytes_max
         )
 
+    def _pause(self) -> None:
+        self._paused = True
+        self.pipe.pause()
+
     def _go_on(self) -> None:
         if self.is_open and not self._is_full():
+            self._paused = False
             self.pipe.resume()
 
     def drained(self) -> None:

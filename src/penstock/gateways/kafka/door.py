@@ -21,10 +21,13 @@ SWEEP_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the doors of a node share. `report` hears of errors that nobody foresaw."""
+    """What the doors of a node share. Without a gate everybody may do everything.
+
+    `report` hears of errors that nobody foresaw.
+    """
 
     backend: Backend
-    gate: Gate
+    gate: Gate | None
     routes: Routes
     runtime: Runtime
     metrics: KafkaMetrics
