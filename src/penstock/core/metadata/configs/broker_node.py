@@ -97,6 +97,13 @@ SECURITY = (
     ConfigDefinition("super.users", STRING, None, "Principals that may do everything."),
     ConfigDefinition("sasl.enabled.mechanisms", LIST, "", "Ways to log in that are offered."),
     ConfigDefinition(
+        "sasl.kerberos.min.time.before.relogin",
+        LONG,
+        "60000",
+        "Time between two logins with Kerberos, which this node does not offer; taken as Kafka takes it.",
+        update=Update.PER_BROKER,
+    ),
+    ConfigDefinition(
         "ssl.client.auth",
         STRING,
         "none",
