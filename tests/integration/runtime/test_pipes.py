@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from penstock.core.model import StorageError
 from penstock.runtime import Address, AddressUnavailable
 from penstock.runtime.pipes import Acceptor, AcceptorOptions, Part, PlainPipe
 
@@ -217,3 +218,19 @@ def test_connections_beyond_the_limit_are_turned_away(loop: asyncio.AbstractEven
 def test_an_address_that_is_taken_is_named_in_the_error(door: Door) -> None:
     with pytest.raises(AddressUnavailable, match=str(door.acceptor.address)):
         Acceptor(door.loop, door.acceptor.address, Recorder)
+
+
+def test_a_span_whose_file_cannot_be_had_any_more_costs_the_connection_and_nothing_else(door: Door) -> None:
+    class LostSpan(FileSpan):
+        def fileno(self) -> int:
+            raise StorageError("the file is gone")
+
+    door.reply = [b"head", LostSpan(-1, 0, 100)]
+    with door.connect() as client:
+        client.send(b"?")
+        door.until(lambda: bool(door.handlers) and door.handlers[0].closes == 1)
+
+    door.reply = [b"served"]
+    with door.connect() as other:
+        other.send(b"?")
+        assert door.read(other, 6) == b"served"

@@ -6,6 +6,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from penstock.core.model import PenstockError
 from penstock.runtime.pipes.port import Part, PipeHandler, Span
 
 BUFFERS = (bytes, bytearray, memoryview)
@@ -109,7 +110,8 @@ class PlainPipe:
                 self.pending_bytes -= count
         except (BlockingIOError, InterruptedError):
             pass
-        except OSError:
+        except (OSError, PenstockError):
+            # The client is gone, or the file is: neither is anybody else's trouble.
             self.close()
             return
         self._want_writable(bool(self._parts))

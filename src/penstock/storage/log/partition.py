@@ -289,9 +289,12 @@ class PartitionLog:
         self._state.segments.configure(options)
 
     def abandon(self) -> None:
-        """Close without making anything durable: the log is about to be removed."""
+        """Close without making anything durable: the log is about to be removed.
+
+        What was read of it may be on its way to a client: such ranges stay readable.
+        """
         self._state.durability.stop(Abandoned(f"the log {self.directory} was removed"))
-        self._state.segments.close()
+        self._state.segments.abandon()
 
     def close(self) -> None:
         """Make everything durable, so that the next start reads no batch. Blocks."""

@@ -195,9 +195,14 @@ class Segments:
 
     def close(self) -> None:
         for segment in self._items:
+            segment.file.close()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of every segment; ranges that were lent out can still be read, though nobody else can."""
+        for segment in self._items:
             if segment.writer is not None:
                 self._retire(segment.writer)
-            segment.file.close()
         self._items.clear()
         self._bases.clear()
 
