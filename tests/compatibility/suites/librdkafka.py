@@ -1,0 +1,178 @@
+"""librdkafka's own tests, in C, built from the copy that its JavaScript binding ships.
+
+They want Kafka's command line for a few topics; `kafka_topics` stands in for it. `-L` leaves out tests that
+need no broker, `-E` those that want a library of their own to break sockets, `-Q` makes them quick.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.compatibility.node import Broker, running_node
+from tests.compatibility.suites.fetching import Unavailable, run, unpack
+from tests.compatibility.suites.outcomes import Outcome
+
+PACKAGE = "@confluentinc/kafka-javascript"
+VERSION = "1.10.1"
+ROOT = Path(__file__).parents[3]
+BUILD_SECONDS = 1200
+PART_SECONDS = 120
+# A test of many parts stops at the first that fails. These are run one by one as well.
+SEPARATOR = "/"
+PARTS = {
+    "0081_admin": (
+        "do_test_AlterConfigs",
+        "do_test_AlterConsumerGroupOffsets",
+        "do_test_CreateAcls",
+        "do_test_CreatePartitions",
+        "do_test_CreateTopics",
+        "do_test_DeleteAcls",
+        "do_test_DeleteConsumerGroupOffsets",
+        "do_test_DeleteGroups",
+        "do_test_DeleteRecords",
+        "do_test_DeleteTopics",
+        "do_test_DescribeAcls",
+        "do_test_DescribeCluster",
+        "do_test_DescribeConfigs",
+        "do_test_DescribeConsumerGroups",
+        "do_test_DescribeTopics",
+        "do_test_IncrementalAlterConfigs",
+        "do_test_ListConsumerGroupOffsets",
+        "do_test_ListConsumerGroups",
+        "do_test_ListOffsets",
+        "do_test_UserScramCredentials",
+    ),
+}
+# Tests of the suite's scenario "noautocreate": topics appear when they are created, and not before.
+WITHOUT_AUTO_CREATE = (
+    "0045_subscribe_update_non_exist_and_partchange",
+    "0045_subscribe_update_topic_remove",
+    "0107_topic_recreate",
+    "0111_delay_create_topics",
+)
+PARTITIONS = "topics.partitions=4"
+STATES = {"PASSED": Outcome.PASSED, "SKIPPED": Outcome.SKIPPED}
+TOPICS_COMMAND = """\
+#!/bin/sh
+cd {root} && exec {python} -m tests.compatibility.suites.kafka_topics "$@"
+"""
+
+
+def prepare(work: Path) -> Path:
+    """Fetch and build, unless that was done; returns the directory of the tests."""
+    source = work / f"librdkafka-{VERSION}"
+    tests = source / "package" / "deps" / "librdkafka" / "tests"
+    if not (tests / "test-runner").exists():
+        source.mkdir(parents=True, exist_ok=True)
+        archive = run(["npm", "pack", "--silent", f"{PACKAGE}@{VERSION}"], source, 120).split()[-1]
+        unpack(source / archive, source)
+        run(["./configure", "--disable-lz4-ext"], tests.parent, BUILD_SECONDS)
+        run(["make", "-j2", "libs"], tests.parent, BUILD_SECONDS)
+        run(["make", "-j2", "-C", "tests", "build"], tests.parent, BUILD_SECONDS)
+    commands = source / "kafka" / "bin"
+    commands.mkdir(parents=True, exist_ok=True)
+    text = TOPICS_COMMAND.format(root=shlex.quote(str(ROOT)), python=shlex.quote(sys.executable))
+    (commands / "kafka-topics.sh").write_text(text)
+    (commands / "kafka-topics.sh").chmod(0o755)
+    return tests
+
+
+def execute(
+    tests: Path, directory: Path, only: Collection[str], leave_out: Collection[str], seconds: float
+) -> dict[str, Outcome]:
+    """Run the tests against fresh nodes; a test is called by the number it begins with."""
+    asked = Asked(frozenset(only), frozenset(leave_out))
+    with running_node(_made(directory / "default"), PARTITIONS) as broker:
+        outcomes = _defaults(tests, broker, asked, seconds) | _parts(tests, broker, asked)
+    with running_node(_made(directory / "bare"), PARTITIONS, "topics.auto_create=false") as broker:
+        return outcomes | _without_auto_create(tests, broker, asked)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which tests shall run: those named, or all but some."""
+
+    only: frozenset[str]
+    leave_out: frozenset[str]
+
+    def wants(self, name: str) -> bool:
+        return name in self.only if self.only else name not in self.leave_out
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def _numbers(names: Iterable[str]) -> str:
+    return ",".join(sorted({name[:4] for name in names if SEPARATOR not in name}))
+
+
+def _defaults(tests: Path, broker: Broker, asked: Asked, seconds: float) -> dict[str, Outcome]:
+    chosen = {"TESTS": _numbers(asked.only), "TESTS_SKIP": _numbers(asked.leave_out)}
+    if asked.only and not chosen["TESTS"]:
+        return {}
+    outcomes = _run(tests, broker, chosen, seconds)
+    return {name: outcome for name, outcome in outcomes.items() if name not in WITHOUT_AUTO_CREATE}
+
+
+def _parts(tests: Path, broker: Broker, asked: Asked) -> dict[str, Outcome]:
+    outcomes = {}
+    for whole, parts in PARTS.items():
+        for part in parts:
+            name = f"{whole}{SEPARATOR}{part}"
+            if asked.wants(name):
+                chosen = {"TESTS": whole[:4], "SUBTESTS": part}
+                outcomes[name] = _run(tests, broker, chosen, PART_SECONDS)[whole]
+    return outcomes
+
+
+def _without_auto_create(tests: Path, broker: Broker, asked: Asked) -> dict[str, Outcome]:
+    names = {name: f"noautocreate{SEPARATOR}{name}" for name in WITHOUT_AUTO_CREATE}
+    wanted = {name: title for name, title in names.items() if asked.wants(title)}
+    if not wanted:
+        return {}
+    chosen = {"TESTS": _numbers(wanted), "TEST_SCENARIO": "noautocreate"}
+    outcomes = _run(tests, broker, chosen, PART_SECONDS)
+    return {title: outcomes[name] for name, title in wanted.items()}
+
+
+def _run(tests: Path, broker: Broker, chosen: Mapping[str, str], seconds: float) -> dict[str, Outcome]:
+    """One run of the suite's own runner; `chosen` are variables that say of what."""
+    (tests / "test.conf").write_text(f"bootstrap.servers={broker.address}\n")
+    report = tests / "report.json"
+    report.unlink(missing_ok=True)
+    variables = {
+        "LD_LIBRARY_PATH": "../src:../src-cpp",
+        "CI": "1",
+        "TEST_KAFKA_VERSION": "4.0.0",
+        "TEST_REPORT": str(report),
+        "KAFKA_PATH": str(tests.parents[3] / "kafka"),
+        "BROKERS": broker.address,
+    } | {name: value for name, value in chosen.items() if value}
+    with (tests / "output.log").open("w") as output:
+        process = subprocess.Popen(
+            ["./test-runner", "-L", "-Q", "-E", "-p4"],
+            cwd=tests,
+            env=os.environ | variables,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"not done after {seconds:.0f} s; see {output.name}") from None
+        finally:
+            process.kill()
+            process.wait()
+    if not report.exists():
+        raise Unavailable(f"the runner ended without a report; see {output.name}")
+    read = json.loads(report.read_text())["tests"]
+    return {
+        name: STATES.get(test["state"], Outcome.FAILED) for name, test in read.items() if name != "<MAIN>"
+    }

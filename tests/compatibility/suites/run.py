@@ -1,0 +1,90 @@
+"""Run a foreign suite against one fresh node, and compare what passes with the list kept here.
+
+    python -m tests.compatibility.suites.run librdkafka|kafka-python [--all] [--only NAME]
+
+Exit status: 0 as listed or better, 1 something that passed before fails, 2 the suite cannot be run here.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from tests.compatibility.suites import kafka_python, librdkafka
+from tests.compatibility.suites.fetching import Unavailable
+from tests.compatibility.suites.outcomes import Comparison, Expected, Outcome, compare, read_list
+
+
+class Suite(Protocol):
+    """What the module of a suite offers."""
+
+    def prepare(self, work: Path) -> Path: ...
+    def execute(
+        self, tests: Path, directory: Path, only: Collection[str], leave_out: Collection[str], seconds: float
+    ) -> dict[str, Outcome]: ...
+
+
+SUITES: dict[str, Suite] = {"librdkafka": librdkafka, "kafka-python": kafka_python}
+WORK = Path(__file__).parents[3] / "build" / "suites"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--all", action="store_true", help="also what the list says cannot pass yet")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this test; repeatable")
+    parser.add_argument("--minutes", type=float, default=15, help="bound for the run itself")
+    asked = parser.parse_args(arguments)
+    expected = read_list(asked.suite)
+    leave_out = () if asked.all or asked.only else tuple(expected.not_yet)
+    try:
+        outcomes = _outcomes(asked.suite, asked.only, leave_out, asked.minutes * 60)
+    except Unavailable as reason:
+        print(f"{asked.suite}: cannot be run here: {reason}")
+        return 2
+    if asked.only:
+        outcomes = {name: outcome for name, outcome in outcomes.items() if name in asked.only}
+        expected = _part(expected, asked.only)
+    comparison = compare(outcomes, expected)
+    _report(asked.suite, outcomes, expected, comparison)
+    return 1 if comparison.is_regression else 0
+
+
+def _outcomes(name: str, only: list[str], leave_out: tuple[str, ...], seconds: float) -> dict[str, Outcome]:
+    suite = SUITES[name]
+    print(f"{name}: fetching and building into {WORK} (once)", flush=True)
+    tests = suite.prepare(WORK)
+    print(f"{name}: running, with output in {tests / 'output.log'}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        return suite.execute(tests, Path(directory), only, leave_out, seconds)
+
+
+def _part(expected: Expected, only: list[str]) -> Expected:
+    return Expected(
+        tuple(name for name in expected.passed if name in only),
+        {name: reason for name, reason in expected.skipped.items() if name in only},
+        {name: reason for name, reason in expected.not_yet.items() if name in only},
+    )
+
+
+def _report(name: str, outcomes: dict[str, Outcome], expected: Expected, comparison: Comparison) -> None:
+    counts = Counter(outcome.value for outcome in outcomes.values())
+    print(f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}")
+    for test, reason in expected.not_yet.items():
+        print(f"  not yet              {test}: {reason}")
+    for title, tests in (
+        ("PASSED BEFORE", comparison.lost),
+        ("FAILED, NOT LISTED", comparison.failed_unlisted),
+        ("passes now", comparison.gained),
+        ("not listed", comparison.unlisted),
+    ):
+        for test in tests:
+            print(f"  {title:20} {test}: {outcomes[test].value if test in outcomes else 'not run'}")
+    print(f"{name}: {'regression' if comparison.is_regression else 'as listed or better'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
