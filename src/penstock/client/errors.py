@@ -29,5 +29,5 @@ def reason(error: Any) -> str:
         return str(error) or type(error).__name__
     text = str(error.str())
     for prefix in ("Broker: ", "Local: "):
-        text = text.removeprefix(prefix)
+        text = text.replace(prefix, "")
     return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text

@@ -12,6 +12,7 @@ from penstock.client.errors import reason, refused
         (KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), "unknown topic or partition"),
         (KafkaException(KafkaError(KafkaError._TRANSPORT)), "broker transport failure"),
         (KafkaError(KafkaError.UNKNOWN, "Broker: SASL is off"), "SASL is off"),
+        (KafkaError(KafkaError.UNKNOWN, "Failed: Local: Timed out"), "failed: Timed out"),
         (TypeError("wrong"), "wrong"),
         (ValueError(), "ValueError"),
     ],
