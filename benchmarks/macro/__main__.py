@@ -14,6 +14,7 @@ from benchmarks.peers.maven import PeerUnavailable
 from penstock.cli.bench.figures import Figures
 from penstock.cli.bench.report import commit, keep, report
 from penstock.cli.bench.targets import Target
+from penstock.cli.child import BrokerNotStarted
 from penstock.client import ClientError
 
 RESULTS = Path("bench-results")
@@ -28,10 +29,13 @@ def run(chosen: Sequence[Measure], rounds: int, peer: str, directory: str | None
         wanted = [one for one in chosen if one.promise is promise]
         if not wanted:
             continue
-        with brokers(promise, peer, directory) as targets:
-            for measure in wanted:
-                for _ in range(min(rounds, measure.rounds_max)):
-                    _round(measure, targets, directory, results.setdefault(measure.name, {}))
+        try:
+            with brokers(promise, peer, directory) as targets:
+                for measure in wanted:
+                    for _ in range(min(rounds, measure.rounds_max)):
+                        _round(measure, targets, directory, results.setdefault(measure.name, {}))
+        except BrokerNotStarted as why:
+            print(f"without what needs {promise.name.lower()}: {why}", file=sys.stderr)
     return results
 
 
