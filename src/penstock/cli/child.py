@@ -3,9 +3,11 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +52,7 @@ def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None
 
     `directory` is where its data directory is made, for measurements on a certain disk.
     """
-    with tempfile.TemporaryDirectory(prefix="penstock-", dir=directory) as root:
+    with terminated_in_order(), tempfile.TemporaryDirectory(prefix="penstock-", dir=directory) as root:
         events = Path(root, "events.log")
         with events.open("wb") as stderr:
             clock = MachineClock()
@@ -77,6 +79,24 @@ def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None
             )
         finally:
             stop(process)
+
+
+@contextmanager
+def terminated_in_order() -> Iterator[None]:
+    """Let SIGTERM end us as an exit does, so that what was started is stopped and removed."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _command(data_dir: str, settings: Sequence[str]) -> list[str]:

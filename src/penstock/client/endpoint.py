@@ -1,6 +1,7 @@
 """Which broker to talk to, and what all our clients tell librdkafka."""
 
 import logging
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -66,10 +67,15 @@ def opened(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
     """A Producer, Consumer or AdminClient of librdkafka; a setting that it does not know is a ClientError."""
     from confluent_kafka import KafkaException
 
+    # A Ctrl-C in the middle would come out as a TypeError about a setting. The client's threads
+    # inherit the mask, which is right: signals are for the thread that waits.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         return kind(settings, logger=quiet())
     except (KafkaException, ValueError, TypeError) as error:
         raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def reach(endpoint: Endpoint) -> Any:

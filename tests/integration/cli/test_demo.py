@@ -94,17 +94,23 @@ def test_on_a_terminal_the_broker_stays_up_until_it_is_interrupted(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_an_interrupted_demo_cleans_up(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [(signal.SIGINT, 130, "penstock: interrupted\n"), (signal.SIGTERM, 143, "")],
+)
+def test_a_demo_that_is_stopped_cleans_up(
+    number: signal.Signals, code: int, words: str, environment: dict[str, str], tmp_path: Path
+) -> None:
     with subprocess.Popen(
         [*COMMAND, "--messages", "5000000"], env=environment, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stderr is not None
         assert running.stderr.readline().startswith("streaming 5000000 measurements")
 
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         _, errors = running.communicate(timeout=60)
 
-    assert (running.returncode, errors) == (130, "penstock: interrupted\n")
+    assert (running.returncode, errors) == (code, words)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
