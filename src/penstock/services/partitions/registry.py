@@ -141,6 +141,7 @@ class Partitions:
             commit=self._store.commit,
             ticks=self._runtime.clock.now,
         )
+        _tell(name, report)
         partition = Partition(
             name, topic.id, log, epoch, timers=self._runtime.timers, policy=self._policy(topic.name)
         )
@@ -272,3 +273,20 @@ class Partitions:
         for partition in self:
             if partition.log.stopped is None:
                 partition.log.close()
+
+
+def _tell(name: TopicPartition, report: RecoveryReport) -> None:
+    """What an operator should know of a log that was opened."""
+    if (cut := report.cut) is not None:
+        events.warning(
+            "partition.tail_cut",
+            partition=str(name),
+            offset=cut.offset,
+            lost_bytes=cut.lost_bytes,
+            reason=cut.reason,
+            kept=cut.kept,
+        )
+    for damage in report.corruption:
+        events.error(
+            "partition.damaged", partition=str(name), start=damage.start, end=damage.end, reason=damage.reason
+        )

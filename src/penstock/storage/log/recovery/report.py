@@ -8,13 +8,18 @@ from penstock.storage.log.values import Damage
 
 
 class Cut(NamedTuple):
-    """The unfinished end of a log, gone now: it was never durable."""
+    """The end of a log from the first batch on that is not good.
+
+    Most often it is a write that was never finished, nor acknowledged. What may be more than that
+    was kept: `kept` is the file in the quarantine with the bytes (the first of them, if several).
+    """
 
     segment: Offset
     offset: Offset
     position: int
     lost_bytes: int
     reason: str
+    kept: str | None = None
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """Reading what follows the recovery point."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from penstock.core.model import LeaderEpoch, Offset
-from penstock.core.records import CorruptBatch
+from penstock.core.records import BatchIncomplete, CorruptBatch
+from penstock.storage.log.recovery.aside import CUT, keep_aside
 from penstock.storage.log.recovery.replay import seen_at
 from penstock.storage.log.recovery.report import Cut, RecoveryReport
 from penstock.storage.log.segment import Checked, Segment, checked_batches
@@ -51,7 +53,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None
             # Without a recovery point nobody knows what was durable: cut nothing.
             state.note_damage(len(state.segments) - 1, state.end, position, str(corrupt))
         else:
-            _cut(state, segment, position, str(corrupt), report)
+            _cut(state, segment, position, corrupt, report)
     _write_again(segment, start, position)
 
 
@@ -89,24 +91,38 @@ def _count(state: LogState, batch: Checked) -> None:
     state.end = Offset(header.next_offset)
 
 
-def _cut(state: LogState, segment: Segment, position: int, reason: str, report: RecoveryReport) -> None:
+def _cut(
+    state: LogState, segment: Segment, position: int, corrupt: CorruptBatch, report: RecoveryReport
+) -> None:
     assert segment.writer is not None
     lost = segment.size_bytes - position
+    kept = None
+    if not isinstance(corrupt, BatchIncomplete):
+        # An unfinished write ends the file. Anything else may be what a power cut left of several
+        # writes, or good records behind a damaged one: nobody can tell, so it is not thrown away.
+        kept = keep_aside(state, segment.file, position, f"{state.end:020d}{CUT}")
     segment.writer.truncate(position)
     segment.size_bytes = position
     report.bytes_read += lost
-    report.cut = Cut(segment.base_offset, state.end, position, lost, reason)
+    report.cut = Cut(segment.base_offset, state.end, position, lost, str(corrupt), kept)
 
 
 def _drop(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> None:
-    lost = 0
+    lost, kept = 0, None
     for base_offset in reversed(bases):
-        lost += state.disk.size(state.segments.path(base_offset, "log"))
+        path = state.segments.path(base_offset, "log")
+        size = state.disk.size(path)
+        lost += size
+        if size:
+            with closing(state.disk.open(path, readonly=True)) as file:
+                kept = keep_aside(state, file, 0, f"{base_offset:020d}{CUT}") or kept
         state.segments.remove_files(base_offset)
     if report.cut is None:
-        report.cut = Cut(bases[0], state.end, 0, lost, "the segment before it ends early")
+        report.cut = Cut(bases[0], state.end, 0, lost, "the segment before it ends early", kept)
     else:
-        report.cut = report.cut._replace(lost_bytes=report.cut.lost_bytes + lost)
+        report.cut = report.cut._replace(
+            lost_bytes=report.cut.lost_bytes + lost, kept=report.cut.kept or kept
+        )
 
 
 def _close_writer(state: LogState) -> None:
