@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST_ARGS ?=
 SECONDS ?= 30
 
-.PHONY: help setup demo test check lint format bench fuzz dev native clean
+.PHONY: help setup demo test suites check lint format bench fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,10 @@ demo: $(INSTALLED) ## Show Penstock at work on a throw-away data directory
 
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+
+suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
+	$(BIN)/python -m tests.compatibility.suites.run kafka-python
+	$(BIN)/python -m tests.compatibility.suites.run librdkafka
 
 lint: $(INSTALLED) ## Format check, ruff, mypy strict and import contracts
 	$(BIN)/ruff format --check .

@@ -137,12 +137,15 @@ def _without_auto_create(tests: Path, broker: Broker, asked: Asked) -> dict[str,
     wanted = {name: title for name, title in names.items() if asked.wants(title)}
     if not wanted:
         return {}
+    # Not in quick mode, which leaves out every part of these.
     chosen = {"TESTS": _numbers(wanted), "TEST_SCENARIO": "noautocreate"}
-    outcomes = _run(tests, broker, chosen, PART_SECONDS)
+    outcomes = _run(tests, broker, chosen, PART_SECONDS, quick=False)
     return {title: outcomes[name] for name, title in wanted.items()}
 
 
-def _run(tests: Path, broker: Broker, chosen: Mapping[str, str], seconds: float) -> dict[str, Outcome]:
+def _run(
+    tests: Path, broker: Broker, chosen: Mapping[str, str], seconds: float, *, quick: bool = True
+) -> dict[str, Outcome]:
     """One run of the suite's own runner; `chosen` are variables that say of what."""
     (tests / "test.conf").write_text(f"bootstrap.servers={broker.address}\n")
     report = tests / "report.json"
@@ -157,7 +160,7 @@ def _run(tests: Path, broker: Broker, chosen: Mapping[str, str], seconds: float)
     } | {name: value for name, value in chosen.items() if value}
     with (tests / "output.log").open("w") as output:
         process = subprocess.Popen(
-            ["./test-runner", "-L", "-Q", "-E", "-p4"],
+            ["./test-runner", "-L", "-E", "-p4", *(["-Q"] if quick else [])],
             cwd=tests,
             env=os.environ | variables,
             stdout=output,
