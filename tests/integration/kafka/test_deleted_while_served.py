@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 

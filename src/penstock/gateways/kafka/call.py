@@ -1,5 +1,6 @@
 """One request, from its frame to its answer."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.core.model import ProtocolError
@@ -84,6 +85,11 @@ class Call:
         assert slot is not None, "an answer is given once"
         slot.fill(parts)
         self._connection.answered(self)
+
+    def when_abandoned(self, cancel: Callable[[], None]) -> None:
+        """Call `cancel` if the client leaves before there is an answer, so that nothing is kept for it."""
+        if self._slot is not None:
+            self._slot.abandoned = cancel
 
     def no_reply(self) -> None:
         """The client expects no answer (Produce with acks 0)."""

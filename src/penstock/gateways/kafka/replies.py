@@ -15,11 +15,13 @@ from penstock.runtime.pipes import Part, Pipe
 class Slot:
     """The place of one answer in its connection's order."""
 
-    __slots__ = ("_replies", "parts")
+    __slots__ = ("_replies", "abandoned", "parts")
 
     def __init__(self, replies: "Replies") -> None:
         self._replies = replies
         self.parts: list[Part] | None = None
+        # Called if the connection ends before there is an answer.
+        self.abandoned: Callable[[], None] | None = None
 
     def fill(self, parts: list[Part]) -> None:
         """Give the answer: once. It leaves as soon as everything before it has left."""
@@ -71,5 +73,8 @@ class Replies:
 
     def abandon(self) -> None:
         """Forget every slot: the connection is over, and answers to it go nowhere."""
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for slot in waiting:
+            if slot.parts is None and slot.abandoned is not None:
+                slot.abandoned()
         self._out.clear()

@@ -13,7 +13,7 @@ Left out: followers and in-sync replicas, which will move the same high watermar
 """
 
 from penstock.services.partitions.housekeeping import HousekeepingOptions
-from penstock.services.partitions.partition import Fsync, Partition, PartitionStopped, SyncPolicy
+from penstock.services.partitions.partition import Fsync, Partition, PartitionStopped, SyncPolicy, Watcher
 from penstock.services.partitions.registry import LogStore, Partitions, PartitionsOptions
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "PartitionStopped",
     "Fsync",
     "SyncPolicy",
+    "Watcher",
     "HousekeepingOptions",
 ]

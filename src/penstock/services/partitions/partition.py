@@ -138,7 +138,12 @@ class Partition:
         """True: everything below `end` is acknowledged now. False: `done` is called when it is."""
         if end <= self.high_watermark:
             return True
-        self._waiting.append((end, done))
+        stopped = self.stopped
+        if stopped is not None:
+            # Nobody would look at what waits here.
+            self._timers.soon(lambda: done(stopped))
+        else:
+            self._waiting.append((end, done))
         return False
 
     def watch(self, watcher: Watcher) -> None:
@@ -147,6 +152,11 @@ class Partition:
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
+
+    @property
+    def watchers(self) -> int:
+        """How many wait for more."""
+        return len(self._watchers)
 
     def synced(self, error: StorageError | None) -> None:
         """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""

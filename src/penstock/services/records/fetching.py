@@ -16,12 +16,13 @@ from penstock.core.model import (
     Offset,
     PenstockError,
     Refused,
+    StorageError,
     Why,
 )
 from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
-from penstock.services.partitions import Partition
+from penstock.services.partitions import Partition, Watcher
 from penstock.services.records.lookups import judge_epoch
 from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange, OffsetOutOfRange
@@ -68,31 +69,39 @@ class Fetching:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def fetch(self, wanted: Sequence[Wanted], limits: FetchLimits, done: Done) -> None:
-        """Read now, or wait; `done` may be called before this returns."""
+    def fetch(self, wanted: Sequence[Wanted], limits: FetchLimits, done: Done) -> "Waiting | None":
+        """Read now, or wait; `done` may be called before this returns.
+
+        What waits is answered, for callers whose client may leave: it can be cancelled.
+        """
         found, size, settled = read_all(wanted, limits)
         if settled or size >= limits.min_bytes or limits.max_wait_ms <= 0:
             self._deliver(found, done)
-        else:
-            Waiting(self, self._runtime, wanted, limits, done).start()
+            return None
+        waiting = Waiting(self, self._runtime, wanted, limits, done)
+        waiting.start()
+        return waiting
 
     def _deliver(self, found: list[Fetched], done: Done) -> None:
         """Make sure that sending will not wait for the device, which would stop every client."""
-        cold = [part.records for part in found if part.records is not None and not part.records.is_warm()]
-        if cold:
-            self._warm(cold, lambda: done(found))
+        try:
+            cold = [part.records for part in found if part.records is not None and not part.records.is_warm()]
+            readers = [warmer(piece.file, piece.position, piece.length) for piece in cold]
+        except StorageError as error:
+            # The socket will meet the same trouble, and knows what to do about it.
+            events.warning("fetch.not_warmed", error=error)
+            readers = []
+        if readers:
+            self._warm(readers, lambda: done(found))
         else:
             done(found)
 
-    def _warm(self, cold: list[FileRange], ready: Callable[[], None]) -> None:
-        readers = [warmer(piece.file, piece.position, piece.length) for piece in cold]
-
+    def _warm(self, readers: list[Callable[[], None]], ready: Callable[[], None]) -> None:
         def work() -> None:
             for read in readers:
                 read()
 
         def failed(error: Exception) -> None:
-            # The socket will meet the same trouble, and knows what to do about it.
             events.warning("fetch.not_warmed", error=error)
             ready()
 
@@ -113,7 +122,8 @@ class Waiting:
         self._limits = limits
         self._done: Done | None = done
         self._timer: Timer | None = None
-        self._wake = self._more  # one bound method, since partitions know watchers by identity
+        # One bound method, since partitions know watchers by identity.
+        self._wake: Watcher = self._more
         self._partitions = [want.partition for want in wanted if isinstance(want.partition, Partition)]
 
     def start(self) -> None:
@@ -133,13 +143,23 @@ class Waiting:
         self._finish(read_all(self._wanted, self._limits)[0])
 
     def _finish(self, found: list[Fetched]) -> None:
-        done, self._done = self._done, None
+        done = self._done
         assert done is not None, "a fetch ends once"
+        self.cancel()
+        self._fetching._deliver(found, done)
+
+    def cancel(self) -> None:
+        """Wait no more, and answer nothing."""
+        self._done = None
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._partitions:
             partition.unwatch(self._wake)
-        self._fetching._deliver(found, done)
+        self._wake = _asleep  # or this object would hold on to itself
+
+
+def _asleep() -> None:
+    """What a fetch that has ended does when it is woken up."""
 
 
 def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
@@ -158,7 +178,14 @@ def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetche
             settled = True
         elif part.records is not None:
             size += part.records.length
+            # One read ends with its segment. What is in the next ones is there already, so waiting
+            # for more would be waiting for nothing.
+            settled = settled or _is_in_full_segment(want)
     return found, size, settled
+
+
+def _is_in_full_segment(want: Wanted) -> bool:
+    return isinstance(want.partition, Partition) and want.offset < want.partition.log.active_start
 
 
 def read_one(

@@ -46,24 +46,29 @@ class Lookups:
         refused = judge_epoch(partition, leader_epoch)
         if refused is not None:
             return refused
-        log = partition.log
-        end = log.last_stable_offset if read_committed else partition.high_watermark
+        end = partition.log.last_stable_offset if read_committed else partition.high_watermark
         try:
-            match moment:
-                case Moment.LATEST:
-                    return Position(end, -1, partition.leader_epoch)
-                case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
-                    return Position(log.start, -1, self._epoch_at(partition, log.start))
-                case Moment.LATEST_TIERED:
-                    return NOWHERE
-                case Moment.MAX_TIMESTAMP:
-                    return self._at(partition, log.max_timestamp, end)
-                case _ if moment < 0:
-                    return Refused(Why.INVALID_REQUEST, f"there is no special timestamp {moment}")
-                case _:
-                    return self._at(partition, Timestamp(moment), end)
+            return self._find(partition, moment, end)
         except CorruptionError as error:
             return Refused(Why.DAMAGED_LOG, str(error))
+        except StorageError as error:
+            return Refused(Why.STORAGE_FAILED, str(error))
+
+    def _find(self, partition: Partition, moment: int, end: Offset) -> Position | Refused:
+        log = partition.log
+        match moment:
+            case Moment.LATEST:
+                return Position(end, -1, partition.leader_epoch)
+            case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
+                return Position(log.start, -1, self._epoch_at(partition, log.start))
+            case Moment.LATEST_TIERED:
+                return NOWHERE
+            case Moment.MAX_TIMESTAMP:
+                return self._at(partition, log.max_timestamp, end)
+            case _ if moment < 0:
+                return Refused(Why.INVALID_REQUEST, f"there is no special timestamp {moment}")
+            case _:
+                return self._at(partition, Timestamp(moment), end)
 
     def _at(self, partition: Partition, timestamp: Timestamp, end: Offset) -> Position:
         if timestamp < 0:

@@ -51,8 +51,6 @@ class Producing:
         outcome = self._append(partition, records)
         if isinstance(outcome, Refused):
             self._metrics.refused(partition.name.topic, outcome.why)
-        else:
-            self._metrics.produced(partition.name.topic, outcome.end - outcome.first_offset, len(records))
         return outcome
 
     def acknowledged(self, topics: Sequence[str], began_ns: int) -> None:
@@ -62,6 +60,10 @@ class Producing:
             self._metrics.acknowledged(topic, elapsed_ns)
 
     def _append(self, partition: Partition, records: memoryview) -> Placed | Refused:
+        if partition.stopped is not None:
+            # Before the options, which a deleted topic has none of, and before a retry is called
+            # a duplicate: what it repeats may never have reached the device.
+            return Refused(Why.NOT_LEADER, str(partition.stopped))
         options = self._partitions.options(partition.name.topic)
         try:
             header = check_batch(records)
@@ -70,7 +72,7 @@ class Producing:
                 return refused
             verdict = partition.log.producers.check(header)
             if isinstance(verdict, Duplicate):
-                return Placed(verdict.first_offset, Offset(verdict.last_offset + 1))
+                return _placed_before(verdict, options)
             if isinstance(verdict, Rejected):
                 return Refused(verdict.why)
             return self._place(partition, records, header, options)
@@ -103,7 +105,9 @@ class Producing:
             return Refused(Why.BATCH_TOO_LARGE, str(error))
         except StorageError as error:
             return Refused(Why.STORAGE_FAILED, str(error))
-        return Placed(appended.first_offset, Offset(appended.last_offset + 1), append_time)
+        placed = Placed(appended.first_offset, Offset(appended.last_offset + 1), append_time)
+        self._metrics.produced(partition.name.topic, placed.end - placed.first_offset, len(records))
+        return placed
 
     def _judge_time(self, header: BatchHeader, options: TopicOptions) -> Refused | None:
         """Kafka compares every record's time; the header's extremes say the same for honest batches."""
@@ -121,6 +125,14 @@ class Producing:
                 f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old",
             )
         return None
+
+
+def _placed_before(seen: Duplicate, options: TopicOptions) -> Placed:
+    """The answer that the first copy of a batch was given, or is still waiting for."""
+    by_broker = options.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return Placed(
+        seen.first_offset, Offset(seen.last_offset + 1), seen.timestamp if by_broker else NO_TIMESTAMP
+    )
 
 
 def _judge_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> Refused | None:

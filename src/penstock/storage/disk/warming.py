@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from penstock.storage.disk.errors import translated
 from penstock.storage.disk.port import File
 
 CHUNK_BYTES = 1 << 20
@@ -17,7 +18,8 @@ def warmer(file: File, position: int, length: int) -> Callable[[], None]:
     descriptor = file.fileno()
     if descriptor < 0:
         return _nothing
-    own = os.dup(descriptor)
+    with translated("warm", file.path):
+        own = os.dup(descriptor)
 
     def read() -> None:
         scratch = bytearray(min(CHUNK_BYTES, length))

@@ -75,6 +75,11 @@ class PartitionLog:
         return self._state.start
 
     @property
+    def active_start(self) -> Offset:
+        """Where the segment begins that grows; what lies before it is in files that are full."""
+        return self._state.segments.active.base_offset
+
+    @property
     def end(self) -> Offset:
         """The offset that the next record gets."""
         return self._state.end

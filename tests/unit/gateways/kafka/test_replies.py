@@ -89,3 +89,20 @@ def test_an_answer_to_a_connection_that_is_over_goes_nowhere() -> None:
     turn.end()
 
     assert wire.writes == []
+
+
+def test_whoever_works_on_an_answer_hears_that_nobody_waits_for_it_any_more() -> None:
+    wire, turn = Wire(), Turn()
+    replies = Replies(wire, turn.later)
+    answered, waiting, indifferent = replies.open(), replies.open(), replies.open()
+    told: list[str] = []
+    answered.abandoned = lambda: told.append("answered")
+    waiting.abandoned = lambda: told.append("waiting")
+    answered.fill([b"1"])
+
+    replies.abandon()
+    indifferent.fill([b"3"])
+    turn.end()
+
+    assert told == ["waiting"]
+    assert wire.writes == []

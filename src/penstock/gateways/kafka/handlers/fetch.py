@@ -20,6 +20,7 @@ from penstock.services.records import Fetched, FetchLimits, Wanted
 from penstock.storage.log import FileRange
 
 READ_COMMITTED = 1
+FETCH_BYTES_MAX = 55 << 20
 NO_RECORDS = b""
 
 
@@ -50,15 +51,23 @@ def fetch(request: FetchRequest, call: Call) -> None:
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
         return
     targets = context.targets
+    # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
+    max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
     limits = FetchLimits(
-        request.min_bytes, request.max_bytes, request.max_wait_ms, request.isolation_level == READ_COMMITTED
+        # More than the answer may hold will never be there.
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        request.max_wait_ms,
+        request.isolation_level == READ_COMMITTED,
     )
 
     def done(found: list[Fetched]) -> None:
         if call.is_open:
             _reply(call, context.session_id, context.changed(targets, found))
 
-    call.backend.fetching.fetch([_wanted(call, target) for target in targets], limits, done)
+    waiting = call.backend.fetching.fetch([_wanted(call, target) for target in targets], limits, done)
+    if waiting is not None:
+        call.when_abandoned(waiting.cancel)
 
 
 def _wanted(call: Call, target: FetchTarget) -> Wanted:

@@ -110,6 +110,10 @@ class Client:
         assert correlation_id == 7
         return answer.decode(frame, version, position)
 
+    def leave(self) -> None:
+        """The connection is over."""
+        self._connection.closed()
+
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         self.send(request, version)
         self._run()
