@@ -13,6 +13,8 @@ from typing import Any
 import penstock
 from penstock.cli.commands import announced, command_tree
 from penstock.config.reference import reference as settings_reference
+from penstock.gateways.kafka.handlers import every_route
+from penstock.gateways.kafka.refusals import CODES
 from penstock.observability import Metrics
 from penstock.observability.reference import reference as metrics_reference
 
@@ -23,13 +25,45 @@ Exit codes: 0 done; 1 refused or failed, with one line on stderr; 2 used wrongly
 `penstock COMMAND --help` says the same as this page."""
 
 
+_KAFKA_INTRODUCTION = """\
+# Kafka APIs
+
+What a node serves, as its ApiVersions answer says. Any other key or version ends the connection,
+except that an unknown version of ApiVersions itself is answered with this list."""
+
+_ERROR_INTRODUCTION = """\
+# Refusals
+
+Why a request can be refused, and what that is at the Kafka door. The detail in an answer's error
+message says more; the label `error` of `penstock_produce_errors_total` is the reason's name."""
+
+
 def pages() -> dict[str, list[str]]:
     """Each page's file name and lines."""
     return {
         "settings.md": list(settings_reference()),
         "metrics.md": list(metrics_reference(declared_metrics())),
         "cli.md": list(cli_reference()),
+        "kafka-apis.md": list(kafka_reference()),
+        "errors.md": list(error_reference()),
     }
+
+
+def kafka_reference() -> Iterator[str]:
+    """The lines of docs/reference/kafka-apis.md."""
+    yield from _KAFKA_INTRODUCTION.splitlines()
+    yield from ("", "| key | API | versions |", "|---|---|---|")
+    for route in every_route().all():
+        yield f"| {route.api.key} | {route.api.name} | {route.versions.start}–{route.versions.stop - 1} |"  # noqa: RUF001
+
+
+def error_reference() -> Iterator[str]:
+    """The lines of docs/reference/errors.md."""
+    yield from _ERROR_INTRODUCTION.splitlines()
+    yield from ("", "| reason | meaning | Kafka | worth a retry |", "|---|---|---|---|")
+    for why, code in CODES.items():
+        retry = "yes" if code.retriable else "no"
+        yield f"| `{why.name.lower()}` | {why.value} | {code.name} ({code.value}) | {retry} |"
 
 
 def declared_metrics() -> list[Metrics]:
