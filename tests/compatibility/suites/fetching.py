@@ -14,7 +14,7 @@ class Unavailable(Exception):
 
 def run(command: Sequence[str], cwd: Path, seconds: float, variables: Mapping[str, str] | None = None) -> str:
     """Run a step of the preparation; its output is kept in `prepare.log`."""
-    if shutil.which(command[0]) is None:
+    if "/" not in command[0] and shutil.which(command[0]) is None:
         raise Unavailable(f"{command[0]} is not installed")
     try:
         ended = subprocess.run(
