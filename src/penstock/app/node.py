@@ -18,6 +18,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Lane, Runtime
+from penstock.runtime.pipes import Budget
 
 HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
 # How long a stop waits for syncs under way, so that their answers can still leave.
@@ -82,6 +83,7 @@ class Node:
             runtime=self._runtime,
             metrics=metrics,
             fetch_sessions=FetchSessions(self._runtime.clock, self._runtime.entropy),
+            budget=Budget(self._runtime.timers.soon),
             report=self._report,
             limits=self._options.connections,
         )

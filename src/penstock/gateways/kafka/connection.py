@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.model import Instant, PenstockError, ProtocolError
+from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
 from penstock.core.wire.headers import API_VERSIONS_KEY, RequestHeader, read_request_header
 from penstock.gateways.kafka.assembly import REUSED_BYTES_MAX, Assembly
 from penstock.gateways.kafka.call import Call
@@ -14,6 +14,9 @@ from penstock.security import ANONYMOUS, Session
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.door import Door
+
+# Requests that came together are served together for so long; then it is the others' turn.
+TURN_NS = 5 * MILLISECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Connection:
         "_seen_ns",
         "_session",
         "_throttled",
+        "_turn_end_ns",
+        "_waits_for_turn",
         "door",
         "is_open",
         "pipe",
@@ -48,10 +53,12 @@ class Connection:
         self.door = door
         self.replies = Replies(pipe, door.flush_soon)
         self.is_open = True
-        self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max)
+        self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max, door.budget)
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
         self._paused = False
         self._throttled = False
+        self._turn_end_ns = 0
+        self._waits_for_turn = False
         self._seen_ns = door.clock.now()
         self._progress = 0
 
@@ -59,9 +66,13 @@ class Connection:
         return self._assembly.buffer()
 
     def received(self, count: int) -> None:
+        self._turn_end_ns = 0
         self.replies.cork()
         try:
-            self._assembly.received(count, self._serve)
+            if count:
+                self._assembly.received(count, self._serve)
+            else:
+                self._assembly.go_on(self._serve)
         except ProtocolError as error:
             self.door.metrics.protocol_errors.of().count += 1
             log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))
@@ -75,19 +86,27 @@ class Connection:
             if not isinstance(error, PenstockError):
                 self.door.report(error)
             return
-        if not self.is_open:
-            return
+        if self.is_open:
+            self._turn_ended()
+
+    def _turn_ended(self) -> None:
         if self._assembly.owned_bytes > REUSED_BYTES_MAX:
             self._assembly.relax()
         self.replies.flush()
-        if self._is_full():
+        if self._assembly.has_rest:
+            self._pause()
+            self._go_on()
+        elif self._is_full():
             self._pause()
 
-    def _serve(self, frame: memoryview) -> None:
+    def _serve(self, frame: memoryview) -> bool:
+        """Serve one request; answers whether there is time for another one in this turn of the loop."""
         if not self.is_open:
-            return
+            return False
         began_ns = self.door.clock.now()
         self._seen_ns = began_ns
+        if not self._turn_end_ns:
+            self._turn_end_ns = began_ns + TURN_NS
         header, position = read_request_header(frame)
         route = self.door.routes.find(header.api_key)
         if route is None:
@@ -95,7 +114,9 @@ class Connection:
         if header.api_version not in route.versions and header.api_key != API_VERSIONS_KEY:
             raise ProtocolError(f"{route.api.name} version {header.api_version} is not served here")
         route.serve(Call(self, route.api, header, self._session_of(header), began_ns), frame, position)
-        self.door.metrics.served(route.api, self.door.clock.now() - began_ns)
+        ended_ns = self.door.clock.now()
+        self.door.metrics.served(route.api, ended_ns - began_ns)
+        return ended_ns < self._turn_end_ns and self.is_open
 
     def _session_of(self, header: RequestHeader) -> Session:
         client_id = header.client_id or ""
@@ -132,9 +153,26 @@ class Connection:
         self.pipe.pause()
 
     def _go_on(self) -> None:
-        if self.is_open and not self._is_full():
+        """Read again, if nothing stands against it; what was put aside comes first."""
+        if not self.is_open or self._is_full():
+            return
+        if not self._assembly.has_rest:
             self._paused = False
             self.pipe.resume()
+        elif not self._waits_for_turn:
+            self._waits_for_turn = True
+            if self._assembly.is_starved:
+                self.door.budget.wait(self._take_turn)
+            else:
+                self.door.soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        if self.is_open and not self._is_full():
+            self._paused = False  # or every answer of this turn would try to go on
+            self.received(0)
+            if not self._assembly.has_rest:
+                self._go_on()
 
     def drained(self) -> None:
         self._go_on()
@@ -142,7 +180,7 @@ class Connection:
     def sweep(self, now_ns: Instant) -> None:
         """Close a connection that is idle or stuck; called every few seconds."""
         limits = self.door.limits
-        progress = self.pipe.sent_bytes
+        progress = self.pipe.sent_bytes + self._assembly.have_bytes
         if progress != self._progress:
             self._progress, self._seen_ns = progress, now_ns
         quiet_ms = (now_ns - self._seen_ns) // 1_000_000
@@ -160,5 +198,10 @@ class Connection:
 
     def closed(self) -> None:
         self.is_open = False
+        self._assembly.close()
         self.replies.abandon()
         self.door.forget(self)
+
+    def spare(self) -> None:
+        """Others need the bytes that this connection keeps for its next large frame."""
+        self._assembly.relax()

@@ -13,7 +13,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.replies import Replies
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.pipes import Acceptor, AcceptorOptions, PlainPipe
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, Budget, PlainPipe
 from penstock.security import Gate
 
 SWEEP_MS = 5_000
@@ -32,6 +32,7 @@ class Serving:
     runtime: Runtime
     metrics: KafkaMetrics
     fetch_sessions: FetchSessions
+    budget: Budget
     report: Callable[[Exception], None]
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
@@ -50,6 +51,8 @@ class Door:
         self.report = serving.report
         self.limits = serving.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.budget = serving.budget
+        self.budget.spare(self._spare)
         self._timers = serving.runtime.timers
         self._to_flush: list[Replies] = []
         self._connections: dict[Connection, None] = {}
@@ -87,6 +90,14 @@ class Door:
         waiting, self._to_flush = self._to_flush, []
         for replies in waiting:
             replies.flush()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something when the others have had their turn."""
+        self._timers.soon(act)
+
+    def _spare(self) -> None:
+        for connection in self._connections:
+            connection.spare()
 
     def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
         return self._timers.at(Instant(self.clock.now() + delay_ms * MILLISECOND), fire)

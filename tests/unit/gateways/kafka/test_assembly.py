@@ -1,4 +1,5 @@
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -6,12 +7,14 @@ from hypothesis import strategies as st
 
 from penstock.core.model import ProtocolError
 from penstock.gateways.kafka.assembly import Assembly
+from penstock.runtime.pipes import Budget
 
 FRAME_BYTES_MAX = 10_000
 
 
-def assembly(scratch_bytes: int = 256) -> Assembly:
-    return Assembly(memoryview(bytearray(scratch_bytes)), FRAME_BYTES_MAX)
+def assembly(scratch_bytes: int = 256, budget: Budget | None = None) -> Assembly:
+    scratch = memoryview(bytearray(scratch_bytes))
+    return Assembly(scratch, FRAME_BYTES_MAX, budget or Budget(lambda wake: None))
 
 
 def feed(into: Assembly, stream: bytes, chunk_bytes: int) -> list[bytes]:
@@ -22,7 +25,7 @@ def feed(into: Assembly, stream: bytes, chunk_bytes: int) -> list[bytes]:
         count = min(len(stream), len(buffer), chunk_bytes)
         buffer[:count] = stream[:count]
         stream = stream[count:]
-        into.received(count, lambda frame: frames.append(bytes(frame)))
+        into.received(count, lambda frame: frames.append(bytes(frame)) is None)
     return frames
 
 
@@ -74,3 +77,77 @@ def test_a_partial_frame_survives_relaxing() -> None:
 
     assert into.is_partial
     assert feed(into, stream[2000:], 1000) == [b"x" * 5000]
+
+
+def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
+    into = assembly()
+    stream = framed(b"one", b"two", b"three") + framed(b"four")[:-1]
+    into.buffer()[: len(stream)] = stream
+    frames: list[bytes] = []
+
+    def take_one(frame: memoryview) -> bool:
+        frames.append(bytes(frame))
+        return False
+
+    into.received(len(stream), take_one)
+    assert (frames, into.has_rest, into.is_starved) == ([b"one"], True, False)
+    # Somebody else uses the scratch buffer meanwhile.
+    into._scratch[:] = bytes(len(into._scratch))
+    into.go_on(take_one)
+    into.go_on(take_one)
+
+    assert frames == [b"one", b"two", b"three"]
+    assert into.has_rest
+    into.go_on(take_one)
+    assert into.is_partial
+    assert not into.has_rest
+    into.buffer()[:1] = b"r"
+    into.received(1, take_one)
+    assert frames[-1] == b"four"
+
+
+def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_back() -> None:
+    woken: list[Callable[[], None]] = []
+    budget = Budget(woken.append, bytes_max=6_000)
+    greedy, modest = assembly(budget=budget), assembly(budget=budget)
+    feed(greedy, framed(b"x" * 5_000)[:1_000], 250)
+    stream = framed(b"y" * 5_000)
+    modest.buffer()[:100] = stream[:100]
+
+    modest.received(100, lambda frame: True)
+    assert (modest.has_rest, modest.is_starved, budget.claimed_bytes) == (True, True, 5_000)
+    budget.wait(lambda: modest.go_on(lambda frame: True))
+    greedy.close()
+    assert budget.claimed_bytes == 0
+    woken.pop()()
+
+    assert not modest.has_rest
+    assert feed(modest, stream[100:], 1_000) == [b"y" * 5_000]
+
+
+def test_bytes_that_are_only_kept_for_later_go_to_those_who_need_them_now() -> None:
+    budget = Budget(lambda wake: None, bytes_max=6_000)
+    quiet, busy = assembly(budget=budget), assembly(budget=budget)
+    budget.spare(quiet.relax)
+    feed(quiet, framed(b"x" * 5_000), 250)
+    assert quiet.owned_bytes == 5_000
+
+    assert feed(busy, framed(b"y" * 5_000), 250) == [b"y" * 5_000]
+
+    assert quiet.owned_bytes == 0
+
+
+def test_one_frame_is_let_in_however_large_it_is() -> None:
+    into = assembly(budget=Budget(lambda wake: None, bytes_max=100))
+
+    assert feed(into, framed(b"x" * 5_000), 250) == [b"x" * 5_000]
+
+
+def test_a_connection_that_ends_gives_everything_back() -> None:
+    budget = Budget(lambda wake: None)
+    into = assembly(budget=budget)
+    feed(into, framed(b"x" * 5_000)[:-1], 250)
+
+    into.close()
+
+    assert budget.claimed_bytes == 0

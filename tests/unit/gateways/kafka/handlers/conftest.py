@@ -28,7 +28,7 @@ from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.runtime import Address, Callback, Runtime, Service
-from penstock.runtime.pipes import Part
+from penstock.runtime.pipes import Budget, Part
 from penstock.security import Cost, Operation, Resource, Session
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
@@ -153,6 +153,7 @@ class Stage:
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
+            budget=Budget(runtime.timers.soon),
             report=self.reported.append,
         )
 
