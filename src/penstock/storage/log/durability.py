@@ -84,16 +84,20 @@ class Durability:
         generation = self._generation
 
         def finished(error: StorageError | None) -> None:
-            if error is not None:
-                self.stop(error)
-            if self.stopped is not None:
-                done(LogStopped(self._directory, self.stopped))
-                return
-            if generation == self._generation and end > self.synced:
-                self.synced = end
-            done(None)
+            self._reached(error, generation, end, done)
 
         self._commit.request(file, finished)
+
+    def _reached(self, error: StorageError | None, generation: int, end: Offset, done: Done) -> None:
+        """A sync has ended that covers everything below `end`, unless the log was cut meanwhile."""
+        if error is not None:
+            self.stop(error)
+        if self.stopped is not None:
+            done(LogStopped(self._directory, self.stopped))
+            return
+        if generation == self._generation and end > self.synced:
+            self.synced = end
+        done(None)
 
     def is_sharing(self, file: File) -> bool:
         """Whether a round that has not begun yet covers what is appended to the file now."""
@@ -115,14 +119,7 @@ class Durability:
             reach = end()
 
         def finished(error: StorageError | None) -> None:
-            if error is not None:
-                self.stop(error)
-            if self.stopped is not None:
-                done(LogStopped(self._directory, self.stopped))
-                return
-            if generation == self._generation and reach > self.synced:
-                self.synced = reach
-            done(None)
+            self._reached(error, generation, reach, done)
 
         self._commit.request(file, finished, begins)
 
