@@ -64,7 +64,9 @@ class Backstage:
             LogStore(storage.disk, storage.side_disk, self.commit),
             PartitionsOptions(
                 static=options.static,
-                housekeeping=HousekeepingOptions(options.fsync, options.fsync_interval_ms),
+                housekeeping=HousekeepingOptions(
+                    options.fsync, options.fsync_interval_ms, options.retention_check_ms
+                ),
                 time_index_interval_ms=options.time_index_interval_ms,
             ),
         )

@@ -38,6 +38,7 @@ class NodeOptions:
     fsync: Fsync = Fsync.EVERY
     fsync_interval_ms: int = 1_000
     time_index_interval_ms: int = 1_000
+    retention_check_ms: int = 300_000
     static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -63,6 +64,7 @@ def options_from(config: Config) -> NodeOptions:
         fsync=Fsync(fsync.mode),
         fsync_interval_ms=fsync.interval_ms,
         time_index_interval_ms=config.storage.time_index_interval_ms,
+        retention_check_ms=config.storage.retention_check_ms,
         static=static_settings(config),
     )
 

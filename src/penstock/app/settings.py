@@ -52,6 +52,7 @@ def _topics(config: Config) -> dict[str, str]:
         "message.max.bytes": str(topics.message_bytes_max),
         "log.segment.bytes": str(storage.segment_bytes),
         "log.index.interval.bytes": str(storage.index_interval_bytes),
+        "log.retention.check.interval.ms": str(storage.retention_check_ms),
     }
     if storage.fsync.mode == "every":
         values["log.flush.interval.messages"] = "1"

@@ -111,6 +111,10 @@ class Storage(Section, frozen=True):
     time_index_interval_ms: Annotated[
         int, Meta(ge=0, le=INT32_MAX, description="Least time between two entries of the time index.")
     ] = 1_000
+    retention_check_ms: Annotated[
+        int,
+        Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for what is too old or too much."),
+    ] = 300_000
     fsync: Fsync = Fsync()
 
 

@@ -53,15 +53,17 @@ class Housekeeping:
 
     def _look(self) -> None:
         now = self._runtime.clock.now()
+        # Made anew, so that partitions which are gone are forgotten.
+        before, self._dirty_since = self._dirty_since, {}
         for partition in self._all():
             partition.log.maybe_checkpoint(now)
             if partition.policy.before_acknowledging or partition.log.synced == partition.log.end:
-                self._dirty_since.pop(partition, None)
-            elif (
-                now - self._dirty_since.setdefault(partition, now) >= partition.policy.flush_ms * MILLISECOND
-            ):
-                self._dirty_since[partition] = now
+                continue
+            since = before.get(partition, now)
+            if now - since >= partition.policy.flush_ms * MILLISECOND:
+                since = now
                 partition.sync_behind()
+            self._dirty_since[partition] = since
 
     def _sync_all(self) -> None:
         for partition in self._all():
@@ -80,7 +82,11 @@ class Housekeeping:
         try:
             deleted = partition.log.expire(now)
         except StorageError as error:
-            partition.stop(str(error))
+            if partition.log.stopped is not None:
+                partition.stop(str(error))
+            else:
+                # A disk that is full, say: nothing was changed, and there may be room next time.
+                events.warning("partition.retention_failed", partition=str(partition.name), error=error)
             return
         if deleted:
             events.info("partition.segments_deleted", partition=str(partition.name), segments=len(deleted))

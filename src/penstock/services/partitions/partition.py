@@ -190,12 +190,13 @@ class Partition:
         """Records were deleted from the front: whoever waits below the new start must hear of it."""
         self._wake_soon()
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, *, wanted: bool = False) -> None:
         """Take no more writes; everyone who waits is told to look for the leader again."""
         if self.stopped is not None:
             return
         self.stopped = PartitionStopped(f"{self.name}: {reason}")
-        events.error("partition.stopped", partition=str(self.name), reason=reason)
+        tell = events.info if wanted else events.error
+        tell("partition.stopped", partition=str(self.name), reason=reason)
         waiting, self._waiting = self._waiting, deque()
         for _, done in waiting:
             done(self.stopped)

@@ -17,6 +17,7 @@ from penstock.core.model import (
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
 from penstock.services.partitions.housekeeping import Housekeeping, HousekeepingOptions
+from penstock.services.partitions.leftovers import doomed_path, find_leftovers
 from penstock.services.partitions.making import LogMaker, Order
 from penstock.services.partitions.partition import Partition, SyncPolicy
 from penstock.storage.commit import GroupCommit
@@ -65,7 +66,8 @@ class Partitions:
         self._by_id: dict[tuple[TopicId, int], Partition] = {}
         self._topic_options: dict[str, TopicOptions] = {}
         self._image: MetadataImage | None = None
-        self._making: dict[tuple[TopicId, int], None] = {}
+        # By name: of two topics of one name, the second waits until the first is out of the way.
+        self._making: dict[TopicPartition, None] = {}
         self._maker = LogMaker(runtime.spawn, store.side_disk)
         self._when_settled: list[Callable[[], None]] = []
         self._retry: Timer | None = None
@@ -110,6 +112,8 @@ class Partitions:
                 events.warning("partition.set_aside", partition=str(found.partition), place=place)
                 continue
             reports.append(self._open(topic, found.partition, wanted.leader_epoch))
+        for leftover in find_leftovers(self._store.disk, lambda name: image.topic(name) is not None):
+            self._remove(leftover)
         self.housekeeping.start()
         # A crash may have come between a topic and its logs.
         self._make_missing(image)
@@ -175,31 +179,43 @@ class Partitions:
 
     def _make_missing(self, image: MetadataImage) -> None:
         for topic, wanted in image.partitions_of(self._node_id):
-            key = (topic.id, wanted.index)
-            if key in self._by_id or key in self._making:
-                continue
-            self._make(topic, TopicPartition(topic.name, wanted.index), wanted.leader_epoch)
+            name = TopicPartition(topic.name, wanted.index)
+            if (topic.id, wanted.index) not in self._by_id and name not in self._making:
+                self._make(topic, name, wanted.leader_epoch)
 
     def _make(self, topic: Topic, name: TopicPartition, epoch: LeaderEpoch) -> None:
-        key = (topic.id, name.partition)
-        self._making[key] = None
+        self._making[name] = None
 
         def made() -> None:
-            del self._making[key]
-            if self._image is not None and self._image.topic_by_id(topic.id) is not None:
-                self._open(topic, name, epoch)
-            else:
+            assert self._image is not None
+            del self._making[name]
+            if self._image.topic_by_id(topic.id) is None:
                 self._discard(name)
+                # Perhaps a topic of the same name has been waiting for this one to go.
+                self._make_missing(self._image)
+            else:
+                self._open_made(topic, name, epoch)
             self._settle()
 
         def failed(error: Exception) -> None:
-            del self._making[key]
-            events.error("partition.not_made", partition=str(name), error=error)
-            self._try_again_later()
+            del self._making[name]
+            self._not_made(name, error)
             self._settle()
 
         options = self._log_options(topic.name)
         self._maker.make(Order(partition_path(name), topic.id, options, made, failed))
+
+    def _open_made(self, topic: Topic, name: TopicPartition, epoch: LeaderEpoch) -> None:
+        try:
+            self._open(topic, name, epoch)
+        except StorageError as error:
+            # Without descriptors, say. It is empty, so it can be made again.
+            self._discard(name)
+            self._not_made(name, error)
+
+    def _not_made(self, name: TopicPartition, error: Exception) -> None:
+        events.error("partition.not_made", partition=str(name), error=error)
+        self._try_again_later()
 
     def _try_again_later(self) -> None:
         """A full disk may have room again, and a topic of the same name may be gone for good."""
@@ -226,15 +242,17 @@ class Partitions:
                 del self._by_name[partition.name.topic, partition.name.partition]
                 del self._by_id[partition.topic_id, partition.name.partition]
                 self._topic_options.pop(partition.name.topic, None)
-                partition.stop("the topic was deleted")
+                partition.stop("the topic was deleted", wanted=True)
                 partition.log.abandon()
                 self._discard(partition.name)
 
     def _discard(self, name: TopicPartition) -> None:
         """Remove a deleted topic's directory; under another name first, so that it may be made anew."""
-        path = partition_path(name)
-        doomed = f"{path}.{self._runtime.entropy.bytes(8).hex()}.deleted"
-        self._store.disk.rename(path, doomed)
+        doomed = doomed_path(name, self._runtime.entropy)
+        self._store.disk.rename(partition_path(name), doomed)
+        self._remove(doomed)
+
+    def _remove(self, doomed: str) -> None:
         disk = self._store.side_disk
 
         def work() -> None:

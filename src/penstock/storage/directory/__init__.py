@@ -19,12 +19,13 @@ operator.
 
 from penstock.storage.directory.data_directory import FORMAT, DataDirectory
 from penstock.storage.directory.errors import DirectoryDamaged, FormatTooNew, WrongCluster
-from penstock.storage.directory.partitions import PartitionDirectory, partition_path
+from penstock.storage.directory.partitions import LOGS, PartitionDirectory, partition_path
 
 __all__ = [
     "DataDirectory",
     "PartitionDirectory",
     "partition_path",
+    "LOGS",
     "FORMAT",
     "FormatTooNew",
     "WrongCluster",
