@@ -50,6 +50,7 @@ class Why(enum.Enum):
     PRODUCER_FENCED = "a newer instance of this producer has written already"
     STALE_COORDINATOR = "a newer transaction coordinator has written already"
     INVALID_TRANSACTION = "transaction is not in a state that allows it"
+    NOT_DELETABLE = "records of this topic are not deleted by offset"
     OFFSET_OUT_OF_RANGE = "offset lies outside of the log"
     DAMAGED_LOG = "the log is damaged there"
     STORAGE_FAILED = "the disk failed"

@@ -1,6 +1,8 @@
 """DeleteRecords: dropping the front of partitions."""
 
-from penstock.core.model import Refused
+from penstock.core.metadata import is_internal
+from penstock.core.metadata.configs import Cleanup
+from penstock.core.model import Refused, Why
 from penstock.core.wire.kafka.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
@@ -15,6 +17,9 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 NO_WATERMARK = -1
+# What coordinators keep there would be lost to them.
+INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
+COMPACTED = Refused(Why.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
 
 
 @routes.handles(DeleteRecordsRequest)
@@ -34,14 +39,23 @@ def delete_records(request: DeleteRecordsRequest, call: Call) -> None:
 
 
 def _row(call: Call, topic: str, part: DeleteRecordsRequestPartition) -> DeleteRecordsResponsePartition:
-    partition = partition_of(call, topic, part.partition_index, Operation.DELETE)
-    if not isinstance(partition, Refused):
-        start = call.backend.lookups.delete_before(partition, part.offset)
-        if not isinstance(start, Refused):
-            return DeleteRecordsResponsePartition(
-                partition_index=part.partition_index, low_watermark=start, error_code=0
-            )
-        partition = start
+    start = _delete(call, topic, part)
+    if isinstance(start, Refused):
+        return DeleteRecordsResponsePartition(
+            partition_index=part.partition_index, low_watermark=NO_WATERMARK, error_code=code_of(start)
+        )
     return DeleteRecordsResponsePartition(
-        partition_index=part.partition_index, low_watermark=NO_WATERMARK, error_code=code_of(partition)
+        partition_index=part.partition_index, low_watermark=start, error_code=0
     )
+
+
+def _delete(call: Call, topic: str, part: DeleteRecordsRequestPartition) -> int | Refused:
+    backend = call.backend
+    partition = partition_of(call, topic, part.partition_index, Operation.DELETE)
+    if isinstance(partition, Refused):
+        return partition
+    if is_internal(topic):
+        return INTERNAL
+    if Cleanup.DELETE not in backend.partitions.options(topic).cleanup:
+        return COMPACTED
+    return backend.lookups.delete_before(partition, part.offset)
