@@ -234,3 +234,11 @@ def test_a_span_whose_file_cannot_be_had_any_more_costs_the_connection_and_nothi
     with door.connect() as other:
         other.send(b"?")
         assert door.read(other, 6) == b"served"
+
+
+def test_the_kernel_looks_after_clients_that_vanish_while_nothing_is_sent(door: Door) -> None:
+    with door.connect():
+        door.until(lambda: bool(door.handlers))
+        served = door.handlers[0].pipe._socket
+
+        assert served.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
