@@ -48,7 +48,7 @@ def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     lines = capsys.readouterr().out.splitlines()
     assert code == 1
     assert lines[0].startswith("seed 5 FAILED: ")
-    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --seed 5"]
+    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --world echo --seed 5"]
     assert lines[-1].endswith("2 FAILED")
 
 
@@ -56,3 +56,12 @@ def test_a_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["sim", "--runs", "0"]) == 2
 
     assert "runs" in capsys.readouterr().err
+
+
+def test_a_whole_node_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sim", "--world", "node", "--seed", "3"])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert out.startswith("seed 3 ok: ")
+    assert "power-cut:" in out

@@ -1,10 +1,11 @@
 """`penstock sim`: run simulated clusters over seeds, and say which seed failed."""
 
-import importlib
+import enum
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,6 +13,13 @@ import typer
 from penstock.simulation.verdict import Verdict
 
 _SEEDS = 2**32
+
+
+class SimulatedWorld(enum.Enum):
+    """What runs: a durable echo over a bad network, or a whole node with its clients on a bad disk."""
+
+    ECHO = "echo"
+    NODE = "node"
 
 
 def sim(
@@ -24,6 +32,10 @@ def sim(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Run seeds until so much time has passed.")
     ] = None,
+    world: Annotated[
+        SimulatedWorld,
+        typer.Option(help="An echo service over a bad network, or a node and its clients on a bad disk."),
+    ] = SimulatedWorld.ECHO,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
     ] = False,
@@ -33,14 +45,13 @@ def sim(
     The same seed gives the same run, to the bit. The exit code is 1 if any run shows an
     anomaly.
     """
-    # Imported before the first run is timed.
-    importlib.import_module("penstock.simulation.echo")
+    run = _world(world)
     first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
-    report = _Report(as_json, alone=minutes is None and runs in (None, 1))
+    report = _Report(world, as_json, alone=minutes is None and runs in (None, 1))
     started = time.monotonic()
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
-        report.add(*_timed(first + number))
+        report.add(*_timed(run, first + number))
         number += 1
     report.finish()
     if report.failed:
@@ -57,18 +68,28 @@ def _goes_on(done: int, runs: int | None, seconds_left: float | None) -> bool:
     return wanted is None or done < wanted
 
 
-def _timed(seed: int) -> tuple[Verdict, float]:
-    from penstock.simulation.echo import run_echo
+def _world(world: SimulatedWorld) -> Callable[[int], Verdict]:
+    """How to run it; imported before the first run is timed."""
+    if world is SimulatedWorld.ECHO:
+        from penstock.simulation import echo
 
+        return lambda seed: echo.run_echo(seed)
+    from penstock.simulation import broker
+
+    return lambda seed: broker.run_broker(seed)
+
+
+def _timed(run: Callable[[int], Verdict], seed: int) -> tuple[Verdict, float]:
     started = time.perf_counter()
-    verdict = run_echo(seed)
+    verdict = run(seed)
     return verdict, time.perf_counter() - started
 
 
 class _Report:
     """Shows runs as they end: lines, or a single line that is rewritten on a terminal."""
 
-    def __init__(self, as_json: bool, *, alone: bool) -> None:
+    def __init__(self, world: SimulatedWorld, as_json: bool, *, alone: bool) -> None:
+        self._world = world
         self._json = as_json
         self._alone = alone
         self._live = sys.stdout.isatty() and not as_json and not alone
@@ -106,7 +127,7 @@ class _Report:
         for anomaly in verdict.anomalies:
             typer.echo(f"    {anomaly}")
         if not verdict.passed:
-            typer.echo(f"    replay: penstock sim --seed {verdict.seed}")
+            typer.echo(f"    replay: penstock sim --world {self._world.value} --seed {verdict.seed}")
 
     def _show_progress(self) -> None:
         rate = self._events / self._seconds
