@@ -73,10 +73,10 @@ def _world(world: SimulatedWorld) -> Callable[[int], Verdict]:
     if world is SimulatedWorld.ECHO:
         from penstock.simulation import echo
 
-        return lambda seed: echo.run_echo(seed)
+        return echo.run_echo
     from penstock.simulation import broker
 
-    return lambda seed: broker.run_broker(seed)
+    return broker.run_broker
 
 
 def _timed(run: Callable[[int], Verdict], seed: int) -> tuple[Verdict, float]:
