@@ -10,9 +10,9 @@
     sampling    where the broker's CPU time goes, by function
 
 Each measure runs against one broker after the other, some rounds over, with dirty pages written
-back in between. Noise only ever adds, so the best round counts; all rounds, and the machine's
-load at the time, are kept in the JSON. Ratios in the same run are what to compare across
-machines.
+back in between. Noise only ever adds, so the best round counts, figure by figure; all rounds, and
+the machine's load at the time, are kept in the JSON. Ratios in the same run are what to compare
+across machines.
 
 Left out: several clients on several machines, and brokers with replicas.
 """

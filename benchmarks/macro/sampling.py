@@ -1,10 +1,11 @@
 """Where a broker's CPU time goes: its stack, some hundred times per CPU second, while it is under load.
 
-python -m benchmarks.macro.sampling [--load produce|batches|fetch] [--fsync every|none]
+python -m benchmarks.macro.sampling [--load produce|depth-1|batches|fetch] [--fsync every|none]
 
 The kernel's profiling timer only runs while the broker computes, and a handler notes which function
 that was. Nothing is wrapped, so that nothing becomes slower; time in the kernel and in C counts for
-the Python function that called it.
+the Python function that called it. Only the loop's process is sampled, while the µs are shares of what
+it and the sync helper used together: with `--fsync every`, read the percentages.
 """
 
 import argparse
@@ -19,7 +20,9 @@ from types import FrameType
 
 from benchmarks.macro.pipelined import fetch_cpu, produce_cpu
 from benchmarks.peers.kafka import free_port
+from penstock.cli.bench import scenarios
 from penstock.cli.bench.figures import Figures
+from penstock.cli.bench.scenarios import RoundTripPlan
 from penstock.cli.bench.targets import Target
 from penstock.cli.child import stop
 from penstock.client import Endpoint
@@ -27,6 +30,7 @@ from penstock.client import Endpoint
 INTERVAL_SECONDS = 0.001
 REQUESTS = 200_000
 SHOWN = 25
+LOADS = ("produce", "depth-1", "batches", "fetch")
 ON_EVERY_STACK = 0.99
 
 
@@ -103,6 +107,8 @@ def profile(load: str, fsync: str) -> tuple[Figures, dict[str, dict[str, int]]]:
 def _put(load: str, target: Target) -> Figures:
     if load == "fetch":
         return fetch_cpu(target, REQUESTS)
+    if load == "depth-1":
+        return scenarios.latency(target, RoundTripPlan(REQUESTS // 20, seconds_max=30))
     if load == "batches":
         return produce_cpu(target, REQUESTS // 10, 16_000)
     return produce_cpu(target, REQUESTS)
@@ -124,7 +130,7 @@ def show(figures: Figures, found: dict[str, dict[str, int]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.macro.sampling", description=__doc__)
-    parser.add_argument("--load", choices=("produce", "batches", "fetch"), default="produce")
+    parser.add_argument("--load", choices=LOADS, default="produce")
     parser.add_argument("--fsync", choices=("every", "none"), default="none")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     arguments, rest = parser.parse_known_args()
