@@ -173,6 +173,9 @@ class SyncHelper:
                 self._die(None)
                 return
             self._answered(reply)
+            if not self._rounds:
+                # Nothing else can have come; another recv would only find that out.
+                return
 
     def _answered(self, reply: bytes) -> None:
         number, *failures = struct.unpack(f"={len(reply) // 4}I", reply)

@@ -24,6 +24,20 @@ MESSAGE_BYTES_MAX = 64 << 10
 NOT_KEPT = 9  # EBADF
 
 
+def sync(descriptor: int) -> int:
+    """Make a file durable; answers 0, or why it is not."""
+    try:
+        # Whether a directory's new names count as its data is up to the filesystem
+        # (to ext4 they do not), so directories are synced with everything they have.
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.fsync(descriptor)
+        else:
+            os.fdatasync(descriptor)
+    except OSError as error:
+        return error.errno or NOT_KEPT
+    return 0
+
+
 class Round:
     """The files of one message, taken one by one by as many threads as come to help."""
 
@@ -41,15 +55,8 @@ class Round:
                 number, descriptor = self._todo.pop()
             except IndexError:
                 return
-            try:
-                # Whether a directory's new names count as its data is up to the filesystem
-                # (to ext4 they do not), so directories are synced with everything they have.
-                if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                    os.fsync(descriptor)
-                else:
-                    os.fdatasync(descriptor)
-            except OSError as error:
-                self.failures.append((number, error.errno or NOT_KEPT))
+            if (errno := sync(descriptor)) != 0:
+                self.failures.append((number, errno))
             with self._lock:
                 self._left -= 1
                 if self._left == 0:
@@ -68,6 +75,11 @@ class Syncing:
 
     def sync(self, files: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Sync all; answers the numbers that failed, each with its errno."""
+        if len(files) == 1:
+            # Most rounds of a node with little to do: no lock, no thread.
+            number, descriptor = files[0]
+            errno = sync(descriptor)
+            return [(number, errno)] if errno else []
         if not files:
             return []
         current = Round(files)
