@@ -8,12 +8,14 @@ opens a log of that size; the default keeps the run short.
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+from benchmarks.micro.measure import figures as measured
 from benchmarks.micro.measure import time_us
 from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.records import BatchHeader, Record, check_batches, write_batch
@@ -82,14 +84,14 @@ def _append_large() -> dict[str, float]:
 
 def _append_small() -> dict[str, float]:
     """One batch of one small record, with and without a producer id."""
-    figures = {}
+    figures: dict[str, float] = {}
     with _disk() as disk:
         log = PartitionLog.create(disk, NAME, TOPIC, LARGE)
         plain, plain_headers = _batch(100)
         idempotent, idempotent_headers = _batch(100, producer_id=7)
-        figures["append_small_us"] = time_us(lambda: log.append(plain, plain_headers, EPOCH, NOW))
-        figures["append_small_idempotent_us"] = time_us(
-            lambda: log.append(idempotent, idempotent_headers, EPOCH, NOW)
+        figures |= measured("append_small", lambda: log.append(plain, plain_headers, EPOCH, NOW))
+        figures |= measured(
+            "append_small_idempotent", lambda: log.append(idempotent, idempotent_headers, EPOCH, NOW)
         )
         descriptor = os.open(f"{disk.root}/raw", os.O_CREAT | os.O_WRONLY)
         figures["raw_write_small_us"] = time_us(lambda: os.write(descriptor, plain))
@@ -99,20 +101,20 @@ def _append_small() -> dict[str, float]:
 
 def _lookups() -> dict[str, float]:
     """Reads of a log with 200,000 small batches: at its tail, in the middle, and by time."""
-    figures = {}
+    figures: dict[str, float] = {}
     with _disk() as disk:
         log = PartitionLog.create(disk, NAME, TOPIC, LARGE)
         batch, headers = _batch(100)
         for _ in range(200_000):
             log.append(batch, headers, EPOCH, NOW)
         tail, middle = Offset(log.end - 1), Offset(log.end // 2)
-        figures["read_tail_us"] = time_us(lambda: log.read(tail, MIB))
+        figures |= measured("read_tail", lambda: log.read(tail, MIB))
         figures["read_tail_below_end_us"] = time_us(lambda: log.read(Offset(tail - 5), MIB, end=tail))
-        figures["read_middle_us"] = time_us(lambda: log.read(middle, MIB))
+        figures |= measured("read_middle", lambda: log.read(middle, MIB))
         figures["read_nothing_us"] = time_us(lambda: log.read(log.end, MIB))
         log.roll()
-        figures["read_sealed_us"] = time_us(lambda: log.read(middle, MIB))
-        figures["time_lookup_us"] = time_us(lambda: log.offset_for_timestamp(NOW))
+        figures |= measured("read_sealed", lambda: log.read(middle, MIB))
+        figures |= measured("time_lookup", lambda: log.offset_for_timestamp(NOW))
     return figures
 
 
@@ -139,3 +141,10 @@ def _open(log_bytes: int) -> dict[str, float]:
         figures["open_crashed_bytes_read"] = float(report.bytes_read)
         figures["open_crashed_tail_bytes"] = float(TAIL_BYTES // len(batch) * len(batch))
     return figures
+
+
+if __name__ == "__main__":
+    # The size of the log that is opened can be named: `python -m benchmarks.micro.log 10` makes 10 GB.
+    gigabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 0.25
+    for name, value in run(int(gigabytes * 1024 * MIB)).items():
+        print(f"{name:40} {value:14.3f}")
