@@ -24,19 +24,32 @@ How it hangs together:
   is reported, refused to readers and never cut. Nothing that was promised can be lost that way,
   and nothing that was torn can be read.
 * **Derived files** (indexes, snapshots, epochs) carry a CRC and are rebuilt when they are wrong.
+* **Compaction** rewrites sealed segments beside the log, off the loop, and swaps them in by a
+  checkpoint that names the new sizes before the files get their names. A start finishes a swap that
+  a power cut interrupted, so a segment is the old one or the new one, and both are right.
 
 The packages: `segment` is one file of batches, `index` the way into it, `files` the small files,
-`recovery` how a log is opened, checked and repaired, `removal` how records leave it. Beside them,
+`recovery` how a log is opened, checked and repaired, `removal` how records leave it at its ends,
+`compaction` how they leave it in between. Beside them,
 `partition` is the door, `writing` and `reading` the hot paths, `checkpointing` and `durability`
 what happens behind them, and `state` what they all work on.
 
 Some calls block on the disk and say so: creating, opening, closing, truncating, deleting. All
 calls come from one thread.
 
-Left out: compaction, encryption and tiering. The last two attach to `SegmentDescriptor`. What to
-do about corruption (leave the ISR, refetch) is the replica's decision.
+Left out: encryption and tiering, which attach to `SegmentDescriptor`. What to do about corruption
+(leave the ISR, refetch) is the replica's decision.
 """
 
+from penstock.storage.log.compaction import (
+    Cleaned,
+    Compacted,
+    Compaction,
+    CompactionOrder,
+    CompactionRules,
+    Uncleanable,
+    cleaner_for,
+)
 from penstock.storage.log.durability import Commit, ImmediateCommit
 from penstock.storage.log.errors import (
     BatchTooLarge,
@@ -68,6 +81,13 @@ __all__ = [
     "RecoveryReport",
     "Cut",
     "ScrubStep",
+    "Compaction",
+    "CompactionOrder",
+    "CompactionRules",
+    "Compacted",
+    "Cleaned",
+    "Uncleanable",
+    "cleaner_for",
     "LogStats",
     "APPEND_BOUNDS_NS",
     "SegmentDescriptor",

@@ -58,6 +58,7 @@ def is_current(state: LogState) -> bool:
         and state.start == last.log_start
         and min(state.high_watermark, state.end) == last.high_watermark
         and not (state.epochs_changed and _epochs_differ(state))
+        and not any(row.swapping for row in last.sealed)
     )
 
 
@@ -95,7 +96,7 @@ def capture(state: LogState) -> Checkpoint:
 def sealed_segments(state: LogState) -> tuple[SealedSegment, ...]:
     """Every segment but the last."""
     return tuple(
-        SealedSegment(segment.base_offset, segment.size_bytes, segment.gapless)
+        SealedSegment(segment.base_offset, segment.size_bytes, segment.gapless, segment.cleaned)
         for segment in state.segments
         if segment is not state.segments.active
     )

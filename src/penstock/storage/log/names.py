@@ -13,6 +13,8 @@ IDENTITY = "partition.metadata"
 EPOCHS = "leader-epochs"
 CHECKPOINT = "checkpoint"
 TEMPORARY = ".tmp"
+# Behind the name of a file that compaction has rewritten, until it takes that name.
+CLEANED = ".cleaned"
 QUARANTINE = "quarantine"
 
 _NUMBERED = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")

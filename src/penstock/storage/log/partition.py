@@ -6,8 +6,10 @@ from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Time
 from penstock.core.records import BatchHeader
 from penstock.core.replica import AbortedTransaction, EpochHistory, EpochStart, ProducerStates
 from penstock.storage.disk import Disk
+from penstock.storage.log import compaction as compacting
 from penstock.storage.log import reading, removal, writing
 from penstock.storage.log.checkpointing import CheckpointBehind, CheckpointTimer, checkpoint_now, is_current
+from penstock.storage.log.compaction import Cleaned, Compacted, Compaction, CompactionRules
 from penstock.storage.log.durability import Commit, Done
 from penstock.storage.log.errors import Abandoned, LogStopped
 from penstock.storage.log.options import LogOptions
@@ -195,6 +197,10 @@ class PartitionLog:
         """
         return reading.read(self._state, start, max_bytes, end)
 
+    def read_filled(self, start: Offset, max_bytes: int, *, end: Offset | None = None) -> Read:
+        """Like `read`, but for consumers, who have no use for the empty batches that compaction leaves."""
+        return reading.read_filled(self._state, start, max_bytes, end)
+
     def offset_for_timestamp(self, timestamp: Timestamp) -> TimestampOffset | None:
         """The first record at or after `timestamp`. Reads headers, and one batch."""
         return reading.search_time(self._state, timestamp)
@@ -233,6 +239,31 @@ class PartitionLog:
     def expire(self, now: Timestamp) -> list[SegmentSummary]:
         """Delete what retention does not keep, never above the high watermark. Blocks if it deletes."""
         return removal.expire(self._state, now)
+
+    def dirty_ratio(self, rules: CompactionRules, now: Timestamp) -> float:
+        """Which part of what may be compacted has not been yet; 0 if compaction is not due."""
+        found = compacting.cleanable(self._state, rules, now)
+        return found.dirty_ratio if found.is_due(rules) else 0.0
+
+    def begin_compaction(self, rules: CompactionRules, now: Timestamp, token: str) -> Compaction | None:
+        """What a worker has to do, if compaction is due; `token` is one that no other compaction has.
+
+        One at a time. Its result goes to `finish_compaction`, or it is cancelled.
+        """
+        order = compacting.plan(self._state, rules, now, token)
+        return None if order is None else Compaction(self._state, order)
+
+    def finish_compaction(self, compaction: Compaction, cleaned: Cleaned) -> Compacted | None:
+        """Put the rewritten segments in place. Blocks for a few syncs.
+
+        None if they do not fit the log any more. The next one can begin after the checkpoint that
+        is asked for here.
+        """
+        compacted = compaction.finish(cleaned)
+        if compacted is not None:
+            self._state.stats.compactions += 1
+            self.checkpoint()
+        return compacted
 
     def truncate_to(self, offset: Offset) -> Offset:
         """Cut off every batch that reaches `offset`; answers the new end. Blocks until it is durable."""

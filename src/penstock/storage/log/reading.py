@@ -8,6 +8,7 @@ from penstock.core.replica import AbortedTransaction
 from penstock.storage.log.errors import DamagedRange, OffsetOutOfRange
 from penstock.storage.log.index.rows import ABORTED, Words
 from penstock.storage.log.recovery.replay import walk_through
+from penstock.storage.log.segment import headers
 from penstock.storage.log.state import LogState
 from penstock.storage.log.values import NOTHING, Read, TimestampOffset
 
@@ -36,6 +37,23 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
         if limit <= segment_end:
             break
     return NOTHING
+
+
+def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> Read:
+    """Like `read`, from the first batch on that has records, if there is one.
+
+    Compaction leaves batches without any. Some clients take an answer that holds nothing else for
+    one that was cut short: they ask for more bytes, again and again, and give up.
+    """
+    first = found = read(state, start, max_bytes, end)
+    while found.ranges and state.segments[state.segments.index_of(start)].cleaned:
+        part = found.ranges[0]
+        for placed in headers(part.file, part.position, part.position + part.length):
+            if placed.header.record_count:
+                return found if placed.position == part.position else read(state, start, max_bytes, end)
+            start = Offset(placed.header.next_offset)
+        found = read(state, start, max_bytes, end)
+    return found if found.ranges else first
 
 
 def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptBatch) -> DamagedRange:

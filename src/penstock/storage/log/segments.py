@@ -135,6 +135,7 @@ class Segments:
         What the index knows of recent batches is right only after it has been truncated.
         """
         segment = self.active
+        segment.cleaned = False
         was_sealed = isinstance(segment.index, SealedIndex)
         if isinstance(segment.index, SealedIndex):
             sealed = segment.index
@@ -176,6 +177,17 @@ class Segments:
         if isinstance(segment.index, SealedIndex):
             segment.index.drop()
         return segment
+
+    def replace(self, index: int, size_bytes: int, *, gapless: bool) -> None:
+        """Other files have taken a sealed segment's names; ranges that were lent out keep the old ones."""
+        old = self._items[index]
+        assert old.writer is None
+        if isinstance(old.index, SealedIndex):
+            old.index.drop()
+        file = SegmentReader(self._disk, old.file.path)
+        new = Segment(old.base_offset, file, size_bytes, self._sealed_index(old.base_offset))
+        new.gapless = gapless
+        self._items[index] = new
 
     def remove_files(self, base_offset: int) -> None:
         """Remove a segment's files, the batches first: an index alone is known to be rubbish."""

@@ -29,6 +29,7 @@ class LogStats:
         "appended_bytes",
         "appends",
         "checkpoints",
+        "compactions",
         "damaged_ranges",
         "expired_segments",
         "indexes_rebuilt",
@@ -43,6 +44,7 @@ class LogStats:
         self.append_buckets = [0] * (len(APPEND_BOUNDS_NS) + 1)
         self.rolls = 0
         self.checkpoints = 0
+        self.compactions = 0
         self.truncations = 0
         self.expired_segments = 0
         self.indexes_rebuilt = 0

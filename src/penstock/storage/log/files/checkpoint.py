@@ -27,6 +27,8 @@ _MARK = struct.Struct("<II")
 _COUNT = struct.Struct("<I")
 _SEALED = struct.Struct("<qqI")
 _GAPLESS = 1
+_CLEANED = 2
+_SWAPPING = 4
 NO_TIME = Timestamp(-1)
 
 
@@ -41,11 +43,21 @@ NO_ROWS = IndexMark(0, 0)
 
 
 class SealedSegment(NamedTuple):
-    """A segment that no longer grows."""
+    """A segment that no longer grows.
+
+    `cleaned` says that compaction has been through it. `swapping` says that its files may still
+    stand under the names that compaction gave them; the size is that of the new file.
+    """
 
     base_offset: Offset
     size_bytes: int
     gapless: bool
+    cleaned: bool = False
+    swapping: bool = False
+
+    @property
+    def flags(self) -> int:
+        return self.gapless * _GAPLESS | self.cleaned * _CLEANED | self.swapping * _SWAPPING
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +92,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         _GAPLESS if checkpoint.gapless else 0,
     )
     marks = b"".join(_MARK.pack(*mark) for mark in checkpoint.marks)
-    sealed = b"".join(
-        _SEALED.pack(row.base_offset, row.size_bytes, _GAPLESS if row.gapless else 0)
-        for row in checkpoint.sealed
-    )
+    sealed = b"".join(_SEALED.pack(row.base_offset, row.size_bytes, row.flags) for row in checkpoint.sealed)
     count = _COUNT.pack(len(checkpoint.sealed))
     epochs = _COUNT.pack(len(checkpoint.epochs)) + checkpoint.epochs
     return frame(Kind.CHECKPOINT, b"".join((fixed, marks, count, sealed, epochs, checkpoint.producers)))
@@ -104,7 +113,9 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
     if end + _COUNT.size > len(payload):
         raise CorruptFile("the checkpoint is shorter than its segments")
     sealed = [
-        SealedSegment(Offset(base), size, bool(bits & _GAPLESS))
+        SealedSegment(
+            Offset(base), size, bool(bits & _GAPLESS), bool(bits & _CLEANED), bool(bits & _SWAPPING)
+        )
         for base, size, bits in _SEALED.iter_unpack(payload[position:end])
     ]
     (length,) = _COUNT.unpack_from(payload, end)

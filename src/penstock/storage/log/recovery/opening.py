@@ -21,6 +21,7 @@ from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery.creating import build_state
 from penstock.storage.log.recovery.replay import aborted_of, epochs_between, index_of, walk_through
 from penstock.storage.log.recovery.report import RecoveryReport
+from penstock.storage.log.recovery.swaps import redo_swaps
 from penstock.storage.log.recovery.tail import recover_tail
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.state import LogState
@@ -42,6 +43,7 @@ def open_log(
     if checkpoint is None:
         report.checkpoint_lost = True
         checkpoint = _without_checkpoint(disk, directory, bases)
+    redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, commit, ticks)
     report.recovery_point = checkpoint.recovery_point
     _add_sealed(state, bases)
@@ -127,7 +129,7 @@ def _add_sealed(state: LogState, bases: Sequence[Offset]) -> None:
             else 0
         )
         segment = state.segments.add_sealed(row.base_offset, min(size, row.size_bytes))
-        segment.gapless = row.gapless
+        segment.gapless, segment.cleaned = row.gapless, row.cleaned
         if size < row.size_bytes:
             _note_short(state, segment, row.size_bytes, end)
     listed = {row.base_offset for row in rows}

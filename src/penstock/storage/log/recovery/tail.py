@@ -33,7 +33,9 @@ def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryR
             file.close()
         _close_writer(state)
         state.end = base_offset
-        state.segments.add_active(base_offset)
+        segment = state.segments.add_active(base_offset)
+        # Without a checkpoint nobody knows which segments compaction has thinned out.
+        segment.gapless = not report.checkpoint_lost
         scan_segment(state, 0, report)
 
 

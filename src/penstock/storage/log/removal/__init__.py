@@ -5,7 +5,7 @@ go. A power cut in between leaves files that the next start recognises and remov
 a tail that is simply read again. The other way round it would find a hole, and have to
 call it corruption.
 
-Left out: compaction, which replaces sealed segments by smaller ones.
+Left out: compaction, which replaces sealed segments by smaller ones and has a package of its own.
 """
 
 from penstock.storage.log.removal.retention import delete_records, expire

@@ -25,6 +25,7 @@ class Segment:
 
     __slots__ = (
         "base_offset",
+        "cleaned",
         "damaged_at",
         "descriptor",
         "file",
@@ -48,6 +49,8 @@ class Segment:
         self.first_append_at = Timestamp(-1)
         # Whether every offset from the base on is in some batch: only compaction makes gaps.
         self.gapless = True
+        # Whether compaction has been through it.
+        self.cleaned = False
         # Where batches stop making sense, if they do: readers get what lies before it.
         self.damaged_at: int | None = None
 

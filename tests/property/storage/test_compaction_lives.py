@@ -1,0 +1,126 @@
+"""Compaction at any moment, and power cuts at every moment of it: no key loses its latest record."""
+
+from contextlib import suppress
+
+import pytest
+
+from penstock.core.records import Record
+from penstock.storage.disk import CrashableDisk, CrashableFile, PowerCut
+from penstock.storage.log.compaction import Cleaned, swap
+from penstock.storage.log.compaction.keys import LatestOffsets
+from penstock.storage.log.files.checkpoint import Checkpoint
+from tests.property.storage.keyed_lives import KeyedLives
+
+STEPS = 60
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_compacted_log_agrees_with_a_history_of_its_records(seed: int) -> None:
+    run = KeyedLives(seed)
+
+    for _ in range(4):
+        run.live(3 * STEPS, None)
+
+    assert run.complaints == []
+    assert run.compactions > 3
+    assert run.records_dropped > 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_cuts_at_random_moments_lose_no_latest_record(seed: int) -> None:
+    run = KeyedLives(seed)
+
+    for _ in range(15):
+        run.live(STEPS, run.chance.randint(1, 250))
+    run.live(STEPS, None)
+
+    assert run.complaints == []
+    assert run.compactions > 0
+
+
+def find_at_every_operation(seeds: range) -> list[str]:
+    """Compact a grown log, cut the power at each of its operations, and start again."""
+    for seed in seeds:
+        operations = _compact_grown(KeyedLives(seed), None)
+        for operation in range(1, operations + 1):
+            run = KeyedLives(seed)
+            _compact_grown(run, operation)
+            run.live(5, None)
+            run.live(5, None)
+            if run.complaints:
+                return [f"seed {seed}, power off at operation {operation}", *run.complaints]
+    return []
+
+
+def _compact_grown(run: KeyedLives, cut_at: int | None) -> int:
+    run.start()
+    while len(run.log.segments()) < 5:
+        run.append()
+    run.checkpoint()
+    before = run.disk.operations
+    run.disk.cut_power_at(cut_at)
+    with suppress(PowerCut):
+        run.compact()
+        run.compact()
+        run.checkpoint()
+    operations = run.disk.operations - before
+    run.lose_power()
+    return operations
+
+
+def test_no_operation_of_a_compaction_is_a_bad_moment_to_lose_power() -> None:
+    assert find_at_every_operation(range(4)) == []
+
+
+def test_a_map_that_mixes_keys_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = LatestOffsets.is_outdated
+
+    def hasty(self: LatestOffsets, record: Record) -> bool:
+        return honest(self, record) or honest(self, record._replace(key=b"key-0"))
+
+    monkeypatch.setattr(LatestOffsets, "is_outdated", hasty)
+    run = KeyedLives(1)
+
+    run.live(3 * STEPS, None)
+
+    assert any("missing" in complaint for complaint in run.complaints)
+
+
+def test_a_swap_without_a_checkpoint_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swap, "write_checkpoint", lambda state, checkpoint: None)
+
+    assert find_at_every_operation(range(3)) != []
+
+
+def test_a_swap_whose_new_names_are_not_durable_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = swap.Compaction._name
+
+    def forgetful(self: swap.Compaction, cleaned: Cleaned) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(CrashableDisk, "sync_directory", lambda self, path: None)
+            honest(self, cleaned)
+
+    monkeypatch.setattr(swap.Compaction, "_name", forgetful)
+
+    assert find_at_every_operation(range(12)) != []
+
+
+def test_rewritten_segments_that_are_not_synced_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = CrashableFile.sync
+
+    def sync(self: CrashableFile) -> None:
+        if not self.path.endswith(".cleaned"):
+            honest(self)
+
+    monkeypatch.setattr(CrashableFile, "sync", sync)
+
+    assert find_at_every_operation(range(3)) != []
+
+
+def test_a_start_that_does_not_finish_a_swap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(disk: CrashableDisk, directory: str, checkpoint: Checkpoint) -> None:
+        pass
+
+    monkeypatch.setattr("penstock.storage.log.recovery.opening.redo_swaps", nothing)
+
+    assert find_at_every_operation(range(3)) != []
