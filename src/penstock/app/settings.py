@@ -53,6 +53,7 @@ def _topics(config: Config) -> dict[str, str]:
         "log.segment.bytes": str(storage.segment_bytes),
         "log.index.interval.bytes": str(storage.index_interval_bytes),
         "log.retention.check.interval.ms": str(storage.retention_check_ms),
+        "log.cleaner.backoff.ms": str(storage.compaction_interval_ms),
     }
     if storage.fsync.mode == "every":
         values["log.flush.interval.messages"] = "1"

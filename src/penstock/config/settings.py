@@ -115,6 +115,9 @@ class Storage(Section, frozen=True):
         int,
         Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for what is too old or too much."),
     ] = 300_000
+    compaction_interval_ms: Annotated[
+        int, Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for compaction.")
+    ] = 15_000
     fsync: Fsync = Fsync()
 
 

@@ -15,7 +15,6 @@ REASONS = (
     "ACLs",
     "KIP-848",
     "TLS and SASL",
-    "compaction",
     "quotas",
     "several brokers",
     "share groups",

@@ -13,9 +13,9 @@ partition goes to another node or fails, the machine is dropped and every reques
 parked joins included, is answered with NOT_COORDINATOR. An append that fails without stopping
 the partition (a full disk) throws the machine away too, and rebuilds it from the log.
 
-Facts become records in Kafka's own schemas (`records`). Nothing compacts the offsets topic in
-the background: `renewal` writes the state again at the end of the log when the log has grown to
-several times its size, and deletes what is before.
+Facts become records in Kafka's own schemas (`records`). The offsets topic is compacted like any
+other, which leaves its active segment alone; so `renewal` writes the state again at the end of
+the log when the log has grown to several times its size, and deletes what is before.
 
 Left out: offsets inside transactions, the KIP-848 and share protocols.
 """

@@ -105,7 +105,7 @@ class Loading:
 
     def _apply(self, content: memoryview) -> None:
         at = 0
-        for header in check_batches(content):
+        for header in check_batches(content, compacted=True):
             batch, at = content[at : at + header.size_bytes], at + header.size_bytes
             if not header.is_control:
                 for record in read_records(batch):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.metadata import MetadataImage, Topic, options_of
+from penstock.core.metadata import MetadataImage, Topic, broker_setting, options_of
 from penstock.core.metadata.configs import NOTHING, Cleanup, TopicOptions
 from penstock.core.model import (
     MILLISECOND,
@@ -16,6 +16,7 @@ from penstock.core.model import (
 )
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
+from penstock.services.partitions.compacting import Compactor
 from penstock.services.partitions.housekeeping import Housekeeping, HousekeepingOptions
 from penstock.services.partitions.leftovers import doomed_path, find_leftovers
 from penstock.services.partitions.making import LogMaker, Order
@@ -23,7 +24,7 @@ from penstock.services.partitions.partition import Partition, SyncPolicy
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory, partition_path
 from penstock.storage.disk import Disk
-from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
+from penstock.storage.log import CompactionRules, LogOptions, PartitionLog, RecoveryReport, cleaner_for
 
 MAKING_RETRY_MS = 1_000
 # A negative retention keeps everything.
@@ -72,9 +73,25 @@ class Partitions:
         self._when_settled: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self.housekeeping = Housekeeping(runtime, self._all, self._options.housekeeping)
+        self.compactor = Compactor(runtime, cleaner_for(store.side_disk), self._compacted)
 
     def _all(self) -> list[Partition]:
         return list(self._by_name.values())
+
+    def _compacted(self) -> list[tuple[Partition, CompactionRules]]:
+        """The partitions whose topics ask for compaction, and how."""
+        found = []
+        for partition in self:
+            options = self.options(partition.name.topic)
+            if options.compacted:
+                rules = CompactionRules(
+                    options.min_cleanable_dirty_ratio,
+                    options.delete_retention_ms,
+                    options.min_compaction_lag_ms,
+                    options.max_compaction_lag_ms,
+                )
+                found.append((partition, rules))
+        return found
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self._by_name.get((topic, index))
@@ -115,9 +132,17 @@ class Partitions:
         for leftover in find_leftovers(self._store.disk, lambda name: image.topic(name) is not None):
             self._remove(leftover)
         self.housekeeping.start()
+        self._start_compactor(image)
         # A crash may have come between a topic and its logs.
         self._make_missing(image)
         return reports
+
+    def _start_compactor(self, image: MetadataImage) -> None:
+        static = self._options.static
+        if broker_setting(image, "log.cleaner.enable", self._node_id, static):
+            backoff_ms = broker_setting(image, "log.cleaner.backoff.ms", self._node_id, static)
+            assert isinstance(backoff_ms, int)
+            self.compactor.start(backoff_ms)
 
     def follow(self, image: MetadataImage) -> None:
         """Bring the logs in step with a new image."""
@@ -162,7 +187,10 @@ class Partitions:
         deletes = Cleanup.DELETE in options.cleanup
         return LogOptions(
             segment_bytes=options.segment_bytes,
-            segment_ms=options.segment_ms,
+            # What is still growing cannot be compacted.
+            segment_ms=min(options.segment_ms, options.max_compaction_lag_ms)
+            if options.compacted
+            else options.segment_ms,
             index_interval_bytes=options.index_interval_bytes,
             index_bytes_max=options.segment_index_bytes,
             time_index_interval_ms=self._options.time_index_interval_ms,
@@ -286,6 +314,7 @@ class Partitions:
     def close(self) -> None:
         """Make every log durable and close it. Blocks."""
         self.housekeeping.stop()
+        self.compactor.stop()
         if self._retry is not None:
             self._retry.cancel()
         for partition in self:

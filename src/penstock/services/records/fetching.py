@@ -205,7 +205,7 @@ def read_one(
     records: FileRange | None = None
     if want.offset < end and (left > 0 or not must_fit):
         try:
-            ranges = log.read(Offset(want.offset), min(want.max_bytes, left), end=end).ranges
+            ranges = log.read_filled(Offset(want.offset), min(want.max_bytes, left), end=end).ranges
         except OffsetOutOfRange as error:
             return Fetched(Refused(Why.OFFSET_OUT_OF_RANGE, str(error)), high_watermark, stable, log.start)
         except CorruptionError as error:

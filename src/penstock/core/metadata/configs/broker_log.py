@@ -113,6 +113,13 @@ RETENTION = (
 
 COMPACTION = (
     _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compaction runs."),
+    _fixed(
+        "log.cleaner.backoff.ms",
+        LONG,
+        "15000",
+        "How often logs are looked at for compaction.",
+        at_least(1),
+    ),
     _shared(
         "log.cleaner.delete.retention.ms",
         LONG,
