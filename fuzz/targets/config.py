@@ -17,8 +17,10 @@ def seed(rng: random.Random) -> bytes:
         sections.setdefault(section, []).append(f"{name}: {setting.show(setting.default)}")
     lines = []
     for section, members in sections.items():
-        if "." in section:  # storage.fsync
-            outer, _, inner = section.partition(".")
+        outer, _, inner = section.partition(".")
+        if inner and outer in sections:
+            continue  # a section is given once
+        if inner:  # storage.fsync
             lines += [f"{outer}:", f"  {inner}:", *(f"    {member}" for member in members)]
         elif rng.random() < 0.5:
             lines.append(f"{section}: {{{', '.join(members)}}}")
