@@ -48,7 +48,7 @@ class Backstage:
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self._groups: Groups | None = None
-        self.commit = GroupCommit(runtime.sync, runtime.clock.now)
+        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit)
         joined = storage.directory.cluster_id is not None
         self.quorum = SoloQuorum(runtime, store, joined=joined, options=options.quorum)

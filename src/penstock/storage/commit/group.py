@@ -55,8 +55,17 @@ class _Round:
 class GroupCommit:
     """Makes files durable for a whole node, one round at a time."""
 
-    def __init__(self, syncs: Syncs, clock_ns: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        syncs: Syncs,
+        clock_ns: Callable[[], int] | None = None,
+        soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """`soon` calls back after one turn of the loop; without it, a round that waits starts at once."""
         self._syncs = syncs
+        self._soon = soon
+        # A round waits for this turn of the loop to end: whoever was read in it takes part.
+        self._gathering = False
         self._clock_ns = clock_ns
         self._running: _Round | None = None
         self._next = _Round()
@@ -76,7 +85,7 @@ class GroupCommit:
         self._next.files[file] = None
         if begins is not None:
             self._next.begins.append(begins)
-        if self._running is None:
+        if self._running is None and not self._gathering:
             self._start()
 
     def failure(self, file: File) -> DiskFailed | None:
@@ -104,6 +113,10 @@ class GroupCommit:
         self.counters.files += len(files)
         self._syncs.sync(files, lambda error: self._finish(current, files, started_ns, error))
 
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._start()
+
     def _finish(self, finished: _Round, files: list[File], started_ns: int, error: OSError | None) -> None:
         assert self._running is finished, "the runtime answered a round twice"
         if self._clock_ns:
@@ -114,11 +127,16 @@ class GroupCommit:
             for file in files:
                 if file in blamed:
                     self._failed[file] = _failure(file, error)
-        # The next round starts before anybody is told, so that the disk never waits for the
-        # callbacks; what they write joins the round after it.
+        # Requests that are waiting in the sockets by now join the next round, if it leaves them
+        # one turn of the loop: fewer and larger rounds are worth that moment. Without `soon`
+        # it starts before anybody is told, so that the disk never waits for callbacks.
         self._running = None
         if self._next.requests:
-            self._start()
+            if self._soon is None:
+                self._start()
+            else:
+                self._gathering = True
+                self._soon(self._gathered)
         failed = self._failed
         for file, done in finished.requests:
             done(failed.get(file))

@@ -66,6 +66,39 @@ def test_the_first_request_starts_a_round_and_the_others_share_the_next() -> Non
     assert commit.is_idle
 
 
+def test_a_round_that_waits_leaves_the_loop_one_turn_to_bring_more_requests() -> None:
+    a, b = two_files()
+    rounds, answers, turn = Rounds(), list[str](), list[Callable[[], None]]()
+    commit = GroupCommit(rounds, soon=turn.append)
+    commit.request(a, lambda _: answers.append("first"))
+    commit.request(a, lambda _: answers.append("second"))
+
+    rounds.finish()
+    commit.request(b, lambda _: answers.append("third"))
+
+    assert rounds.files == [[a]]
+    assert not commit.is_idle
+
+    turn.pop()()
+    rounds.finish()
+
+    assert rounds.files == [[a], [a, b]]
+    assert answers == ["first", "second", "third"]
+
+
+def test_a_request_that_finds_nothing_running_does_not_wait_for_a_turn() -> None:
+    a, _ = two_files()
+    rounds, turn = Rounds(), list[Callable[[], None]]()
+    commit = GroupCommit(rounds, soon=turn.append)
+
+    commit.request(a, lambda _: None)
+    rounds.finish()
+    commit.request(a, lambda _: None)
+
+    assert rounds.files == [[a], [a]]
+    assert turn == []
+
+
 def test_a_failed_round_fails_its_requests_and_no_others() -> None:
     a, b = two_files()
     rounds, answers = Rounds(), list[StorageError | None]()
