@@ -28,8 +28,9 @@ Exit codes: 0 done; 1 refused or failed, with one line on stderr; 2 used wrongly
 _KAFKA_INTRODUCTION = """\
 # Kafka APIs
 
-What a node serves, as its ApiVersions answer says. Any other key or version ends the connection,
-except that an unknown version of ApiVersions itself is answered with this list."""
+What a node serves. Any other key or version ends the connection, except that an unknown version
+of ApiVersions itself is answered with this list. ApiVersions announces the same, but Produce from
+version 0 on: without that, older librdkafka does not compress. Nobody sends those versions."""
 
 _ERROR_INTRODUCTION = """\
 # Refusals
