@@ -7,7 +7,6 @@ from fuzz.harness import Target
 from penstock.core.model import ProtocolError
 from penstock.core.wire import (
     APIS,
-    FrameSplitter,
     Message,
     RequestHeader,
     api,
@@ -88,22 +87,6 @@ def read_headers(frame: bytes) -> object:
     return read_request_header(frame)
 
 
-def some_frames(rng: random.Random) -> bytes:
-    bodies = [rng.randbytes(rng.choice((0, 1, 30, 300))) for _ in range(rng.randint(1, 5))]
-    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-
-
-def split_frames(stream: bytes) -> int:
-    """Feed the stream in three forms: whole, halved, and in small bites."""
-    count = 0
-    for bite in (len(stream) or 1, len(stream) // 2 or 1, 7):
-        splitter = FrameSplitter(FRAME_BYTES_MAX)
-        for start in range(0, len(stream), bite):
-            count += len(splitter.feed(stream[start : start + bite]))
-            assert splitter.pending_bytes <= FRAME_BYTES_MAX + 4
-    return count
-
-
 def one_key(rng: random.Random) -> bytes:
     generate_everything()
     version = rng.choice(list(OFFSETS_KEYS))
@@ -129,7 +112,6 @@ TARGETS = (
     Target("wire-request", one_request, read_request, (ProtocolError,)),
     Target("wire-response", one_response, read_response, (ProtocolError,)),
     Target("wire-header", one_request, read_headers, (ProtocolError,)),
-    Target("wire-frames", some_frames, split_frames, (ProtocolError,)),
     Target("wire-stored-key", one_key, functools.partial(read_key, OFFSETS_KEYS), (ProtocolError,)),
     Target("wire-stored-value", one_value, read_value, (ProtocolError,)),
 )

@@ -8,7 +8,6 @@
     decoding     writes the source of a decoder for one (message, version); `encoding` likewise
     codec        generates, compiles and keeps them when first asked
     headers      what stands before a message; whole frames
-    frames       cuts a byte stream into frames
 
 The code for a version is generated on first use (about half a millisecond), as one flat function: parts
 and arrays inlined, runs of fixed-width fields and the length after them in one `struct`
@@ -31,7 +30,6 @@ Left out: record batches (`core.records`), Kafka's requests between brokers and 
 
 from penstock.core.wire.codec import decode_whole, decoder, encoder, gap_encoder
 from penstock.core.wire.error_codes import ErrorCode
-from penstock.core.wire.frames import FrameSplitter
 from penstock.core.wire.headers import (
     RequestHeader,
     read_request_header,
@@ -68,7 +66,6 @@ __all__ = [
     "Span",
     "Piece",
     "ZERO_UUID",
-    "FrameSplitter",
     "RequestHeader",
     "read_request_header",
     "read_request_header_v0",

@@ -13,24 +13,17 @@ that file (for all of its files, if the runtime cannot tell), and the file is ne
 durable again: the kernel has dropped the pages it could not write, and the next sync would
 succeed without them.
 
-On top of it are the three modes a topic can choose: `EveryWrite` waits for the sync,
-`Interval` syncs in the background, `Never` leaves it to the kernel.
+Who waits for a round, and who does not (`fsync.mode`), is decided by whoever appends: see
+`services/partitions`.
 
 Left out: syncfs, which is faster for many files but only right on a filesystem of our own.
 """
 
 from penstock.storage.commit.group import CommitCounters, GroupCommit, Syncs, SyncTarget
-from penstock.storage.commit.modes import After, CommitMode, EveryWrite, Interval, Never, Waiting
 
 __all__ = [
     "GroupCommit",
     "CommitCounters",
     "Syncs",
     "SyncTarget",
-    "CommitMode",
-    "EveryWrite",
-    "Interval",
-    "Never",
-    "After",
-    "Waiting",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from penstock.core.model import StorageError
-from penstock.storage.commit import EveryWrite, GroupCommit, Interval, Never, SyncTarget
+from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, DiskFailed, File
 
 
@@ -20,26 +20,6 @@ class Rounds:
 
     def finish(self, error: OSError | None = None) -> None:
         self._done.pop(0)(error)
-
-
-class Timer:
-    def __init__(self, fire: Callable[[], None]) -> None:
-        self.fire = fire
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class Clock:
-    """Timers that fire when the test says so."""
-
-    def __init__(self) -> None:
-        self.timers: list[Timer] = []
-
-    def after(self, _delay_ms: int, fire: Callable[[], None]) -> Timer:
-        self.timers.append(Timer(fire))
-        return self.timers[-1]
 
 
 def two_files() -> tuple[File, File]:
@@ -169,69 +149,3 @@ def test_the_time_of_rounds_is_counted() -> None:
 
     assert commit.counters.seconds == 0.25
     assert (commit.counters.rounds, commit.counters.files, commit.counters.requests) == (1, 1, 1)
-
-
-def test_every_write_waits_for_the_sync() -> None:
-    a, _ = two_files()
-    rounds, answers = Rounds(), list[StorageError | None]()
-    mode = EveryWrite(GroupCommit(rounds))
-
-    now = mode.written(a, answers.append)
-    rounds.finish()
-
-    assert now is False
-    assert answers == [None]
-
-
-def test_interval_acknowledges_at_once_and_syncs_each_dirty_file_once_per_interval() -> None:
-    a, b = two_files()
-    rounds, clock, failures = Rounds(), Clock(), list[File]()
-    mode = Interval(GroupCommit(rounds), clock.after, 1000, lambda file, _: failures.append(file))
-
-    now = [mode.written(file, lambda _: None) for file in (a, b, a)]
-    before = list(rounds.files)
-    clock.timers[0].fire()
-    rounds.finish()
-    rounds.finish()
-
-    assert now == [True, True, True]
-    assert before == []
-    assert [file for files in rounds.files for file in files] == [a, b]
-    assert len(clock.timers) == 1
-    assert failures == []
-
-
-def test_an_idle_interval_sets_no_timer_and_a_closed_one_cancels_it() -> None:
-    a, _ = two_files()
-    clock = Clock()
-    mode = Interval(GroupCommit(Rounds()), clock.after, 1000, lambda *_: None)
-
-    quiet = len(clock.timers)
-    mode.written(a, lambda _: None)
-    mode.close()
-    mode.written(a, lambda _: None)
-
-    assert quiet == 0
-    assert [timer.cancelled for timer in clock.timers] == [True]
-
-
-def test_a_sync_that_fails_in_the_background_is_reported_and_stops_later_writes() -> None:
-    a, _ = two_files()
-    rounds, clock, failures, answers = Rounds(), Clock(), list[File](), list[StorageError | None]()
-    mode = Interval(GroupCommit(rounds), clock.after, 1000, lambda file, _: failures.append(file))
-    mode.written(a, answers.append)
-    clock.timers[0].fire()
-
-    rounds.finish(OSError(5, "I/O error"))
-    now = mode.written(a, answers.append)
-    rounds.finish()
-
-    assert failures == [a]
-    assert now is False
-    assert [type(answer) for answer in answers] == [DiskFailed]
-
-
-def test_never_syncs_nothing() -> None:
-    a, _ = two_files()
-
-    assert Never().written(a, lambda _: None) is True

@@ -1,0 +1,159 @@
+"""What is done for logs by timers: the syncs of mode `interval`, and of topics that set `flush.ms`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+from uuid import UUID
+
+import pytest
+
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    LeaderEpoch,
+    PartitionIndex,
+    StorageError,
+    Timestamp,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
+from penstock.core.records import Record, check_batches, write_batch
+from penstock.runtime import Callback, Runtime, Timer
+from penstock.services.partitions import Fsync, HousekeepingOptions, Partition, SyncPolicy
+from penstock.services.partitions.housekeeping import Housekeeping
+from penstock.storage.disk import CrashableDisk, DiskFailed, File
+from penstock.storage.log import PartitionLog
+
+NOW = Timestamp(1_700_000_000_000)
+TOPIC_ID = TopicId(UUID(int=1))
+NAME = TopicPartition(TopicName("orders"), PartitionIndex(0))
+
+
+@dataclass
+class Alarm:
+    deadline: int
+    fire: Callback
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class Time:
+    """A clock and timers that go on when the test says so."""
+
+    moment: int = 0
+    alarms: list[Alarm] = field(default_factory=list)
+
+    def now(self) -> Instant:
+        return Instant(self.moment)
+
+    def wall(self) -> Timestamp:
+        return NOW
+
+    def at(self, deadline: Instant, fire: Callback) -> Timer:
+        self.alarms.append(Alarm(deadline, fire))
+        return self.alarms[-1]
+
+    def soon(self, fire: Callback) -> Timer:
+        return self.at(Instant(self.moment), fire)
+
+    def pass_ms(self, milliseconds: int) -> None:
+        end = self.moment + milliseconds * MILLISECOND
+        while due := [a for a in self.alarms if a.deadline <= end and not a.cancelled]:
+            first = min(due, key=lambda alarm: alarm.deadline)
+            self.alarms.remove(first)
+            self.moment = max(self.moment, first.deadline)
+            first.fire()
+        self.moment = end
+
+
+class Commit:
+    """Group commit whose rounds end at once, well or badly."""
+
+    def __init__(self) -> None:
+        self.failure: StorageError | None = None
+        self.requests = 0
+
+    def request(
+        self, file: File, done: Callable[[StorageError | None], None], begins: Callback | None = None
+    ) -> None:
+        self.requests += 1
+        if begins is not None:
+            begins()
+        done(self.failure)
+
+
+class Bench:
+    def __init__(self, options: HousekeepingOptions, policy: SyncPolicy) -> None:
+        self.time, self.commit = Time(), Commit()
+        self.runtime = cast(Runtime, _Clocks(self.time, self.time))
+        log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, commit=self.commit)
+        self.partition = Partition(NAME, TOPIC_ID, log, LeaderEpoch(0), timers=self.time, policy=policy)
+        self.housekeeping = Housekeeping(self.runtime, lambda: [self.partition], options)
+        self.housekeeping.start()
+
+    def append(self) -> None:
+        batch = write_batch([Record(0, NOW, None, b"x")])
+        self.partition.append(batch, check_batches(batch), NOW)
+
+
+@dataclass(frozen=True)
+class _Clocks:
+    """As much of a runtime as housekeeping uses."""
+
+    clock: Time
+    timers: Time
+
+
+INTERVAL = HousekeepingOptions(Fsync.INTERVAL, fsync_interval_ms=300)
+
+
+def test_mode_interval_syncs_what_was_appended_once_per_interval() -> None:
+    bench = Bench(INTERVAL, SyncPolicy(Fsync.INTERVAL))
+    bench.append()
+    bench.append()
+
+    bench.time.pass_ms(299)
+    assert bench.partition.log.synced == 0
+
+    bench.time.pass_ms(1)
+    assert bench.partition.log.synced == 2
+
+    bench.time.pass_ms(600)
+    assert bench.commit.requests == 1
+
+
+def test_a_sync_that_fails_in_the_background_stops_the_partition() -> None:
+    bench = Bench(INTERVAL, SyncPolicy(Fsync.INTERVAL))
+    bench.append()
+    bench.commit.failure = DiskFailed("sync", "log", 5)
+
+    bench.time.pass_ms(300)
+
+    assert bench.partition.stopped is not None
+    with pytest.raises(type(bench.partition.stopped)):
+        bench.append()
+
+
+def test_a_topic_with_flush_ms_is_synced_although_the_node_does_not() -> None:
+    bench = Bench(HousekeepingOptions(Fsync.NONE), SyncPolicy(Fsync.NONE, flush_ms=2_000))
+    bench.append()
+
+    bench.time.pass_ms(2_000)
+    assert bench.partition.log.synced == 0
+
+    bench.time.pass_ms(2_000)
+    assert bench.partition.log.synced == 1
+
+
+def test_a_stopped_housekeeping_does_nothing_more() -> None:
+    bench = Bench(INTERVAL, SyncPolicy(Fsync.INTERVAL))
+    bench.append()
+
+    bench.housekeeping.stop()
+    bench.time.pass_ms(10_000)
+
+    assert bench.partition.log.synced == 0
