@@ -4,7 +4,7 @@
       │                                              ├── Partition: append, acknowledged
       │ follow(image): take over, give up            ├── Loading: the log, read in small steps
       │                                              ├── Renewal: the log, kept short
-      └ locate, list, lag                            └── Witness: metrics and events
+      └ locate, list, lag                            └── Witness: metrics and events, Consumption
 
 A command carries a `Ticket`; its `done` hears the reply, perhaps inside `submit`. Replies,
 refusals and reads included, are given when the log end seen at the decision is acknowledged.
@@ -20,6 +20,7 @@ the log when the log has grown to several times its size, and deletes what is be
 Left out: offsets inside transactions, the KIP-848 and share protocols.
 """
 
+from penstock.services.groups.consumption import Reader
 from penstock.services.groups.groups import Groups, Leads, TopicMaker
 from penstock.services.groups.host import CoordinatorHost, Phase
 from penstock.services.groups.lag import Lag
@@ -38,6 +39,7 @@ __all__ = [
     "Ticket",
     "Done",
     "Lag",
+    "Reader",
     "CoordinatorHost",
     "Phase",
     "partition_of",

@@ -17,9 +17,10 @@ from penstock.core.groups import (
     Reply,
 )
 from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, CreatedTopic, MetadataImage, Topic
-from penstock.core.model import NodeId, Refused, TopicName, Why
+from penstock.core.model import NodeId, Offset, Refused, TopicName, TopicPartition, Why
 from penstock.observability import log as events
 from penstock.runtime import Runtime
+from penstock.services.groups.consumption import Consumption, Reader
 from penstock.services.groups.host import CoordinatorHost, HostParts, Phase
 from penstock.services.groups.lag import FindPartition, Lag, LagReader
 from penstock.services.groups.loading import Loading
@@ -72,12 +73,13 @@ class Groups:
         self._entropy = runtime.entropy
         self._partitions = partitions
         self._topics = topics
+        self.consumption = Consumption(self.metrics)
         self._lags = LagReader(partitions, runtime.clock)
         self._parts = HostParts(
             runtime.clock,
             runtime.timers,
             Loading(runtime.timers, runtime.spawn),
-            Witness(self.metrics, self._lags),
+            Witness(self.metrics, self._lags, self.consumption),
             options.machine,
             self._stale_positions,
             options.renewal_records_min,
@@ -121,6 +123,10 @@ class Groups:
             return
         self._waiting.append((group_id, done))
         self._ensure_topic()
+
+    def looked_up(self, reader: Reader, partition: TopicPartition, offset: Offset) -> None:
+        """A client was told where a partition begins, ends, or was at some time."""
+        self.consumption.looked_up(reader, partition, offset)
 
     def lag(self, group_id: str) -> list[Lag] | Refused:
         """How far the group is behind, in records and seconds, wherever it has a position."""

@@ -127,6 +127,7 @@ class CoordinatorHost:
             self.drop(str(error))
             return False
         for fact in facts:
+            self._parts.witness.decided(self._machine.image, fact)
             self._apply(fact)
         return True
 

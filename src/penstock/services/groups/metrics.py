@@ -10,7 +10,7 @@ REBALANCE_BOUNDS_NS = (
 
 
 class GroupMetrics(Metrics):
-    """How far groups are behind, and how long their rebalances take."""
+    """What groups consume, how far they are behind, and how long their rebalances take."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,6 +20,11 @@ class GroupMetrics(Metrics):
             "Time from a rebalance's beginning to its assignment.",
             ("group",),
             REBALANCE_BOUNDS_NS,
+        )
+        self.consumed = self.counter(
+            "penstock_messages_consumed_total",
+            "Records between a group's committed offsets: a commit counts those since the one before.",
+            ("group", "topic"),
         )
         self.lag = self.gauge(
             "penstock_consumer_lag",

@@ -16,6 +16,7 @@ from penstock.core.groups import (
 )
 from penstock.core.model import TopicPartition
 from penstock.observability import log as events
+from penstock.services.groups.consumption import Consumption
 from penstock.services.groups.lag import LagReader
 from penstock.services.groups.metrics import GroupMetrics
 
@@ -23,10 +24,16 @@ from penstock.services.groups.metrics import GroupMetrics
 class Witness:
     """Watches the facts and events of all coordinators, for metrics and logs alone."""
 
-    def __init__(self, metrics: GroupMetrics, lags: LagReader) -> None:
+    def __init__(self, metrics: GroupMetrics, lags: LagReader, consumption: Consumption) -> None:
         self._metrics = metrics
+        self._consumption = consumption
         self._lags = lags
         self._shown: dict[tuple[str, TopicPartition], None] = {}
+
+    def decided(self, image: GroupImage, fact: Fact) -> None:
+        """A new fact is about to become part of the state; those read from a log are not new."""
+        if isinstance(fact, OffsetCommitted):
+            self._consumption.commits(image, fact)
 
     def applied(self, image: GroupImage, fact: Fact) -> None:
         """A fact has become part of the state."""
@@ -35,6 +42,7 @@ class Witness:
                 self._show(image, fact.group_id, fact.partition)
         elif isinstance(fact, OffsetDeleted):
             self._hide(fact.group_id, fact.partition)
+            self._consumption.deleted(image, fact.group_id, fact.partition.topic)
         elif isinstance(fact, GroupDeleted):
             self._metrics.rebalance_seconds.forget(fact.group_id)
 

@@ -306,9 +306,9 @@ class GroupsBench:
         assert isinstance(replies[0], MemberIdRequired), replies
         return replies[0].member_id
 
-    def join_alone(self) -> Joined:
+    def join_alone(self, **fields: Any) -> Joined:
         """One member that leads its group and has all it asked for."""
-        replies = self.join(self.new_member_id())
+        replies = self.join(self.new_member_id(), **fields)
         self.timers.pass_ms(1_000)
         self.settle()
         joined = replies[0]

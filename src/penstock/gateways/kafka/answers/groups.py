@@ -8,8 +8,11 @@ from penstock.core.wire import ErrorCode
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.security import Operation, Resource, ResourceKind
+from penstock.services.groups import Reader
 
 R = TypeVar("R")
+# What is kept of a member must fit into the answers of every version, and into the coordinator's records.
+NAME_CHARS_MAX = 1_000
 
 
 def group_resource(group_id: str) -> Resource:
@@ -23,6 +26,12 @@ def may(call: Call, operation: Operation, group_id: str) -> bool:
 def code_in(reply: object) -> ErrorCode:
     """The error that a reply stands for, if it does."""
     return code_of(reply) if isinstance(reply, Refused) else ErrorCode.NONE
+
+
+def reader_of(call: Call) -> Reader:
+    """Who is calling, in the form that a group keeps of its members."""
+    # An address as Java shows it, and Kafka's tools with it.
+    return Reader(call.session.client_id[:NAME_CHARS_MAX], f"/{call.session.host}")
 
 
 class Rows(Generic[R]):

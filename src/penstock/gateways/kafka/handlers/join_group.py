@@ -8,7 +8,7 @@ from penstock.core.wire.kafka.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from penstock.gateways.kafka.answers.groups import may
+from penstock.gateways.kafka.answers.groups import NAME_CHARS_MAX, may, reader_of
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
@@ -18,8 +18,6 @@ from penstock.services.groups import Ticket
 MEMBER_ID_REQUIRED_SINCE = 4
 NO_PROTOCOL_IS_NULL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
-# What is kept of a member must fit into the answers of every version, and into the coordinator's records.
-NAME_CHARS_MAX = 1_000
 
 
 @routes.handles(JoinGroupRequest)
@@ -29,7 +27,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
         call.reply(_refused(call, problem, request.member_id))
         return
     call.charge_time()
-    groups = call.backend.groups
+    groups, reader = call.backend.groups, reader_of(call)
     session_ms = request.session_timeout_ms
     groups.submit(
         Join(
@@ -37,9 +35,8 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
-            client_id=call.session.client_id[:NAME_CHARS_MAX],
-            # As Java shows an address, and Kafka's tools with it.
-            client_host=f"/{call.session.host}",
+            client_id=reader.client_id,
+            client_host=reader.client_host,
             session_timeout_ms=session_ms,
             # The oldest version knows one timeout for both.
             rebalance_timeout_ms=session_ms if call.version == 0 else request.rebalance_timeout_ms,

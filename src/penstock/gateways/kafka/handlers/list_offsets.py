@@ -1,6 +1,6 @@
 """ListOffsets: the ends of a log, or the first record at or after a time."""
 
-from penstock.core.model import Refused
+from penstock.core.model import Offset, Refused
 from penstock.core.wire.kafka.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -8,6 +8,7 @@ from penstock.core.wire.kafka.list_offsets import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
+from penstock.gateways.kafka.answers.groups import reader_of
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
@@ -44,9 +45,12 @@ def _find(
     partition = partition_of(call, topic, part.partition_index, Operation.DESCRIBE)
     if isinstance(partition, Refused):
         return partition
-    return call.backend.lookups.find(
+    found = call.backend.lookups.find(
         partition, part.timestamp, read_committed=read_committed, leader_epoch=part.current_leader_epoch
     )
+    if isinstance(found, Position) and found.offset >= 0:
+        call.backend.groups.looked_up(reader_of(call), partition.name, Offset(found.offset))
+    return found
 
 
 def _row(
