@@ -44,8 +44,14 @@ class Pipeline(Protocol):
     def checkpoint(self, config: Any) -> Path:
         """The directory below which the checkpoints of all queries are."""
 
+    def connection(self, config: Any) -> Mapping[str, str]:
+        """Settings of librdkafka for the broker that is read from (`bootstrap.servers` …).
+
+        With them the runner asks how old the first unread record is.
+        """
+
     def identity(self, config: Any) -> Mapping[str, str]:
-        """What cannot change while a checkpoint lives: topics, tables, windows, watermark …"""
+        """What cannot change while a checkpoint lives: topics, tables, windows, watermark."""
 
 
 class Job(Protocol):
