@@ -1,0 +1,28 @@
+"""Record batches of a topic as Arrow batches: the way from a broker into a Spark task.
+
+    spans         what is asked for and what comes back: `Span`, `SpanReader`, the columns
+    options       what the settings of a client mean to a reader
+    opening       which of the two readers serves these settings
+    wire          our own: plain sockets and our own codec
+      connection  one socket: questions, answers, time-outs
+      cluster     who leads a partition, and a connection to it
+      fetching    a span as a run of Fetch answers, the next one asked for ahead
+      trouble     what an error code means for a span: try again, give up, or data lost
+      batches     one answer's batches: checked, unpacked, markers and aborted records left out
+      columns     batches to Arrow columns
+    client        the same through librdkafka, for SASL and TLS
+
+A span is a half-open range of offsets of one partition. Reading it gives every record that the log
+still has in it and nothing else: control records and, for a reader of committed records, records of
+aborted transactions are left out; gaps that compaction made are passed over. If the log no longer
+reaches down to the first offset or up to the last, `DataLost` names the offsets that are missing.
+A broker that goes away is waited for; after `timeout_ms` without progress there is one error.
+
+Left out: fetch sessions and reading from followers, which serve consumers that stay. A task reads
+its span once.
+"""
+
+from penstock.pipeline.reading.opening import open_reader
+from penstock.pipeline.reading.spans import Span, SpanReader, record_schema
+
+__all__ = ["Span", "SpanReader", "record_schema", "open_reader"]

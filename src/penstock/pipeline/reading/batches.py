@@ -1,0 +1,65 @@
+"""The batches of one answer that a reader may see: checked, and without what nobody should see.
+
+A control batch is never shown. With `committed_only`, neither are the records of a transaction that
+was aborted: the answer lists producer and first offset of each, and everything transactional that
+this producer wrote from there on is skipped, up to the marker that ended the transaction.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from fastcrc import crc32
+
+from penstock.core.records import BatchHeader, ControlType, CorruptBatch, read_control
+from penstock.core.records.header import CRC_START
+from penstock.core.wire.kafka.fetch import FetchResponseAbortedTransaction
+
+_crc32c = crc32.iscsi
+
+
+class Shown(NamedTuple):
+    """One batch with records to read: its header and all its bytes."""
+
+    header: BatchHeader
+    batch: memoryview
+
+
+class AbortedTransactions:
+    """Which producers are inside an aborted transaction, as batches go by in order."""
+
+    def __init__(self, aborted: Iterable[FetchResponseAbortedTransaction]) -> None:
+        self._to_come = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)
+        self._inside: set[int] = set()
+
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether the records of this batch were aborted."""
+        while self._to_come and self._to_come[-1][0] <= header.last_offset:
+            self._inside.add(self._to_come.pop()[1])
+        if header.producer_id not in self._inside:
+            return False
+        if header.is_control:
+            if read_control(batch).control_type is ControlType.ABORT:
+                self._inside.discard(header.producer_id)
+            return True
+        return header.is_transactional
+
+
+def shown_batches(
+    records: memoryview,
+    headers: Iterable[BatchHeader],
+    aborted: Iterable[FetchResponseAbortedTransaction],
+    end: int,
+) -> Iterator[Shown]:
+    """The batches before offset `end` that hold records to show."""
+    transactions = AbortedTransactions(aborted)
+    start = 0
+    for header in headers:
+        if header.base_offset >= end:
+            return
+        batch = records[start : start + header.size_bytes]
+        start += header.size_bytes
+        if _crc32c(batch[CRC_START:]) != header.crc:
+            raise CorruptBatch(f"CRC-32C of the batch at offset {header.base_offset} does not match")
+        if transactions.hides(header, batch) or header.is_control or not header.record_count:
+            continue
+        yield Shown(header, batch)
