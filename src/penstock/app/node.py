@@ -24,8 +24,8 @@ HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
 # How long a stop waits for syncs under way, so that their answers can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
-# How long a stop waits for the checkpoints of all logs, so that it ends within five seconds.
-LOGS_MS = 3_500
+# How long a stop waits for the checkpoints of all logs, so that there is time left to leave in order.
+LOGS_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)

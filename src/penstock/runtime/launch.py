@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 import uvloop
 
 from penstock.runtime.clock import MachineClock, MachineEntropy
+from penstock.runtime.last_resort import LastResort
 from penstock.runtime.peers import Admit, Hello, PeerOptions, SocketTransport, Wiring, same_cluster
 from penstock.runtime.port import Identity, Program, Runtime, Service
 from penstock.runtime.spawn import LaneOptions, Lanes
 from penstock.runtime.supervised_sync import SupervisedSync
-from penstock.runtime.supervisor import Supervisor
+from penstock.runtime.supervisor import STOP_LIMIT_NS, Supervisor
 from penstock.runtime.sync_helper import SyncHelper
 from penstock.runtime.timers import LoopTimers
 
@@ -52,7 +53,8 @@ def open_runtime(
 def run(program: Program, identity: Identity, options: RuntimeOptions | None = None) -> BaseException | None:
     """Run one node until it stops, or fails: then the answer is what it failed of."""
     loop = uvloop.new_event_loop()
-    supervisor = Supervisor(loop)
+    last_resort = LastResort(STOP_LIMIT_NS)
+    supervisor = Supervisor(loop, last_resort=last_resort)
     loop.set_exception_handler(supervisor.loop_failed)
 
     def start() -> Service:
@@ -66,4 +68,5 @@ def run(program: Program, identity: Identity, options: RuntimeOptions | None = N
     finally:
         supervisor.close()
         loop.close()
+        last_resort.call_off()
     return supervisor.failure

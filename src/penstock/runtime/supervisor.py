@@ -12,18 +12,29 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.core.model import SECOND
+from penstock.core.model import MILLISECOND, SECOND
 from penstock.observability import log
+from penstock.runtime.last_resort import LastResort
 from penstock.runtime.port import Callback, Service
 
-STOP_GRACE_NS = 10 * SECOND
+# A node that is told to stop is gone after five seconds, whatever it is doing:
+#
+#     0 s ── the service winds down ── 4 s ── what was opened is closed ── 4.8 s: the last resort
+STOP_GRACE_NS = 4 * SECOND
+STOP_LIMIT_NS = 4_800 * MILLISECOND
 
 
 class Supervisor:
     """Delivers the callbacks of one node until the node is over."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, over: Callback | None = None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        over: Callback | None = None,
+        last_resort: LastResort | None = None,
+    ) -> None:
         self._loop = loop
+        self._last_resort = last_resort
         self._tell_over = loop.stop if over is None else over
         self._closers: list[Callback] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -82,9 +93,16 @@ class Supervisor:
             return
         self._stopping = True
         log.info("node.stopping")
+        if self._last_resort is not None:
+            self._last_resort.arm()
         grace = self._loop.call_later(STOP_GRACE_NS / SECOND, self._stop_overdue)
         self.own(grace.cancel)
-        self.deliver(self._service.stop, self._end)
+        self.deliver(self._service.stop, self._wound_down)
+
+    def _wound_down(self) -> None:
+        if self._last_resort is not None:
+            self._last_resort.wound_down()
+        self._end()
 
     def _stop_overdue(self) -> None:
         log.warning("node.stop_overdue")

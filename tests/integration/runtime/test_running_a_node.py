@@ -67,6 +67,38 @@ def test_a_second_signal_does_not_wait_for_a_service_that_hangs() -> None:
     assert node.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        # Inside a call that hangs, as a sync does on a disk that is gone: no timer of the loop helps.
+        ("time.sleep(3600)", 1),
+        # In order, but with work on a disk thread that never comes back.
+        ("self.runtime.spawn.spawn(lambda: time.sleep(3600), print, print, Lane.DISK); done()", 0),
+    ],
+)
+def test_a_stop_ends_however_stuck_the_node_is(last: str, code: int) -> None:
+    node = start(
+        f"""
+        import time
+        from penstock.runtime import Lane
+
+        class Stuck(Quiet):
+            def stop(self, done):
+                print("stopping", flush=True)
+                {last}
+
+        sys.exit(run(Stuck, me))
+        """
+    )
+    assert node.stdout is not None
+    assert node.stdout.readline() == "started\n"
+
+    node.send_signal(signal.SIGTERM)
+    said, _ = node.communicate(timeout=30)
+
+    assert (said, node.returncode) == ("stopping\n", code)
+
+
 def test_an_exception_in_a_callback_ends_the_node_and_no_other_callback_runs() -> None:
     node = start(
         """
