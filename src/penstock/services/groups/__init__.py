@@ -11,7 +11,8 @@ refusals and reads included, are given when the log end seen at the decision is 
 While a coordinator reads its log, commands are refused with COORDINATOR_LOADING; when its
 partition goes to another node or fails, the machine is dropped and every request that waits,
 parked joins included, is answered with NOT_COORDINATOR. An append that fails without stopping
-the partition (a full disk) throws the machine away too, and rebuilds it from the log.
+the partition (a full disk) throws the machine away too, and rebuilds it from the log. A log
+that cannot be read is tried again, less and less often.
 
 Facts become records in Kafka's own schemas (`records`). The offsets topic is compacted like any
 other, which leaves its active segment alone; so `renewal` writes the state again at the end of

@@ -37,6 +37,8 @@ from penstock.services.partitions import Partition, PartitionStopped
 from penstock.storage.log import BatchTooLarge
 
 START_OVER_MS = 500
+# Doubled with every failure: a log that is damaged is read to no avail, at everybody's expense.
+LOAD_RETRY_MS, LOAD_RETRY_MS_MAX = 500, 60_000
 
 
 class Phase(enum.Enum):
@@ -72,6 +74,7 @@ class CoordinatorHost:
         self._epoch = partition.leader_epoch
         self._machine = GroupCoordinator(parts.options)
         self._tickets: dict[Ticket, None] = {}
+        self._retry_ms = LOAD_RETRY_MS
         self._timer: Timer | None = None
         self._timer_at: Instant | None = None
         self._renewal: Renewal | None = None
@@ -169,13 +172,28 @@ class CoordinatorHost:
 
     def _loaded(self, error: PenstockError | None) -> None:
         if error is not None:
-            self.phase = Phase.FAILED
-            events.error("groups.load_failed", partition=str(self.partition.name), error=error)
+            self._load_failed(error)
             return
         self.phase = Phase.SERVING
+        self._retry_ms = LOAD_RETRY_MS
         stale = self._parts.stale(self._machine.image)
         if not stale or self.append(stale):
             self._settle(self._machine.resume(self._now()))
+
+    def _load_failed(self, error: PenstockError) -> None:
+        """Try again later: a device may answer again, and an operator may put a segment right."""
+        self.phase = Phase.FAILED
+        retry_ms, self._retry_ms = self._retry_ms, min(2 * self._retry_ms, LOAD_RETRY_MS_MAX)
+        self._parts.witness.load_failed(self.partition.name, error, retry_ms)
+        self._parts.witness.forgotten(self._machine.image)
+        self._timer = self._after_ms(retry_ms, self._load_again)
+
+    def _load_again(self) -> None:
+        self.phase = Phase.LOADING
+        self._load()
+
+    def _after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
+        return self._parts.timers.at(Instant(self._parts.clock.now() + delay_ms * MILLISECOND), fire)
 
     def _settle(self, outcome: Outcome) -> None:
         if outcome.facts and not self.append(outcome.facts):
@@ -243,8 +261,7 @@ class CoordinatorHost:
         self._forget(refused)
         self.phase = Phase.LOADING
         # Not at once: a disk that is full is full for a while, and reading the log costs everybody.
-        deadline = Instant(self._parts.clock.now() + START_OVER_MS * MILLISECOND)
-        self._timer = self._parts.timers.at(deadline, self._load)
+        self._timer = self._after_ms(START_OVER_MS, self._load)
 
     def _forget(self, reply: Reply) -> None:
         if self._timer is not None:

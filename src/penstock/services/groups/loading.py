@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.core.groups import Fact
-from penstock.core.model import CorruptionError, Offset, PenstockError, ProtocolError
+from penstock.core.model import CorruptionError, Offset, PenstockError
 from penstock.core.records import Record, check_batches, read_records
 from penstock.observability import log as events
 from penstock.runtime import Lane, Spawn, Timers
@@ -98,7 +98,7 @@ class Loading:
     def _take(self, found: FileRange) -> None:
         try:
             self._apply(memoryview(found.to_bytes()))
-        except (CorruptionError, ProtocolError) as error:
+        except PenstockError as error:
             self._end(error)
         else:
             self._timers.soon(self._step)

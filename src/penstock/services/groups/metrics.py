@@ -26,6 +26,11 @@ class GroupMetrics(Metrics):
             "Records between a group's committed offsets: a commit counts those since the one before.",
             ("group", "topic"),
         )
+        self.load_failures = self.counter(
+            "penstock_group_load_failures_total",
+            "Times that a coordinator's log could not be read; it is tried again.",
+            ("partition",),
+        )
         self.lag = self.gauge(
             "penstock_consumer_lag",
             "Records between a group's committed offset and the high watermark.",

@@ -14,7 +14,7 @@ from penstock.core.groups import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from penstock.core.model import TopicPartition
+from penstock.core.model import PenstockError, TopicPartition
 from penstock.observability import log as events
 from penstock.services.groups.consumption import Consumption
 from penstock.services.groups.lag import LagReader
@@ -45,6 +45,11 @@ class Witness:
             self._consumption.deleted(image, fact.group_id, fact.partition.topic)
         elif isinstance(fact, GroupDeleted):
             self._metrics.rebalance_seconds.forget(fact.group_id)
+
+    def load_failed(self, partition: TopicPartition, error: PenstockError, retry_ms: int) -> None:
+        """A coordinator could not be rebuilt from its log."""
+        self._metrics.load_failures.of(partition).count += 1
+        events.error("groups.load_failed", partition=str(partition), error=error, retry_ms=retry_ms)
 
     def forgotten(self, image: GroupImage) -> None:
         """The coordinator with this state is no more."""

@@ -210,8 +210,14 @@ class GroupsBench:
 
     def start(self, epoch: int = 0) -> "GroupsBench":
         """Lead everything, and let the coordinators read their logs."""
+        self.open_logs(epoch)
+        return self.serve()
+
+    def open_logs(self, epoch: int = 0) -> None:
         self.lead(OFFSETS_TOPIC, OFFSETS_ID, self.partitions, epoch)
         self.lead(READ_TOPIC, READ_ID, 1, epoch)
+
+    def serve(self) -> "GroupsBench":
         self.follow(
             *topic_facts(OFFSETS_TOPIC, OFFSETS_ID, self.partitions), *topic_facts(READ_TOPIC, READ_ID, 1)
         )

@@ -241,6 +241,56 @@ def test_damage_in_the_log_is_not_served(bench: GroupsBench) -> None:
     assert why(restarted.ask(FetchOffsets, topics=None)) is Why.COORDINATOR_NOT_AVAILABLE
 
 
+def test_a_log_that_could_not_be_read_is_read_again_after_a_while(bench: GroupsBench) -> None:
+    bench.ask_to_commit(5)
+    restarted = GroupsBench(disk=bench.crashable.copy())
+    restarted.open_logs(epoch=1)
+    restarted.disk.fail(Failure("pread", path_ends=".log", times=2))
+
+    restarted.serve()
+    first = restarted.ask(FetchOffsets, topics=None)
+    restarted.timers.pass_ms(1_000)
+    restarted.settle()
+    second = restarted.ask(FetchOffsets, topics=None)
+    restarted.timers.pass_ms(1_000)
+    restarted.settle()
+
+    assert (why(first), why(second)) == (Why.COORDINATOR_NOT_AVAILABLE, Why.COORDINATOR_NOT_AVAILABLE)
+    assert restarted.committed() == 5
+    failures = restarted.groups.metrics.load_failures.figures
+    assert [(labels, tally.count) for labels, tally in failures.items()] == [((f"{OFFSETS_TOPIC}/0",), 2)]
+    assert len(restarted.groups.metrics.lag.figures) == 1
+
+
+def test_a_log_that_stays_damaged_is_not_read_all_the_time(bench: GroupsBench) -> None:
+    bench.ask_to_commit(5)
+    bench.log.close()
+    bench.crashable.flip_bit(f"logs/{OFFSETS_TOPIC}/0/00000000000000000000.log", 8 * 70)
+    restarted = bench.restarted()
+
+    for _ in range(60):
+        restarted.timers.pass_ms(60_000)
+        restarted.settle()
+
+    (failures,) = restarted.groups.metrics.load_failures.figures.values()
+    assert 60 <= failures.count <= 70
+    assert why(restarted.ask(FetchOffsets, topics=None)) is Why.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_coordinator_that_is_given_up_is_not_read_again(bench: GroupsBench) -> None:
+    bench.ask_to_commit(5)
+    bench.log.close()
+    bench.crashable.flip_bit(f"logs/{OFFSETS_TOPIC}/0/00000000000000000000.log", 8 * 70)
+    restarted = bench.restarted()
+
+    restarted.groups.stop()
+    restarted.timers.pass_ms(600_000)
+    restarted.settle()
+
+    (failures,) = restarted.groups.metrics.load_failures.figures.values()
+    assert failures.count == 1
+
+
 def test_a_log_that_has_grown_is_written_anew_and_cut() -> None:
     bench = GroupsBench(options=brisk(renewal_records_min=50)).start()
     for number in range(200):
