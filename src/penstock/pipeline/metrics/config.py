@@ -1,0 +1,106 @@
+"""What the metrics pipeline can be told; every key has a default that works with a broker on this machine."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.pipeline.metrics.durations import Duration
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Rank = Annotated[float, msgspec.Meta(gt=0, lt=100)]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of the file; a key that is not here is an error."""
+
+
+class Topics(Section, frozen=True):
+    """Where records come from, and where they go."""
+
+    inbound: Name = "metrics.inbound"
+    rollup: Name = "metrics.rollup"
+    dead_letter: Name = "metrics.inbound.dlq"
+
+
+class Lake(Section, frozen=True):
+    """Where the tables are; `location` is `<state_dir>/lake` unless it is set."""
+
+    location: str = ""
+    format: Literal["delta", "iceberg"] = "delta"
+    raw: Name = "raw"
+    rollup: Name = "rollup"
+    file_bytes: Count = 134_217_728
+
+
+class Percentiles(Section, frozen=True):
+    """Which percentiles a rollup has, and whether they are exact.
+
+    Exact ones keep every value of a window until it closes; approximate ones keep a sketch, whose
+    rank error is at most the window's count divided by `accuracy`.
+    """
+
+    ranks: tuple[Rank, ...] = (50.0, 95.0, 99.0)
+    method: Literal["exact", "approximate"] = "exact"
+    accuracy: Count = 10_000
+
+
+class Groups(Section, frozen=True):
+    """The consumer group under which the broker shows how far the pipeline has read."""
+
+    ingest: Name = "metrics-ingest"
+
+
+class MetricsConfig(Section, frozen=True):
+    """The whole file."""
+
+    bootstrap: Name = "127.0.0.1:9092"
+    kafka: dict[str, str] = msgspec.field(default_factory=dict)
+    state_dir: Name = "penstock-pipeline/metrics"
+    checkpoint: str = ""
+    topics: Topics = Topics()
+    lake: Lake = Lake()
+    lateness: Duration = Duration.parse("10m")
+    windows: tuple[Duration, ...] = (Duration.parse("1m"), Duration.parse("5m"))
+    percentiles: Percentiles = Percentiles()
+    dedupe: bool = True
+    delivery: Literal["at-least-once", "exactly-once"] = "at-least-once"
+    trigger: Duration = Duration.parse("5s")
+    max_offsets_per_trigger: Count = 1_000_000
+    starting_offsets: Name = "earliest"
+    fail_on_data_loss: bool = True
+    groups: Groups = Groups()
+
+    def __post_init__(self) -> None:
+        if not self.windows or min(self.windows) < 1_000:
+            raise ValueError("windows must be a list of lengths of a second or more")
+        if len(set(self.windows)) != len(self.windows):
+            raise ValueError("windows has a length twice")
+        if any(window % 1_000 for window in self.windows):
+            raise ValueError("windows must be whole seconds")
+        if not self.percentiles.ranks:
+            raise ValueError("percentiles.ranks must not be empty")
+
+    @property
+    def checkpoints(self) -> Path:
+        return Path(self.checkpoint) if self.checkpoint else Path(self.state_dir) / "checkpoints"
+
+    @property
+    def tables(self) -> str:
+        return (self.lake.location or str(Path(self.state_dir) / "lake")).rstrip("/")
+
+    @property
+    def raw_table(self) -> str:
+        return f"{self.tables}/{self.lake.raw}"
+
+    @property
+    def rollup_table(self) -> str:
+        return f"{self.tables}/{self.lake.rollup}"
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """The broker and how to reach it, as the source's and the sink's options."""
+        return {"kafka.bootstrap.servers": self.bootstrap} | {
+            f"kafka.{name.removeprefix('kafka.')}": value for name, value in self.kafka.items()
+        }
