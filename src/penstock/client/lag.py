@@ -1,14 +1,42 @@
-"""How old the first record is that a group has not read: its lag in seconds."""
+"""How far behind a reader is: its lag in records, and in seconds the age of the first one not read."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.client.endpoint import Endpoint, opened
+from penstock.client.offsets import LATEST, offsets_at
 from penstock.core.model import SECOND
 from penstock.runtime.clock import MachineClock
 
 TURN_SECONDS = 0.1
 PATIENCE_SECONDS = 5
+
+
+class Behind(NamedTuple):
+    """How far a reader is behind: in records, and as the age of the first one that it has not read."""
+
+    records: int
+    seconds: float | None
+
+
+def how_far_behind(endpoint: Endpoint, positions: Mapping[tuple[str, int], int]) -> Behind | None:
+    """Compare the offsets that a reader will read next with the ends of their partitions.
+
+    Nothing if a partition does not answer; the age is left out where no record gives it.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    ends = offsets_at(opened(AdminClient, endpoint.settings()), positions, LATEST)
+    if ends.keys() != positions.keys():
+        return None
+    unread = {one: position for one, position in positions.items() if position < ends[one]}
+    if not unread:
+        return Behind(0, 0.0)
+    records = sum(ends[one] - position for one, position in unread.items())
+    oldest_ms = min(timestamps_at(endpoint, unread).values(), default=None)
+    if oldest_ms is None:
+        return Behind(records, None)
+    return Behind(records, max(0, MachineClock().wall() - oldest_ms) / 1_000)
 
 
 def timestamps_at(endpoint: Endpoint, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:

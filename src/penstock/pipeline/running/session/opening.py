@@ -3,14 +3,14 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.running.defaults import (
+from penstock.pipeline.running.session.defaults import (
     LOGGING_NAME,
     LOOPBACK,
     defaults,
@@ -18,7 +18,7 @@ from penstock.pipeline.running.defaults import (
     quiet_logging,
     this_machine,
 )
-from penstock.pipeline.running.java import find_java
+from penstock.pipeline.running.session.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,10 @@ def open_session(options: SessionOptions) -> Iterator["SparkSession"]:
     try:
         yield spark
     finally:
-        spark.stop()
+        from py4j.protocol import Py4JError
+
+        with suppress(Py4JError, OSError):  # the JVM may be gone already
+            spark.stop()
 
 
 def environment(master: str) -> dict[str, str]:

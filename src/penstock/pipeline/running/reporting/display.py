@@ -1,0 +1,160 @@
+"""Progress for whoever watches: a table that moves, lines for a log, or JSON lines for a program."""
+
+import json
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.core.model import SECOND
+from penstock.pipeline.running.reporting.status import query_fields, run_fields
+from penstock.pipeline.running.watching.board import QueryView, RunView
+from penstock.runtime.clock import MachineClock
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LINE_SECONDS = 5
+COLUMNS = ("query", "state", "batch", "rows", "rows/s", "batch s", "lag records", "lag s")
+
+
+class Display(Protocol):
+    """Shown a run again and again, and once more at its end."""
+
+    def __enter__(self) -> "Display": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def say(self, text: str) -> None:
+        """One line beside the figures."""
+
+    def show(self, run: RunView) -> None: ...
+
+    def end(self, run: RunView) -> None: ...
+
+
+def display_for(as_json: bool) -> Display:
+    """What fits the place that we write to; only JSON goes to stdout."""
+    if as_json:
+        return JsonLines()
+    return Moving() if sys.stderr.isatty() else Lines()
+
+
+class _Quiet:
+    """Opening and closing, where nothing is to be done."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to close."""
+
+
+class JsonLines(_Quiet):
+    """One object for each batch of each query, and one for the end."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, int | None] = {}
+
+    def __enter__(self) -> "JsonLines":
+        return self
+
+    def say(self, text: str) -> None:
+        self._write({"event": "note", "text": text})
+
+    def show(self, run: RunView) -> None:
+        for query in run.queries:
+            if self._batches.get(query.name) != query.batch:
+                self._batches[query.name] = query.batch
+                self._write({"event": "progress", **query_fields(query)})
+
+    def end(self, run: RunView) -> None:
+        self.show(run)
+        self._write({"event": "end", **run_fields(run)})
+
+    def _write(self, value: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+class Lines(_Quiet):
+    """A line for each query that has moved, every few seconds."""
+
+    def __init__(self) -> None:
+        self._clock = MachineClock()
+        self._shown_at = self._clock.now()
+        self._shown: dict[str, QueryView] = {}
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def say(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def show(self, run: RunView) -> None:
+        if self._clock.now() - self._shown_at >= LINE_SECONDS * SECOND:
+            self._shown_at = self._clock.now()
+            self._show_moved(run)
+
+    def end(self, run: RunView) -> None:
+        self._show_moved(run)
+
+    def _show_moved(self, run: RunView) -> None:
+        for query in run.queries:
+            before = self._shown.get(query.name)
+            if before is None or (before.batch, before.state) != (query.batch, query.state):
+                self._shown[query.name] = query
+                self.say(" ".join(f"{name}={cell}" for name, cell in zip(COLUMNS, cells(query), strict=True)))
+
+
+class Moving:
+    """A table that is drawn anew in its place."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> "Moving":
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def show(self, run: RunView) -> None:
+        self._live.update(_table(run))
+
+    def end(self, run: RunView) -> None:
+        self._live.console.print(_table(run))
+
+
+def _table(run: RunView) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=f"{run.name}: {run.state}", title_justify="left")
+    for number, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if number < 2 else "right")
+    for query in run.queries:
+        table.add_row(*cells(query))
+    return table
+
+
+def cells(query: QueryView) -> Iterator[str]:
+    """The columns of one query."""
+    yield query.name
+    yield query.state.value
+    yield "-" if query.batch is None else str(query.batch)
+    yield f"{query.rows:,}"
+    yield f"{query.rows_per_second:,.0f}"
+    yield f"{query.batch_seconds:.2f}"
+    yield "-" if query.lag_records is None else f"{query.lag_records:,}"
+    yield "-" if query.lag_seconds is None else f"{query.lag_seconds:,.1f}"
