@@ -5,6 +5,7 @@
     topics      creating, describing, changing and deleting topics
     positions   `beginning`, `end`, an offset or a time, turned into offsets
     sending     lines to a topic, with an account of what was delivered
+    bulk        whole columns of records to any topic, each confirmed
     reading     records from a topic, alone or in a group, until an end that was known before
     groups      what consumer groups have read, and how far behind they are
     lag         how far behind in seconds: the age of the first record that was not read
@@ -22,6 +23,7 @@ Left out: transactions, schemas, and authentication other than what `--option` p
 librdkafka.
 """
 
+from penstock.client.bulk import ANY_PARTITION, BulkOptions, BulkSender, LoneRecord, settings_refused
 from penstock.client.endpoint import Endpoint, reach
 from penstock.client.errors import BrokerUnreachable, ClientError
 from penstock.client.groups import GroupDetail, Groups, GroupSummary, PartitionLag
@@ -44,6 +46,11 @@ __all__ = [
     "Sender",
     "SenderOptions",
     "Sent",
+    "BulkSender",
+    "BulkOptions",
+    "LoneRecord",
+    "ANY_PARTITION",
+    "settings_refused",
     "Reader",
     "ReaderOptions",
     "Read",

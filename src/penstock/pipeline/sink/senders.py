@@ -1,0 +1,35 @@
+"""Producers kept from one task to the next.
+
+Spark runs one task after the other in the same Python process. A new producer asks the broker
+for its id, and where librdkafka has no connection yet it asks again only after half a second:
+longer than a whole batch takes otherwise. So a producer whose task ended well is kept for the
+next one; whoever takes it has it alone, and one that failed is never given back.
+"""
+
+from collections.abc import Mapping
+
+from penstock.client import BulkSender
+from penstock.pipeline.settings import kafka_endpoint
+
+SENDERS_MAX = 4
+
+_Settings = tuple[tuple[str, str], ...]
+_kept: dict[_Settings, BulkSender] = {}
+
+
+def kept_sender(settings: Mapping[str, str]) -> BulkSender:
+    """The producer that the last task with these settings left, or a new one."""
+    sender = _kept.pop(_key(settings), None)
+    return BulkSender(kafka_endpoint(settings)) if sender is None else sender
+
+
+def keep_sender(settings: Mapping[str, str], sender: BulkSender) -> None:
+    """Leave a producer, with nothing on its way, to the next task."""
+    sender.forget_topics()
+    _kept[_key(settings)] = sender
+    while len(_kept) > SENDERS_MAX:
+        del _kept[next(iter(_kept))]
+
+
+def _key(settings: Mapping[str, str]) -> _Settings:
+    return tuple(sorted(settings.items()))
