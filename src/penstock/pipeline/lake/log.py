@@ -1,0 +1,95 @@
+"""Delta's log, entry by entry: what each version of a table added and took away.
+
+_delta_log/00000000000000000007.json        one action per line
+    {"commitInfo": {..., "penstock": {"queryId": ..., "batchId": ...}}}
+    {"add": {"path": ..., "partitionValues": {...}, "size": ..., "dataChange": true, ...}}
+    {"remove": {"path": ..., "dataChange": true, ...}}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from penstock.pipeline.lake.options import TableOptions
+from penstock.pipeline.lake.storage import Storage, sync_path
+
+NOTE = "penstock"
+# How far back a batch is looked for: it was committed moments ago, by whoever raced or crashed.
+LOOK_BACK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of the table, with its path as it is on the disk."""
+
+    path: str
+    size: int
+    modified_ms: int
+    partition_values: Mapping[str, str | None]
+    has_deletions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What one version did to the rows; files that were only rewritten are left out."""
+
+    number: int
+    added: tuple[DataFile, ...]
+    removed_rows: bool
+    note: Mapping[str, Any]
+
+
+def entry_path(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
+
+
+def read_version(storage: Storage, number: int) -> Version | None:
+    """One entry of the log, or None where there is no such entry (any more, or yet)."""
+    try:
+        with storage.open(entry_path(number)) as file:
+            lines = file.read().decode().splitlines()
+    except FileNotFoundError:
+        return None
+    actions = [json.loads(line) for line in lines if line]
+    return Version(
+        number=number,
+        added=tuple(_file(each["add"]) for each in actions if _changes(each.get("add"))),
+        removed_rows=any(_changes(each.get("remove")) for each in actions),
+        note=next((each["commitInfo"].get(NOTE, {}) for each in actions if "commitInfo" in each), {}),
+    )
+
+
+def _changes(action: Mapping[str, Any] | None) -> bool:
+    return action is not None and action.get("dataChange", True)
+
+
+def _file(add: Mapping[str, Any]) -> DataFile:
+    return DataFile(
+        path=unquote(add["path"]),
+        size=add["size"],
+        modified_ms=add["modificationTime"],
+        partition_values=add["partitionValues"],
+        has_deletions=add.get("deletionVector") is not None,
+    )
+
+
+def added_by(storage: Storage, latest: int, query_id: str, batch_id: int) -> frozenset[str] | None:
+    """The files that a batch brought, or None where the log does not tell."""
+    for number in range(latest, max(latest - LOOK_BACK, -1), -1):
+        version = read_version(storage, number)
+        if version is None:
+            return None
+        if (version.note.get("queryId"), version.note.get("batchId")) == (query_id, batch_id):
+            return frozenset(file.path for file in version.added)
+    return None
+
+
+def sync_log(table: TableOptions, version: int) -> None:
+    """Make a commit of a table on this machine outlive a crash of the machine."""
+    if table.is_local:
+        entry = Path(table.path) / entry_path(version)
+        for path in (entry, entry.parent, entry.parent.parent):
+            sync_path(path)

@@ -1,0 +1,232 @@
+"""One commit per batch, made by the driver: it takes all files of the batch or none, and only once.
+
+The table itself remembers, per query, the last batch it took (an application transaction). A commit
+that finds its batch there answers "already"; two that race for the same batch conflict inside Delta,
+and the loser finds it there when it looks again. Others may write and compact meanwhile: appends do
+not conflict with them, and what does is tried again on the newer table.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from penstock.pipeline.lake.errors import CommitRefused, is_disk_full, lake_full
+from penstock.pipeline.lake.log import NOTE, added_by, sync_log
+from penstock.pipeline.lake.options import TableOptions
+from penstock.pipeline.lake.schemas import compare_schemas, table_schema
+from penstock.pipeline.lake.storage import open_storage
+from penstock.pipeline.lake.tables import arrow_schema, ensure_table, open_table, partition_columns
+from penstock.pipeline.lake.writing.origins import (
+    Bookkeeping,
+    Origin,
+    Recorded,
+    keep_books,
+    merged,
+    record_ends,
+)
+from penstock.pipeline.lake.writing.task_files import FilesWritten, FileWritten
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, CommitProperties
+
+TRIES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """What became of a batch: taken now, taken before, or nothing to take."""
+
+    status: Literal["committed", "already", "empty"]
+    version: int | None = None
+    files: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """All that one commit puts into the table."""
+
+    table: TableOptions
+    schema: "pa.Schema"
+    files: tuple[FileWritten, ...]
+    origins: tuple[Origin, ...]
+    query_id: str | None
+    batch_id: int
+    overwrite: bool
+
+
+def commit_files(
+    table: TableOptions,
+    schema: "pa.Schema",
+    written: Sequence[FilesWritten],
+    *,
+    query_id: str | None = None,
+    batch_id: int = 0,
+    overwrite: bool = False,
+) -> CommitOutcome:
+    """Make the files of a batch part of the table; the same (query, batch) is taken once.
+
+    `schema` is that of the rows, partition columns included. Without a query id, as for a batch
+    job, every call adds. Files of a batch that was taken before are removed.
+    """
+    files = tuple(file for part in written for file in part.files)
+    origins = merged(part.origins for part in written)
+    batch = _Batch(table, table_schema(schema), files, origins, query_id, batch_id, overwrite)
+    if not files and not overwrite:
+        ensure_table(table, schema)
+        return CommitOutcome("empty")
+    try:
+        return _commit(batch)
+    except Exception as error:
+        if is_disk_full(error):
+            raise lake_full(table.path) from error
+        raise
+
+
+def discard_files(
+    table: TableOptions, written: Sequence[FilesWritten], *, query_id: str | None = None, batch_id: int = 0
+) -> None:
+    """Remove the files of a batch that failed, except those that a commit took after all."""
+    opened = open_table(table)
+    paths = {file.path for part in written for file in part.files}
+    if opened is not None:
+        paths -= _taken(table, opened, paths, query_id, batch_id)
+    storage = open_storage(table)
+    for path in sorted(paths):
+        storage.remove(path)
+
+
+def _taken(
+    table: TableOptions, opened: "DeltaTable", paths: set[str], query_id: str | None, batch_id: int
+) -> set[str]:
+    if query_id is None:
+        # A batch job has no name to look for; what is in the table is in the table.
+        return paths if _any_live(opened, paths) else set()
+    if not _is_taken(opened, query_id, batch_id):
+        return set()
+    found = added_by(open_storage(table), opened.version(), query_id, batch_id)
+    return paths if found is None else paths & found
+
+
+def _any_live(opened: "DeltaTable", paths: set[str]) -> bool:
+    return any(uri.endswith(path) for uri in opened.file_uris() for path in paths)
+
+
+def _is_taken(opened: "DeltaTable", query_id: str, batch_id: int) -> bool:
+    last = opened.transaction_version(query_id)
+    return last is not None and last >= batch_id
+
+
+def _commit(batch: _Batch) -> CommitOutcome:
+    from deltalake.exceptions import CommitFailedError
+
+    refusal: Exception | None = None
+    for _ in range(TRIES_MAX):
+        opened = open_table(batch.table)
+        if opened is None:
+            if _create(batch):
+                return _committed(batch, 0)
+            continue
+        if batch.query_id is not None and _is_taken(opened, batch.query_id, batch.batch_id):
+            _remove_repeats(batch)
+            return CommitOutcome("already")
+        try:
+            _append(batch, opened)
+            return _committed(batch, opened.version())
+        except CommitFailedError as error:
+            if is_disk_full(error):
+                raise
+            refusal = error
+    raise CommitRefused(f"table {batch.table.path}: not committed after {TRIES_MAX} tries: {refusal}")
+
+
+def _committed(batch: _Batch, version: int) -> CommitOutcome:
+    sync_log(batch.table, version)
+    return CommitOutcome("committed", version, len(batch.files), sum(file.rows for file in batch.files))
+
+
+def _remove_repeats(batch: _Batch) -> None:
+    """Remove what this attempt wrote and no commit took: another attempt at the batch was faster."""
+    discard_files(batch.table, [FilesWritten(batch.files)], query_id=batch.query_id, batch_id=batch.batch_id)
+
+
+def _create(batch: _Batch) -> bool:
+    """Create the table with its first files; False where somebody else was faster."""
+    from deltalake import Schema
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import create_table_with_add_actions
+
+    books = _books(batch, lambda _: None)
+    try:
+        create_table_with_add_actions(
+            batch.table.path,
+            Schema.from_arrow(batch.schema),
+            [_add_action(file, batch.table.partition_columns or ()) for file in batch.files],
+            mode="error",
+            partition_by=list(batch.table.partition_columns or ()),
+            storage_options=batch.table.storage_options,
+            commit_properties=_properties(batch, books),
+        )
+    except DeltaError:
+        if open_table(batch.table) is None:
+            raise
+        return False
+    return True
+
+
+def _append(batch: _Batch, opened: "DeltaTable") -> None:
+    columns = partition_columns(batch.table, opened)
+    change = compare_schemas(batch.table.path, arrow_schema(opened), batch.schema, batch.table.merge_schema)
+    books = _books(batch, opened.transaction_version)
+    if change.added:
+        _add_columns(opened, change.added)
+    opened.create_write_transaction(
+        [_add_action(file, columns) for file in batch.files],
+        "overwrite" if batch.overwrite else "append",
+        opened.schema(),
+        list(columns),
+        commit_properties=_properties(batch, books),
+    )
+
+
+def _add_columns(opened: "DeltaTable", added: "Sequence[pa.Field]") -> None:
+    """Widen the table in a commit of its own; repeating it after a crash finds nothing left to add."""
+    import pyarrow as pa
+    from deltalake import Schema
+
+    opened.alter.add_columns(Schema.from_arrow(pa.schema(list(added))).fields)
+    opened.update_incremental()
+
+
+def _books(batch: _Batch, recorded: Recorded) -> Bookkeeping:
+    if batch.query_id is None or batch.overwrite:
+        return record_ends(recorded, batch.origins)
+    return keep_books(batch.table, recorded, batch.query_id, batch.origins)
+
+
+def _add_action(file: FileWritten, columns: Sequence[str]) -> "AddAction":
+    from deltalake.transaction import AddAction
+
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=dict(zip(columns, file.partition_values, strict=True)),
+        modification_time=file.modified_ms,
+        data_change=True,
+        stats=file.statistics,
+    )
+
+
+def _properties(batch: _Batch, books: Bookkeeping) -> "CommitProperties":
+    from deltalake.transaction import CommitProperties, Transaction
+
+    note: dict[str, object] = {
+        "origins": {f"{o.topic}/{o.partition}": [o.start, o.end] for o in batch.origins}
+    }
+    transactions = [Transaction(name, end) for name, end in sorted({**books.ends, **books.claims}.items())]
+    if batch.query_id is not None:
+        note |= {"queryId": batch.query_id, "batchId": batch.batch_id}
+        transactions.append(Transaction(batch.query_id, batch.batch_id))
+    return CommitProperties(custom_metadata={NOTE: note}, app_transactions=transactions)

@@ -1,0 +1,154 @@
+"""Where in a topic rows came from, so that a table knows what it has from whom.
+
+Spark names a query by an id that lives in its checkpoint. Whoever loses the checkpoint starts a new
+query, which reads the topic again, and the table's memory of (query, batch) does not help: the id is
+new. So a commit also records, per topic and partition, up to which offset the table has rows (`ends`),
+and, where a query brings rows of a partition for the first time, the end that it found there (its
+`claim`). What lies below its claim was put there by somebody else:
+
+    offsets   0 ........... 5,000 ................... 7,500
+    query A   ############### end = 5,000
+    query B                   claim = 5,000, and may bring what is at or above it
+    query B'  ########  claim = 5,000 and starts at 0: refused, skipped or allowed, as the user says
+
+Both are kept as application transactions of the table, which Delta carries from checkpoint to
+checkpoint for as long as the table lives, while commit infos vanish with the log's old entries.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.pipeline.errors import BadOption
+from penstock.pipeline.lake.errors import RowsAlreadyThere
+from penstock.pipeline.lake.options import ORIGIN_DEFAULTS, OriginColumns, TableOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How an application id is answered: the version that the table has for it.
+Recorded = Callable[[str], int | None]
+
+
+class Origin(NamedTuple):
+    """The rows of one partition of a topic: from offset `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+def origin_columns(table: TableOptions, schema: "pa.Schema") -> OriginColumns | None:
+    """The columns of these rows that say where they came from, or None if they have none."""
+    if table.origin_columns is None:
+        return next((columns for columns in ORIGIN_DEFAULTS if _fits(columns, schema)), None)
+    if table.origin_columns == ():
+        return None
+    columns = OriginColumns(*table.origin_columns)
+    if not _fits(columns, schema):
+        raise BadOption(
+            "originColumns", f"the rows have no columns {', '.join(columns)} of string, integer and integer"
+        )
+    return columns
+
+
+def _fits(columns: OriginColumns, schema: "pa.Schema") -> bool:
+    from pyarrow import types
+
+    if not all(name in schema.names for name in columns):
+        return False
+    topic, partition, offset = (schema.field(name).type for name in columns)
+    return bool(types.is_string(topic) and types.is_integer(partition) and types.is_integer(offset))
+
+
+class OriginRanges:
+    """The ranges that rows cover, gathered batch by batch."""
+
+    def __init__(self, columns: OriginColumns | None) -> None:
+        self._columns = columns
+        self._ranges: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def note(self, batch: "pa.RecordBatch") -> None:
+        if self._columns is None:
+            return
+        import pyarrow as pa
+
+        topic, partition, offset = self._columns
+        rows = pa.table(batch.select([topic, partition, offset])).drop_null()
+        found = rows.group_by([topic, partition]).aggregate([(offset, "min"), (offset, "max")])
+        for row in found.to_pylist():
+            self._add(Origin(row[topic], row[partition], row[f"{offset}_min"], row[f"{offset}_max"] + 1))
+
+    def _add(self, origin: Origin) -> None:
+        start, end = self._ranges.get(origin[:2], (origin.start, origin.end))
+        self._ranges[origin[:2]] = (min(start, origin.start), max(end, origin.end))
+
+    def found(self) -> tuple[Origin, ...]:
+        return tuple(Origin(*key, *self._ranges[key]) for key in sorted(self._ranges))
+
+
+def merged(parts: Iterable[Sequence[Origin]]) -> tuple[Origin, ...]:
+    """The ranges of several tasks as one range per partition."""
+    ranges = OriginRanges(None)
+    for part in parts:
+        for origin in part:
+            ranges._add(origin)
+    return ranges.found()
+
+
+def end_id(topic: str, partition: int) -> str:
+    """Under which application id a table records its end of a partition."""
+    return f"penstock/{topic}/{partition}"
+
+
+def claim_id(query_id: str, topic: str, partition: int) -> str:
+    """Under which application id a table records what it had when a query first came."""
+    return f"penstock/{query_id}/{topic}/{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bookkeeping:
+    """What a commit writes down about origins, by application id."""
+
+    ends: Mapping[str, int]
+    claims: Mapping[str, int]
+
+
+def claimed_end(recorded: Recorded, query_id: str, topic: str, partition: int) -> int:
+    """Below which offset the table's rows are not this query's."""
+    claim = recorded(claim_id(query_id, topic, partition))
+    if claim is not None:
+        return claim
+    return recorded(end_id(topic, partition)) or 0
+
+
+def keep_books(
+    table: TableOptions, recorded: Recorded, query_id: str, origins: Sequence[Origin]
+) -> Bookkeeping:
+    """What to record for these rows; RowsAlreadyThere if others have brought them before."""
+    claims: dict[str, int] = {}
+    for origin in origins:
+        topic, partition = origin.topic, origin.partition
+        claim = claimed_end(recorded, query_id, topic, partition)
+        if origin.start < claim and table.on_overlap != "allow":
+            raise _already_there(table, origin, claim)
+        if recorded(claim_id(query_id, topic, partition)) is None:
+            claims[claim_id(query_id, topic, partition)] = claim
+    return Bookkeeping(record_ends(recorded, origins).ends, claims)
+
+
+def record_ends(recorded: Recorded, origins: Sequence[Origin]) -> Bookkeeping:
+    """The ends alone, for rows that come from a batch job: nobody will come again under its name."""
+    ends = {end_id(origin.topic, origin.partition): origin.end for origin in origins}
+    return Bookkeeping({name: end for name, end in ends.items() if end > (recorded(name) or 0)}, {})
+
+
+def _already_there(table: TableOptions, origin: Origin, claim: int) -> RowsAlreadyThere:
+    place = f"{origin.topic}/{origin.partition}"
+    return RowsAlreadyThere(
+        f"table {table.path}: it has {place} up to offset {claim - 1} from another query, and this query"
+        f" brings offsets from {origin.start} on, so rows would be there twice (was a checkpoint lost?):"
+        f" go on with the old checkpoint, start at offset {claim},"
+        " or set onOverlap to skip (leave out what is there) or allow (write it again)"
+    )
