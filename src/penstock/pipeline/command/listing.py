@@ -54,7 +54,7 @@ def _rows(status: dict[str, Any]) -> Iterable[Sequence[object]]:
         yield (
             status["name"],
             _shown(query.get("name")),
-            status["state"] if status["state"] != "running" else _shown(query.get("state") or "starting"),
+            query.get("state") or status["state"],
             status["pid"],
             _shown(query.get("batch")),
             f"{query.get('rows', 0):,}",

@@ -106,7 +106,7 @@ class Lines(_Quiet):
             before = self._shown.get(query.name)
             if before is None or (before.batch, before.state) != (query.batch, query.state):
                 self._shown[query.name] = query
-                self.say(" ".join(f"{name}={cell}" for name, cell in zip(COLUMNS, cells(query), strict=True)))
+                self.say(line(query))
 
 
 class Moving:
@@ -146,6 +146,15 @@ def _table(run: RunView) -> "Table":
     for query in run.queries:
         table.add_row(*cells(query))
     return table
+
+
+def line(query: QueryView) -> str:
+    """One query as a line of a log."""
+    name, state, batch, rows, rate, seconds, records, age = cells(query)
+    return (
+        f"{name} {state}: batch {batch} took {seconds} s, {rows} rows in all, {rate} rows/s, "
+        f"lag {records} records, {age} s"
+    )
 
 
 def cells(query: QueryView) -> Iterator[str]:
