@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.client import Endpoint, Topics
+from penstock.pipeline.running.session.java import find_java
 from tests.support.nodes import NodeProcess
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
     builder = SparkSession.builder.master("local[2]").appName("penstock tests")
     for name, value in CONF.items():
         builder = builder.config(name, value)

@@ -3,6 +3,7 @@
     endpoint    which broker, and the settings that every client of ours shares
     errors      librdkafka's complaints as one line each
     topics      creating, describing, changing and deleting topics
+    catalogue   partitions and offsets for somebody who plans reads, and waits for a broker that is away
     positions   `beginning`, `end`, an offset or a time, turned into offsets
     sending     lines to a topic, with an account of what was delivered
     bulk        whole columns of records to any topic, each confirmed
@@ -24,9 +25,11 @@ librdkafka.
 """
 
 from penstock.client.bulk import ANY_PARTITION, BulkOptions, BulkSender, LoneRecord, settings_refused
+from penstock.client.catalogue import PATIENCE_MS, Catalogue, TopicShape
 from penstock.client.endpoint import Endpoint, reach
 from penstock.client.errors import BrokerUnreachable, ClientError
 from penstock.client.groups import GroupDetail, Groups, GroupSummary, PartitionLag
+from penstock.client.offsets import EARLIEST, LATEST
 from penstock.client.positions import Position, parse_position
 from penstock.client.reading import Read, Reader, ReaderOptions
 from penstock.client.sending import Sender, SenderOptions, Sent
@@ -41,6 +44,11 @@ __all__ = [
     "TopicSummary",
     "TopicDetail",
     "PartitionDetail",
+    "Catalogue",
+    "TopicShape",
+    "PATIENCE_MS",
+    "EARLIEST",
+    "LATEST",
     "Position",
     "parse_position",
     "Sender",

@@ -90,6 +90,10 @@ class Groups:
             self._lags(committed, holders),
         )
 
+    def members(self, group: str) -> tuple[str, ...]:
+        """Who is in the group now; nobody, if there is no such group."""
+        return tuple(str(member.client_id or member.member_id) for member in self._described(group).members)
+
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """The group's committed offset in each partition where it has one."""
         from confluent_kafka import ConsumerGroupTopicPartitions

@@ -1,0 +1,54 @@
+"""The batch side: everything between two positions, planned once."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from penstock.pipeline.errors import BadOption
+from penstock.pipeline.reading import Span
+from penstock.pipeline.source.look import Outlook
+from penstock.pipeline.source.options import SourceOptions
+from penstock.pipeline.source.planning import divide
+from penstock.pipeline.source.positions import resolve
+from penstock.pipeline.source.tasks import SpanTask, TaskReading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+
+class TopicBatch(DataSourceReader):
+    """Plans a batch query in a process beside the driver; reads in tasks elsewhere."""
+
+    def __init__(self, options: SourceOptions, reading: TaskReading) -> None:
+        self._options = options
+        self._reading = reading
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks; the ends of the logs are those of now, however long the tasks take."""
+        options = self._options
+        for name, value in (("maxOffsetsPerTrigger", options.max_offsets), ("group", options.group)):
+            if value is not None:
+                _log.warning("option %s has no meaning in a batch query", name)
+        spans = divide(self._spans(), options.min_partitions, options.max_records_per_partition)
+        return [SpanTask(span) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """In a task."""
+        return self._reading.read(partition)
+
+    def _spans(self) -> list[Span]:
+        outlook = Outlook(self._options)
+        partitions, _ = outlook.partitions()
+        starts = resolve(self._options.starting, partitions, outlook.catalogue).positions
+        ends = resolve(self._options.ending, partitions, outlook.catalogue).positions
+        for one, start in sorted(starts.items()):
+            if start > ends[one]:
+                raise BadOption(
+                    self._options.ending.option,
+                    f"{one[0]}/{one[1]}: ends at offset {ends[one]}, before its start at {start}",
+                )
+        return [Span(*one, start, ends[one]) for one, start in sorted(starts.items()) if start < ends[one]]

@@ -1,0 +1,56 @@
+"""One look at the broker: which partitions the query reads, and where their logs begin and end."""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.client import Catalogue
+from penstock.pipeline.settings import kafka_endpoint
+from penstock.pipeline.source.offsets import Offsets, Partition
+from penstock.pipeline.source.options import SourceOptions
+
+# A broker that has just come back may answer with an end that is too low.
+LOOKS_MAX = 4
+PAUSE_SECONDS = 0.25
+
+
+class Look(NamedTuple):
+    """What was there at one moment."""
+
+    earliest: Mapping[Partition, int]
+    latest: Mapping[Partition, int]
+    topic_ids: Mapping[str, str]
+
+
+class Outlook:
+    """Looks, when it is asked to."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.catalogue = Catalogue(
+            kafka_endpoint(options.settings),
+            committed_only=options.committed_only,
+            patience_ms=options.retry_timeout_ms,
+        )
+
+    def partitions(self) -> tuple[list[Partition], dict[str, str]]:
+        """What the query reads now, and the ids of the topics."""
+        shapes = self._options.selection.find(self.catalogue)
+        ids = {topic: shape.topic_id for topic, shape in shapes.items() if shape.topic_id}
+        partitions = [(topic, one) for topic, shape in shapes.items() for one in shape.partitions]
+        return partitions, ids if self._options.topic_ids else {}
+
+    def look(self, start: Offsets) -> Look:
+        """Where the logs begin and end; looked for again if one seems to end before `start`."""
+        for turn in range(LOOKS_MAX):
+            partitions, ids = self.partitions()
+            found = Look(self.catalogue.earliest(partitions), self.catalogue.latest(partitions), ids)
+            now = Offsets(found.latest, ids)
+            if not any(
+                found.latest.get(one, offset) < offset and not now.differs_from(start, one[0])
+                for one, offset in start.positions.items()
+            ):
+                break
+            if turn < LOOKS_MAX - 1:
+                time.sleep(PAUSE_SECONDS)
+        return found

@@ -1,0 +1,58 @@
+"""`format("penstock")` for Spark: this module's name is all it takes to register it.
+
+Spark imports every top-level module named `pyspark_…` and registers its `DefaultSource`; it does so
+in a process of its own, whenever a session first meets a Python data source. What is done is done in
+`penstock.pipeline`, which is imported when a topic is read or written.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """Topics, read and written, in batches and as streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> "StructType":
+        """The official connector's columns."""
+        from penstock.pipeline.source import columns
+
+        return columns(self.options)
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from penstock.pipeline.source import batch_reader
+
+        return batch_reader(self.options, schema)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
+        from penstock.pipeline.source import stream_reader
+
+        return stream_reader(self.options, schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        from penstock.pipeline.errors import BadOption
+        from penstock.pipeline.sink import batch_writer
+
+        if overwrite:
+            raise BadOption("mode", "a topic cannot be overwritten; use append")
+        return batch_writer(self.options, schema)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
+        from penstock.pipeline.sink import stream_writer
+
+        return stream_writer(self.options, schema)
