@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
+HOT_MODULES := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 PYTEST_ARGS ?=
 SECONDS ?= 30
 
@@ -15,13 +17,19 @@ $(INSTALLED): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh $(VENV)
 	@touch $@
 
+# Compiled modules win over the sources beside them, so they are built again when those change.
+$(COMPILED): $(INSTALLED) $(HOT_MODULES)
+	@PENSTOCK_NATIVE=1 $(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
 setup: $(INSTALLED) ## Create .venv with everything the other targets need
 
-demo: $(INSTALLED) ## Show Penstock at work on a throw-away data directory
+demo: $(COMPILED) ## The whole story: broker, metrics, Spark pipeline, a table of what happened
 	@$(BIN)/penstock demo
 
-test: $(INSTALLED) ## Run the tests
-	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+# One worker has all the tests of Spark, and with them the one JVM.
+test: $(INSTALLED) $(wildcard $(COMPILED)) ## Run the tests
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
 	$(BIN)/python -m tests.compatibility.suites.run kafka-python
@@ -48,8 +56,7 @@ fuzz: $(INSTALLED) ## Fuzz every parser (SECONDS=30 each; 600 for a full run)
 dev: $(INSTALLED) ## Rerun the fast tests whenever a file changes
 	$(BIN)/watchfiles --filter python '$(BIN)/python -m pytest -q -x tests/unit' src tests
 
-native: $(INSTALLED) ## Compile the hot modules with mypyc, in place (optional; needs a C compiler)
-	PENSTOCK_NATIVE=1 $(BIN)/python setup.py build_ext --inplace
+native: $(COMPILED) ## Compile the hot modules with mypyc, in place (optional; needs a C compiler)
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

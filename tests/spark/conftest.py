@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +56,9 @@ def servers(node: NodeProcess) -> str:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from penstock.pipeline.running.session import environment
+
+    os.environ.update(environment("local[2]"))
     os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
     builder = SparkSession.builder.master("local[2]").appName("penstock tests")
     for name, value in CONF.items():

@@ -51,9 +51,8 @@ def run(
     if state_dir is not None:
         overrides["state_dir"] = str(state_dir)
     configured = found.configure(config, overrides)
-    options = RunOptions(
-        name, (state_dir or STATE_DIR_DEFAULT).absolute(), master, pairs("conf", conf), once, metrics
-    )
+    home = Path(getattr(configured, "state_dir", STATE_DIR_DEFAULT)) if state_dir is None else state_dir
+    options = RunOptions(name, home.absolute(), master, pairs("conf", conf), once, metrics)
     with display_for(as_json) as display:
         if not is_job(found):
             run_pipeline(found, configured, options, display)

@@ -30,7 +30,8 @@ class Pipeline(Protocol):
         """Read the YAML file, if one is given, then the overrides; raises `BadOption` for a wrong one.
 
         Among the overrides are `bootstrap` (host:port) and `state_dir` (where checkpoints and, unless
-        they are set otherwise, tables live) if the command line gave them.
+        they are set otherwise, tables live) if the command line gave them. If the answer has an
+        attribute `state_dir`, the run keeps its status and its log below that directory.
         """
 
     def start(self, spark: "SparkSession", config: Any, *, once: bool = False) -> Iterable["StreamingQuery"]:
