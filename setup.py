@@ -26,6 +26,7 @@ HOT_MODULES = (
     "src/penstock/core/records/reader.py",
     "src/penstock/core/records/validate.py",
     "src/penstock/core/records/partitioner.py",
+    "src/penstock/pipeline/reading/decoding/walking.py",
 )
 
 

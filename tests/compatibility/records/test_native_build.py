@@ -19,11 +19,8 @@ def copy(tmp_path: Path) -> Path:
     for name in ("pyproject.toml", "setup.py", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "README.md").write_text("the build wants one\n")
-    package = tmp_path / "src" / "penstock"
-    shutil.copytree(
-        ROOT / "src" / "penstock" / "core", package / "core", ignore=shutil.ignore_patterns("*.so")
-    )
-    shutil.copy(ROOT / "src" / "penstock" / "__init__.py", package)
+    leave = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "src" / "penstock", tmp_path / "src" / "penstock", ignore=leave)
     return tmp_path
 
 
@@ -43,7 +40,10 @@ def run(directory: Path, *arguments: str, **environment: str) -> str:
 
 
 def is_native(directory: Path) -> str:
-    program = "import penstock.core.records as records; print(records.NATIVE)"
+    program = (
+        "import penstock.core.records as records, penstock.pipeline.reading.decoding as decoding;"
+        "print(records.NATIVE, decoding.NATIVE)"
+    )
     return run(ROOT, "-c", program, PYTHONPATH=str(directory / "src")).strip()
 
 
@@ -53,11 +53,12 @@ def test_compiled_modules_pass_the_tests_of_the_python_ones(copy: Path) -> None:
 
     tests = run(
         ROOT,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "tests/unit/core/records"),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"),
+        *("tests/unit/core/records", "tests/unit/pipeline/reading/decoding"),
         PYTHONPATH=str(copy / "src"),
     )
 
-    assert is_native(copy) == "True"
+    assert is_native(copy) == "True True"
     assert " passed" in tests
 
 
@@ -72,7 +73,7 @@ def test_without_a_working_compiler_the_build_says_so_and_stays_python(
 
     assert f"penstock: building without compiled modules: {reason}\n" in output
     assert list(copy.rglob("*.so")) == []
-    assert is_native(copy) == "False"
+    assert is_native(copy) == "False False"
 
 
 def test_nothing_is_compiled_unless_asked_for(copy: Path) -> None:

@@ -8,8 +8,7 @@
       cluster     who leads a partition, and a connection to it
       fetching    a span as a run of Fetch answers, the next one asked for ahead
       trouble     what an error code means for a span: try again, give up, or data lost
-      batches     one answer's batches: checked, unpacked, markers and aborted records left out
-      columns     batches to Arrow columns
+      decoding    the batches of an answer to Arrow columns
     client        the same through librdkafka, for SASL and TLS
 
 A span is a half-open range of offsets of one partition. Reading it gives every record that the log

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.core.records import BatchHeader, CorruptBatch, read_header
+from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 from penstock.core.wire import ZERO_UUID, ErrorCode
 from penstock.core.wire.kafka.fetch import (
     FetchRequest,
@@ -113,12 +113,12 @@ class SpanFetch:
         start, end = 0, len(records)
         following = self._position
         try:
-            while end - start >= 61:
+            while end - start >= HEADER_BYTES:
                 header = read_header(records, start)
                 start += header.size_bytes
                 if start > end:
                     break
-                if header.next_offset <= following:
+                if header.base_offset < following and (headers or header.next_offset <= following):
                     raise CorruptBatch(f"the batch at offset {header.base_offset} comes after {following}")
                 following = header.next_offset
                 headers.append(header)

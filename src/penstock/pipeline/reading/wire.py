@@ -6,9 +6,8 @@ import pyarrow as pa
 
 from penstock.core.records import CorruptBatch
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.reading.batches import shown_batches
 from penstock.pipeline.reading.cluster import Cluster
-from penstock.pipeline.reading.columns import arrow_batch
+from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
 from penstock.pipeline.reading.fetching import Fetched, SpanFetch
 from penstock.pipeline.reading.options import ReaderOptions
 from penstock.pipeline.reading.spans import Span
@@ -26,14 +25,14 @@ class WireReader:
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         for fetched in SpanFetch(self._cluster, span, self._options).answers():
-            whole = self._decoded(fetched, span)
-            for start in range(0, whole.num_rows, self._options.rows_max):
-                yield whole.slice(start, self._options.rows_max)
+            for whole in self._decoded(fetched, span):
+                for start in range(0, whole.num_rows, self._options.rows_max):
+                    yield whole.slice(start, self._options.rows_max)
 
-    def _decoded(self, fetched: Fetched, span: Span) -> pa.RecordBatch:
+    def _decoded(self, fetched: Fetched, span: Span) -> Iterator[pa.RecordBatch]:
         aborted = fetched.aborted if self._options.committed_only else ()
         try:
             shown = shown_batches(fetched.records, fetched.headers, aborted, span.end)
-            return arrow_batch(shown, span, self._options.include_headers)
+            yield from arrow_batches(shown, span, self._options.include_headers)
         except CorruptBatch as broken:
-            raise PipelineError(f"{span}: broken records after offset {fetched.position}: {broken}") from None
+            raise PipelineError(f"{span}: broken records: {broken}") from None

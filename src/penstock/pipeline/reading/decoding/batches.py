@@ -5,13 +5,13 @@ was aborted: the answer lists producer and first offset of each, and everything 
 this producer wrote from there on is skipped, up to the marker that ended the transaction.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fastcrc import crc32
 
 from penstock.core.records import BatchHeader, ControlType, CorruptBatch, read_control
-from penstock.core.records.header import CRC_START
+from penstock.core.records.header import CONTROL, CRC_START, PREFIX_BYTES
 from penstock.core.wire.kafka.fetch import FetchResponseAbortedTransaction
 
 _crc32c = crc32.iscsi
@@ -38,7 +38,7 @@ class AbortedTransactions:
         if header.producer_id not in self._inside:
             return False
         if header.is_control:
-            if read_control(batch).control_type is ControlType.ABORT:
+            if _ends_in_abort(header, batch):
                 self._inside.discard(header.producer_id)
             return True
         return header.is_transactional
@@ -47,19 +47,34 @@ class AbortedTransactions:
 def shown_batches(
     records: memoryview,
     headers: Iterable[BatchHeader],
-    aborted: Iterable[FetchResponseAbortedTransaction],
+    aborted: Sequence[FetchResponseAbortedTransaction],
     end: int,
 ) -> Iterator[Shown]:
     """The batches before offset `end` that hold records to show."""
-    transactions = AbortedTransactions(aborted)
+    transactions = AbortedTransactions(aborted) if aborted else None
     start = 0
     for header in headers:
-        if header.base_offset >= end:
+        # By index, for there can be as many batches as records: base offset, length, CRC, attributes.
+        if header[0] >= end:
             return
-        batch = records[start : start + header.size_bytes]
-        start += header.size_bytes
-        if _crc32c(batch[CRC_START:]) != header.crc:
-            raise CorruptBatch(f"CRC-32C of the batch at offset {header.base_offset} does not match")
-        if transactions.hides(header, batch) or header.is_control or not header.record_count:
+        following = start + PREFIX_BYTES + header[1]
+        batch = records[start:following]
+        start = following
+        if _crc32c(batch[CRC_START:]) != header[4]:
+            raise named(header, "its CRC-32C does not match")
+        if transactions is not None and transactions.hides(header, batch):
             continue
-        yield Shown(header, batch)
+        if not header[5] & CONTROL:
+            yield Shown(header, batch)
+
+
+def _ends_in_abort(header: BatchHeader, batch: memoryview) -> bool:
+    try:
+        return read_control(batch).control_type is ControlType.ABORT
+    except CorruptBatch as broken:
+        raise named(header, broken) from None
+
+
+def named(header: BatchHeader, reason: object) -> CorruptBatch:
+    """What is wrong with a batch, and which one it is."""
+    return CorruptBatch(f"the batch at offset {header.base_offset}: {reason}")

@@ -1,23 +1,29 @@
-"""Batches to Arrow columns."""
+"""The same columns, record by record, with the reader that everything else in Penstock uses.
+
+It settles what the fast way leaves open: what is wrong with a record, and what is merely unusual.
+"""
 
 from collections.abc import Iterable
 
 import pyarrow as pa
 
-from penstock.core.records import Record, read_records
-from penstock.pipeline.reading.batches import Shown
-from penstock.pipeline.reading.spans import Span, record_schema
+from penstock.core.records import CorruptBatch, Record, read_records
+from penstock.pipeline.reading.decoding.batches import Shown, named
+from penstock.pipeline.reading.spans import Span
 
+# Beyond it, a time in microseconds does not fit into 64 bits.
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
-def arrow_batch(shown: Iterable[Shown], span: Span, include_headers: bool) -> pa.RecordBatch:
-    """The records of these batches that belong to the span."""
+def exact_batch(shown: Iterable[Shown], span: Span, schema: pa.Schema) -> pa.RecordBatch:
+    """The records of these batches that belong to the span; raises `CorruptBatch`."""
     records: list[tuple[Record, int]] = []
     for header, batch in shown:
         kind = int(header.is_log_append_time)
-        records += [(one, kind) for one in read_records(batch) if span.start <= one.offset < span.end]
-    schema = record_schema(include_headers)
+        try:
+            records += [(one, kind) for one in read_records(batch) if span.start <= one.offset < span.end]
+        except CorruptBatch as broken:
+            raise named(header, broken) from None
     columns: list[list[object]] = [
         [one.key for one, _ in records],
         [one.value for one, _ in records],
@@ -27,7 +33,7 @@ def arrow_batch(shown: Iterable[Shown], span: Span, include_headers: bool) -> pa
         [_microseconds(one.timestamp) for one, _ in records],
         [kind for _, kind in records],
     ]
-    if include_headers:
+    if "headers" in schema.names:
         columns.append([_headers(one) for one, _ in records])
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
