@@ -15,8 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.metrics.config import MetricsConfig, Percentiles
-from penstock.pipeline.metrics.durations import Duration
+from penstock.pipeline.metrics.configuration import Duration, MetricsConfig, Percentiles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from penstock.pipeline.metrics.durations import Duration
+from penstock.pipeline.metrics.configuration.durations import Duration
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -57,7 +57,7 @@ class MetricsConfig(Section, frozen=True):
 
     bootstrap: Name = "127.0.0.1:9092"
     kafka: dict[str, str] = msgspec.field(default_factory=dict)
-    state_dir: Name = "penstock-pipeline/metrics"
+    state_dir: Name = "penstock-pipeline"
     checkpoint: str = ""
     topics: Topics = Topics()
     lake: Lake = Lake()
@@ -85,6 +85,12 @@ class MetricsConfig(Section, frozen=True):
     @property
     def checkpoints(self) -> Path:
         return Path(self.checkpoint) if self.checkpoint else Path(self.state_dir) / "checkpoints"
+
+    def checkpoint_of(self, query: str) -> str:
+        """Where a query's checkpoint is; a local one by its full path, since tasks work elsewhere."""
+        if "://" in self.checkpoint:
+            return f"{self.checkpoint.rstrip('/')}/{query}"
+        return str(self.checkpoints.absolute() / query)
 
     @property
     def tables(self) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from penstock.config.environment import expand
 from penstock.pipeline.errors import BadOption
-from penstock.pipeline.metrics.durations import Duration
+from penstock.pipeline.metrics.configuration.durations import Duration
 
 FILE_BYTES_MAX = 1 << 20
 

@@ -1,0 +1,51 @@
+"""The metrics pipeline as `penstock pipeline` knows it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.metrics.configuration import MetricsConfig, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class MetricsPipeline:
+    """Two queries: ingest, and the rollup that reads what ingest stored."""
+
+    summary = "metrics from a topic into tables and rollups, malformed ones into a dead-letter topic"
+
+    def configure(self, path: Path | None, overrides: Mapping[str, str]) -> MetricsConfig:
+        return load(MetricsConfig, path, overrides)
+
+    def start(
+        self, spark: "SparkSession", config: MetricsConfig, *, once: bool = False
+    ) -> Iterator["StreamingQuery"]:
+        from penstock.pipeline.metrics.queries import start_ingest, start_rollup
+
+        yield start_ingest(spark, config, once=once)
+        yield start_rollup(spark, config, once=once)
+
+    def checkpoint(self, config: MetricsConfig) -> Path:
+        return config.checkpoints
+
+    def connection(self, config: MetricsConfig) -> Mapping[str, str]:
+        from penstock.pipeline.settings import kafka_settings
+
+        return kafka_settings(config.kafka_options)
+
+    def identity(self, config: MetricsConfig) -> Mapping[str, str]:
+        return {
+            "topics.inbound": config.topics.inbound,
+            "raw table": config.raw_table,
+            "rollup table": config.rollup_table,
+            "lateness": str(config.lateness),
+            "windows": ", ".join(map(str, config.windows)),
+            "percentiles": ", ".join(f"{rank:g}" for rank in config.percentiles.ranks),
+            "percentiles.method": config.percentiles.method,
+            "dedupe": str(config.dedupe).lower(),
+        }
+
+
+PIPELINES: Mapping[str, MetricsPipeline] = {"metrics": MetricsPipeline()}

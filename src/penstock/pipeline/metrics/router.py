@@ -1,0 +1,184 @@
+"""One sink for a query with two outputs: rows for a table, records for a topic.
+
+    task      good rows  ──> files of the table, which nobody sees yet
+              the others ──> topic, acknowledged before the task ends
+    driver    delivery's commit, and then, last, the table's
+
+All of it is keyed by query and batch: a batch that is tried again finds the table's commit made
+and adds nothing, and what went to the topic twice has the same natural key.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.pipeline.errors import BadOption
+from penstock.pipeline.lake import (
+    FilesWritten,
+    TableOptions,
+    TaskFiles,
+    commit_files,
+    discard_files,
+    running_query,
+    table_options,
+)
+from penstock.pipeline.metrics.letters import dead_letters, rollup_records
+from penstock.pipeline.metrics.tables import raw_schema, rollup_schema, table_rows
+from penstock.pipeline.settings import option
+from penstock.pipeline.sink import (
+    BatchName,
+    Receipt,
+    TaskName,
+    TopicDelivery,
+    TopicWriter,
+    delivery_for,
+    sink_options,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+FORMAT = "penstock-router"
+ROUTE = "route"
+Route = Literal["measurements", "rollups"]
+
+
+class Routed(NamedTuple):
+    """What of a batch goes where."""
+
+    rows: "pa.RecordBatch"
+    records: "pa.RecordBatch"
+
+
+class Split(Protocol):
+    """Knows where rows belong, and what the table looks like; travels to the tasks."""
+
+    def schema(self) -> "pa.Schema": ...
+
+    def __call__(self, batch: "pa.RecordBatch") -> Routed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Good rows into the raw table, malformed and late ones into the dead-letter topic."""
+
+    def schema(self) -> "pa.Schema":
+        return raw_schema()
+
+    def __call__(self, batch: "pa.RecordBatch") -> Routed:
+        import pyarrow.compute as pc
+
+        is_good = pc.is_null(batch.column("error"))
+        good, bad = batch.filter(is_good), batch.filter(pc.invert(is_good))
+        return Routed(table_rows(good, raw_schema(), "timestamp"), dead_letters(bad))
+
+
+@dataclass(frozen=True, slots=True)
+class Rollups:
+    """Every closed window into the table and into the topic."""
+
+    numbers: tuple[str, ...]
+
+    def schema(self) -> "pa.Schema":
+        return rollup_schema(self.numbers)
+
+    def __call__(self, batch: "pa.RecordBatch") -> Routed:
+        rows = table_rows(batch, self.schema(), "window_start")
+        return Routed(rows, rollup_records(batch, self.numbers))
+
+
+@dataclass
+class RoutedMessage(WriterCommitMessage):
+    """What a task answers to the driver."""
+
+    query_id: str | None
+    files: FilesWritten
+    receipt: Receipt
+
+
+class RouterSink(DataSource):
+    """`format("penstock-router")`: the table's options, the topic's options, and `route`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "RouterWriter":  # noqa: ARG002
+        return RouterWriter(self.options, schema)
+
+
+class RouterWriter(DataSourceStreamArrowWriter):
+    """The writer that Spark takes to the tasks and keeps in the driver."""
+
+    def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
+        topic = sink_options(options)
+        self._split = _split(option(options, ROUTE), schema)
+        self._table: TableOptions = table_options(options)
+        self._delivery: TopicDelivery = delivery_for(topic)
+        self._topic = topic.topic
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> RoutedMessage:
+        task = _running_task()
+        files = TaskFiles(self._table, self._split.schema(), task.partition)
+        writer = TopicWriter(self._delivery, self._topic, task)
+        try:
+            for batch in iterator:
+                if batch.num_rows:
+                    routed = self._split(batch)
+                    files.write(routed.rows)
+                    if routed.records.num_rows:
+                        writer.write_batch(routed.records)
+            return RoutedMessage(task.query_id, files.finish(), writer.finish())
+        except BaseException:
+            writer.discard()
+            files.discard()
+            raise
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+        done = _done(messages)
+        query_id = next((message.query_id for message in done if message.query_id), None)
+        self._delivery.commit([message.receipt for message in done], BatchName(query_id, batchId))
+        commit_files(
+            self._table,
+            self._split.schema(),
+            [message.files for message in done],
+            query_id=query_id,
+            batch_id=batchId,
+        )
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+        done = _done(messages)
+        query_id = next((message.query_id for message in done if message.query_id), None)
+        self._delivery.abort([message.receipt for message in done], BatchName(query_id, batchId))
+        discard_files(self._table, [message.files for message in done], query_id=query_id, batch_id=batchId)
+
+
+def _split(route: str | None, schema: "StructType") -> Split:
+    names = schema.fieldNames()
+    if route == "measurements":
+        return Measurements()
+    if route == "rollups":
+        return Rollups(tuple(names[names.index("count") :]))
+    raise BadOption(ROUTE, f"{route!r} is none of measurements, rollups")
+
+
+def _running_task() -> TaskName:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query = running_query()
+    query_id = query[0] if query else None
+    if context is None:
+        return TaskName(query_id, 0, 0)
+    return TaskName(query_id, context.partitionId(), context.taskAttemptId())
+
+
+def _done(messages: "Sequence[WriterCommitMessage | None]") -> list[RoutedMessage]:
+    return [message for message in messages if isinstance(message, RoutedMessage)]

@@ -1,0 +1,61 @@
+"""What the two queries read: a topic as measurements, and the raw table as slices."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, InputPartition
+
+from penstock.pipeline.errors import BadOption
+from penstock.pipeline.lake import running_query
+from penstock.pipeline.metrics.decoding import NO_WATERMARK_MS, SCHEMA_DDL, Decoder
+from penstock.pipeline.metrics.watermark import batch_watermark_ms
+from penstock.pipeline.settings import option
+from penstock.pipeline.source import TopicStream, source_options
+from penstock.pipeline.source.tasks import task_reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+MEASUREMENTS = "penstock-measurements"
+WATERMARK_CHECKPOINT = "watermarkcheckpoint"
+
+
+class MeasurementSource(DataSource):
+    """`format("penstock-measurements")`: the source's options, and the checkpoint of the query.
+
+    With `watermarkCheckpoint` late rows are told from good ones as Spark would tell them.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return MEASUREMENTS
+
+    def schema(self) -> str:
+        return SCHEMA_DDL
+
+    def streamReader(self, schema: "StructType") -> "MeasurementStream":  # noqa: ARG002
+        return MeasurementStream(self.options)
+
+
+class MeasurementStream(TopicStream):
+    """A topic whose records are decoded where they are read."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        ours = {name: value for name, value in options.items() if name.lower() != WATERMARK_CHECKPOINT}
+        super().__init__(source_options(ours, streaming=True), task_reading(ours))
+        self._checkpoint = option(options, WATERMARK_CHECKPOINT)
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """In a task."""
+        decoder = Decoder(self._watermark_ms())
+        for batch in super().read(partition):
+            yield decoder.decode(batch)
+
+    def _watermark_ms(self) -> int:
+        if self._checkpoint is None:
+            return NO_WATERMARK_MS
+        query = running_query()
+        if query is None:
+            raise BadOption("watermarkCheckpoint", "only a streaming query has a watermark")
+        return batch_watermark_ms(self._checkpoint, query.batch_id) or NO_WATERMARK_MS
