@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.client import Endpoint, Topics
-from penstock.pipeline.running.session.java import find_java
+from penstock.pipeline.running.session import environment
 from tests.support.nodes import NodeProcess
 
 if TYPE_CHECKING:
@@ -56,10 +56,7 @@ def servers(node: NodeProcess) -> str:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.running.session import environment
-
     os.environ.update(environment("local[2]"))
-    os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
     builder = SparkSession.builder.master("local[2]").appName("penstock tests")
     for name, value in CONF.items():
         builder = builder.config(name, value)
