@@ -1,6 +1,5 @@
 """A table opened, created, and asked for its shape."""
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,11 +36,6 @@ def arrow_schema(opened: "DeltaTable") -> "pa.Schema":
     import pyarrow as pa
 
     return pa.schema(opened.schema().to_arrow())
-
-
-def spark_schema_json(opened: "DeltaTable") -> str:
-    """The table's schema in the words of Spark, which are Delta's."""
-    return json.dumps(json.loads(opened.schema().to_json()))
 
 
 def ensure_table(table: TableOptions, schema: "pa.Schema") -> None:

@@ -10,6 +10,7 @@ from penstock.pipeline.lake.partitions import Values, check_partition_columns, d
 from penstock.pipeline.lake.schemas import conform, table_schema
 from penstock.pipeline.lake.storage import open_storage
 from penstock.pipeline.lake.writing.origins import Origin, OriginRanges, origin_columns
+from penstock.pipeline.lake.writing.repeats import find_repeats
 from penstock.pipeline.lake.writing.statistics import file_statistics
 
 if TYPE_CHECKING:
@@ -65,8 +66,13 @@ class _Partition:
 class TaskFiles:
     """Files of one task: opened, written batch by batch, and finished or discarded."""
 
-    def __init__(self, table: TableOptions, schema: "pa.Schema", task: int = 0) -> None:
-        """`schema` is that of the rows that will come; partition columns are among them."""
+    def __init__(
+        self, table: TableOptions, schema: "pa.Schema", task: int = 0, query_id: str | None = None
+    ) -> None:
+        """`schema` is that of the rows that will come; partition columns are among them.
+
+        The query's id is needed where rows are to be left out that other queries have brought.
+        """
         import pyarrow as pa
 
         self._table = table
@@ -76,7 +82,9 @@ class TaskFiles:
         self._file_schema = pa.schema([each for each in self._schema if each.name not in self._columns])
         self._task = task
         self._storage = open_storage(table)
-        self._ranges = OriginRanges(origin_columns(table, self._schema))
+        columns = origin_columns(table, self._schema)
+        self._ranges = OriginRanges(columns)
+        self._repeats = find_repeats(table, columns, query_id)
         self._partitions: dict[Values, _Partition] = {}
         self._paths: list[str] = []
         self._finished: list[FileWritten] = []
@@ -87,8 +95,9 @@ class TaskFiles:
 
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         for batch in batches:
+            batch = self._repeats.without(conform(batch, self._schema))
             if batch.num_rows:
-                self._take(conform(batch, self._schema))
+                self._take(batch)
 
     def finish(self) -> FilesWritten:
         """Write what is left and make all files safe; nothing is part of the table yet."""

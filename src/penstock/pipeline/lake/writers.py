@@ -1,0 +1,102 @@
+"""Spark's side of writing: the writers for a batch job and for a streaming query."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.pipeline.lake.context import RunningQuery, running_query, running_task
+from penstock.pipeline.lake.options import TableOptions, table_options
+from penstock.pipeline.lake.tables import resolve
+from penstock.pipeline.lake.writing import FilesWritten, TaskFiles, commit_files, discard_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+@dataclass(frozen=True)
+class TaskWrote(WriterCommitMessage):
+    """What one task wrote, and for which query and batch."""
+
+    written: FilesWritten
+    query: RunningQuery | None
+
+
+def asked_table_to_write(options: Mapping[str, str], schema: "StructType") -> TableOptions:
+    """The table that a query writes to, with rows refused at once that could never fit."""
+    return resolve(table_options(options), spark_to_arrow(schema))
+
+
+def spark_to_arrow(schema: "StructType") -> "pa.Schema":
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def write_task(table: TableOptions, schema: "StructType", rows: Iterator["pa.RecordBatch"]) -> TaskWrote:
+    """Write the rows of a task; where that fails, leave no files behind."""
+    query = running_query()
+    files = TaskFiles(table, spark_to_arrow(schema), running_task(), query and query.query_id)
+    try:
+        for batch in rows:
+            files.write(batch)
+        return TaskWrote(files.finish(), query)
+    except BaseException:
+        files.discard()
+        raise
+
+
+def _written(messages: Messages) -> list[FilesWritten]:
+    return [message.written for message in messages if isinstance(message, TaskWrote)]
+
+
+def _query_id(messages: Messages) -> str | None:
+    queries = (message.query for message in messages if isinstance(message, TaskWrote))
+    return next((query.query_id for query in queries if query is not None), None)
+
+
+class LakeWriter(DataSourceArrowWriter):
+    """A batch job that appends to a table, or overwrites it."""
+
+    def __init__(self, table: TableOptions, schema: "StructType", overwrite: bool) -> None:
+        self._table, self._schema, self._overwrite = table, schema, overwrite
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        return write_task(self._table, self._schema, iterator)
+
+    def commit(self, messages: Messages) -> None:
+        commit_files(self._table, spark_to_arrow(self._schema), _written(messages), overwrite=self._overwrite)
+
+    def abort(self, messages: Messages) -> None:
+        discard_files(self._table, _written(messages))
+
+
+class LakeStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming query that appends each batch to a table once."""
+
+    def __init__(self, table: TableOptions, schema: "StructType", overwrite: bool) -> None:
+        self._table, self._schema, self._overwrite = table, schema, overwrite
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        return write_task(self._table, self._schema, iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        commit_files(
+            self._table,
+            spark_to_arrow(self._schema),
+            _written(messages),
+            query_id=_query_id(messages),
+            batch_id=batchId,
+            overwrite=self._overwrite,
+        )
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        discard_files(self._table, _written(messages), query_id=_query_id(messages), batch_id=batchId)

@@ -1,0 +1,52 @@
+"""Rows that another query has brought before, left out where the user says `onOverlap=skip`."""
+
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.lake.options import OriginColumns, TableOptions
+from penstock.pipeline.lake.tables import open_table
+from penstock.pipeline.lake.writing.origins import OriginRanges, Recorded, claimed_end
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Repeats:
+    """What a table had of each partition when this query first came; nothing, where nobody asks."""
+
+    def __init__(self, columns: OriginColumns | None, recorded: Recorded, query_id: str) -> None:
+        self._columns, self._recorded, self._query_id = columns, recorded, query_id
+        self._claims: dict[tuple[str, int], int] = {}
+
+    def without(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        """The rows that are not there yet."""
+        import pyarrow.compute as pc
+
+        if self._columns is None:
+            return batch
+        ranges = OriginRanges(self._columns)
+        ranges.note(batch)
+        for topic, partition, start, _ in ranges.found():
+            claim = self._claim(topic, partition)
+            if start < claim:
+                there = pc.and_(
+                    pc.equal(batch.column(self._columns.topic), topic),
+                    pc.equal(batch.column(self._columns.partition), partition),
+                )
+                there = pc.and_(there, pc.less(batch.column(self._columns.offset), claim))
+                # A row without an origin is nobody's repeat.
+                batch = batch.filter(pc.invert(pc.fill_null(there, False)))
+        return batch
+
+    def _claim(self, topic: str, partition: int) -> int:
+        key = (topic, partition)
+        if key not in self._claims:
+            self._claims[key] = claimed_end(self._recorded, self._query_id, topic, partition)
+        return self._claims[key]
+
+
+def find_repeats(table: TableOptions, columns: OriginColumns | None, query_id: str | None) -> Repeats:
+    """What to leave out of a task's rows."""
+    opened = None if table.on_overlap != "skip" or query_id is None else open_table(table)
+    if opened is None or query_id is None:
+        return Repeats(None, lambda _: None, "")
+    return Repeats(columns, opened.transaction_version, query_id)
