@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import uvloop
 
 from penstock.runtime.clock import MachineClock, MachineEntropy
+from penstock.runtime.garbage import settle
 from penstock.runtime.last_resort import LastResort
 from penstock.runtime.peers import Admit, Hello, PeerOptions, SocketTransport, Wiring, same_cluster
 from penstock.runtime.port import Identity, Program, Runtime, Service
@@ -60,7 +61,9 @@ def run(program: Program, identity: Identity, options: RuntimeOptions | None = N
     def start() -> Service:
         # On the running loop: a signal that comes before it runs would be lost by uvloop.
         supervisor.watch_signals()
-        return program(open_runtime(loop, supervisor, identity, options or RuntimeOptions()))
+        service = program(open_runtime(loop, supervisor, identity, options or RuntimeOptions()))
+        settle()
+        return service
 
     try:
         loop.call_soon(supervisor.run, start)

@@ -166,3 +166,25 @@ def test_a_busy_worker_dies_with_a_node_that_is_killed() -> None:
 
     # The worker has the node's output: it ends when both are gone.
     assert node.communicate(timeout=30)[0] == ""
+
+
+def test_what_a_node_set_up_at_its_start_is_not_searched_for_garbage() -> None:
+    node = start(
+        """
+        import gc
+
+        class Settled(Quiet):
+            def stop(self, done):
+                print(gc.get_freeze_count() > 1_000, gc.get_threshold()[0] > 10_000, flush=True)
+                super().stop(done)
+
+        sys.exit(run(Settled, me))
+        """
+    )
+    assert node.stdout is not None
+    assert node.stdout.readline() == "started\n"
+
+    node.send_signal(signal.SIGTERM)
+    said, errors = node.communicate(timeout=30)
+
+    assert (said, errors, node.returncode) == ("True True\nstopping\n", "", 0)
