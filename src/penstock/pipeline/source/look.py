@@ -25,9 +25,9 @@ class Look(NamedTuple):
 class Outlook:
     """Looks, when it is asked to."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, catalogue: Catalogue | None = None) -> None:
         self._options = options
-        self.catalogue = Catalogue(
+        self.catalogue = catalogue or Catalogue(
             kafka_endpoint(options.settings),
             committed_only=options.committed_only,
             patience_ms=options.retry_timeout_ms,

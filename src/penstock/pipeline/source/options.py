@@ -95,7 +95,9 @@ def check_options(options: Mapping[str, str]) -> None:
 def reading_settings(options: Mapping[str, str]) -> dict[str, str]:
     """What librdkafka is told; only committed records are read unless somebody asks for more."""
     settings = kafka_settings(options)
-    level = choice_option(settings, ISOLATION, ("read_committed", "read_uncommitted"), "read_committed")
+    level = choice_option(
+        options, f"kafka.{ISOLATION}", ("read_committed", "read_uncommitted"), "read_committed"
+    )
     return settings | {ISOLATION: level}
 
 

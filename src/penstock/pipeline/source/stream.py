@@ -36,11 +36,11 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Whatever is learned is kept for this run only: Spark's checkpoint is the memory.
     """
 
-    def __init__(self, options: SourceOptions, reading: TaskReading) -> None:
+    def __init__(self, options: SourceOptions, reading: TaskReading, outlook: Outlook | None = None) -> None:
         self._options = options
         self._reading = reading
-        # Set when Spark asks the first question; a task, to which this object travels, asks none.
-        self._outlook: Outlook | None = None
+        # Made when Spark asks the first question; a task, to which this object travels, asks none.
+        self._outlook = outlook
         self._group: GroupCommits | None = None
         self._start: Start | None = None
         self._first_planned = False
