@@ -1,5 +1,6 @@
 """Putting load on a broker, with a stock client and with none.
 
+    fleet       what a fleet of hosts measures, for records that look like something
     flood       as many records as librdkafka can send, or so many a second
     drain       as many records as librdkafka can read
     stream      blocks of records of somebody's own, each acknowledged before the next

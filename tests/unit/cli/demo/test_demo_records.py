@@ -5,7 +5,8 @@ import pytest
 
 from penstock.cli.demo.engine.batches import BATCH_RECORDS, endless_batches, share_out
 from penstock.cli.demo.engine.ledger import DemoFailed, Ledger
-from penstock.cli.demo.series import HOSTS, SHAPES, records
+from penstock.cli.demo.series import HOSTS, records
+from penstock.client.load.fleet import SHAPES
 from penstock.core.records import Record, check_batches, read_records
 
 START_MS = 1_700_000_000_000

@@ -1,0 +1,176 @@
+"""`penstock generate`: made-up metrics into a topic."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.client import Endpoint
+    from penstock.pipeline.generator.plan import Plan
+    from penstock.pipeline.generator.sending import Limits, Outcome
+
+COUNT_DEFAULT = 100_000
+TOPIC = "metrics.inbound"
+PROGRESS_SECONDS = 0.2
+
+
+def generate(  # noqa: PLR0913 - one parameter per flag
+    *,
+    topic: Annotated[str, typer.Option(help="Where the records go.")] = TOPIC,
+    count: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"How many records; {COUNT_DEFAULT:,} unless --seconds is given."),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, help="Records a second; as fast as possible without it.")
+    ] = None,
+    series: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many series there are.")] = 72,
+    interval_ms: Annotated[
+        int, typer.Option("--interval-ms", min=1, help="The time between two points of a series.")
+    ] = 1_000,
+    late: Annotated[float, typer.Option(min=0, max=1, help="Which share comes out of order.")] = 0.0,
+    late_ms_max: Annotated[
+        int, typer.Option("--late-ms-max", min=0, help="How late a record is at most.")
+    ] = 30_000,
+    duplicates: Annotated[float, typer.Option(min=0, max=1, help="Which share comes again.")] = 0.0,
+    malformed: Annotated[float, typer.Option(min=0, max=1, help="Which share is not valid.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same records.")] = 0,
+    start_ms: Annotated[
+        int | None,
+        typer.Option("--start-ms", min=0, help="The first time, in ms since 1970; else so that it ends now."),
+    ] = None,
+    close: Annotated[
+        bool, typer.Option("--close", help="End with a record a day ahead, which ends every window.")
+    ] = False,
+    points: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write every valid point to a .ndjson or .parquet file."),
+    ] = None,
+    bootstrap: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            envvar="PENSTOCK_BOOTSTRAP",
+            help="Where the brokers are; also `PENSTOCK_BOOTSTRAP`.",
+        ),
+    ] = "127.0.0.1:9092",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-X", metavar="KEY=VALUE", help="A setting of librdkafka; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+) -> None:
+    """Send metrics as a fleet of hosts would: some late, some twice, some malformed.
+
+    What was sent is shown at the end, with hashes of the valid points and of the malformed
+    values that do not depend on the order. Ctrl-C and SIGTERM end it early: what the account
+    holds was sent and confirmed all the same.
+    """
+    from penstock.client import Endpoint
+    from penstock.pipeline.generator.plan import Plan
+    from penstock.pipeline.generator.sending import Limits
+
+    wanted = COUNT_DEFAULT if count is None and seconds is None else count
+    start = _start_ms(wanted, series, interval_ms) if start_ms is None else start_ms
+    plan = Plan(wanted, start, series, interval_ms, late, duplicates, malformed, late_ms_max, seed)
+    endpoint = Endpoint(bootstrap, dict(_assignment(text) for text in options or ()))
+    outcome = _run(plan, endpoint, topic, Limits(rate, seconds), points, close=close)
+    _show(topic, outcome, as_json)
+
+
+def _run(
+    plan: "Plan", endpoint: "Endpoint", topic: str, limits: "Limits", points: Path | None, *, close: bool
+) -> "Outcome":
+    from penstock.client import reach
+    from penstock.pipeline.generator import sending
+    from penstock.pipeline.generator.points import open_points
+    from penstock.pipeline.generator.stream import MetricStream
+
+    reach(endpoint)
+    with ExitStack() as stack:
+        kept = None if points is None else stack.enter_context(open_points(points))
+        stream = MetricStream(plan, None if kept is None else kept.add)
+        stop = stack.enter_context(_told_to_stop())
+        advance = stack.enter_context(_progress(topic, plan.count))
+        outcome = sending.generate(endpoint, topic, stream, limits, advance, stop)
+        if close:
+            sending.send_closing(endpoint, topic, stream)
+    return outcome
+
+
+def _start_ms(count: int | None, series: int, interval_ms: int) -> int:
+    """So far back that the last record is of now; or now, if nobody knows how many there will be."""
+    now_ms = time.time_ns() // 1_000_000
+    return now_ms - -(-(count or 0) // series) * interval_ms
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter(f"{text}: expected key=value", param_hint="--option")
+    return key.strip(), value
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM are noted, and heeded between two chunks."""
+    told: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: told.append(number)) for number in numbers]
+    try:
+        yield lambda: bool(told)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(topic: str, count: int | None) -> Iterator[Callable[[int], None]]:
+    """A line that is rewritten on a terminal; elsewhere one line at the start."""
+    live = sys.stderr.isatty()
+    began = shown = time.perf_counter()
+    sent = 0
+    total = "" if count is None else f" of {count:,}"
+
+    def advance(records: int) -> None:
+        nonlocal sent, shown
+        sent += records
+        now = time.perf_counter()
+        if live and now - shown >= PROGRESS_SECONDS:
+            shown = now
+            sys.stderr.write(f"\r\x1b[K{sent:,}{total} records to {topic}, {sent / (now - began):,.0f}/s")
+            sys.stderr.flush()
+
+    if not live:
+        sys.stderr.write(f"sending{total.removeprefix(' of')} records to {topic}\n")
+    try:
+        yield advance
+    finally:
+        if live:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _show(topic: str, outcome: "Outcome", as_json: bool) -> None:
+    account = outcome.account.summary()
+    figures: dict[str, Any] = {
+        "topic": topic,
+        **account,
+        "value_bytes": outcome.value_bytes,
+        "seconds": round(outcome.seconds, 3),
+        "records_per_second": round(outcome.records / max(outcome.seconds, 1e-9)),
+        "stopped_early": outcome.stopped,
+    }
+    if as_json:
+        sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+        return
+    for name, value in figures.items():
+        shown = f"{value:,}" if isinstance(value, int) and not name.endswith("_ms") else value
+        sys.stdout.write(f"{name.replace('_', ' '):20} {shown}\n")
