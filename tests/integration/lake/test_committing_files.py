@@ -45,11 +45,6 @@ def parquet_files(path: str) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in Path(path).rglob("*.parquet"))
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> TableOptions:
-    return TableOptions(str(tmp_path / "table"))
-
-
 def test_what_tasks_wrote_is_read_back_by_delta(table: TableOptions) -> None:
     table = replace(table, partition_columns=("day",))
     written = [write(table, ROWS.slice(0, 2)), write(table, ROWS.slice(2))]

@@ -109,8 +109,9 @@ class TaskFiles:
     def discard(self) -> None:
         """Remove every file of this task."""
         for partition in self._partitions.values():
-            if partition.sink is not None:
-                # The writer is dropped unclosed: closing would write a footer to a disk that may be full.
+            if partition.writer is not None and partition.sink is not None:
+                # The writer is left unclosed: closing would write a footer to a disk that may be full.
+                partition.writer.is_open = False
                 partition.sink.close()
         self._partitions.clear()
         for path in self._paths:
