@@ -18,7 +18,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Lane, Runtime
-from penstock.runtime.pipes import Budget
+from penstock.runtime.pipes import Backlog, Budget
 
 HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
 # How long a stop waits for syncs under way, so that their answers can still leave.
@@ -83,10 +83,13 @@ class Node:
             runtime=self._runtime,
             metrics=metrics,
             fetch_sessions=FetchSessions(self._runtime.clock, self._runtime.entropy),
-            budget=Budget(self._runtime.timers.soon),
+            budget=Budget(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
+            backlog=Backlog(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
             report=self._report,
             limits=self._options.connections,
         )
+        metrics.in_flight_bytes.read(lambda: serving.budget.claimed_bytes, "requests")
+        metrics.in_flight_bytes.read(lambda: serving.backlog.held_bytes, "answers")
         self._open_http(loop, metrics)
         for listener in backend.node.listeners:
             door = Door(listener.name, serving)

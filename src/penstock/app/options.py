@@ -41,6 +41,8 @@ class NodeOptions:
     retention_check_ms: int = 300_000
     static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
+    # Requests that are not complete and answers that are not read yet: half for each.
+    in_flight_bytes_max: int = 512 << 20
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -66,6 +68,7 @@ def options_from(config: Config) -> NodeOptions:
         time_index_interval_ms=config.storage.time_index_interval_ms,
         retention_check_ms=config.storage.retention_check_ms,
         static=static_settings(config),
+        in_flight_bytes_max=config.listen.in_flight_bytes_max,
     )
 
 

@@ -56,5 +56,5 @@ def _binds(values: Mapping[str, Any]) -> Iterator[tuple[str, Address]]:
     for key, value in values.items():
         if key == "listen.listeners":
             yield from ((key, listener.bind) for listener in value)
-        elif key.startswith("listen.") and key != "listen.advertised":
+        elif isinstance(value, Address) and key.startswith("listen.") and key != "listen.advertised":
             yield key, value

@@ -65,6 +65,14 @@ class Listen(Section, frozen=True):
     peer: Annotated[Address, Meta(description="Other nodes: replication and Raft.")] = Address(
         "127.0.0.1", 7000
     )
+    in_flight_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=2 << 20,
+            description="Memory for requests that are not complete and answers that clients have not read, "
+            "over all connections, half for each; while it is used up, no more requests are read.",
+        ),
+    ] = 512 << 20
 
     @property
     def kafka_listeners(self) -> tuple[Listener, ...]:

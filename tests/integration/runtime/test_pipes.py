@@ -146,6 +146,28 @@ def test_a_reader_that_never_reads_leaves_the_rest_pending_and_other_clients_are
     client.close()
 
 
+def test_what_a_pipe_keeps_in_memory_is_told_and_files_are_not_part_of_it(door: Door, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    door.reply = [bytes(64 << 20)]
+    deaf = door.connect()
+    deaf.send(b"?")
+    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].pipe.sent_bytes > 0)
+    pipe, told = door.handlers[0].pipe, list[int]()
+    at_first = pipe.held_bytes
+    pipe.account(told.append)
+
+    with (tmp_path / "file").open("rb") as file:
+        pipe.write([bytes(1_000), FileSpan(file.fileno(), 0, 1 << 20), bytes(500)])
+        more = pipe.held_bytes
+        pipe.close()
+
+    assert 0 < at_first < 64 << 20
+    assert more == at_first + 1_500
+    assert told == [1_500, -more]
+    assert pipe.held_bytes == 0
+    deaf.close()
+
+
 def test_the_handler_hears_when_what_was_pending_is_gone(door: Door) -> None:
     door.reply = [bytes(16 << 20)]
     client = door.connect()

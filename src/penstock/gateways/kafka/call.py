@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from penstock.gateways.kafka.connection import Connection
     from penstock.gateways.kafka.fetch_sessions import FetchSessions
 
+# An answer of which there should not be many before anybody looks whether the client reads them.
+LARGE_BYTES = 64 << 10
+
 
 class Call:
     """What a handler knows of the request it serves, and where the answer goes."""
@@ -77,6 +80,8 @@ class Call:
             log.error("kafka.answer_not_written", api=self.api.name, version=self.version, reason=str(error))
             self.hang_up()
             return
+        if len(frame) > LARGE_BYTES:
+            self._connection.end_turn()
         self.reply_parts([frame])
 
     def reply_parts(self, parts: list[Part]) -> None:

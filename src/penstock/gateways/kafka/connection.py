@@ -28,6 +28,8 @@ class ConnectionLimits:
     pending_bytes_max: int = 8 << 20
     idle_ms_max: int = 600_000
     stalled_ms_max: int = 60_000
+    # The same, while others wait for the bytes that this connection has the node keep.
+    pressed_ms_max: int = 1_000
 
 
 class Connection:
@@ -41,6 +43,7 @@ class Connection:
         "_session",
         "_throttled",
         "_turn_end_ns",
+        "_waits_for_room",
         "_waits_for_turn",
         "door",
         "is_open",
@@ -51,7 +54,8 @@ class Connection:
     def __init__(self, pipe: Pipe, door: "Door") -> None:
         self.pipe = pipe
         self.door = door
-        self.replies = Replies(pipe, door.flush_soon)
+        self.replies = Replies(pipe, door.flush_soon, door.backlog.moved)
+        pipe.account(door.backlog.moved)
         self.is_open = True
         self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max, door.budget)
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
@@ -59,8 +63,12 @@ class Connection:
         self._throttled = False
         self._turn_end_ns = 0
         self._waits_for_turn = False
+        self._waits_for_room = False
         self._seen_ns = door.clock.now()
         self._progress = 0
+        if door.backlog.is_full:
+            self._pause()
+            self._await_room()
 
     def buffer(self) -> memoryview:
         return self._assembly.buffer()
@@ -98,6 +106,12 @@ class Connection:
             self._go_on()
         elif self._is_full():
             self._pause()
+            self._await_room()
+
+    @property
+    def held_bytes(self) -> int:
+        """What the node keeps in memory because this client does not read, or waits for something first."""
+        return self.pipe.held_bytes + self.replies.held_bytes
 
     def _serve(self, frame: memoryview) -> bool:
         """Serve one request; answers whether there is time for another one in this turn of the loop."""
@@ -117,6 +131,10 @@ class Connection:
         ended_ns = self.door.clock.now()
         self.door.metrics.served(route.api, ended_ns - began_ns)
         return ended_ns < self._turn_end_ns and self.is_open
+
+    def end_turn(self) -> None:
+        """Serve no more requests in this turn, however little time it has taken."""
+        self._turn_end_ns = 1
 
     def _session_of(self, header: RequestHeader) -> Session:
         client_id = header.client_id or ""
@@ -145,8 +163,21 @@ class Connection:
         return (
             self._throttled
             or len(self.replies) >= limits.waiting_replies_max
-            or self.pipe.pending_bytes > limits.pending_bytes_max
+            or self.pipe.pending_bytes + self.replies.held_bytes > limits.pending_bytes_max
+            or self.door.backlog.refuses(self.held_bytes)
         )
+
+    def _await_room(self) -> None:
+        """If it is the whole node that keeps too much, nobody but the backlog knows when to go on."""
+        if self.door.backlog.is_full and not self._waits_for_room:
+            self._waits_for_room = True
+            self.door.metrics.held_back.of("answers").count += 1
+            self.door.backlog.wait(self._room)
+            self.door.sweep_soon()
+
+    def _room(self) -> None:
+        self._waits_for_room = False
+        self._go_on()
 
     def _pause(self) -> None:
         self._paused = True
@@ -154,21 +185,28 @@ class Connection:
 
     def _go_on(self) -> None:
         """Read again, if nothing stands against it; what was put aside comes first."""
-        if not self.is_open or self._is_full():
+        if not self.is_open:
             return
-        if not self._assembly.has_rest:
+        if self._is_full():
+            self._await_room()
+        elif not self._assembly.has_rest:
             self._paused = False
             self.pipe.resume()
         elif not self._waits_for_turn:
             self._waits_for_turn = True
             if self._assembly.is_starved:
+                self.door.metrics.held_back.of("requests").count += 1
                 self.door.budget.wait(self._take_turn)
             else:
                 self.door.soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False
-        if self.is_open and not self._is_full():
+        if not self.is_open:
+            return
+        if self._is_full():
+            self._await_room()
+        else:
             self._paused = False  # or every answer of this turn would try to go on
             self.received(0)
             if not self._assembly.has_rest:
@@ -177,21 +215,35 @@ class Connection:
     def drained(self) -> None:
         self._go_on()
 
-    def sweep(self, now_ns: Instant) -> None:
-        """Close a connection that is idle or stuck; called every few seconds."""
+    def sweep(self, now_ns: Instant, *, pressed: bool = False) -> None:
+        """Close a connection that is idle or stuck; called every few seconds.
+
+        `pressed`: the node keeps as many answers as it may.
+        """
         limits = self.door.limits
         progress = self.pipe.sent_bytes + self._assembly.have_bytes
         if progress != self._progress:
             self._progress, self._seen_ns = progress, now_ns
         quiet_ms = (now_ns - self._seen_ns) // 1_000_000
         stuck = self._assembly.is_partial or self.pipe.pending_bytes > 0
-        if quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
+        if self._is_in_the_way(pressed=pressed) and quiet_ms >= limits.pressed_ms_max:
+            self.cut_off("in the way")
+        elif quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
             len(self.replies) and not stuck
         ):
-            log.info("kafka.connection_closed", peer=self.pipe.peer, reason="stuck" if stuck else "idle")
-            self.close()
+            self.cut_off("stuck" if stuck else "idle")
         elif not stuck:
             self._assembly.relax()
+
+    def _is_in_the_way(self, *, pressed: bool) -> bool:
+        """Whether it makes others wait: for the answers it does not read, or the request it does not send."""
+        if pressed and self.held_bytes > 0:
+            return True
+        return self._assembly.is_partial and self.door.budget.is_wanted
+
+    def cut_off(self, reason: str) -> None:
+        log.info("kafka.connection_closed", peer=self.pipe.peer, reason=reason, held_bytes=self.held_bytes)
+        self.close()
 
     def close(self) -> None:
         self.pipe.close()
@@ -200,6 +252,7 @@ class Connection:
         self.is_open = False
         self._assembly.close()
         self.replies.abandon()
+        self.door.backlog.forget(self._room)
         self.door.forget(self)
 
     def spare(self) -> None:

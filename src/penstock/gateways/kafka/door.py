@@ -13,10 +13,12 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.replies import Replies
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.pipes import Acceptor, AcceptorOptions, Budget, PlainPipe
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, Backlog, Budget, Pipe
 from penstock.security import Gate
 
 SWEEP_MS = 5_000
+# While somebody waits for what others do not let go of.
+PRESSED_SWEEP_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Serving:
     metrics: KafkaMetrics
     fetch_sessions: FetchSessions
     budget: Budget
+    backlog: Backlog
     report: Callable[[Exception], None]
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
@@ -53,26 +56,29 @@ class Door:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.budget = serving.budget
         self.budget.spare(self._spare)
+        self.backlog = serving.backlog
         self._timers = serving.runtime.timers
         self._to_flush: list[Replies] = []
         self._connections: dict[Connection, None] = {}
         self._acceptor: Acceptor | None = None
         self._sweeper: Timer | None = None
+        self._is_pressed = False
 
     def open(
         self, loop: asyncio.AbstractEventLoop, address: Address, options: AcceptorOptions | None = None
     ) -> Address:
         """Listen; answers the address with the port that was found."""
-        self._acceptor = Acceptor(loop, address, self._welcome, options)
+        self._acceptor = Acceptor(loop, address, self.welcome, options)
         self.metrics.connections.read(lambda: len(self._connections), self.name)
-        self._sweep()
+        self._sweep_later()
         return self._acceptor.address
 
     @property
     def connections(self) -> int:
         return len(self._connections)
 
-    def _welcome(self, pipe: PlainPipe) -> Connection:
+    def welcome(self, pipe: Pipe) -> Connection:
+        """Serve a client that came in."""
         connection = Connection(pipe, self)
         self._connections[connection] = None
         return connection
@@ -102,11 +108,34 @@ class Door:
     def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
         return self._timers.at(Instant(self.clock.now() + delay_ms * MILLISECOND), fire)
 
+    def sweep_soon(self) -> None:
+        """Somebody waits for room: do not let those who are in the way take their time."""
+        if self._sweeper is not None and not self._is_pressed:
+            self._sweeper.cancel()
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._is_pressed = self.backlog.is_full
+        self._sweeper = self.after_ms(PRESSED_SWEEP_MS if self._is_pressed else SWEEP_MS, self._sweep)
+
     def _sweep(self) -> None:
-        now = self.clock.now()
+        self._is_pressed = False
+        self.sweep()
+        self._sweep_later()
+
+    def sweep(self) -> None:
+        """Close connections that are idle, stuck, or in everybody's way."""
+        now, pressed = self.clock.now(), self.backlog.is_full
         for connection in list(self._connections):
-            connection.sweep(now)
-        self._sweeper = self.after_ms(SWEEP_MS, self._sweep)
+            connection.sweep(now, pressed=pressed)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Nobody is read while the backlog is full: whoever holds most of it must not decide for how long."""
+        if self.backlog.is_full and self._connections:
+            largest = max(self._connections, key=_held_bytes)
+            if largest.held_bytes:
+                largest.cut_off("holds the most")
 
     def stop_accepting(self) -> None:
         if self._acceptor is not None:
@@ -118,3 +147,7 @@ class Door:
             self._sweeper.cancel()
         if self._acceptor is not None:
             self._acceptor.close()
+
+
+def _held_bytes(connection: Connection) -> int:
+    return connection.held_bytes

@@ -21,6 +21,16 @@ class KafkaMetrics(Metrics):
             "penstock_protocol_errors_total", "Connections closed because their bytes broke the protocol.", ()
         )
         self.connections = self.gauge("penstock_connections", "Open connections, by listener.", ("listener",))
+        self.in_flight_bytes = self.gauge(
+            "penstock_in_flight_bytes",
+            "Bytes of requests that are not complete, and of answers that are not read yet.",
+            ("kind",),
+        )
+        self.held_back = self.counter(
+            "penstock_connections_held_back_total",
+            "Times that a connection was not read because the node's bytes in flight were used up.",
+            ("kind",),
+        )
         self._served: dict[int, Distribution] = {}
         self._answered: dict[int, Distribution] = {}
 

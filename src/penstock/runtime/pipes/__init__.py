@@ -11,14 +11,27 @@ reads the span instead. Nothing here knows a protocol.
 
 A pipe does not bound what is written to it: the handler looks at `pending_bytes` and
 stops reading (`pause`), which in turn holds the client back. What handlers keep of requests
-that are not complete is claimed from a `Budget` that all of them share.
+that are not complete is claimed from a `Budget` that all of them share; what pipes keep of
+answers that nobody reads is told to whoever asked with `account`, a node's `Backlog`.
 
 Left out: TLS, which comes with security, and the io_uring of the future.
 """
 
 from penstock.runtime.pipes.acceptor import Acceptor, AcceptorOptions
+from penstock.runtime.pipes.backlog import Backlog
 from penstock.runtime.pipes.budget import Budget
-from penstock.runtime.pipes.plain import PlainPipe
+from penstock.runtime.pipes.plain import BUFFERS, PlainPipe
 from penstock.runtime.pipes.port import Part, Pipe, PipeHandler, Span
 
-__all__ = ["Pipe", "PipeHandler", "Part", "Span", "PlainPipe", "Budget", "Acceptor", "AcceptorOptions"]
+__all__ = [
+    "Pipe",
+    "PipeHandler",
+    "Part",
+    "Span",
+    "BUFFERS",
+    "PlainPipe",
+    "Backlog",
+    "Budget",
+    "Acceptor",
+    "AcceptorOptions",
+]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-REQUEST_BYTES_MAX = 512 << 20
+REQUEST_BYTES_MAX = 256 << 20
 
 Wake: TypeAlias = Callable[[], None]
 
@@ -24,6 +24,11 @@ class Budget:
         self._thrift: list[Callable[[], None]] = []
         self._wake_set = False
         self.claimed_bytes = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for bytes."""
+        return bool(self._waiting)
 
     def spare(self, thrift: Callable[[], None]) -> None:
         """Call `thrift` when bytes run out: it gives back what is only kept for later."""

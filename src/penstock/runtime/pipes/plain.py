@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.core.model import PenstockError
 from penstock.runtime.pipes.port import Part, PipeHandler, Span
@@ -25,11 +25,14 @@ class PlainPipe:
         "_fd",
         "_handler",
         "_loop",
+        "_moved",
         "_on_closed",
         "_parts",
+        "_paused",
         "_reading",
         "_socket",
         "_writing",
+        "held_bytes",
         "local",
         "peer",
         "pending_bytes",
@@ -47,26 +50,32 @@ class PlainPipe:
         self._fd = connection.fileno()
         self._on_closed = on_closed
         self._parts: deque[Part] = deque()
+        self._paused = False
         self._reading = False
         self._writing = False
         self._handler: PipeHandler | None = None
+        self._moved: Callable[[int], None] | None = None
         self.pending_bytes = 0
+        self.held_bytes = 0
         self.sent_bytes = 0
         self.local: tuple[str, int] = connection.getsockname()[:2]
         host, port = connection.getpeername()[:2]
         self.peer = f"{host}:{port}"
 
     def start(self, handler: PipeHandler) -> None:
-        """Begin to read."""
+        """Begin to read, unless the handler has asked for a pause already."""
         self._handler = handler
-        self.resume()
+        if not self._paused:
+            self.resume()
 
     def pause(self) -> None:
+        self._paused = True
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
+        self._paused = False
         if not self._reading and self._handler is not None:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
@@ -86,6 +95,9 @@ class PlainPipe:
         else:
             handler.received(count)
 
+    def account(self, moved: Callable[[int], None]) -> None:
+        self._moved = moved
+
     def write(self, parts: list[Part]) -> None:
         if self._handler is None:
             return
@@ -94,6 +106,8 @@ class PlainPipe:
         self._parts.extend(parts)
         if not self._writing:
             self._send()
+        else:
+            self._hold(self.held_bytes + _memory(parts))
 
     def _writable(self) -> None:
         self._send()
@@ -115,6 +129,14 @@ class PlainPipe:
             self.close()
             return
         self._want_writable(bool(self._parts))
+        if self._parts or self.held_bytes:
+            # Nothing is left, as a rule: so it is not counted on the way in.
+            self._hold(_memory(self._parts))
+
+    def _hold(self, held: int) -> None:
+        change, self.held_bytes = held - self.held_bytes, held
+        if self._moved is not None and change:
+            self._moved(change)
 
     def _send_buffers(self) -> int:
         parts = self._parts
@@ -162,10 +184,16 @@ class PlainPipe:
         self.pause()
         self._want_writable(False)
         self._parts.clear()
+        self._hold(0)
         self.pending_bytes = 0
         self._socket.close()
         self._on_closed(self)
         handler.closed()
+
+
+def _memory(parts: Iterable[Part]) -> int:
+    """How many bytes of these are in memory."""
+    return sum(len(part) for part in parts if isinstance(part, BUFFERS))
 
 
 class _Rest:

@@ -1,5 +1,6 @@
 """What a gateway sees of a connection."""
 
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -40,8 +41,15 @@ class Pipe(Protocol):
         """What was written and has not been taken by the socket yet."""
 
     @property
+    def held_bytes(self) -> int:
+        """What of that is in memory: not the spans."""
+
+    @property
     def sent_bytes(self) -> int:
         """What the socket has taken since the beginning."""
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        """Tell `moved` by how much `held_bytes` has changed, from now on."""
 
     def write(self, parts: list[Part]) -> None:
         """Send all parts in order, now or when the socket takes them. A closed pipe drops them."""

@@ -16,7 +16,7 @@ from penstock.gateways.kafka.door import Door, Serving
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Runtime
-from penstock.runtime.pipes import Budget, Part
+from penstock.runtime.pipes import Backlog, Budget, Part
 
 REQUESTS = 40
 
@@ -49,14 +49,27 @@ class Pipe:
 
     def __init__(self, *, reads: bool = True) -> None:
         self.answers = 0
-        self.pending_bytes = self.sent_bytes = 0
-        self.is_paused = False
+        self.pending_bytes = self.sent_bytes = self.held_bytes = 0
+        self.is_paused = self.is_closed = False
+        self._moved: Callable[[int], None] = lambda change: None
         self._reads = reads
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        self._moved = moved
 
     def write(self, parts: list[Part]) -> None:
         self.answers += len(parts)
         if not self._reads:
-            self.pending_bytes += sum(len(cast("bytes", part)) for part in parts)
+            self._hold(self.held_bytes + sum(len(cast("bytes", part)) for part in parts))
+
+    def drain(self) -> None:
+        """The client reads everything that is there."""
+        self.sent_bytes += self.pending_bytes
+        self._hold(0)
+
+    def _hold(self, size: int) -> None:
+        change, self.held_bytes, self.pending_bytes = size - self.held_bytes, size, size
+        self._moved(change)
 
     def pause(self) -> None:
         self.is_paused = True
@@ -64,12 +77,16 @@ class Pipe:
     def resume(self) -> None:
         self.is_paused = False
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Bench:
-    def __init__(self, pipe: Pipe, limits: ConnectionLimits | None = None) -> None:
+    def __init__(
+        self, pipe: Pipe, limits: ConnectionLimits | None = None, answer_bytes_max: int = 1 << 20
+    ) -> None:
         self.loop, self.pipe = Loop(), pipe
+        self.backlog = Backlog(self.loop.soon, answer_bytes_max)
         routes = Routes()
 
         @routes.handles(ApiVersionsRequest)
@@ -86,19 +103,30 @@ class Bench:
             metrics=KafkaMetrics(),
             fetch_sessions=cast("Any", None),
             budget=Budget(self.loop.soon),
+            backlog=self.backlog,
             report=lambda error: None,
             limits=limits or ConnectionLimits(),
         )
-        self.connection = Connection(pipe, Door("PLAINTEXT", serving))
+        self.metrics = serving.metrics
+        self.door = Door("PLAINTEXT", serving)
+        self.connection = self.connect(pipe)
 
-    def receive(self, requests: int) -> None:
+    def connect(self, pipe: Pipe) -> Connection:
+        return self.door.welcome(cast("Any", pipe))
+
+    def receive(self, requests: int, connection: Connection | None = None) -> None:
         """Let so many requests arrive together."""
+        connection = connection or self.connection
         api_key = ApiVersionsRequest.__schema__.api_key
         assert api_key is not None
         one = request_frame(APIS[api_key], RequestHeader(api_key, 0, 1, "test"), ApiVersionsRequest())
         stream = bytes(one) * requests
-        self.connection.buffer()[: len(stream)] = stream
-        self.connection.received(len(stream))
+        connection.buffer()[: len(stream)] = stream
+        connection.received(len(stream))
+
+    def settle(self) -> None:
+        while self.loop.turn():
+            pass
 
 
 def test_requests_that_came_together_are_served_over_several_turns_and_all_answered() -> None:
@@ -138,7 +166,7 @@ def test_a_client_that_does_not_read_is_not_served_until_it_does() -> None:
         pass
     unread = pipe.answers
     assert pipe.is_paused
-    pipe.pending_bytes = 0
+    pipe.drain()
     bench.connection.drained()
     while bench.loop.turn():
         pass
@@ -159,3 +187,83 @@ def test_nothing_is_served_to_a_connection_that_is_over(requests: int) -> None:
         pass
 
     assert pipe.answers == answers
+
+
+def test_a_connection_is_not_read_while_the_node_keeps_too_much_for_others() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, answer_bytes_max=40)
+    other = bench.connect(reader)
+    bench.receive(3)
+    assert bench.backlog.is_full
+
+    bench.receive(1, other)
+    bench.settle()
+    was_paused = reader.is_paused
+    deaf.drain()
+    bench.connection.drained()
+    bench.settle()
+
+    assert was_paused
+    assert not reader.is_paused
+    assert bench.metrics.held_back.of("answers").count > 0
+
+
+def test_a_reader_goes_on_while_one_that_does_not_read_has_used_up_its_share() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, answer_bytes_max=1_000)
+    other = bench.connect(reader)
+
+    bench.receive(REQUESTS)
+    bench.settle()
+    bench.receive(3, other)
+    bench.settle()
+
+    # A quarter of what is free, and one turn's answers at most beyond.
+    assert deaf.is_paused
+    assert 100 < bench.backlog.held_bytes < 400
+    assert reader.answers == 3
+    assert not reader.is_paused
+
+
+def test_who_holds_the_node_up_and_does_not_read_is_cut_off_early() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, ConnectionLimits(pressed_ms_max=10), answer_bytes_max=40)
+    other = bench.connect(reader)
+    bench.receive(3)
+    bench.receive(1, other)
+    bench.door.sweep()
+    bench.loop.now_ns += 10 * MILLISECOND
+
+    bench.door.sweep()
+
+    assert deaf.is_closed
+    assert not reader.is_closed
+
+
+def test_a_reader_that_trickles_cannot_keep_the_others_out_for_ever() -> None:
+    slow, reader = Pipe(reads=False), Pipe()
+    bench = Bench(slow, answer_bytes_max=40)
+    bench.connect(reader)
+    bench.receive(3)
+
+    for _ in range(3):
+        slow.sent_bytes += 1
+        bench.door.sweep()
+
+    assert slow.is_closed
+    assert not reader.is_closed
+
+
+def test_a_connection_that_is_over_holds_nothing_and_waits_for_nothing() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, answer_bytes_max=40)
+    other = bench.connect(reader)
+    bench.receive(3)
+    bench.receive(1, other)
+    waiting = bench.backlog.waiting
+
+    other.closed()
+    bench.connection.closed()
+
+    assert waiting == 2
+    assert bench.backlog.waiting == 0

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from penstock.gateways.kafka.replies import Replies
 from penstock.runtime.pipes import Part
 
@@ -6,10 +8,16 @@ class Wire:
     """A pipe that keeps what is written to it, one entry per write."""
 
     peer, local = "127.0.0.1:1", ("127.0.0.1", 9092)
-    pending_bytes = sent_bytes = 0
+    pending_bytes = sent_bytes = held_bytes = 0
 
     def __init__(self) -> None:
         self.writes: list[list[Part]] = []
+        self.held_elsewhere = 0
+
+    def account(self, moved: Callable[[int], None]) -> None: ...
+
+    def moved(self, change: int) -> None:
+        self.held_elsewhere += change
 
     def write(self, parts: list[Part]) -> None:
         self.writes.append(parts)
@@ -36,7 +44,7 @@ class Turn:
 
 def test_an_answer_waits_for_those_before_it() -> None:
     wire, turn = Wire(), Turn()
-    replies = Replies(wire, turn.later)
+    replies = Replies(wire, turn.later, wire.moved)
     first, second, third = replies.open(), replies.open(), replies.open()
 
     third.fill([b"3"])
@@ -55,7 +63,7 @@ def test_an_answer_waits_for_those_before_it() -> None:
 
 def test_answers_of_one_turn_leave_in_one_write() -> None:
     wire, turn = Wire(), Turn()
-    replies = Replies(wire, turn.later)
+    replies = Replies(wire, turn.later, wire.moved)
     slots = [replies.open() for _ in range(3)]
 
     for number, slot in enumerate(slots):
@@ -67,7 +75,7 @@ def test_answers_of_one_turn_leave_in_one_write() -> None:
 
 def test_what_is_answered_while_corked_leaves_with_the_flush() -> None:
     wire, turn = Wire(), Turn()
-    replies = Replies(wire, turn.later)
+    replies = Replies(wire, turn.later, wire.moved)
     replies.cork()
     replies.open().fill([b"a"])
     turn.end()
@@ -81,7 +89,7 @@ def test_what_is_answered_while_corked_leaves_with_the_flush() -> None:
 
 def test_an_answer_to_a_connection_that_is_over_goes_nowhere() -> None:
     wire, turn = Wire(), Turn()
-    replies = Replies(wire, turn.later)
+    replies = Replies(wire, turn.later, wire.moved)
     slot = replies.open()
 
     replies.abandon()
@@ -93,7 +101,7 @@ def test_an_answer_to_a_connection_that_is_over_goes_nowhere() -> None:
 
 def test_whoever_works_on_an_answer_hears_that_nobody_waits_for_it_any_more() -> None:
     wire, turn = Wire(), Turn()
-    replies = Replies(wire, turn.later)
+    replies = Replies(wire, turn.later, wire.moved)
     answered, waiting, indifferent = replies.open(), replies.open(), replies.open()
     told: list[str] = []
     answered.abandoned = lambda: told.append("answered")
@@ -106,3 +114,29 @@ def test_whoever_works_on_an_answer_hears_that_nobody_waits_for_it_any_more() ->
 
     assert told == ["waiting"]
     assert wire.writes == []
+
+
+def test_answers_that_wait_for_an_earlier_one_are_counted_until_they_leave() -> None:
+    wire, turn = Wire(), Turn()
+    replies = Replies(wire, turn.later, wire.moved)
+    first, second, third = replies.open(), replies.open(), replies.open()
+
+    second.fill([b"22"])
+    third.fill([b"3", memoryview(b"33")])
+    waiting = (replies.held_bytes, wire.held_elsewhere)
+    first.fill([b"1"])
+
+    assert waiting == (5, 5)
+    assert (replies.held_bytes, wire.held_elsewhere) == (0, 0)
+
+
+def test_what_waited_is_not_held_for_a_connection_that_is_over() -> None:
+    wire, turn = Wire(), Turn()
+    replies = Replies(wire, turn.later, wire.moved)
+    first, second = replies.open(), replies.open()
+    second.fill([b"22"])
+
+    replies.abandon()
+    first.fill([b"1"])
+
+    assert (replies.held_bytes, wire.held_elsewhere) == (0, 0)

@@ -28,7 +28,7 @@ from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.runtime import Address, Callback, Runtime, Service
-from penstock.runtime.pipes import Budget, Part
+from penstock.runtime.pipes import Backlog, Budget, Part
 from penstock.security import Cost, Operation, Resource, Session
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
@@ -58,13 +58,16 @@ class MemoryPipe:
     """A connection whose bytes stay here."""
 
     peer = "127.0.0.1:50000"
-    pending_bytes = 0
+    pending_bytes = held_bytes = 0
     sent_bytes = 0
 
     def __init__(self, local: tuple[str, int]) -> None:
         self.local = local
         self.written = bytearray()
         self.is_closed = False
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        pass
 
     def write(self, parts: list[Part]) -> None:
         for part in parts:
@@ -154,6 +157,7 @@ class Stage:
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
             budget=Budget(runtime.timers.soon),
+            backlog=Backlog(runtime.timers.soon),
             report=self.reported.append,
         )
 
