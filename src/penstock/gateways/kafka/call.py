@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from penstock.core.model import ProtocolError
 from penstock.core.wire.headers import RequestHeader, response_frame
 from penstock.core.wire.kafka.registry import Api
@@ -24,7 +26,16 @@ LARGE_BYTES = 64 << 10
 class Call:
     """What a handler knows of the request it serves, and where the answer goes."""
 
-    __slots__ = ("_connection", "_slot", "api", "began_ns", "correlation_id", "session", "version")
+    __slots__ = (
+        "_connection",
+        "_slot",
+        "_throttle_ms",
+        "api",
+        "began_ns",
+        "correlation_id",
+        "session",
+        "version",
+    )
 
     def __init__(
         self, connection: "Connection", api: Api, header: RequestHeader, session: Session, began_ns: int
@@ -36,6 +47,7 @@ class Call:
         self.correlation_id = header.correlation_id
         self.session = session
         self.began_ns = began_ns
+        self._throttle_ms = 0
 
     @property
     def backend(self) -> "Backend":
@@ -65,8 +77,15 @@ class Call:
         return gate is None or gate.authorize(self.session, operation, resource)
 
     def charge(self, cost: Cost, amount: int) -> int:
+        """Charge the client; if it is to be held back, it is, and its answer says how long."""
         gate = self._connection.door.gate
-        return 0 if gate is None else gate.charge(self.session, cost, amount)
+        if gate is None:
+            return 0
+        throttle_ms = gate.charge(self.session, cost, amount)
+        if throttle_ms > self._throttle_ms:
+            self._throttle_ms = throttle_ms
+            self._connection.hold_back(throttle_ms)
+        return self._throttle_ms
 
     def charge_time(self) -> int:
         """Charge for the time that the request has taken so far."""
@@ -74,6 +93,8 @@ class Call:
 
     def reply(self, response: Message) -> None:
         """Answer with a message. One that cannot be written costs the connection, not the node."""
+        if self._throttle_ms:
+            response = with_throttle(response, self._throttle_ms)
         try:
             frame = response_frame(self.api, self.version, self.correlation_id, response)
         except ProtocolError as error:
@@ -103,3 +124,10 @@ class Call:
     def hang_up(self) -> None:
         """Close the connection: for what a client cannot be told in an answer."""
         self._connection.close()
+
+
+def with_throttle(response: Message, throttle_ms: int) -> Message:
+    """The same answer, saying for how long the client is held back, if it has a place for that."""
+    if not hasattr(response, "throttle_time_ms"):
+        return response
+    return replace(response, throttle_time_ms=throttle_ms)  # type: ignore[type-var]  # a struct at run time

@@ -37,11 +37,11 @@ class Connection:
 
     __slots__ = (
         "_assembly",
+        "_held_until_ns",
         "_paused",
         "_progress",
         "_seen_ns",
         "_session",
-        "_throttled",
         "_turn_end_ns",
         "_waits_for_room",
         "_waits_for_turn",
@@ -60,7 +60,7 @@ class Connection:
         self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max, door.budget)
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
         self._paused = False
-        self._throttled = False
+        self._held_until_ns = 0
         self._turn_end_ns = 0
         self._waits_for_turn = False
         self._waits_for_room = False
@@ -149,19 +149,25 @@ class Connection:
             self._go_on()
 
     def hold_back(self, throttle_ms: int) -> None:
-        """Read nothing for a while, because a quota was exceeded."""
-        self._throttled = True
+        """Read nothing for a while, because a quota was exceeded; answers leave all the same."""
+        until_ns = self.door.clock.now() + throttle_ms * MILLISECOND
+        if until_ns <= self._held_until_ns:
+            return
+        self._held_until_ns = until_ns
+        self.end_turn()
         self._pause()
         self.door.after_ms(throttle_ms, self._release)
 
     def _release(self) -> None:
-        self._throttled = False
-        self._go_on()
+        # An earlier and shorter hold ends nothing.
+        if self.door.clock.now() >= self._held_until_ns:
+            self._held_until_ns = 0
+            self._go_on()
 
     def _is_full(self) -> bool:
         limits = self.door.limits
         return (
-            self._throttled
+            self._held_until_ns > 0
             or len(self.replies) >= limits.waiting_replies_max
             or self.pipe.pending_bytes + self.replies.held_bytes > limits.pending_bytes_max
             or self.door.backlog.refuses(self.held_bytes)

@@ -17,6 +17,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Runtime
 from penstock.runtime.pipes import Backlog, Budget, Part
+from penstock.security import Cost, Operation, Resource, Session
 
 REQUESTS = 40
 
@@ -27,12 +28,25 @@ class Loop:
     def __init__(self) -> None:
         self.now_ns = 1
         self._soon: list[Callable[[], None]] = []
+        self._later: list[tuple[Instant, Callable[[], None]]] = []
 
     def now(self) -> Instant:
         return Instant(self.now_ns)
 
     def soon(self, fire: Callable[[], None]) -> None:
         self._soon.append(fire)
+
+    def at(self, deadline: Instant, fire: Callable[[], None]) -> None:
+        self._later.append((deadline, fire))
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self.now_ns += duration_ms * MILLISECOND
+        due = [fire for deadline, fire in self._later if deadline <= self.now_ns]
+        self._later = [entry for entry in self._later if entry[0] > self.now_ns]
+        for fire in due:
+            fire()
+        while self.turn():
+            pass
 
     def turn(self) -> bool:
         """Whether there was something to do."""
@@ -81,9 +95,26 @@ class Pipe:
         self.is_closed = True
 
 
+class Meter:
+    """Lets everybody in, and holds those back who cost too much."""
+
+    def __init__(self) -> None:
+        self.throttles_ms: list[int] = []
+
+    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+        return True
+
+    def charge(self, session: Session, cost: Cost, amount: int) -> int:
+        return self.throttles_ms.pop(0) if self.throttles_ms else 0
+
+
 class Bench:
     def __init__(
-        self, pipe: Pipe, limits: ConnectionLimits | None = None, answer_bytes_max: int = 1 << 20
+        self,
+        pipe: Pipe,
+        limits: ConnectionLimits | None = None,
+        answer_bytes_max: int = 1 << 20,
+        gate: Meter | None = None,
     ) -> None:
         self.loop, self.pipe = Loop(), pipe
         self.backlog = Backlog(self.loop.soon, answer_bytes_max)
@@ -92,12 +123,13 @@ class Bench:
         @routes.handles(ApiVersionsRequest)
         def answer(request: ApiVersionsRequest, call: Call) -> None:
             self.loop.now_ns += MILLISECOND
+            call.charge_time()
             call.reply(ApiVersionsResponse(error_code=0, api_keys=()))
 
         runtime = cast("Runtime", SimpleNamespace(clock=self.loop, timers=self.loop))
         serving = Serving(
             backend=cast("Any", None),
-            gate=None,
+            gate=gate,
             routes=routes,
             runtime=runtime,
             metrics=KafkaMetrics(),
@@ -267,3 +299,34 @@ def test_a_connection_that_is_over_holds_nothing_and_waits_for_nothing() -> None
 
     assert waiting == 2
     assert bench.backlog.waiting == 0
+
+
+def test_a_client_that_costs_too_much_is_answered_and_then_not_read_for_a_while() -> None:
+    pipe, gate = Pipe(), Meter()
+    bench = Bench(pipe, gate=gate)
+    gate.throttles_ms = [50]
+
+    bench.receive(3)
+    bench.settle()
+    at_once, paused = pipe.answers, pipe.is_paused
+    bench.loop.pass_ms(40)
+    early = pipe.answers
+    bench.loop.pass_ms(10)
+
+    assert (at_once, early, paused) == (1, 1, True)
+    assert pipe.answers == 3
+    assert not pipe.is_paused
+
+
+def test_a_longer_hold_is_not_ended_by_a_shorter_one() -> None:
+    pipe = Pipe()
+    bench = Bench(pipe)
+
+    bench.connection.hold_back(100)
+    bench.connection.hold_back(10)
+    bench.loop.pass_ms(20)
+    still = pipe.is_paused
+    bench.loop.pass_ms(80)
+
+    assert still
+    assert not pipe.is_paused

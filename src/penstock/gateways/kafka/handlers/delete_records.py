@@ -26,7 +26,7 @@ COMPACTED = Refused(Why.NOT_DELETABLE, "the topic's cleanup.policy is not delete
 def delete_records(request: DeleteRecordsRequest, call: Call) -> None:
     call.reply(
         DeleteRecordsResponse(
-            throttle_time_ms=0,
+            throttle_time_ms=call.charge_time(),
             topics=tuple(
                 DeleteRecordsResponseTopic(
                     name=topic.name,

@@ -25,6 +25,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> None:
     read_committed = request.isolation_level == READ_COMMITTED
     call.reply(
         ListOffsetsResponse(
+            throttle_time_ms=call.charge_time(),
             topics=tuple(
                 ListOffsetsResponseTopic(
                     name=topic.name,
@@ -34,7 +35,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> None:
                     ),
                 )
                 for topic in request.topics
-            )
+            ),
         )
     )
 

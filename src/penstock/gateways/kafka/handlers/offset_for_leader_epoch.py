@@ -19,13 +19,14 @@ from penstock.security import Operation
 def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> None:
     call.reply(
         OffsetForLeaderEpochResponse(
+            throttle_time_ms=call.charge_time(),
             topics=tuple(
                 OffsetForLeaderEpochResponseTopic(
                     topic=topic.topic,
                     partitions=tuple(_row(call, topic.topic, part) for part in topic.partitions),
                 )
                 for topic in request.topics
-            )
+            ),
         )
     )
 

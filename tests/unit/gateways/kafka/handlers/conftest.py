@@ -64,7 +64,7 @@ class MemoryPipe:
     def __init__(self, local: tuple[str, int]) -> None:
         self.local = local
         self.written = bytearray()
-        self.is_closed = False
+        self.is_closed = self.is_paused = False
 
     def account(self, moved: Callable[[int], None]) -> None:
         pass
@@ -74,10 +74,10 @@ class MemoryPipe:
             self.written += part if isinstance(part, bytes | bytearray | memoryview) else part.read()
 
     def pause(self) -> None:
-        pass
+        self.is_paused = True
 
     def resume(self) -> None:
-        pass
+        self.is_paused = False
 
     def close(self) -> None:
         self.is_closed = True
