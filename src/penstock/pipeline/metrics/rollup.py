@@ -6,9 +6,11 @@ has passed its end.
 
 Every number of a rollup is worked out from the window's values in ascending order, so it depends
 on which values there were and not on how they came: a batch that is tried again, or cut
-differently, gives the same bytes. A percentile lies between the two values next to its rank:
+differently, gives the same bytes. A percentile lies between the two values next to its rank, in
+proportion, as that of Spark's `percentile` does:
 
-    position = (count - 1) * rank / 100          value = low + (high - low) * (position - ⌊position⌋)
+    position = (count - 1) * rank / 100
+    value    = (⌈position⌉ - position) * low + (position - ⌊position⌋) * high
 """
 
 import math
@@ -123,7 +125,8 @@ def _statistics(ordered: "Column", percentiles: Percentiles) -> Iterator["Column
     yield sf.get(ordered, count - 1).alias("max")
     for rank in percentiles.ranks:
         position = (count - 1).cast("double") * sf.lit(rank / 100)
-        below = sf.floor(position).cast("int")
-        low, high = sf.get(ordered, below), sf.get(ordered, sf.least(below + 1, count - 1))
-        between = low + (high - low) * (position - below.cast("double"))
+        below, above = sf.floor(position).cast("int"), sf.ceil(position).cast("int")
+        low, high = sf.get(ordered, below), sf.get(ordered, above)
+        between = (above - position) * low + (position - below) * high
+        between = sf.when(below == above, low).otherwise(between)
         yield between.alias(percentile_name(rank))

@@ -7,9 +7,12 @@ from pyspark.sql.datasource import DataSource, InputPartition
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake import running_query
+from penstock.pipeline.lake.readers import LakeStreamReader
 from penstock.pipeline.metrics.decoding import NO_WATERMARK_MS, SCHEMA_DDL, Decoder
+from penstock.pipeline.metrics.rollup import SLICES_DDL
+from penstock.pipeline.metrics.slices import slices
 from penstock.pipeline.metrics.watermark import batch_watermark_ms
-from penstock.pipeline.settings import option
+from penstock.pipeline.settings import integer_option, option
 from penstock.pipeline.source import TopicStream, source_options
 from penstock.pipeline.source.tasks import task_reading
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 MEASUREMENTS = "penstock-measurements"
 WATERMARK_CHECKPOINT = "watermarkcheckpoint"
+SLICES = "penstock-slices"
+SLICE_MS = "slicems"
 
 
 class MeasurementSource(DataSource):
@@ -59,3 +64,37 @@ class MeasurementStream(TopicStream):
         if query is None:
             raise BadOption("watermarkCheckpoint", "only a streaming query has a watermark")
         return batch_watermark_ms(self._checkpoint, query.batch_id) or NO_WATERMARK_MS
+
+
+class SliceSource(DataSource):
+    """`format("penstock-slices")`: the raw table, `sliceMs` at a time."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SLICES
+
+    def schema(self) -> str:
+        return SLICES_DDL
+
+    def streamReader(self, schema: "StructType") -> "SliceStream":  # noqa: ARG002
+        return SliceStream(self.options)
+
+
+class SliceStream(LakeStreamReader):
+    """A table whose rows are put together where they are read.
+
+    Versions are never split between batches: a row that ingest took together with a newer one would
+    come after it here, and could find its window closed.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        from pyspark.sql.types import DoubleType, StringType, StructType, TimestampType
+
+        columns = StructType().add("series", StringType()).add("timestamp", TimestampType())
+        ours = {name: value for name, value in options.items() if name.lower() != SLICE_MS}
+        super().__init__(ours, columns.add("value", DoubleType()))
+        self._slice_ms = integer_option(options, SLICE_MS, 60_000, 1)
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """In a task."""
+        return slices(super().read(partition), self._slice_ms)

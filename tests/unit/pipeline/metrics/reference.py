@@ -3,7 +3,7 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -60,7 +60,7 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-RULES = {
+RULES: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: _is_text(value) and value != "",
     "value": _is_finite,
     "labels": lambda value: (
@@ -107,6 +107,7 @@ def _numbers(ordered: list[float], ranks: Sequence[float]) -> tuple[float, ...]:
 
 def _percentile(ordered: list[float], rank: float) -> float:
     position = (len(ordered) - 1) * (rank / 100)
-    below = math.floor(position)
-    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
-    return low + (high - low) * (position - below)
+    below, above = math.floor(position), math.ceil(position)
+    if below == above:
+        return ordered[below]
+    return (above - position) * ordered[below] + (position - below) * ordered[above]
