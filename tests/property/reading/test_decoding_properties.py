@@ -19,7 +19,7 @@ from penstock.core.records import (
 from penstock.core.records.writer import assemble, rewrite_batch
 from penstock.pipeline.reading import Span, record_schema
 from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
-from penstock.pipeline.reading.decoding.exact import TIMESTAMP_MS_MAX
+from penstock.pipeline.reading.decoding.rows import TIMESTAMP_MS_MAX
 from tests.property.records.record_strategies import record_lists, timestamps
 
 ALL = Span("topic", 7, 0, 1 << 62)

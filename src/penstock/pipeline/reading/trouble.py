@@ -44,7 +44,12 @@ class Trouble:
     def away(self, position: int, reason: str) -> None:
         """The broker cannot serve now: wait a little, or give up."""
         self._short_since = None
-        self._wait(position, reason)
+        waited_ms = (self._clock.now() - self._since) // MILLISECOND
+        if waited_ms >= self._timeout_ms:
+            raise PipelineError(
+                f"{self._span}: no progress at offset {position} for {waited_ms / 1000:.0f} s: {reason}"
+            )
+        self._pause()
 
     def refused(self, position: int, code: int) -> None:
         """The broker answered with an error code."""
@@ -64,16 +69,11 @@ class Trouble:
             self._short_since = now
         if now - self._short_since >= self._settle_ms * MILLISECOND:
             raise self.lost(position, self._span.end)
-        self._wait(position, "the log ends before the span does")
+        self._pause()
 
     def lost(self, start: int, end: int) -> DataLost:
         return DataLost(self._span.topic, self._span.partition, start, min(end, self._span.end))
 
-    def _wait(self, position: int, reason: str) -> None:
-        waited_ms = (self._clock.now() - self._since) // MILLISECOND
-        if waited_ms >= self._timeout_ms:
-            raise PipelineError(
-                f"{self._span}: no progress at offset {position} for {waited_ms / 1000:.0f} s: {reason}"
-            )
+    def _pause(self) -> None:
         time.sleep(self._pause_seconds)
         self._pause_seconds = min(2 * self._pause_seconds, _PAUSE_SECONDS_MAX)

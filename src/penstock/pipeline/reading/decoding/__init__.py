@@ -8,6 +8,7 @@
     gathering  scattered fields into one Arrow column
     columns    all columns of an arena
     exact      the same columns record by record, for what the fast way does not settle
+    rows       columns from Python objects, for `exact` and for the reader on librdkafka
 
 A record says how long it is, so finding the records is a chain of steps that cannot be taken at
 once; `walking` takes them. All the rest can: once the ends are known, field after field is read

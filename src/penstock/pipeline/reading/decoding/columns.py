@@ -7,10 +7,11 @@ import pyarrow as pa
 
 from penstock.pipeline.reading.decoding.arena import Arena, arenas, locate, per_record
 from penstock.pipeline.reading.decoding.batches import Shown
-from penstock.pipeline.reading.decoding.exact import TIMESTAMP_MS_MAX, exact_batch
+from penstock.pipeline.reading.decoding.exact import exact_batch
 from penstock.pipeline.reading.decoding.fields import Ints, Unsettled
 from penstock.pipeline.reading.decoding.gathering import gather, validity
 from penstock.pipeline.reading.decoding.headers import Located, header_column, locate_headers
+from penstock.pipeline.reading.decoding.rows import TIMESTAMP_MS_MAX
 from penstock.pipeline.reading.spans import Span, record_schema
 
 

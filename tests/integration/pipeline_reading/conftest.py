@@ -1,0 +1,59 @@
+"""A broker for the readers, and both readers for every test."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.pipeline.reading import SpanReader
+from penstock.pipeline.reading.client import ClientReader
+from penstock.pipeline.reading.options import ReaderOptions
+from penstock.pipeline.reading.wire import WireReader
+from tests.support.nodes import NodeProcess
+
+_numbers = itertools.count()
+
+# Opens a reader on bootstrap servers.
+OpenReader = Callable[[str, ReaderOptions], SpanReader]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    node = NodeProcess(
+        tmp_path_factory.mktemp("reading") / "node", "storage.compaction_interval_ms=200"
+    ).start()
+    yield node
+    assert node.stop() == 0
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[NodeProcess]:
+    """A broker that a test may kill."""
+    node = NodeProcess(tmp_path / "node").start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture(params=["wire", "client"])
+def open_one(request: pytest.FixtureRequest) -> Iterator[OpenReader]:
+    opened: list[SpanReader] = []
+
+    def open_reader(bootstrap: str, options: ReaderOptions) -> SpanReader:
+        reader: SpanReader
+        if request.param == "wire":
+            reader = WireReader(bootstrap, options)
+        else:
+            reader = ClientReader({"bootstrap.servers": bootstrap}, options)
+        opened.append(reader)
+        return reader
+
+    yield open_reader
+    for reader in opened:
+        reader.close()
