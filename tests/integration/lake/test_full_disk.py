@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +12,15 @@ from deltalake import DeltaTable
 
 from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files
 from penstock.pipeline.lake.errors import LakeFull
+from tests.support.small_disk import small_disk
 
 SMALL = pa.table({"id": pa.array([1], pa.int64()), "junk": [b"x"]})
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
 
 
 def big(count: int) -> pa.Table:
@@ -30,8 +38,8 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-def test_a_task_that_finds_the_disk_full_says_so_and_leaves_nothing(small_disk: Path) -> None:
-    table = TableOptions(str(small_disk / "table"))
+def test_a_task_that_finds_the_disk_full_says_so_and_leaves_nothing(disk: Path) -> None:
+    table = TableOptions(str(disk / "table"))
     files = TaskFiles(table, SMALL.schema)
     files.write(big(4000))
 
@@ -39,18 +47,18 @@ def test_a_task_that_finds_the_disk_full_says_so_and_leaves_nothing(small_disk: 
         files.finish()
     files.discard()
 
-    assert list((small_disk / "table").rglob("*.parquet")) == []
+    assert list((disk / "table").rglob("*.parquet")) == []
 
 
-def test_a_commit_that_finds_the_disk_full_takes_nothing_and_succeeds_later(small_disk: Path) -> None:
-    table = TableOptions(str(small_disk / "table"))
+def test_a_commit_that_finds_the_disk_full_takes_nothing_and_succeeds_later(disk: Path) -> None:
+    table = TableOptions(str(disk / "table"))
     for batch_id in range(2):
         files = TaskFiles(table, SMALL.schema)
         files.write(SMALL)
         written = files.finish()
         if batch_id == 0:
             commit_files(table, SMALL.schema, [written], query_id="q", batch_id=0)
-    filler = fill(small_disk)
+    filler = fill(disk)
 
     with pytest.raises(LakeFull, match="nothing of it was committed"):
         commit_files(table, SMALL.schema, [written], query_id="q", batch_id=1)
