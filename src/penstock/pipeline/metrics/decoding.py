@@ -6,7 +6,7 @@ Spark's `from_json` takes ten times as long, reads `5` as a string if asked for 
 mind what follows the object.
 
     good   series, value, timestamp, client                            error is null
-    bad    topic/partition/offset, -, null, ""                         error, key and raw tell the rest
+    bad    topic/partition/offset, -, null, ""                         error and raw tell the rest
 
 A bad row has an identity of its own in the columns by which repeats are dropped, so that none is
 taken for another, and no event time: it can be neither late nor move the watermark.
@@ -96,10 +96,9 @@ class Decoder:
             "client": pa.array(rows.clients, pa.string()),
             "recorded": records.column("timestamp"),
             "error": _sparse(rows.errors, len(contents), pa.string()),
-            "key": _sparse(_cells(records.column("key"), rows.errors), len(contents), pa.binary()),
             "raw": _sparse(_cells(values, rows.errors), len(contents), pa.binary()),
         }
-        arrays |= {name: records.column(name) for name in ("topic", "partition", "offset")}
+        arrays |= {name: records.column(name) for name in ("topic", "partition", "offset", "key")}
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
 
     def _rows(self, contents: "list[bytes | None]", is_utf8: bool) -> _Rows:

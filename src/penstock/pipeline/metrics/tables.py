@@ -16,7 +16,7 @@ SERIES_REMEMBERED_MAX = 200_000
 
 
 def raw_schema() -> "pa.Schema":
-    """A measurement, and where in the topic it came from."""
+    """A measurement, the key of its record, and where in the topic it stood."""
     import pyarrow as pa
 
     moment = pa.timestamp("us", tz="UTC")
@@ -28,6 +28,7 @@ def raw_schema() -> "pa.Schema":
             ("timestamp", moment),
             ("client", pa.string()),
             ("series", pa.string()),
+            ("key", pa.binary()),
             ("topic", pa.string()),
             ("partition", pa.int32()),
             ("offset", pa.int64()),

@@ -14,6 +14,9 @@ Left out: changing a running pipeline. What a checkpoint depends on cannot chang
 from penstock.pipeline.metrics.configuration.durations import Duration
 from penstock.pipeline.metrics.configuration.loading import load
 from penstock.pipeline.metrics.configuration.shape import (
+    Audit,
+    Backfill,
+    Compact,
     Groups,
     Lake,
     MetricsConfig,
@@ -22,4 +25,16 @@ from penstock.pipeline.metrics.configuration.shape import (
     Topics,
 )
 
-__all__ = ["MetricsConfig", "Topics", "Lake", "Percentiles", "Groups", "Section", "Duration", "load"]
+__all__ = [
+    "MetricsConfig",
+    "Topics",
+    "Lake",
+    "Percentiles",
+    "Groups",
+    "Backfill",
+    "Compact",
+    "Audit",
+    "Section",
+    "Duration",
+    "load",
+]

@@ -1,4 +1,4 @@
-"""What the metrics pipeline can be told; every key has a default that works with a broker on this machine."""
+"""What the metrics pipeline and its jobs can be told; by default, a broker on this machine is enough."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,6 +52,32 @@ class Groups(Section, frozen=True):
     ingest: Name = "metrics-ingest"
 
 
+class Backfill(Section, frozen=True):
+    """Rows of the raw table sent to a topic again; `start` and `end` are times such as 2026-11-15T12:00Z."""
+
+    topic: str = ""
+    start: str = ""
+    end: str = ""
+    records_per_second: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class Compact(Section, frozen=True):
+    """Which tables are compacted, and which of their old files may go."""
+
+    tables: tuple[Literal["raw", "rollup"], ...] = ("raw", "rollup")
+    file_bytes: Count = 134_217_728
+    vacuum: bool = True
+    retention_hours: Annotated[int, msgspec.Meta(ge=1)] = 168
+
+
+class Audit(Section, frozen=True):
+    """Whether the topic itself is read to tell what became of offsets that no table has."""
+
+    read_topic: bool = True
+    fail: bool = False
+    ranges_max: Count = 20
+
+
 class MetricsConfig(Section, frozen=True):
     """The whole file."""
 
@@ -71,6 +97,9 @@ class MetricsConfig(Section, frozen=True):
     starting_offsets: Name = "earliest"
     fail_on_data_loss: bool = True
     groups: Groups = Groups()
+    backfill: Backfill = Backfill()
+    compact: Compact = Compact()
+    audit: Audit = Audit()
 
     def __post_init__(self) -> None:
         if not self.windows or min(self.windows) < 1_000:

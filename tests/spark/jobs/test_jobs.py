@@ -1,0 +1,106 @@
+"""The jobs, on what the pipeline has stored."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from penstock.client import BulkSender, Endpoint, Reader, ReaderOptions, Topics
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.jobs import JOBS
+from penstock.pipeline.metrics import PIPELINES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_MS = 1_763_200_020_000
+
+
+def point(index: int) -> bytes:
+    found = {"name": "cpu", "value": index / 7, "timestamp": START_MS + index * 1_000, "client": "c"}
+    return json.dumps(found | {"labels": {"host": "a"}}).encode()
+
+
+@pytest.fixture
+def given(servers: str, topic_name: str, tmp_path: Path) -> dict[str, str]:
+    names = {"inbound": topic_name, "rollup": f"{topic_name}.rollup", "dead_letter": f"{topic_name}.dlq"}
+    for name in (*names.values(), f"{topic_name}.again"):
+        Topics(Endpoint(servers)).create(name, 2, 1, {})
+    return {"bootstrap": servers, "state_dir": str(tmp_path), "groups.ingest": topic_name} | {
+        f"topics.{role}": name for role, name in names.items()
+    }
+
+
+@pytest.fixture
+def stored(spark: "SparkSession", servers: str, given: dict[str, str]) -> str:
+    """Forty measurements, one of them twice, and a malformed record, in two batches: the table's path."""
+    config = PIPELINES["metrics"].configure(None, given)
+    for first in (0, 20):
+        sender = BulkSender(Endpoint(servers))
+        for index in range(first, first + 20):
+            sender.send(config.topics.inbound, [point(index)], [b"key-%d" % index], index % 2)
+        sender.send(config.topics.inbound, [point(3)] if first else [b"oops"], [b"x"], 0)
+        sender.finish()
+        next(iter(PIPELINES["metrics"].start(spark, config, once=True))).awaitTermination()
+    return config.raw_table
+
+
+def test_an_audit_accounts_for_every_offset_and_finds_what_is_missing_or_twice(
+    spark: "SparkSession", given: dict[str, str], stored: str
+) -> None:
+    job = JOBS["audit"]
+    config = job.configure(None, given)
+
+    sound = job.run(spark, config)
+    table = DeltaTable(stored)
+    again = table.to_pyarrow_table(filters=[("offset", "=", 4), ("partition", "=", 1)])
+    table.delete("partition = 1 and (offset = 6 or offset = 7)")
+    write_deltalake(stored, again, mode="append")
+    spoiled = job.run(spark, config)
+
+    assert sound["findings"] == []
+    assert sound["partitions"]["0"]["stored"] == sound["partitions"]["1"]["stored"] == 20
+    assert sound["partitions"]["0"]["dead_letters"] == 1
+    assert sound["partitions"]["0"]["repeats_dropped"] == 1
+    assert sound["partitions"]["1"]["behind_ms"]["max"] == 0
+    assert sum(sound["dates"].values()) == 40
+    assert spoiled["missing_ranges"] == ["1: 6-7"]
+    assert spoiled["repeated"] == {"by_origin": 1, "by_measurement": 1}
+    with pytest.raises(PipelineError, match="2 records are missing; 1 rows are in the table twice"):
+        job.run(spark, job.configure(None, given | {"fail": "true"}))
+
+
+def test_a_backfill_sends_what_lies_between_two_times_under_the_keys_it_had(
+    spark: "SparkSession", servers: str, given: dict[str, str], stored: str
+) -> None:
+    job = JOBS["backfill"]
+    topic = f"{given['topics.inbound']}.again"
+    between = {"start": "2025-11-15T09:47:10Z", "end": "2025-11-15T09:47:15Z", "records_per_second": "1000"}
+
+    report = job.run(spark, job.configure(None, given | between | {"topic": topic}))
+
+    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+        records = [record for batch in reader.batches() for record in batch]
+    assert report["records"] == 5
+    assert {record.key: json.loads(record.value or b"") for record in records} == {
+        b"key-%d" % index: json.loads(point(index)) for index in range(10, 15)
+    }
+
+
+def test_compaction_makes_few_files_of_many_and_loses_no_row(
+    spark: "SparkSession", given: dict[str, str], stored: str
+) -> None:
+    job = JOBS["compact"]
+    before = (
+        DeltaTable(stored).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    )
+
+    report = job.run(spark, job.configure(None, given | {"tables": "raw"}))
+
+    after = (
+        DeltaTable(stored).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    )
+    assert report["raw"]["files_made_of_them"] == 1 < report["raw"]["files_put_together"]
+    assert after.equals(before)
