@@ -20,6 +20,7 @@ from penstock.pipeline.lake import (
     ensure_table,
 )
 from penstock.pipeline.lake.errors import RowsAlreadyThere, SchemaConflict
+from penstock.pipeline.lake.reading import live_files, read_files, table_at
 
 ROWS = pa.table(
     {
@@ -286,3 +287,32 @@ def test_files_are_cut_at_their_target_size(table: TableOptions, monkeypatch: py
     assert len(small.files) == 5
     commit_files(table, rows.schema, [small], query_id="q", batch_id=0)
     assert DeltaTable(table.path).to_pyarrow_table().sort_by("id").equals(rows)
+
+
+def test_a_query_skips_what_the_table_has_in_every_batch(table: TableOptions) -> None:
+    commit(table, topic_rows(0, 50), "old", 0)
+    skipping = replace(table, on_overlap="skip")
+
+    for batch_id in range(4):
+        rows = topic_rows(batch_id * 20, batch_id * 20 + 20)
+        files = TaskFiles(skipping, rows.schema, query_id="new")
+        files.write(rows)
+        commit_files(skipping, rows.schema, [files.finish()], query_id="new", batch_id=batch_id)
+
+    assert sorted(DeltaTable(table.path).to_pyarrow_table()["offset"].to_pylist()) == list(range(80))
+
+
+def test_an_object_store_is_written_through_delta(tmp_path: Path) -> None:
+    # Any address but a plain path goes through delta-rs, and this one needs no server.
+    table = TableOptions(f"file://{tmp_path}/table", partition_columns=("name",))
+    (tmp_path / "table").mkdir()
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a b", "c/d"]})
+    written = write(table, rows)
+
+    commit_files(table, rows.schema, [written], query_id="q", batch_id=0)
+    discard_files(table, [write(table, rows)], query_id="q", batch_id=1)
+
+    files = live_files(table_at(table))
+    read = pa.Table.from_batches(list(read_files(table, files, rows.schema)))
+    assert read.sort_by("id").equals(rows)
+    assert len(parquet_files(str(tmp_path / "table"))) == 2

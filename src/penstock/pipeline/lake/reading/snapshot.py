@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from penstock.pipeline.errors import BadOption, PipelineError
 from penstock.pipeline.lake.errors import VersionGone
@@ -53,7 +54,7 @@ def live_files(opened: "DeltaTable") -> tuple[DataFile, ...]:
     rows = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
     files = [
         DataFile(
-            path=row["path"],
+            path=unquote(row["path"]),
             size=row["size_bytes"],
             modified_ms=_milliseconds(row["modification_time"]),
             partition_values=_partition_values(row),
