@@ -1,0 +1,145 @@
+"""A batch of a topic with its values decoded."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.formats.options import AVRO, INFER, FormatOptions, format_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+VALUE, ERROR, RAW = "value", "_error", "_raw"
+
+Sample = Callable[[int], Sequence[bytes | None]]
+Decode = Callable[[bytes], Any]
+
+
+def is_decoded(options: Mapping[str, str]) -> bool:
+    """Whether these options ask for decoded values; BadOption if they make no sense."""
+    return format_options(options) is not None
+
+
+def columns(options: Mapping[str, str], sample: Sample) -> "StructType":
+    """The columns of `value`, for Spark; `sample(n)` is asked for values only if they must be inferred."""
+    known = _known(options)
+    if known.format == AVRO:
+        from penstock.pipeline.formats.avro import avro_columns
+
+        return avro_columns(known.schema or "")
+    from penstock.pipeline.formats.ddl import parse_ddl
+    from penstock.pipeline.formats.inference import infer_columns
+    from penstock.pipeline.formats.pinning import pinned_columns
+
+    if known.location is not None:
+        return pinned_columns(known.location, lambda: infer_columns(sample(known.sample_records)))
+    if known.schema is not None and known.schema.strip().lower() == INFER:
+        return infer_columns(sample(known.sample_records))
+    return parse_ddl(known.schema or "")
+
+
+def decoded_schema(schema: "StructType", inside: "StructType") -> "StructType":
+    """The columns of a topic with those of `value` inside, and what tells of values that are no good."""
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+    fields = [StructField(VALUE, inside) if one.name == VALUE else one for one in schema]
+    return StructType([*fields, StructField(ERROR, StringType()), StructField(RAW, BinaryType())])
+
+
+def decoder(options: Mapping[str, str], schema: "StructType") -> "Callable[[pa.RecordBatch], pa.RecordBatch]":
+    """What turns batches of a topic into batches of `schema`, in a task."""
+    from penstock.pipeline.formats.arrow import ColumnBuilder, by_name, by_position
+    from penstock.pipeline.formats.types import arrow_type
+
+    known = _known(options)
+    inside: Any = schema[VALUE].dataType
+    if known.format == AVRO:
+        from penstock.pipeline.formats.avro import avro_decoder
+
+        decode, fields = avro_decoder(known.schema or "", known.framing), by_name
+    else:
+        from penstock.pipeline.formats.structs import json_decoder
+
+        decode, fields = json_decoder(inside), by_position
+    builder = ColumnBuilder(fields, known.unit_microseconds)
+    return BatchDecoder(
+        decode, builder, arrow_type(inside), schema.names, text=known.format != AVRO
+    ).decode_batch
+
+
+def _known(options: Mapping[str, str]) -> FormatOptions:
+    known = format_options(options)
+    if known is None:
+        raise PipelineError("no valueFormat was asked for")
+    return known
+
+
+class BatchDecoder:
+    """Decodes all values of a batch in one go, and one by one if that fails."""
+
+    def __init__(
+        self, decode: Decode, builder: Any, kind: "pa.StructType", names: Sequence[str], *, text: bool
+    ) -> None:
+        self._text = text
+        self._decode = decode
+        self._builder = builder
+        self._kind = kind
+        self._names = names
+
+    def decode_batch(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        """The batch with `value` as a struct, and `_error` and `_raw` beside it."""
+        import pyarrow as pa
+
+        values = batch.column(VALUE)
+        decoded = self._all(values)
+        errors: list[str | None] = [None] * len(values)
+        raws: list[bytes | None] = [None] * len(values)
+        if decoded is None:
+            decoded, errors, raws = self._each(values.to_pylist())
+        made = {VALUE: decoded, ERROR: pa.array(errors, pa.string()), RAW: pa.array(raws, pa.binary())}
+        arrays = [made[name] if name in made else batch.column(name) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, names=list(self._names))
+
+    def _all(self, values: "pa.Array") -> "pa.Array | None":
+        """All of them, or None if any is no good."""
+        import pyarrow as pa
+
+        from penstock.pipeline.formats.arrow import BUILD_ERRORS
+        from penstock.pipeline.formats.structs import DECODE_ERRORS
+
+        decode = self._decode
+        try:
+            if self._text:
+                # Of fields that nobody asked for, the decoder does not look at the bytes.
+                values.cast(pa.string())
+            cells = [None if value is None else decode(value) for value in values.to_pylist()]
+            return self._builder.build(cells, self._kind)
+        except (*DECODE_ERRORS, *BUILD_ERRORS):
+            return None
+
+    def _each(self, values: list[bytes | None]) -> "tuple[pa.Array, list[str | None], list[bytes | None]]":
+        cells: list[Any] = []
+        errors: list[str | None] = []
+        for value in values:
+            cell, error = self._one(value)
+            cells.append(cell)
+            errors.append(error)
+        raws = [None if error is None else value for value, error in zip(values, errors, strict=True)]
+        return self._builder.build(cells, self._kind), errors, raws
+
+    def _one(self, value: bytes | None) -> tuple[Any, str | None]:
+        from penstock.pipeline.formats.arrow import BUILD_ERRORS
+        from penstock.pipeline.formats.structs import DECODE_ERRORS
+
+        if value is None:
+            return None, None
+        try:
+            if self._text:
+                value.decode()
+            cell = self._decode(value)
+            # Only building tells whether a decimal has too many digits.
+            self._builder.build([cell], self._kind)
+        except (*DECODE_ERRORS, *BUILD_ERRORS) as error:
+            return None, " ".join(str(error).split()) or type(error).__name__
+        return cell, None
