@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 FLUSH_SECONDS = 30
 
@@ -18,3 +19,10 @@ def produce(servers: str, topic: str, values: Iterable[str], partition: int = 0,
 
 def numbered(start: int, end: int, prefix: str = "v") -> list[str]:
     return [f"{prefix}{number}" for number in range(start, end)]
+
+
+def delete_records(servers: str, topic: str, before: int) -> None:
+    """Delete everything in partition 0 below an offset, as retention would."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        future.result(FLUSH_SECONDS)

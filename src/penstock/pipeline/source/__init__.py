@@ -26,15 +26,18 @@ of the source's own, and Spark's real-time mode.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.pipeline import formats
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.source.batch import TopicBatch
+from penstock.pipeline.formats import decoded_schema, is_decoded
+from penstock.pipeline.source.batch import TopicBatch, sample_values
 from penstock.pipeline.source.group import GroupCommits, GroupOffsets
 from penstock.pipeline.source.offsets import Offsets, read_offsets
 from penstock.pipeline.source.options import SourceOptions, check_options, source_options
 from penstock.pipeline.source.stream import TopicStream
-from penstock.pipeline.source.tasks import TaskReading, task_reading
+from penstock.pipeline.source.tasks import Decoding, TaskReading, task_reading
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -58,7 +61,10 @@ __all__ = [
 def columns(options: Mapping[str, str]) -> "StructType":
     """The columns that a query with these options gets; BadOption if no query could have them."""
     check_options(options)
-    return task_reading(options).schema()
+    ours = task_reading(options).schema()
+    if not is_decoded(options):
+        return ours
+    return decoded_schema(ours, formats.columns(options, lambda count: sample_values(options, count)))
 
 
 def batch_reader(options: Mapping[str, str], schema: "StructType") -> TopicBatch:
@@ -73,6 +79,10 @@ def stream_reader(options: Mapping[str, str], schema: "StructType") -> TopicStre
 
 def _reading(options: Mapping[str, str], schema: "StructType") -> TaskReading:
     reading = task_reading(options)
+    if is_decoded(options):
+        # Spark asked for the columns before and hands them back: they stay as they are while it runs.
+        values = {name: value for name, value in options.items() if name.lower().startswith("value")}
+        return replace(reading, decoding=Decoding(values, schema))
     ours = reading.schema()
     if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in ours]:
         raise PipelineError(

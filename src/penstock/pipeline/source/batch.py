@@ -1,7 +1,7 @@
 """The batch side: everything between two positions, planned once."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -9,15 +9,18 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.reading import Span
 from penstock.pipeline.source.look import Outlook
-from penstock.pipeline.source.options import SourceOptions
+from penstock.pipeline.source.options import SourceOptions, source_options
 from penstock.pipeline.source.planning import divide
 from penstock.pipeline.source.positions import resolve
-from penstock.pipeline.source.tasks import SpanTask, TaskReading
+from penstock.pipeline.source.tasks import SpanTask, TaskReading, task_reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
+
+# Where a query starts and ends says nothing about what its values look like.
+_POSITIONS = ("starting", "ending")
 
 
 class TopicBatch(DataSourceReader):
@@ -33,14 +36,15 @@ class TopicBatch(DataSourceReader):
         for name, value in (("maxOffsetsPerTrigger", options.max_offsets), ("group", options.group)):
             if value is not None:
                 _log.warning("option %s has no meaning in a batch query", name)
-        spans = divide(self._spans(), options.min_partitions, options.max_records_per_partition)
+        spans = divide(self.spans(), options.min_partitions, options.max_records_per_partition)
         return [SpanTask(span) for span in spans]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """In a task."""
         return self._reading.read(partition)
 
-    def _spans(self) -> list[Span]:
+    def spans(self) -> list[Span]:
+        """What there is between the two positions, partition by partition."""
         outlook = Outlook(self._options)
         partitions, _ = outlook.partitions()
         starts = resolve(self._options.starting, partitions, outlook.catalogue).positions
@@ -52,3 +56,17 @@ class TopicBatch(DataSourceReader):
                     f"{one[0]}/{one[1]}: ends at offset {ends[one]}, before its start at {start}",
                 )
         return [Span(*one, start, ends[one]) for one, start in sorted(starts.items()) if start < ends[one]]
+
+
+def sample_values(options: Mapping[str, str], count: int) -> list[bytes | None]:
+    """The values of the first records of each partition, `count` in all if there are as many."""
+    anywhere = {name: value for name, value in options.items() if not name.lower().startswith(_POSITIONS)}
+    batch = TopicBatch(source_options(anywhere, streaming=False), task_reading(anywhere))
+    spans = batch.spans()
+    values: list[bytes | None] = []
+    for number, span in enumerate(spans):
+        share = (count - len(values)) // (len(spans) - number)
+        some = span._replace(end=min(span.end, span.start + share))
+        for records in batch.read(SpanTask(some)):
+            values += records.column("value").to_pylist()
+    return values

@@ -9,6 +9,7 @@ each as it ends.
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +84,18 @@ class GroupOffsets(StreamingQueryListener):
             raise BadOption("group", "is required: the consumer group to commit offsets for")
         self._commits = GroupCommits(reading_settings(options), group)
         self._query = query
+        self._running: set[str] = set()
+        self._ended = threading.Condition()
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:
-        """Nothing was read yet."""
+        """Heard before `start()` returns."""
+        if self._query in (None, event.name):
+            with self._ended:
+                self._running.add(str(event.runId))
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:
         """A batch has ended, or a query waits for records."""
-        if self._query is not None and event.progress.name != self._query:
+        if self._query not in (None, event.progress.name):
             return
         for source in event.progress.sources:
             positions = _positions(source.endOffset)
@@ -97,7 +103,18 @@ class GroupOffsets(StreamingQueryListener):
                 self._commits.commit(positions)
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:
-        """What it read was committed batch by batch."""
+        """Heard after the progress of the last batch."""
+        with self._ended:
+            self._running.discard(str(event.runId))
+            self._ended.notify_all()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until the queries have ended and all they read is committed; False if they have not.
+
+        `awaitTermination` returns earlier: Spark tells listeners of the last batch when it has time.
+        """
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._running, timeout_seconds)
 
 
 def _positions(offset: Any) -> Mapping[Partition, int]:

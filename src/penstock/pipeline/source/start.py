@@ -30,6 +30,7 @@ def first_offsets(options: SourceOptions, outlook: Outlook, group: GroupCommits 
     resolved = resolve(options.starting, partitions, outlook.catalogue)
     if group is None:
         return Start(Offsets(resolved.positions, topic_ids), bool(resolved.momentary))
+    group.refuse_members()
     positions = _resumed(resolved, group.committed(), outlook, fail=options.fail_on_data_loss)
     group.commit(positions)
     return Start(Offsets(positions, topic_ids), bool(resolved.momentary))

@@ -69,7 +69,6 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself, unchanged, if there is nothing to read."""
-        self._committing()
         known = read_offsets(start)
         if self._is_momentary_start(known) and not self._first_planned:
             # Spark logs where a batch ends, not where the first one starts: had it records in it, and
@@ -77,6 +76,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._latest = known
             return start
         look = self._look(known)
+        self._check_group()
         begin = self._begin(known, look)
         available = {one: self._bounded(one, end) for one, end in look.latest.items()}
         records = backlog(begin, available)
@@ -151,8 +151,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._outlook = Outlook(self._options)
         return self._outlook
 
+    def _check_group(self) -> None:
+        """Once per run, and after the first look: that one waits for a broker that is away."""
+        if self._group is None and (group := self._committing()) is not None:
+            group.refuse_members()
+
     def _committing(self) -> GroupCommits | None:
         if self._group is None and self._options.group is not None:
             self._group = GroupCommits(self._options.settings, self._options.group)
-            self._group.refuse_members()
         return self._group

@@ -1,7 +1,7 @@
 """What runs in a task: one span of one partition, as Arrow batches."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,19 @@ class SpanTask(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """How values become columns: the options that say so, and the columns that Spark was told."""
+
+    options: Mapping[str, str]
+    schema: "StructType"
+
+    def decoder(self) -> "Callable[[pa.RecordBatch], pa.RecordBatch]":
+        from penstock.pipeline.formats import decoder
+
+        return decoder(self.options, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReading:
     """Everything a task needs to know beside its span; travels with it."""
 
@@ -39,6 +52,7 @@ class TaskReading:
     include_headers: bool
     fail_on_data_loss: bool
     timeout_ms: int
+    decoding: Decoding | None = None
 
     def schema(self) -> "StructType":
         """The columns, in Spark's words."""
@@ -47,7 +61,12 @@ class TaskReading:
         return from_arrow_schema(record_schema(self.include_headers))
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The records of the task's span; a query with nothing to read has one task, without a span."""
+        """The records of the task's span, their values decoded if that was asked for."""
+        records = self._records(partition)
+        return records if self.decoding is None else map(self.decoding.decoder(), records)
+
+    def _records(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """A query with nothing to read has one task, without a span."""
         if not isinstance(partition, SpanTask):
             return
         span = partition.span
