@@ -59,5 +59,5 @@ dev: $(INSTALLED) ## Rerun the fast tests whenever a file changes
 native: $(COMPILED) ## Compile the hot modules with mypyc, in place (optional; needs a C compiler)
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis penstock-demo.svg
 	find src -name '*.so' -delete

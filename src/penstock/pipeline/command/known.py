@@ -25,7 +25,7 @@ def find(name: str) -> Pipeline | Job:
     """What a name stands for; raises `UnknownPipeline`, or `BadOption` if a module has no such thing."""
     if ":" in name:
         return _of_module(name)
-    known = {**pipelines(), **jobs()}
+    known: dict[str, Pipeline | Job] = {**pipelines(), **jobs()}
     if name not in known:
         raise UnknownPipeline(name, known)
     return known[name]
