@@ -9,6 +9,7 @@
       fetching    a span as a run of Fetch answers, the next one asked for ahead
       trouble     what an error code means for a span: try again, give up, or data lost
       decoding    the batches of an answer to Arrow columns
+      grouping    small Arrow batches put together, large ones cut
     client        the same through librdkafka, for SASL and TLS
 
 A span is a half-open range of offsets of one partition. Reading it gives every record that the log

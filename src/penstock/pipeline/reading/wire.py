@@ -9,6 +9,7 @@ from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.reading.cluster import Cluster
 from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
 from penstock.pipeline.reading.fetching import Fetched, SpanFetch
+from penstock.pipeline.reading.grouping import grouped
 from penstock.pipeline.reading.options import ReaderOptions
 from penstock.pipeline.reading.spans import Span
 
@@ -24,10 +25,9 @@ class WireReader:
         self._cluster.close()
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        for fetched in SpanFetch(self._cluster, span, self._options).answers():
-            for whole in self._decoded(fetched, span):
-                for start in range(0, whole.num_rows, self._options.rows_max):
-                    yield whole.slice(start, self._options.rows_max)
+        answers = SpanFetch(self._cluster, span, self._options).answers()
+        decoded = (batch for fetched in answers for batch in self._decoded(fetched, span))
+        return grouped(decoded, self._options.rows_max, self._options.batch_bytes_max)
 
     def _decoded(self, fetched: Fetched, span: Span) -> Iterator[pa.RecordBatch]:
         aborted = fetched.aborted if self._options.committed_only else ()

@@ -9,7 +9,7 @@ from penstock.pipeline.reading.decoding.arena import Arena, arenas, locate, per_
 from penstock.pipeline.reading.decoding.batches import Shown
 from penstock.pipeline.reading.decoding.exact import exact_batch
 from penstock.pipeline.reading.decoding.fields import Ints, Unsettled
-from penstock.pipeline.reading.decoding.gathering import gather, validity
+from penstock.pipeline.reading.decoding.gathering import fixed, gather, repeated, validity
 from penstock.pipeline.reading.decoding.headers import Located, header_column, locate_headers
 from penstock.pipeline.reading.decoding.rows import TIMESTAMP_MS_MAX
 from penstock.pipeline.reading.spans import Span, record_schema
@@ -39,11 +39,11 @@ def _fast_batch(arena: Arena, span: Span, schema: pa.Schema) -> pa.RecordBatch:
     columns = [
         gather(buffer, fields.key_starts, fields.key_lengths),
         gather(buffer, fields.value_starts, fields.value_lengths),
-        pa.repeat(span.topic, len(offsets)),
-        pa.array(np.full(len(offsets), span.partition, np.int32)),
-        pa.array(offsets),
+        repeated(span.topic, len(offsets)),
+        fixed(pa.int32(), np.full(len(offsets), span.partition, np.int32)),
+        fixed(pa.int64(), offsets),
         _timestamp_column(timestamps, schema.field("timestamp").type),
-        pa.array(kinds.astype(np.int32)),
+        fixed(pa.int32(), kinds.astype(np.int32)),
     ]
     if "headers" in schema.names:
         kind = schema.field("headers").type
@@ -66,4 +66,4 @@ def _timestamp_column(timestamps_ms: Ints, kind: pa.DataType) -> pa.Array:
     fits = np.abs(timestamps_ms) <= TIMESTAMP_MS_MAX
     present = None if fits.all() else validity(fits)
     microseconds = np.where(fits, timestamps_ms, 0) * 1000 if present else timestamps_ms * 1000
-    return pa.Array.from_buffers(kind, len(timestamps_ms), [present, pa.py_buffer(microseconds)])
+    return fixed(kind, microseconds, present)

@@ -1,0 +1,4 @@
+"""Benchmarks of the data pipeline; each module is a program of its own.
+
+decoding    record batches to Arrow columns, per core, without a broker
+"""
