@@ -35,7 +35,7 @@ from penstock.pipeline.formats import decoded_schema, is_decoded
 from penstock.pipeline.source.batch import TopicBatch, sample_values
 from penstock.pipeline.source.group import GroupCommits, GroupOffsets
 from penstock.pipeline.source.offsets import Offsets, read_offsets
-from penstock.pipeline.source.options import SourceOptions, check_options, source_options
+from penstock.pipeline.source.options import SourceOptions, selecting_options, source_options
 from penstock.pipeline.source.stream import TopicStream
 from penstock.pipeline.source.tasks import Decoding, TaskReading, task_reading
 
@@ -60,32 +60,18 @@ __all__ = [
 
 def columns(options: Mapping[str, str]) -> "StructType":
     """The columns that a query with these options gets; BadOption if no query could have them."""
-    check_options(options)
-    ours = task_reading(options).schema()
+    selecting_options(options)
+    ours = record_columns(options)
     if not is_decoded(options):
         return ours
-    return decoded_schema(ours, formats.columns(options, lambda count: sample_values(options, count)))
+    return decoded_schema(ours, value_columns(options, lambda count: newest_values(options, count)))
 
 
 def batch_reader(options: Mapping[str, str], schema: "StructType") -> TopicBatch:
     """What `spark.read` reads with."""
-    return TopicBatch(source_options(options, streaming=False), _reading(options, schema))
+    return TopicBatch(source_options(options, streaming=False), task_reading(options, schema))
 
 
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> TopicStream:
     """What `spark.readStream` reads with."""
-    return TopicStream(source_options(options, streaming=True), _reading(options, schema))
-
-
-def _reading(options: Mapping[str, str], schema: "StructType") -> TaskReading:
-    reading = task_reading(options)
-    if is_decoded(options):
-        # Spark asked for the columns before and hands them back: they stay as they are while it runs.
-        values = {name: value for name, value in options.items() if name.lower().startswith("value")}
-        return replace(reading, decoding=Decoding(values, schema))
-    ours = reading.schema()
-    if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in ours]:
-        raise PipelineError(
-            f"the columns of a topic are {ours.simpleString()}; leave out .schema(...) and cast what you get"
-        )
-    return reading
+    return TopicStream(source_options(options, streaming=True), task_reading(options, schema))

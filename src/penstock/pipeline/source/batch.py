@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.reading import Span
 from penstock.pipeline.source.look import Outlook
-from penstock.pipeline.source.options import SourceOptions, source_options
+from penstock.pipeline.source.options import SourceOptions, selecting_options, source_options
 from penstock.pipeline.source.planning import divide
 from penstock.pipeline.source.positions import resolve
 from penstock.pipeline.source.tasks import SpanTask, TaskReading, task_reading
@@ -69,4 +69,20 @@ def sample_values(options: Mapping[str, str], count: int) -> list[bytes | None]:
         some = span._replace(end=min(span.end, span.start + share))
         for records in batch.read(SpanTask(some)):
             values += records.column("value").to_pylist()
+    return values
+
+
+def newest_values(options: Mapping[str, str], count: int) -> list[bytes | None]:
+    """About `count` values from the ends of the logs, by which the columns of values can be told."""
+    plain = {name: value for name, value in options.items() if not name.lower().startswith("value")}
+    outlook = Outlook(selecting_options(plain))
+    reading = task_reading(plain, record_columns(plain))
+    partitions, _ = outlook.partitions()
+    earliest, latest = outlook.catalogue.earliest(partitions), outlook.catalogue.latest(partitions)
+    share = -(-count // max(1, len(partitions)))
+    values: list[bytes | None] = []
+    for one in sorted(latest):
+        span = Span(*one, max(earliest[one], latest[one] - share), latest[one])
+        for batch in reading.records(span):
+            values.extend(batch.column("value").to_pylist())
     return values

@@ -1,14 +1,15 @@
 """What runs in a task: one span of one partition, as Arrow batches."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client import PATIENCE_MS
-from penstock.pipeline.errors import DataLost
+from penstock.pipeline.errors import DataLost, PipelineError
+from penstock.pipeline.formats import decoded_schema, decoder, is_decoded
 from penstock.pipeline.reading import Span, open_reader, record_schema
 from penstock.pipeline.settings import boolean_option, integer_option
 from penstock.pipeline.source.options import reading_settings
@@ -32,19 +33,6 @@ class SpanTask(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    """How values become columns: the options that say so, and the columns that Spark was told."""
-
-    options: Mapping[str, str]
-    schema: "StructType"
-
-    def decoder(self) -> "Callable[[pa.RecordBatch], pa.RecordBatch]":
-        from penstock.pipeline.formats import decoder
-
-        return decoder(self.options, self.schema)
-
-
-@dataclass(frozen=True, slots=True)
 class TaskReading:
     """Everything a task needs to know beside its span; travels with it."""
 
@@ -52,24 +40,22 @@ class TaskReading:
     include_headers: bool
     fail_on_data_loss: bool
     timeout_ms: int
-    decoding: Decoding | None = None
-
-    def schema(self) -> "StructType":
-        """The columns, in Spark's words."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return from_arrow_schema(record_schema(self.include_headers))
+    # How values are decoded, and the columns they are decoded to; without, they stay bytes.
+    decoding: "tuple[Mapping[str, str], StructType] | None" = None
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The records of the task's span, their values decoded if that was asked for."""
-        records = self._records(partition)
-        return records if self.decoding is None else map(self.decoding.decoder(), records)
-
-    def _records(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """A query with nothing to read has one task, without a span."""
+        """The records of the task's span; a query with nothing to read has one task, without a span."""
         if not isinstance(partition, SpanTask):
             return
-        span = partition.span
+        if self.decoding is None:
+            yield from self.records(partition.span)
+            return
+        decode = decoder(*self.decoding)
+        for batch in self.records(partition.span):
+            yield decode(batch)
+
+    def records(self, span: Span) -> Iterator["pa.RecordBatch"]:
+        """The records of a span, their values as bytes."""
         reader = open_reader(self.settings, include_headers=self.include_headers, timeout_ms=self.timeout_ms)
         try:
             while span.start < span.end:
@@ -85,11 +71,43 @@ class TaskReading:
             reader.close()
 
 
-def task_reading(options: Mapping[str, str]) -> TaskReading:
-    """The part of the options that tasks need."""
+def task_reading(options: Mapping[str, str], schema: "StructType") -> TaskReading:
+    """The part of the options that tasks need; `schema` are the columns that Spark expects of them."""
+    expected = record_columns(options)
+    decoding = None
+    if is_decoded(options):
+        expected = decoded_schema(expected, _value_columns(schema))
+        # Spark's own mapping of options would travel with its lookup table.
+        decoding = (
+            {name: value for name, value in options.items() if name.lower().startswith("value")},
+            schema,
+        )
+    if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in expected]:
+        raise PipelineError(
+            f"the columns of a topic are {expected.simpleString()}; leave out .schema(...) and cast what you get"
+        )
     return TaskReading(
         settings=reading_settings(options),
         include_headers=boolean_option(options, "includeHeaders", False),
         fail_on_data_loss=boolean_option(options, "failOnDataLoss", True),
         timeout_ms=integer_option(options, "retryTimeoutMs", PATIENCE_MS),
+        decoding=decoding,
     )
+
+
+def record_columns(options: Mapping[str, str]) -> "StructType":
+    """The official connector's columns, in Spark's words."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(record_schema(boolean_option(options, "includeHeaders", False)))
+
+
+def _value_columns(schema: "StructType") -> "StructType":
+    from pyspark.sql.types import StructType
+
+    inside = schema["value"].dataType if "value" in schema.names else None
+    if not isinstance(inside, StructType):
+        raise PipelineError(
+            f"with valueFormat the column value is a struct, not as in {schema.simpleString()}"
+        )
+    return inside
