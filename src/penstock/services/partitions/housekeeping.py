@@ -1,6 +1,6 @@
 """What must be done for logs every now and then: checkpoints, syncs behind, retention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
@@ -71,14 +71,19 @@ class Housekeeping:
                 partition.sync_behind()
 
     def enforce_retention(self) -> None:
-        """Delete what is too old or too much."""
-        now = self._runtime.clock.wall()
-        for partition in self._all():
-            self._expire(partition, now)
+        """Delete what is too old or too much: of one log per turn, since that waits for the device."""
+        self._expire_on(iter(self._all()), self._runtime.clock.wall())
 
-    def _expire(self, partition: Partition, now: Timestamp) -> None:
+    def _expire_on(self, partitions: Iterator[Partition], now: Timestamp) -> None:
+        for partition in partitions:
+            if self._expire(partition, now):
+                self._timers["expiring"] = self._runtime.timers.soon(lambda: self._expire_on(partitions, now))
+                return
+
+    def _expire(self, partition: Partition, now: Timestamp) -> bool:
+        """Whether something was deleted."""
         if partition.stopped is not None:
-            return
+            return False
         try:
             deleted = partition.log.expire(now)
         except StorageError as error:
@@ -87,7 +92,8 @@ class Housekeeping:
             else:
                 # A disk that is full, say: nothing was changed, and there may be room next time.
                 events.warning("partition.retention_failed", partition=str(partition.name), error=error)
-            return
+            return False
         if deleted:
             events.info("partition.segments_deleted", partition=str(partition.name), segments=len(deleted))
             partition.log_start_moved()
+        return bool(deleted)

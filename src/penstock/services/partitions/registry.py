@@ -17,6 +17,7 @@ from penstock.core.model import (
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
 from penstock.services.partitions.compacting import Compactor
+from penstock.services.partitions.discarding import Discarding
 from penstock.services.partitions.housekeeping import Housekeeping, HousekeepingOptions
 from penstock.services.partitions.leftovers import doomed_path, find_leftovers
 from penstock.services.partitions.making import LogMaker, Order
@@ -70,6 +71,7 @@ class Partitions:
         # By name: of two topics of one name, the second waits until the first is out of the way.
         self._making: dict[TopicPartition, None] = {}
         self._maker = LogMaker(runtime.spawn, store.side_disk)
+        self._discarding = Discarding(runtime.spawn, store.disk, store.side_disk)
         self._when_settled: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self.housekeeping = Housekeeping(runtime, self._all, self._options.housekeeping)
@@ -171,6 +173,7 @@ class Partitions:
             ticks=self._runtime.clock.now,
         )
         _tell(name, report)
+        log.discard_with(self._discarding.discard)
         partition = Partition(
             name, topic.id, log, epoch, timers=self._runtime.timers, policy=self._policy(topic.name)
         )

@@ -232,6 +232,10 @@ class PartitionLog:
         if not state.durability.is_sharing(writer):
             state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
 
+    def discard_with(self, discard: Callable[[list[str]], None]) -> None:
+        """Have files removed by somebody else, who need not hurry; their names are good for nothing else."""
+        self._state.discard = discard
+
     def delete_records(self, before: Offset) -> Offset:
         """Raise the log start to `before`; answers where it is now. Blocks."""
         return removal.delete_records(self._state, before)

@@ -11,7 +11,7 @@ from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
 from penstock.storage.log.index.rows import SHAPES, Shape, Words
 from penstock.storage.log.index.sealed import SealedIndex
-from penstock.storage.log.names import LOG, SEGMENT_SUFFIXES, numbered
+from penstock.storage.log.names import DOOMED, LOG, SEGMENT_SUFFIXES, numbered
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.segment import Segment, SegmentReader
 
@@ -196,6 +196,18 @@ class Segments:
                 self._disk.remove(self.path(base_offset, suffix))
             except NoSuchFile:
                 continue
+
+    def doom_files(self, base_offset: int) -> list[str]:
+        """Take a segment's files out of the way, in the same order; answers what is to be removed."""
+        doomed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(base_offset, suffix)
+            try:
+                self._disk.rename(path, path + DOOMED)
+            except NoSuchFile:
+                continue
+            doomed.append(path + DOOMED)
+        return doomed
 
     def remove_indexes(self, segment: Segment) -> None:
         """Give back the space of a sealed segment's indexes, which are rebuilt if they are needed again."""

@@ -23,6 +23,7 @@ class LogState:
         "checkpoint",
         "damage",
         "directory",
+        "discard",
         "disk",
         "durability",
         "end",
@@ -53,6 +54,8 @@ class LogState:
         self.durability = durability
         self.checkpoint = checkpoint
         self.ticks = ticks
+        # Removes files that no start needs any more; None: at once, while everybody waits.
+        self.discard: Callable[[list[str]], None] | None = None
         self.segments: Segments
         self.epochs = EpochHistory()
         self.epochs_changed = False

@@ -155,3 +155,54 @@ def test_retention_on_a_full_disk_is_tried_again_and_stops_nothing(bench: Bench)
     bench.run(20 * SECOND)
 
     assert partition.log.start == 12
+
+
+def files_of(bench: Bench) -> list[str]:
+    return [name for name in bench.node.disk.listdir("logs/orders/0") if ".log" in name]
+
+
+def expire_all_but_one(bench: Bench) -> None:
+    bench.create(retention_ms="60000", segment_bytes="4000")
+    bench.run()
+    for _ in range(12):
+        bench.append(bench.partition())
+    bench.run(30 * SECOND)
+    bench.run(60 * SECOND)
+
+
+def test_files_of_deleted_records_are_removed_off_the_loop(bench: Bench) -> None:
+    expire_all_but_one(bench)
+    expired = files_of(bench)
+    bench.append(bench.partition())
+    bench.partition().log.roll()
+    bench.run()
+
+    bench.partition().log.delete_records(bench.partition().log.end)
+    at_once = files_of(bench)
+    bench.run()
+
+    assert expired == [numbered_log(12)]
+    assert at_once == [numbered_log(12) + ".deleted", numbered_log(13)]
+    assert files_of(bench) == [numbered_log(13)]
+
+
+def test_files_whose_removal_a_crash_came_before_go_at_the_next_start(bench: Bench) -> None:
+    bench.create()
+    bench.run()
+    bench.append(bench.partition())
+    bench.partition().log.roll()
+    bench.run()
+    bench.partition().log.delete_records(bench.partition().log.end)
+    doomed = files_of(bench)
+
+    bench.node.kill()
+    bench.node.start()
+    bench.run()
+
+    assert doomed == [numbered_log(0) + ".deleted", numbered_log(1)]
+    assert files_of(bench) == [numbered_log(1)]
+    assert bench.partition().log.start == 1
+
+
+def numbered_log(base_offset: int) -> str:
+    return f"{base_offset:020d}.log"

@@ -23,7 +23,7 @@ from penstock.runtime import Callback, Runtime, Timer
 from penstock.services.partitions import Fsync, HousekeepingOptions, Partition, SyncPolicy
 from penstock.services.partitions.housekeeping import Housekeeping
 from penstock.storage.disk import CrashableDisk, DiskFailed, File
-from penstock.storage.log import PartitionLog
+from penstock.storage.log import LogOptions, PartitionLog
 
 NOW = Timestamp(1_700_000_000_000)
 TOPIC_ID = TopicId(UUID(int=1))
@@ -92,7 +92,8 @@ class Bench:
         self.runtime = cast(Runtime, _Clocks(self.time, self.time))
         log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, commit=self.commit)
         self.partition = Partition(NAME, TOPIC_ID, log, LeaderEpoch(0), timers=self.time, policy=policy)
-        self.housekeeping = Housekeeping(self.runtime, lambda: [self.partition], options)
+        self.partitions = [self.partition]
+        self.housekeeping = Housekeeping(self.runtime, lambda: self.partitions, options)
         self.housekeeping.start()
 
     def append(self) -> None:
@@ -157,3 +158,22 @@ def test_a_stopped_housekeeping_does_nothing_more() -> None:
     bench.time.pass_ms(10_000)
 
     assert bench.partition.log.synced == 0
+
+
+def test_logs_are_expired_one_per_turn_of_the_loop() -> None:
+    bench = Bench(HousekeepingOptions(Fsync.NONE), SyncPolicy(Fsync.NONE))
+    options = LogOptions(retention_ms=1_000)
+    for index in range(3):
+        name = TopicPartition(TopicName("old"), PartitionIndex(index))
+        log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, options, commit=bench.commit)
+        old = Partition(name, TOPIC_ID, log, LeaderEpoch(0), timers=bench.time, policy=SyncPolicy(Fsync.NONE))
+        batch = write_batch([Record(0, NOW - 60_000, None, b"x")])
+        old.append(batch, check_batches(batch), NOW)
+        bench.partitions.append(old)
+
+    bench.housekeeping.enforce_retention()
+    at_once = [partition.log.start for partition in bench.partitions]
+    bench.time.pass_ms(0)
+
+    assert at_once == [0, 1, 0, 0]
+    assert [partition.log.start for partition in bench.partitions] == [0, 1, 1, 1]

@@ -217,3 +217,28 @@ def test_the_disk_being_full_does_not_let_anything_expire_half(bench: "Bench") -
 
     assert bench.bases(4) == [4, 6]
     assert expire(bench, now=121) == [0]
+
+
+def test_files_that_others_remove_bear_names_that_no_log_will_use_again(bench: "Bench") -> None:
+    three_segments(bench)
+    doomed: list[str] = []
+    bench.log.discard_with(doomed.extend)
+
+    bench.log.delete_records(Offset(9))
+    left = set(bench.disk.listdir(bench.log.directory))
+
+    assert len(doomed) >= 2
+    assert all(path.endswith(".deleted") for path in doomed)
+    assert {path.rpartition("/")[2] for path in doomed} <= left
+    assert [name for name in sorted(left) if name.endswith(".log")] == [f"{8:020d}.log"]
+
+
+def test_files_that_nobody_came_to_remove_go_when_the_log_is_opened(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.discard_with(lambda paths: None)
+    bench.log.delete_records(Offset(9))
+
+    bench.reopen()
+
+    assert [name for name in bench.disk.listdir(bench.log.directory) if ".deleted" in name] == []
+    assert bench.log.start == 9

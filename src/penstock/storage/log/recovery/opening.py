@@ -72,7 +72,7 @@ def _tidy(disk: Disk, directory: str) -> list[Offset]:
     bases = [Offset(number[0]) for _, number in parsed if number is not None and number[1] == names.LOG]
     known = set(bases)
     for name, number in parsed:
-        if name.endswith(names.TEMPORARY) or (number is not None and number[0] not in known):
+        if name.endswith((names.TEMPORARY, names.DOOMED)) or (number is not None and number[0] not in known):
             disk.remove(f"{directory}/{name}")
     return bases
 

@@ -60,14 +60,21 @@ def _remove_oldest(state: LogState, count: int) -> list[SegmentSummary]:
 def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
     """Delete segments that the checkpoint on disk no longer needs."""
     segments = state.segments
-    removed = []
+    removed, doomed = [], list[str]()
     for _ in range(count):
         segment = segments.forget(0)
         end = segments[0].base_offset
         removed.append(SegmentSummary(segment.base_offset, end, segment.size_bytes, is_active=False))
         state.damage.pop(segment.base_offset, None)
-        segments.remove_files(segment.base_offset)
-    state.disk.sync_directory(state.directory)
+        if state.discard is None:
+            segments.remove_files(segment.base_offset)
+        else:
+            doomed += segments.doom_files(segment.base_offset)
+    if state.discard is None:
+        state.disk.sync_directory(state.directory)
+    else:
+        # Whatever comes back with a power cut is below the log start, or named as doomed.
+        state.discard(doomed)
     state.stats.expired_segments += count
     return removed
 
