@@ -32,11 +32,6 @@ class Descriptors:
         self._open: OrderedDict[Borrowed, None] = OrderedDict()
         self._by_path: dict[str, list[Borrowed]] = {}
 
-    @property
-    def open_count(self) -> int:
-        """Descriptors that can be closed at need; detached ones are not counted."""
-        return len(self._open)
-
     def register(self, absolute_path: str) -> Borrowed:
         """Open the file a first time; raises OSError if it is not there."""
         entry = Borrowed(absolute_path)

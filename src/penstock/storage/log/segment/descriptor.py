@@ -18,10 +18,5 @@ class SegmentDescriptor:
     key_id: str | None = None
     tier: Tier = Tier.LOCAL
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether bytes can go from file to socket as they are."""
-        return self.key_id is None and self.tier is Tier.LOCAL
-
 
 PLAIN = SegmentDescriptor()
