@@ -98,6 +98,24 @@ def test_a_partition_is_cut_into_as_many_tasks_as_wanted_and_a_group_is_left_alo
     assert Groups(Endpoint(servers)).committed(f"group-{topic}") == {}
 
 
+def test_values_are_decoded_to_columns_and_those_that_cannot_be_are_kept(
+    spark: SparkSession, servers: str, topic: str
+) -> None:
+    produce(servers, topic, ['{"name": "cpu", "load": 0.5}', "{oops", '{"name": "cpu", "load": 2.5}'])
+
+    named = read(spark, servers, subscribe=topic, valueFormat="json", valueSchema="name STRING, load DOUBLE")
+    inferred = read(spark, servers, subscribe=topic, valueFormat="json", valueSchema="infer")
+
+    for frame in (named, inferred):
+        rows = frame.select("offset", "value.*", "_raw").orderBy("offset").collect()
+        assert [(row.name, row.load, row._raw) for row in rows] == [
+            ("cpu", 0.5, None),
+            (None, None, b"{oops"),
+            ("cpu", 2.5, None),
+        ]
+        assert frame.where("_error is not null").count() == 1
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

@@ -26,18 +26,16 @@ of the source's own, and Spark's real-time mode.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.pipeline import formats
-from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.formats import columns as value_columns
 from penstock.pipeline.formats import decoded_schema, is_decoded
-from penstock.pipeline.source.batch import TopicBatch, sample_values
+from penstock.pipeline.source.batch import TopicBatch, newest_values
 from penstock.pipeline.source.group import GroupCommits, GroupOffsets
 from penstock.pipeline.source.offsets import Offsets, read_offsets
 from penstock.pipeline.source.options import SourceOptions, selecting_options, source_options
 from penstock.pipeline.source.stream import TopicStream
-from penstock.pipeline.source.tasks import Decoding, TaskReading, task_reading
+from penstock.pipeline.source.tasks import TaskReading, record_columns, task_reading
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -51,6 +49,7 @@ __all__ = [
     "TopicBatch",
     "TopicStream",
     "TaskReading",
+    "task_reading",
     "GroupOffsets",
     "GroupCommits",
     "Offsets",

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.reading import Span
 from penstock.pipeline.source.look import Outlook
-from penstock.pipeline.source.options import SourceOptions, selecting_options, source_options
+from penstock.pipeline.source.options import SourceOptions, selecting_options
 from penstock.pipeline.source.planning import divide
 from penstock.pipeline.source.positions import resolve
 from penstock.pipeline.source.tasks import SpanTask, TaskReading, task_reading
@@ -58,25 +58,11 @@ class TopicBatch(DataSourceReader):
         return [Span(*one, start, ends[one]) for one, start in sorted(starts.items()) if start < ends[one]]
 
 
-def sample_values(options: Mapping[str, str], count: int) -> list[bytes | None]:
-    """The values of the first records of each partition, `count` in all if there are as many."""
-    anywhere = {name: value for name, value in options.items() if not name.lower().startswith(_POSITIONS)}
-    batch = TopicBatch(source_options(anywhere, streaming=False), task_reading(anywhere))
-    spans = batch.spans()
-    values: list[bytes | None] = []
-    for number, span in enumerate(spans):
-        share = (count - len(values)) // (len(spans) - number)
-        some = span._replace(end=min(span.end, span.start + share))
-        for records in batch.read(SpanTask(some)):
-            values += records.column("value").to_pylist()
-    return values
-
-
 def newest_values(options: Mapping[str, str], count: int) -> list[bytes | None]:
     """About `count` values from the ends of the logs, by which the columns of values can be told."""
     plain = {name: value for name, value in options.items() if not name.lower().startswith("value")}
     outlook = Outlook(selecting_options(plain))
-    reading = task_reading(plain, record_columns(plain))
+    reading = task_reading(plain)
     partitions, _ = outlook.partitions()
     earliest, latest = outlook.catalogue.earliest(partitions), outlook.catalogue.latest(partitions)
     share = -(-count // max(1, len(partitions)))

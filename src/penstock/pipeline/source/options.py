@@ -85,11 +85,13 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     )
 
 
-def check_options(options: Mapping[str, str]) -> None:
-    """What can be said before it is known whether the query is a batch or a stream."""
+def selecting_options(options: Mapping[str, str]) -> SourceOptions:
+    """What can be said before it is known whether the query is a batch or a stream: all but its ends."""
     refuse_unknown(options)
-    reading_settings(options)
-    selection(options)
+    ends = ("starting", "ending")
+    return source_options(
+        {name: value for name, value in options.items() if not name.lower().startswith(ends)}, streaming=True
+    )
 
 
 def reading_settings(options: Mapping[str, str]) -> dict[str, str]:

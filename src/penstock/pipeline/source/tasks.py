@@ -71,27 +71,17 @@ class TaskReading:
             reader.close()
 
 
-def task_reading(options: Mapping[str, str], schema: "StructType") -> TaskReading:
-    """The part of the options that tasks need; `schema` are the columns that Spark expects of them."""
-    expected = record_columns(options)
-    decoding = None
-    if is_decoded(options):
-        expected = decoded_schema(expected, _value_columns(schema))
-        # Spark's own mapping of options would travel with its lookup table.
-        decoding = (
-            {name: value for name, value in options.items() if name.lower().startswith("value")},
-            schema,
-        )
-    if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in expected]:
-        raise PipelineError(
-            f"the columns of a topic are {expected.simpleString()}; leave out .schema(...) and cast what you get"
-        )
+def task_reading(options: Mapping[str, str], schema: "StructType | None" = None) -> TaskReading:
+    """The part of the options that tasks need.
+
+    `schema` are the columns that Spark expects of them; without, values are bytes whatever the options say.
+    """
     return TaskReading(
         settings=reading_settings(options),
         include_headers=boolean_option(options, "includeHeaders", False),
         fail_on_data_loss=boolean_option(options, "failOnDataLoss", True),
         timeout_ms=integer_option(options, "retryTimeoutMs", PATIENCE_MS),
-        decoding=decoding,
+        decoding=_decoding(options, schema) if schema is not None else None,
     )
 
 
@@ -100,6 +90,24 @@ def record_columns(options: Mapping[str, str]) -> "StructType":
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(record_schema(boolean_option(options, "includeHeaders", False)))
+
+
+def _decoding(
+    options: Mapping[str, str], schema: "StructType"
+) -> "tuple[Mapping[str, str], StructType] | None":
+    """How to decode values to the columns of `schema`, which must otherwise be those of a topic."""
+    expected = record_columns(options)
+    decoded = is_decoded(options)
+    if decoded:
+        # Spark asked for the columns when the query was made: those are what it gets.
+        expected = decoded_schema(expected, _value_columns(schema))
+    if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in expected]:
+        raise PipelineError(
+            f"the columns of a topic are {expected.simpleString()}; leave out .schema and cast what you get"
+        )
+    if not decoded:
+        return None
+    return {name: value for name, value in options.items() if name.lower().startswith("value")}, schema
 
 
 def _value_columns(schema: "StructType") -> "StructType":
