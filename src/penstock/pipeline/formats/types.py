@@ -52,5 +52,5 @@ def arrow_type(kind: DataType) -> pa.DataType:
         )
     simple = _SIMPLE.get(type(kind))
     if simple is None:
-        raise PipelineError(f"values cannot be decoded into {kind.simpleString()}")
+        raise PipelineError(f"columns of type {kind.simpleString()} are not supported")
     return simple

@@ -47,6 +47,8 @@ _EXPECTED = {
     "timestamp": "timestamp, or long in ms",
 }
 
+COLUMNS = frozenset(_EXPECTED)
+
 
 def _fits(name: str, kind: "pa.DataType") -> bool:
     import pyarrow as pa

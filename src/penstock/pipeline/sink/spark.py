@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from penstock.pipeline.sink.columns import sink_columns
+from penstock.pipeline.sink.columns import COLUMNS, sink_columns
 from penstock.pipeline.sink.delivery import BatchName, Receipt, TaskName, TopicDelivery, delivery_for
 from penstock.pipeline.sink.options import sink_options
 from penstock.pipeline.sink.writer import TopicWriter
@@ -69,10 +69,13 @@ class _Sending:
 
     @classmethod
     def checked(cls, options: Mapping[str, str], schema: "StructType") -> "_Sending":
-        from pyspark.sql.pandas.types import to_arrow_schema
+        import pyarrow as pa
+
+        from penstock.pipeline.formats.types import arrow_type
 
         known = sink_options(options)
-        sink_columns(to_arrow_schema(schema), known.topic)
+        ours = [(one.name, arrow_type(one.dataType)) for one in schema if one.name in COLUMNS]
+        sink_columns(pa.schema(ours), known.topic)
         return cls(delivery_for(known), known.topic)
 
     def run(self, batches: "Iterator[pa.RecordBatch]") -> TopicCommitMessage:
