@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.client import Endpoint, Reader, ReaderOptions
+from penstock.client import Endpoint, Reader, ReaderOptions, Topics
 from penstock.pipeline.generator import Account, content_hash, read_points, rollups
 from penstock.pipeline.generator.account import bytes_hash, point_hash
 from penstock.pipeline.metrics.letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
@@ -139,10 +139,14 @@ def _windows(rows: Iterable[dict[str, Any]]) -> tuple[Windows, int]:
 def _table_batches(table: str, columns: list[str]) -> Iterator[Any]:
     from deltalake import DeltaTable
 
-    yield from DeltaTable(table).to_pyarrow_dataset().to_batches(columns=columns)
+    # A pipeline that had nothing to write made no table.
+    if DeltaTable.is_deltatable(table):
+        yield from DeltaTable(table).to_pyarrow_dataset().to_batches(columns=columns)
 
 
 def _records(endpoint: Endpoint, topic: str) -> Iterator[Any]:
+    if topic not in {one.name for one in Topics(endpoint).list()}:
+        return  # likewise
     with Reader(endpoint, topic, ReaderOptions(batch_records=READ_RECORDS)) as reader:
         for batch in reader.batches():
             yield from batch

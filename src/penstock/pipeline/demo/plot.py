@@ -55,6 +55,8 @@ def draw_rollups(table: str, path: Path) -> Path:
 def rows_of(table: str) -> list[dict[str, Any]]:
     from deltalake import DeltaTable
 
+    if not DeltaTable.is_deltatable(table):
+        return []  # there was nothing to roll up
     columns = ["name", "series", "window_start", "window_seconds", "count", "sum", "min", "max", "p50", "p95"]
     rows: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_dataset().to_table(columns=columns).to_pylist()
     return rows
