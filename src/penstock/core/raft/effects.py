@@ -1,0 +1,179 @@
+"""What the host has to do, in the order of the list."""
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.core.raft.configuration import Configuration
+from penstock.core.raft.entries import Entry, SnapshotMeta
+from penstock.core.raft.identity import Ballot, Index, Member, Term, Ticket
+from penstock.core.raft.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class PersistBallot:
+    """Make the ballot durable before the next effect is begun."""
+
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateLog:
+    """Drop every entry from `start` on; an entry to put in its place follows."""
+
+    start: Index
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEntries:
+    """Append entries, and sync them; `Persisted(write)` is expected when that is done.
+
+    The log view must show them when the step's effects have been carried out; going on
+    to the next effect does not wait for the sync.
+    """
+
+    entries: tuple[Entry, ...]
+    write: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message, or lose it."""
+
+    to: Member
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SendSnapshotChunk:
+    """Read the snapshot at `position` and send a `SnapshotChunk` of at most `bytes_max`, or lose it."""
+
+    to: Member
+    term: Term
+    snapshot: SnapshotMeta
+    position: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChunk:
+    """Keep bytes of a snapshot that arrives; position 0 begins it anew."""
+
+    snapshot: SnapshotMeta
+    position: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot:
+    """All chunks are there: replace state and log by it; `SnapshotInstalled` is expected."""
+
+    snapshot: SnapshotMeta
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUpTo:
+    """Every entry up to and including `index` is final: apply them."""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class UseConfiguration:
+    """These are the members from now on: keep links to them."""
+
+    configuration: Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class FollowLeader:
+    """Know who leads the term; None: nobody that we have heard of."""
+
+    term: Term
+    leader: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartLeading:
+    """Proposals are taken; everything that earlier terms left behind is committed."""
+
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class StopLeading:
+    """No more. What was proposed in `term` and is not committed may be lost or not."""
+
+    term: Term
+
+
+class Obstacle(enum.Enum):
+    """Why a command was refused."""
+
+    NOT_LEADING = "this member does not lead"
+    HANDING_OVER = "leadership is being handed over"
+    PAYLOAD_TOO_LARGE = "payload is larger than an entry may be"
+    TOO_MUCH_UNCOMMITTED = "too much waits to be committed"
+    TOO_MANY_READS = "too many reads wait to be confirmed"
+    TERM_NOT_ESTABLISHED = "nothing of this term is committed yet"
+    CHANGE_UNDERWAY = "an earlier change of members is not committed yet"
+    ALREADY_MEMBER = "is a member already"
+    NOT_A_MEMBER = "is no member"
+    NOT_A_LEARNER = "is no learner"
+    NOT_A_VOTER = "is no voter"
+    NOT_CAUGHT_UP = "learner has not caught up"
+    NODE_ID_TAKEN = "another directory votes under this node id"
+    LAST_VOTER = "is the last voter"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """It is in the log of the leader of `term`, in entries `start` up to `end`."""
+
+    term: Term
+    start: Index
+    end: Index
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableFrom:
+    """Read once everything up to and including `index` is applied."""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class HandingOver:
+    """The target is asked to campaign as soon as it has the whole log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No."""
+
+    why: Obstacle
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a command."""
+
+    ticket: Ticket
+    outcome: Accepted | ReadableFrom | HandingOver | Refused
+
+
+Effect: TypeAlias = (
+    PersistBallot
+    | TruncateLog
+    | StoreEntries
+    | Send
+    | SendSnapshotChunk
+    | StoreChunk
+    | InstallSnapshot
+    | CommitUpTo
+    | UseConfiguration
+    | FollowLeader
+    | StartLeading
+    | StopLeading
+    | Answer
+)

@@ -1,0 +1,147 @@
+"""Brings the leader's log to everybody else."""
+
+from penstock.core.raft.effects import SendSnapshotChunk
+from penstock.core.raft.identity import Index, Member
+from penstock.core.raft.leading.progress import Pace, Progress
+from penstock.core.raft.ledger import Ledger
+from penstock.core.raft.messages import (
+    AppendAnswer,
+    AppendConflict,
+    AppendRequest,
+    ChunkAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+)
+
+
+class Replication:
+    """The other members, how far each has come, and what to send them next."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._others: dict[Member, Progress] = {}
+        self.reconfigure()
+
+    def reconfigure(self) -> None:
+        """Keep to the members of the present configuration."""
+        ledger, known = self._ledger, self._others
+        # A newcomer probably has nothing, but whether it does is for the first answer to say.
+        start = Index(ledger.log.last + 1)
+        self._others = {
+            member: known.get(member) or Progress(start, ledger.now)
+            for member in ledger.configuration.members
+            if member != ledger.me
+        }
+
+    def of(self, member: Member) -> Progress | None:
+        return self._others.get(member)
+
+    def own_match(self) -> Index:
+        """How much of our own log counts: only what is synced, as for everybody else."""
+        return self._ledger.log.persisted
+
+    def agreed(self) -> Index:
+        """The highest index that a majority has on disk."""
+        matches: dict[Member, int] = {member: peer.match for member, peer in self._others.items()}
+        matches[self._ledger.me] = self.own_match()
+        return Index(self._ledger.configuration.agreed(matches))
+
+    def confirmed(self, round_sent: int) -> int:
+        """The latest round of heartbeats that a majority has answered."""
+        rounds = {member: peer.round for member, peer in self._others.items()}
+        rounds[self._ledger.me] = round_sent
+        return self._ledger.configuration.agreed(rounds)
+
+    def hears_majority(self) -> bool:
+        """Whether a majority has been heard within an election timeout."""
+        ledger, since = self._ledger, self._ledger.now - self._ledger.options.election_ns
+        heard = {member: int(peer.heard_at > since) for member, peer in self._others.items()}
+        heard[ledger.me] = 1
+        return ledger.configuration.agreed(heard) == 1
+
+    def beat(self, round_sent: int) -> None:
+        """Send a heartbeat to everybody."""
+        ledger = self._ledger
+        for member, peer in self._others.items():
+            # Beyond its match a member may have entries of another leader: they are not committed.
+            commit = min(ledger.commit, peer.match)
+            ledger.send(member, Heartbeat(ledger.term, commit, round_sent))
+
+    def send_all(self) -> None:
+        """Send whatever may be sent: entries, or the news that entries are committed."""
+        commit = self._ledger.commit
+        for member, peer in self._others.items():
+            self._send_entries(member, peer)
+            if peer.pace is Pace.STREAM and peer.commit_told < min(commit, peer.match):
+                self._send_one(member, peer, bytes_max=0)
+
+    def _send_entries(self, member: Member, peer: Progress) -> None:
+        options, log = self._ledger.options, self._ledger.log
+        while peer.next <= log.last and peer.has_room(options.appends_in_flight_max):
+            self._send_one(member, peer, options.append_bytes_max)
+
+    def _send_one(self, member: Member, peer: Progress, bytes_max: int) -> None:
+        """One request; without room for bytes it only asks whether the logs agree so far."""
+        ledger, log = self._ledger, self._ledger.log
+        previous = Index(peer.next - 1)
+        previous_term = log.term_at(previous)
+        if previous_term is None or peer.next < log.first:
+            peer.begin_snapshot(log.snapshot, ledger.now)
+            self._send_chunk(member, peer)
+            return
+        entries = log.entries(peer.next, bytes_max) if bytes_max else ()
+        peer.sent(Index(previous + len(entries)))
+        peer.commit_told = ledger.commit
+        request = AppendRequest(ledger.term, previous, previous_term, entries, ledger.commit)
+        ledger.send(member, request)
+
+    def _send_chunk(self, member: Member, peer: Progress) -> None:
+        ledger = self._ledger
+        assert peer.snapshot is not None
+        peer.asked_at = ledger.now
+        effect = SendSnapshotChunk(
+            member, ledger.term, peer.snapshot, peer.position, ledger.options.chunk_bytes
+        )
+        ledger.effects.append(effect)
+
+    def answered(self, member: Member, answer: AppendAnswer) -> bool:
+        """Says whether somebody's match has moved."""
+        peer = self._others[member]
+        moved = peer.acknowledge(answer.match, self._ledger.log.first)
+        self._send_entries(member, peer)
+        return moved
+
+    def conflicted(self, member: Member, conflict: AppendConflict) -> None:
+        peer, log = self._others[member], self._ledger.log
+        index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
+        if peer.reject(conflict.previous_index, Index(index + 1)):
+            self._send_entries(member, peer)
+
+    def beaten(self, member: Member, answer: HeartbeatAnswer) -> bool:
+        """A member that is alive but behind is asked again: requests or answers may be lost."""
+        peer, ledger = self._others[member], self._ledger
+        peer.round = max(peer.round, answer.round)
+        moved = answer.match > peer.match and peer.acknowledge(answer.match, ledger.log.first)
+        if peer.pace is Pace.SNAPSHOT:
+            if ledger.now - peer.asked_at >= ledger.options.election_ns:
+                self._resume_snapshot(member, peer)
+        elif peer.match < ledger.log.last:
+            peer.is_probing = False
+            has_room = peer.has_room(ledger.options.appends_in_flight_max)
+            bytes_max = ledger.options.append_bytes_max if has_room else 0
+            self._send_one(member, peer, bytes_max)
+        return moved
+
+    def _resume_snapshot(self, member: Member, peer: Progress) -> None:
+        """No answer: send again, from a newer snapshot if there is one, for the old one may be gone."""
+        newest = self._ledger.log.snapshot
+        if peer.snapshot != newest:
+            peer.begin_snapshot(newest, self._ledger.now)
+        self._send_chunk(member, peer)
+
+    def chunk_stored(self, member: Member, answer: ChunkAnswer) -> None:
+        peer = self._others[member]
+        if peer.snapshot is None or peer.snapshot.index != answer.index or peer.position == answer.position:
+            return
+        peer.position = answer.position
+        self._send_chunk(member, peer)

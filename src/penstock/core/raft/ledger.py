@@ -1,0 +1,164 @@
+"""What a member keeps in every role: ballot, log, members, commit, and the effects of this step."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.core.model import Instant
+from penstock.core.raft.configuration import Configuration, ConfigurationAt
+from penstock.core.raft.effects import (
+    Answer,
+    CommitUpTo,
+    Effect,
+    Obstacle,
+    PersistBallot,
+    Refused,
+    Send,
+    StoreEntries,
+    TruncateLog,
+    UseConfiguration,
+)
+from penstock.core.raft.entries import Content, Entry, SnapshotMeta
+from penstock.core.raft.identity import Ballot, Index, Member, Term, Ticket
+from penstock.core.raft.log import Log, LogView
+from penstock.core.raft.messages import Message
+from penstock.core.raft.options import RaftOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a member finds of its former life: its ballot, and the configurations in its log, in order."""
+
+    ballot: Ballot
+    configurations: tuple[ConfigurationAt, ...] = ()
+
+
+class Ledger:
+    """The record that roles write into. Every change of it that must last leaves an effect."""
+
+    def __init__(
+        self,
+        me: Member,
+        view: LogView,
+        recovered: Recovered,
+        options: RaftOptions,
+        draw: Callable[[int], int],
+    ) -> None:
+        self.me = me
+        self.options = options
+        self.now = Instant(0)
+        self.ballot = recovered.ballot
+        self.log = Log(view)
+        self.commit = view.snapshot.index
+        self.effects: list[Effect] = []
+        self._draw = draw
+        founded = ConfigurationAt(view.snapshot.index, view.snapshot.configuration)
+        later = (at for at in recovered.configurations if at.index > founded.index)
+        self._history = [founded, *later]
+
+    @property
+    def term(self) -> Term:
+        return self.ballot.term
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest one, committed or not: it counts from the moment it is in the log."""
+        return self._history[-1].configuration
+
+    @property
+    def configuration_index(self) -> Index:
+        return self._history[-1].index
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether any configuration that may be in force has us as a voter.
+
+        Not only the newest: if the one that removes us is not committed, we may be the
+        only one who has it, and then nobody else can win.
+        """
+        for at in reversed(self._history):
+            if self.me in at.configuration.voters:
+                return True
+            if at.index <= self.commit:
+                return False
+        return False
+
+    def election_deadline(self) -> Instant:
+        """Members draw different patience, so that one of them usually campaigns first."""
+        patience_ns = self.options.election_ns
+        return Instant(self.now + patience_ns + self._draw(patience_ns))
+
+    def retry_deadline(self) -> Instant:
+        """Who asked for votes and did not get them asks again a little later."""
+        options = self.options
+        return Instant(self.now + options.heartbeat_ns + self._draw(options.election_ns))
+
+    def send(self, to: Member, message: Message) -> None:
+        self.effects.append(Send(to, message))
+
+    def refuse(self, ticket: Ticket, why: Obstacle) -> None:
+        self.effects.append(Answer(ticket, Refused(why)))
+
+    def promise(self, ballot: Ballot) -> None:
+        """Take a new ballot; nothing that follows is done before it is durable."""
+        assert ballot.term >= self.ballot.term
+        if ballot == self.ballot:
+            return
+        self.ballot = ballot
+        if self.effects and isinstance(self.effects[-1], PersistBallot):
+            self.effects.pop()
+        self.effects.append(PersistBallot(ballot))
+
+    def append_own(self, contents: Sequence[Content]) -> tuple[Entry, ...]:
+        """Append as the leader of the present term."""
+        start = self.log.last + 1
+        entries = tuple(
+            Entry(Index(start + number), self.term, content) for number, content in enumerate(contents)
+        )
+        self.append(entries)
+        return entries
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Store entries; what is in the log from their first index on makes room."""
+        start = entries[0].index
+        before = self.configuration
+        if start <= self.log.last:
+            assert start > self.commit, "committed entries are never replaced"
+            self.log.truncate(start)
+            self.effects.append(TruncateLog(start))
+            while self._history[-1].index >= start:
+                self._history.pop()
+        write = self.log.append(entries)
+        self.effects.append(StoreEntries(tuple(entries), write))
+        for entry in entries:
+            if isinstance(entry.content, Configuration):
+                self._history.append(ConfigurationAt(entry.index, entry.content))
+        if self.configuration != before:
+            self.effects.append(UseConfiguration(self.configuration))
+
+    def commit_up_to(self, index: Index) -> None:
+        if index > self.commit:
+            assert index <= self.log.last, "committed entries are in the log"
+            self.commit = index
+            self.effects.append(CommitUpTo(index))
+
+    def describe(self, index: Index) -> SnapshotMeta:
+        """What a snapshot of everything up to and including `index` says of itself."""
+        # Beyond our own sync a power cut could leave a snapshot whose log ends before it.
+        assert index <= min(self.commit, self.log.persisted), "a snapshot holds what is final and durable"
+        term = self.log.term_at(index)
+        assert term is not None
+        covered = self.log.snapshot.index
+        while len(self._history) > 1 and self._history[1].index <= covered:
+            del self._history[0]
+        newest = next(at for at in reversed(self._history) if at.index <= index)
+        return SnapshotMeta(index, term, newest.configuration)
+
+    def restart(self, snapshot: SnapshotMeta) -> None:
+        """A snapshot has taken the place of the whole log."""
+        before = self.configuration
+        self.log.restart()
+        assert self.log.last == snapshot.index
+        self.commit = snapshot.index
+        self._history = [ConfigurationAt(snapshot.index, snapshot.configuration)]
+        if self.configuration != before:
+            self.effects.append(UseConfiguration(self.configuration))
