@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -135,3 +136,23 @@ def test_rows_that_cannot_fit_are_refused_before_anything_is_written(spark: Spar
 def test_a_table_that_is_not_there_is_one_clear_error(spark: SparkSession, path: str) -> None:
     with pytest.raises(AnalysisException, match="there is no Delta table"):
         spark.read.format(LAKE).load(path)
+
+
+def test_a_stream_writes_an_iceberg_table(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    add(path, range(10), 0)
+    (tmp_path / "warehouse").mkdir()
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    options = {f"catalog.{name}": value for name, value in catalog.items()}
+    rows = spark.readStream.format(LAKE).load(path).selectExpr("id", "id % 2 AS odd")
+    writer = rows.writeStream.format(LAKE).options(tableFormat="iceberg", partitionColumns="odd", **options)
+
+    for _ in range(2):
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start("metrics.copy").awaitTermination(60)
+
+    written = load_catalog("penstock", **catalog).load_table("metrics.copy").scan().to_arrow()
+    assert sorted(written["id"].to_pylist()) == list(range(10))

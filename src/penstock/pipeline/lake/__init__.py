@@ -11,6 +11,7 @@
     reading        files of a version, and of every version as it comes
     writers, readers    what Spark calls
     maintenance    compaction and vacuum
+    iceberg        Iceberg tables as sinks
 
       task 0 ──> part-00000-….parquet ─┐
       task 1 ──> part-00001-….parquet ─┼──> driver ──> version n+1: files, (query, batch), ends of origins

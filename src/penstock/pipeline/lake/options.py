@@ -34,7 +34,8 @@ class TableOptions:
     """A table, and how it is written.
 
     `partition_columns` is None where the user left it to the table; `origin_columns` is None where the
-    usual names are taken if the rows have them, and empty where rows have no origin.
+    usual names are taken if the rows have them, and empty where rows have no origin. An Iceberg table
+    has an `identifier` in its catalog, and `path` is then where its files are.
     """
 
     path: str
@@ -47,6 +48,7 @@ class TableOptions:
     on_overlap: str = "error"
     table_format: str = "delta"
     catalog: tuple[tuple[str, str], ...] = ()
+    identifier: str | None = None
 
     @property
     def storage_options(self) -> dict[str, str] | None:

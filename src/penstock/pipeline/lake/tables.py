@@ -26,6 +26,10 @@ def open_table(table: TableOptions, version: int | None = None) -> "DeltaTable |
 
 
 def existing_table(table: TableOptions, version: int | None = None) -> "DeltaTable":
+    if table.table_format != "delta":
+        raise BadOption(
+            "tableFormat", f"{table.table_format} tables are written here, and read by other tools"
+        )
     opened = open_table(table, version)
     if opened is None:
         raise TableMissing(f"table {table.path}: there is no Delta table")
@@ -55,6 +59,10 @@ def ensure_table(table: TableOptions, schema: "pa.Schema") -> None:
 
 def resolve(table: TableOptions, schema: "pa.Schema") -> TableOptions:
     """The options with the table's own partition columns, refusing rows that would never fit."""
+    if table.table_format == "iceberg":
+        from penstock.pipeline.lake.iceberg import resolve_iceberg
+
+        return resolve_iceberg(table, schema)
     opened = open_table(table)
     if opened is None:
         wanted = table.partition_columns or ()

@@ -3,7 +3,9 @@
     task_files    the parquet files of one task, by partition, and what is known of each
     statistics    least, greatest and nulls of a file's columns, for readers that skip
     origins       which offsets of which topics the rows are, and who has brought them before
+    repeats       rows that another query has brought before, left out
     commit        all files of a batch into the table, once
+    outcome       what became of a batch
 
 Files are written straight into the table's directory under names that cannot be guessed. Until the
 one commit that names them they are nobody's: a crash leaves files that no reader looks at, and that
@@ -13,8 +15,9 @@ Left out: buffering across batches. A batch makes at least one file per partitio
 for, and `compact` puts small ones together.
 """
 
-from penstock.pipeline.lake.writing.commit import CommitOutcome, commit_files, discard_files
+from penstock.pipeline.lake.writing.commit import commit_files, discard_files
 from penstock.pipeline.lake.writing.origins import Origin
+from penstock.pipeline.lake.writing.outcome import CommitOutcome
 from penstock.pipeline.lake.writing.task_files import FilesWritten, FileWritten, TaskFiles
 
 __all__ = [

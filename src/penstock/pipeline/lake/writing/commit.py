@@ -8,8 +8,9 @@ not conflict with them, and what does is tried again on the newer table.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake.errors import CommitRefused, is_disk_full, lake_full
 from penstock.pipeline.lake.log import NOTE, added_by, sync_log
 from penstock.pipeline.lake.options import TableOptions
@@ -24,6 +25,7 @@ from penstock.pipeline.lake.writing.origins import (
     merged,
     record_ends,
 )
+from penstock.pipeline.lake.writing.outcome import CommitOutcome
 from penstock.pipeline.lake.writing.task_files import FilesWritten, FileWritten
 
 if TYPE_CHECKING:
@@ -32,16 +34,6 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, CommitProperties
 
 TRIES_MAX = 10
-
-
-@dataclass(frozen=True, slots=True)
-class CommitOutcome:
-    """What became of a batch: taken now, taken before, or nothing to take."""
-
-    status: Literal["committed", "already", "empty"]
-    version: int | None = None
-    files: int = 0
-    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +66,12 @@ def commit_files(
     files = tuple(file for part in written for file in part.files)
     origins = merged(part.origins for part in written)
     batch = _Batch(table, table_schema(schema), files, origins, query_id, batch_id, overwrite)
-    if not files and not overwrite:
-        ensure_table(table, schema)
-        return CommitOutcome("empty")
     try:
+        if table.table_format == "iceberg":
+            return _commit_to_iceberg(batch)
+        if not files and not overwrite:
+            ensure_table(table, schema)
+            return CommitOutcome("empty")
         return _commit(batch)
     except Exception as error:
         if is_disk_full(error):
@@ -85,22 +79,38 @@ def commit_files(
         raise
 
 
+def _commit_to_iceberg(batch: _Batch) -> CommitOutcome:
+    from penstock.pipeline.lake.iceberg import IcebergBatch, commit_to_iceberg
+
+    if batch.overwrite:
+        raise BadOption("tableFormat", "an iceberg table is appended to, and never overwritten here")
+    if not batch.files:
+        return CommitOutcome("empty")
+    return commit_to_iceberg(
+        IcebergBatch(batch.table, batch.schema, batch.files, batch.origins, batch.query_id, batch.batch_id)
+    )
+
+
 def discard_files(
     table: TableOptions, written: Sequence[FilesWritten], *, query_id: str | None = None, batch_id: int = 0
 ) -> None:
     """Remove the files of a batch that failed, except those that a commit took after all."""
-    opened = open_table(table)
     paths = {file.path for part in written for file in part.files}
-    if opened is not None:
-        paths -= _taken(table, opened, paths, query_id, batch_id)
+    if table.table_format == "iceberg":
+        from penstock.pipeline.lake.iceberg import is_taken_by_iceberg
+
+        paths = set() if is_taken_by_iceberg(table, query_id, batch_id) else paths
+    else:
+        paths -= _taken(table, paths, query_id, batch_id)
     storage = open_storage(table)
     for path in sorted(paths):
         storage.remove(path)
 
 
-def _taken(
-    table: TableOptions, opened: "DeltaTable", paths: set[str], query_id: str | None, batch_id: int
-) -> set[str]:
+def _taken(table: TableOptions, paths: set[str], query_id: str | None, batch_id: int) -> set[str]:
+    opened = open_table(table)
+    if opened is None:
+        return set()
     if query_id is None:
         # A batch job has no name to look for; what is in the table is in the table.
         return paths if _any_live(opened, paths) else set()

@@ -79,7 +79,9 @@ class TaskFiles:
         self._columns = table.partition_columns or ()
         check_partition_columns(schema, self._columns)
         self._schema = table_schema(schema)
-        self._file_schema = pa.schema([each for each in self._schema if each.name not in self._columns])
+        # Delta has the values of partition columns in its log alone, Iceberg in the files.
+        left_out = () if table.table_format == "iceberg" else self._columns
+        self._file_schema = pa.schema([each for each in self._schema if each.name not in left_out])
         self._task = task
         self._storage = open_storage(table)
         columns = origin_columns(table, self._schema)
