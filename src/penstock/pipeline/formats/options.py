@@ -11,7 +11,7 @@ INFER = "infer"
 PLAIN, CONFLUENT = "none", "confluent"
 SAMPLE_RECORDS = 1_000
 
-_KNOWN = {
+KNOWN = {
     "valueformat", "valueschema", "valueschemalocation", "valuesamplerecords", "valuetimestampunit",
     "valueframing",
 }  # fmt: skip
@@ -38,7 +38,7 @@ class FormatOptions:
 def format_options(options: Mapping[str, str]) -> FormatOptions | None:
     """None where values stay bytes."""
     given = sorted(name for name in options if name.lower().startswith("value"))
-    unknown = [name for name in given if name.lower() not in _KNOWN]
+    unknown = [name for name in given if name.lower() not in KNOWN]
     if unknown:
         raise BadOption(unknown[0], "is not known")
     kind = choice_option(options, "valueFormat", (RAW, JSON, AVRO), RAW)
