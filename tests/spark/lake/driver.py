@@ -24,8 +24,8 @@ class HeldWriter(LakeStreamWriter):
     """Stands still at its second commit."""
 
     def __init__(self, options: dict[str, str], schema: "StructType") -> None:
+        self._hold, self._flag = options.pop("hold"), options.pop("flag")
         super().__init__(asked_table_to_write(options, schema), schema, overwrite=False)
-        self._hold, self._flag = options["hold"], options["flag"]
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         if self._hold == "before":

@@ -1,7 +1,7 @@
 """What a user says about a table: where it is, how files are written, what to do with repeats."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,23 @@ STORAGE_PREFIX, CATALOG_PREFIX = "storage.", "catalog."
 COMPRESSIONS = ("zstd", "snappy", "none")
 ON_OVERLAP = ("error", "skip", "allow")
 TABLE_FORMATS = ("delta", "iceberg")
+
+# Every option there is; docs/reference/spark-lake.md says what they do.
+TABLE_OPTIONS = ("path", "storage.*")
+WRITE_OPTIONS = (
+    "partitionColumns",
+    "compression",
+    "targetFileSize",
+    "mergeSchema",
+    "originColumns",
+    "onOverlap",
+    "tableFormat",
+    "catalog.*",
+)
+BATCH_READ_OPTIONS = ("versionAsOf", "timestampAsOf")
+STREAM_READ_OPTIONS = ("startingVersion", "maxFilesPerTrigger", "ignoreDeletes", "ignoreChanges")
+# Spark's own, which it hands over with ours.
+_SPARKS = ("checkpointLocation", "queryName")
 
 
 class OriginColumns(NamedTuple):
@@ -74,6 +91,17 @@ def table_options(options: Mapping[str, str]) -> TableOptions:
         table_format=table_format,
         catalog=_below(options, CATALOG_PREFIX),
     )
+
+
+def check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse an option that nobody would look at: a slip of the pen must not change what a query does."""
+    names = {name.lower() for name in (*TABLE_OPTIONS, *known, *_SPARKS)}
+    prefixes = tuple(name.removesuffix("*") for name in names if name.endswith("*"))
+    for name in options:
+        if name.lower() not in names and not name.lower().startswith(prefixes):
+            raise BadOption(
+                name, f"there is no such option here; there are {', '.join((*TABLE_OPTIONS, *known))}"
+            )
 
 
 def table_path(options: Mapping[str, str], table_format: str = "delta") -> str:

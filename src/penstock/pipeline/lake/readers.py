@@ -15,7 +15,13 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake.log import DataFile
-from penstock.pipeline.lake.options import TableOptions, table_options
+from penstock.pipeline.lake.options import (
+    BATCH_READ_OPTIONS,
+    STREAM_READ_OPTIONS,
+    TableOptions,
+    check_names,
+    table_options,
+)
 from penstock.pipeline.lake.reading import (
     Position,
     StreamOptions,
@@ -71,6 +77,7 @@ class LakeReader(DataSourceReader):
     """All rows of one version of a table."""
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
+        check_names(options, BATCH_READ_OPTIONS)
         self._options, self._schema = dict(options), schema
         self._table = table_options(options)
 
@@ -87,6 +94,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The rows of a table as its versions bring them."""
 
     def __init__(self, options: Mapping[str, str], schema: "StructType") -> None:
+        check_names(options, STREAM_READ_OPTIONS)
         self._schema = schema
         self._table = table_options(options)
         self._options = _stream_options(options)

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.pipeline.lake.context import RunningQuery, running_query, running_task
-from penstock.pipeline.lake.options import TableOptions, table_options
+from penstock.pipeline.lake.options import WRITE_OPTIONS, TableOptions, check_names, table_options
 from penstock.pipeline.lake.tables import resolve
 from penstock.pipeline.lake.writing import FilesWritten, TaskFiles, commit_files, discard_files
 
@@ -32,6 +32,7 @@ class TaskWrote(WriterCommitMessage):
 
 def asked_table_to_write(options: Mapping[str, str], schema: "StructType") -> TableOptions:
     """The table that a query writes to, with rows refused at once that could never fit."""
+    check_names(options, WRITE_OPTIONS)
     return resolve(table_options(options), spark_to_arrow(schema))
 
 

@@ -1,11 +1,20 @@
 """What a user may say about a table, and what is refused."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake import OriginColumns, table_options
+from penstock.pipeline.lake.options import (
+    BATCH_READ_OPTIONS,
+    STREAM_READ_OPTIONS,
+    TABLE_OPTIONS,
+    WRITE_OPTIONS,
+    check_names,
+)
 
 
 def test_names_are_found_whatever_their_case() -> None:
@@ -61,3 +70,28 @@ def test_a_path_is_local_or_an_address(path: str, kept: str) -> None:
 def test_what_cannot_be_is_refused_by_name(options: dict[str, str], message: str) -> None:
     with pytest.raises(BadOption, match=message):
         table_options(options)
+
+
+def test_a_slip_of_the_pen_is_refused() -> None:
+    check_names(
+        {"Path": "t", "checkpointlocation": "c", "storage.x": "y", "ONOVERLAP": "skip"}, WRITE_OPTIONS
+    )
+
+    with pytest.raises(
+        BadOption, match="option partitionColumn: there is no such option here; there are path"
+    ):
+        check_names({"path": "t", "partitionColumn": "day"}, WRITE_OPTIONS)
+
+
+def test_the_reference_lists_every_option() -> None:
+    text = (Path(__file__).parents[4] / "docs/reference/spark-lake.md").read_text()
+    listed = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+    assert sorted(listed) == sorted(
+        {
+            *TABLE_OPTIONS,
+            *WRITE_OPTIONS,
+            *BATCH_READ_OPTIONS,
+            *STREAM_READ_OPTIONS,
+        }
+    )
