@@ -21,51 +21,64 @@ TOPIC = "metrics.inbound"
 PROGRESS_SECONDS = 0.2
 
 
+Count = Annotated[
+    int | None, typer.Option(min=0, help=f"How many records; {COUNT_DEFAULT:,} unless --seconds is given.")
+]
+Seconds = Annotated[float | None, typer.Option(min=0, help="Stop after this time.")]
+Rate = Annotated[
+    float | None, typer.Option(min=0.1, help="Records a second; as fast as possible without it.")
+]
+SeriesCount = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many series there are.")]
+IntervalMs = Annotated[
+    int, typer.Option("--interval-ms", min=1, help="The time between two points of a series.")
+]
+Late = Annotated[float, typer.Option(min=0, max=1, help="Which share comes out of order.")]
+LateMsMax = Annotated[int, typer.Option("--late-ms-max", min=0, help="How late a record is at most.")]
+Duplicates = Annotated[float, typer.Option(min=0, max=1, help="Which share comes again.")]
+Malformed = Annotated[float, typer.Option(min=0, max=1, help="Which share is not valid.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed makes the same records.")]
+StartMs = Annotated[
+    int | None,
+    typer.Option("--start-ms", min=0, help="The first time, in ms since 1970; else so that it ends now."),
+]
+Close = Annotated[
+    bool, typer.Option("--close", help="End with a record a day ahead, which ends every window.")
+]
+Points = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write every valid point to a .ndjson or .parquet file.")
+]
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT,...",
+        envvar="PENSTOCK_BOOTSTRAP",
+        help="Where the brokers are; also `PENSTOCK_BOOTSTRAP`.",
+    ),
+]
+ClientOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-X", metavar="KEY=VALUE", help="A setting of librdkafka; may be repeated."),
+]
+
+
 def generate(  # noqa: PLR0913 - one parameter per flag
     *,
     topic: Annotated[str, typer.Option(help="Where the records go.")] = TOPIC,
-    count: Annotated[
-        int | None,
-        typer.Option(min=0, help=f"How many records; {COUNT_DEFAULT:,} unless --seconds is given."),
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this time.")] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.1, help="Records a second; as fast as possible without it.")
-    ] = None,
-    series: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many series there are.")] = 72,
-    interval_ms: Annotated[
-        int, typer.Option("--interval-ms", min=1, help="The time between two points of a series.")
-    ] = 1_000,
-    late: Annotated[float, typer.Option(min=0, max=1, help="Which share comes out of order.")] = 0.0,
-    late_ms_max: Annotated[
-        int, typer.Option("--late-ms-max", min=0, help="How late a record is at most.")
-    ] = 30_000,
-    duplicates: Annotated[float, typer.Option(min=0, max=1, help="Which share comes again.")] = 0.0,
-    malformed: Annotated[float, typer.Option(min=0, max=1, help="Which share is not valid.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same records.")] = 0,
-    start_ms: Annotated[
-        int | None,
-        typer.Option("--start-ms", min=0, help="The first time, in ms since 1970; else so that it ends now."),
-    ] = None,
-    close: Annotated[
-        bool, typer.Option("--close", help="End with a record a day ahead, which ends every window.")
-    ] = False,
-    points: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write every valid point to a .ndjson or .parquet file."),
-    ] = None,
-    bootstrap: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT,...",
-            envvar="PENSTOCK_BOOTSTRAP",
-            help="Where the brokers are; also `PENSTOCK_BOOTSTRAP`.",
-        ),
-    ] = "127.0.0.1:9092",
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-X", metavar="KEY=VALUE", help="A setting of librdkafka; may be repeated."),
-    ] = None,
+    count: Count = None,
+    seconds: Seconds = None,
+    rate: Rate = None,
+    series: SeriesCount = 72,
+    interval_ms: IntervalMs = 1_000,
+    late: Late = 0.0,
+    late_ms_max: LateMsMax = 30_000,
+    duplicates: Duplicates = 0.0,
+    malformed: Malformed = 0.0,
+    seed: Seed = 0,
+    start_ms: StartMs = None,
+    close: Close = False,
+    points: Points = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    options: ClientOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
 ) -> None:
     """Send metrics as a fleet of hosts would: some late, some twice, some malformed.
