@@ -15,14 +15,14 @@ ISOLATION = "isolation.level"
 TRIGGER_DELAY = "15m"
 
 _ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-_OURS = (
+OPTIONS = (
     "subscribe", "subscribePattern", "assign", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsets", "startingOffsetsByTimestampStrategy", *_ENDINGS, "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions",
     "maxRecordsPerPartition", "group", "topicIds", "retryTimeoutMs",
 )  # fmt: skip
 # The official connector's, about consumers that do not exist here; and Spark's own.
-_WITHOUT_MEANING = (
+WITHOUT_MEANING = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix",
     "path", "checkpointLocation",
 )  # fmt: skip
@@ -105,7 +105,7 @@ def reading_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 def refuse_unknown(options: Mapping[str, str]) -> None:
     """A misspelled option would otherwise be one that silently does nothing."""
-    known = {name.lower(): name for name in _OURS + _WITHOUT_MEANING}
+    known = {name.lower(): name for name in OPTIONS + WITHOUT_MEANING}
     for name in options:
         if name.lower() in known or name.lower().startswith(_ELSEWHERE):
             continue
