@@ -1,6 +1,7 @@
 """The jobs, on what the pipeline has stored."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,20 +24,18 @@ def point(index: int) -> bytes:
     return json.dumps(found | {"labels": {"host": "a"}}).encode()
 
 
-@pytest.fixture
-def given(servers: str, topic_name: str, tmp_path: Path) -> dict[str, str]:
-    names = {"inbound": topic_name, "rollup": f"{topic_name}.rollup", "dead_letter": f"{topic_name}.dlq"}
-    for name in (*names.values(), f"{topic_name}.again"):
+@pytest.fixture(scope="module")
+def ingested(
+    spark: "SparkSession", servers: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, str], Path]:
+    """Forty measurements, one of them twice, and a malformed record, in two batches; and where it all is."""
+    names = {"inbound": "jobs", "rollup": "jobs.rollup", "dead_letter": "jobs.dlq"}
+    for name in (*names.values(), "jobs.again"):
         Topics(Endpoint(servers)).create(name, 2, 1, {})
-    return {"bootstrap": servers, "state_dir": str(tmp_path), "groups.ingest": topic_name} | {
-        f"topics.{role}": name for role, name in names.items()
-    }
-
-
-@pytest.fixture
-def stored(spark: "SparkSession", servers: str, given: dict[str, str]) -> str:
-    """Forty measurements, one of them twice, and a malformed record, in two batches: the table's path."""
-    config = PIPELINES["metrics"].configure(None, given)
+    state = tmp_path_factory.mktemp("jobs")
+    given = {"bootstrap": servers, "groups.ingest": "jobs"}
+    given |= {f"topics.{role}": name for role, name in names.items()}
+    config = PIPELINES["metrics"].configure(None, given | {"state_dir": str(state)})
     for first in (0, 20):
         sender = BulkSender(Endpoint(servers))
         for index in range(first, first + 20):
@@ -44,7 +43,20 @@ def stored(spark: "SparkSession", servers: str, given: dict[str, str]) -> str:
         sender.send(config.topics.inbound, [point(3)] if first else [b"oops"], [b"x"], 0)
         sender.finish()
         next(iter(PIPELINES["metrics"].start(spark, config, once=True))).awaitTermination()
-    return config.raw_table
+    return given, state
+
+
+@pytest.fixture
+def given(ingested: tuple[dict[str, str], Path], tmp_path: Path) -> dict[str, str]:
+    """A copy of the tables, for a test to spoil."""
+    settings, state = ingested
+    shutil.copytree(state / "lake", tmp_path / "lake")
+    return settings | {"state_dir": str(tmp_path)}
+
+
+@pytest.fixture
+def stored(given: dict[str, str]) -> str:
+    return f"{given['state_dir']}/lake/raw"
 
 
 def test_an_audit_accounts_for_every_offset_and_finds_what_is_missing_or_twice(
@@ -76,7 +88,7 @@ def test_a_backfill_sends_what_lies_between_two_times_under_the_keys_it_had(
     spark: "SparkSession", servers: str, given: dict[str, str], stored: str
 ) -> None:
     job = JOBS["backfill"]
-    topic = f"{given['topics.inbound']}.again"
+    topic = "jobs.again"
     between = {"start": "2025-11-15T09:47:10Z", "end": "2025-11-15T09:47:15Z", "records_per_second": "1000"}
 
     report = job.run(spark, job.configure(None, given | between | {"topic": topic}))
