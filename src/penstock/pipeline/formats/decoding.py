@@ -119,27 +119,42 @@ class BatchDecoder:
             return None
 
     def _each(self, values: list[bytes | None]) -> "tuple[pa.Array, list[str | None], list[bytes | None]]":
-        cells: list[Any] = []
-        errors: list[str | None] = []
-        for value in values:
-            cell, error = self._one(value)
-            cells.append(cell)
-            errors.append(error)
-        raws = [None if error is None else value for value, error in zip(values, errors, strict=True)]
-        return self._builder.build(cells, self._kind), errors, raws
-
-    def _one(self, value: bytes | None) -> tuple[Any, str | None]:
         from penstock.pipeline.formats.arrow import BUILD_ERRORS
         from penstock.pipeline.formats.structs import DECODE_ERRORS
 
-        if value is None:
-            return None, None
+        cells: list[Any] = [None] * len(values)
+        errors: list[str | None] = [None] * len(values)
+        for number, value in enumerate(values):
+            if value is None:
+                continue
+            try:
+                if self._text:
+                    value.decode()
+                cells[number] = self._decode(value)
+            except DECODE_ERRORS as error:
+                errors[number] = _one_line(error)
         try:
-            if self._text:
-                value.decode()
-            cell = self._decode(value)
-            # Only building tells whether a decimal has too many digits.
-            self._builder.build([cell], self._kind)
-        except (*DECODE_ERRORS, *BUILD_ERRORS) as error:
-            return None, " ".join(str(error).split()) or type(error).__name__
-        return cell, None
+            built = self._builder.build(cells, self._kind)
+        except BUILD_ERRORS:
+            self._drop_misfits(cells, errors, 0, len(cells))
+            built = self._builder.build(cells, self._kind)
+        raws = [None if error is None else value for value, error in zip(values, errors, strict=True)]
+        return built, errors, raws
+
+    def _drop_misfits(self, cells: list[Any], errors: list[str | None], start: int, end: int) -> None:
+        """Find, by halves, the records that no column takes; only building tells, as with decimals."""
+        from penstock.pipeline.formats.arrow import BUILD_ERRORS
+
+        try:
+            self._builder.build(cells[start:end], self._kind)
+        except BUILD_ERRORS as error:
+            if end - start == 1:
+                cells[start], errors[start] = None, _one_line(error)
+                return
+            middle = (start + end) // 2
+            self._drop_misfits(cells, errors, start, middle)
+            self._drop_misfits(cells, errors, middle, end)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

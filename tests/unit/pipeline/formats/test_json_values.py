@@ -132,6 +132,19 @@ def test_a_value_that_is_no_good_keeps_its_bytes_and_says_why(value: bytes, why:
     assert [(row["_error"], row["_raw"]) for row in (rows[0], rows[2])] == [(None, None)] * 2
 
 
+def test_every_value_that_no_column_takes_is_found_among_many() -> None:
+    values: list[bytes | None] = [b'{"price":"%d.5"}' % (number % 50) for number in range(300)]
+    misfits = {3, 4, 150, 299}
+    for number in misfits:
+        values[number] = b'{"price":"1.2345"}'
+    values[200] = b"broken"
+
+    rows = decode(values).to_pylist()
+
+    assert {number for number, row in enumerate(rows) if row["_error"]} == misfits | {200}
+    assert all(row["value"]["price"] is not None for row in rows if not row["_error"])
+
+
 def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
     assert one(b'{"a":1,"a":2}', "a INT") == ({"a": 2}, None, None)
 
