@@ -91,7 +91,6 @@ def start_rollup(spark: "SparkSession", config: MetricsConfig, *, once: bool) ->
 def _table(config: MetricsConfig, path: str, partitions: tuple[str, ...]) -> dict[str, str]:
     return config.kafka_options | {
         "path": path,
-        "tableFormat": config.lake.format,
         "partitionColumns": ",".join(partitions),
         "targetFileSize": str(config.lake.file_bytes),
         "delivery": config.delivery,

@@ -1,9 +1,15 @@
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.metrics.configuration import Duration, MetricsConfig, load
+
+REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "pipeline-config.md"
 
 EVERYTHING = """
 bootstrap: ${BROKER:localhost:9092}
@@ -129,3 +135,30 @@ def test_a_length_of_time_is_written_as_it_is_read(text: str) -> None:
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a length of time"):
         Duration.parse(text)
+
+
+def shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case tuple():
+            return f"[{', '.join(map(shown, value))}]"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def defaults(section: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for field in msgspec.structs.fields(section):
+        value = getattr(section, field.name)
+        if isinstance(value, msgspec.Struct):
+            yield from defaults(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, shown(value)
+
+
+def test_the_reference_has_every_key_and_its_default() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (?:`(.*?)`)? ?\| \S", REFERENCE.read_text(), re.MULTILINE)
+
+    assert dict(rows) == dict(defaults(MetricsConfig()))

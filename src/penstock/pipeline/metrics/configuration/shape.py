@@ -28,7 +28,6 @@ class Lake(Section, frozen=True):
     """Where the tables are; `location` is `<state_dir>/lake` unless it is set."""
 
     location: str = ""
-    format: Literal["delta", "iceberg"] = "delta"
     raw: Name = "raw"
     rollup: Name = "rollup"
     file_bytes: Count = 134_217_728
