@@ -14,6 +14,7 @@ from penstock.storage.log import (
     IncompleteLog,
     LogOptions,
     PartitionLog,
+    Uncleanable,
     cleaner_for,
 )
 from tests.property.storage.log_lives import Rounds
@@ -29,12 +30,14 @@ class KeyedLives:
     """One log on one disk; `history` holds every record that was ever given to it and is not cut off."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)
         self.disk = CrashableDisk()
         self.history: dict[int, Record] = {}
         self.now = 1_000
         self.complaints: list[str] = []
         self.compactions = 0
+        self.absorbed = 0
         self.records_dropped = 0
         self._tokens = 0
         self._durable = 0
@@ -115,8 +118,10 @@ class KeyedLives:
         """Begin a compaction, or put the result of the last one in place."""
         if self._underway is not None:
             underway, self._underway = self._underway, None
+            segments = len(self.log.segments())
             compacted = self.log.finish_compaction(*underway)
             if compacted is not None:
+                self.absorbed += segments - len(self.log.segments())
                 self.compactions += 1
                 self.records_dropped += compacted.records_before - compacted.records_after
                 self.judge()
@@ -126,7 +131,10 @@ class KeyedLives:
         rules = CompactionRules(0.0, self.chance.choice((0, 60)), keys_max=self.chance.choice((2, 100)))
         compaction = self.log.begin_compaction(rules, Timestamp(self.now), f"t{self._tokens}")
         if compaction is not None:
-            self._underway = (compaction, cleaner_for(self.disk)(compaction.order))
+            try:
+                self._underway = (compaction, cleaner_for(self.disk)(compaction.order))
+            except Uncleanable as error:
+                self.complaints.append(f"uncleanable: {error}")
 
     def truncate(self) -> None:
         if self.log.end > self.log.high_watermark:

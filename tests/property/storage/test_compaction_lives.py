@@ -24,6 +24,7 @@ def test_a_compacted_log_agrees_with_a_history_of_its_records(seed: int) -> None
     assert run.complaints == []
     assert run.compactions > 3
     assert run.records_dropped > 20
+    assert run.absorbed > 3
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,7 +40,10 @@ def test_power_cuts_at_random_moments_lose_no_latest_record(seed: int) -> None:
 
 
 def find_at_every_operation(seeds: range) -> list[str]:
-    """Compact a grown log, cut the power at each of its operations, and start again."""
+    """Compact a grown log, cut the power at each of its operations, and start again.
+
+    Every other log has been compacted before, so that small neighbours become one.
+    """
     for seed in seeds:
         operations = _compact_grown(KeyedLives(seed), None)
         for operation in range(1, operations + 1):
@@ -54,9 +58,12 @@ def find_at_every_operation(seeds: range) -> list[str]:
 
 def _compact_grown(run: KeyedLives, cut_at: int | None) -> int:
     run.start()
-    while len(run.log.segments()) < 5:
-        run.append()
-    run.checkpoint()
+    _grow(run, 5)
+    if run.seed % 2:
+        run.compact()
+        run.compact()
+        run.checkpoint()
+        _grow(run, len(run.log.segments()) + 1)
     before = run.disk.operations
     run.disk.cut_power_at(cut_at)
     with suppress(PowerCut):
@@ -66,6 +73,12 @@ def _compact_grown(run: KeyedLives, cut_at: int | None) -> int:
     operations = run.disk.operations - before
     run.lose_power()
     return operations
+
+
+def _grow(run: KeyedLives, segments: int) -> None:
+    while len(run.log.segments()) < segments:
+        run.append()
+    run.checkpoint()
 
 
 def test_no_operation_of_a_compaction_is_a_bad_moment_to_lose_power() -> None:

@@ -245,9 +245,11 @@ class PartitionLog:
         return removal.expire(self._state, now)
 
     def dirty_ratio(self, rules: CompactionRules, now: Timestamp) -> float:
-        """Which part of what may be compacted has not been yet; 0 if compaction is not due."""
-        found = compacting.cleanable(self._state, rules, now)
-        return found.dirty_ratio if found.is_due(rules) else 0.0
+        """Which part of what may be compacted has not been yet; 0 if compaction is not due.
+
+        Just above 0 if nothing is dirty, and tombstones have expired.
+        """
+        return compacting.cleanable(self._state, rules, now).urgency(rules)
 
     def begin_compaction(self, rules: CompactionRules, now: Timestamp, token: str) -> Compaction | None:
         """What a worker has to do, if compaction is due; `token` is one that no other compaction has.

@@ -8,7 +8,14 @@ import pytest
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
 from penstock.core.records import BatchHeader, ControlType, Record, check_batches, read_records, write_batch
 from penstock.storage.disk import DiskFailed, DiskFull, Failure
-from penstock.storage.log import Compacted, Compaction, CompactionRules, Uncleanable, cleaner_for
+from penstock.storage.log import (
+    Compacted,
+    Compaction,
+    CompactionRules,
+    LogOptions,
+    Uncleanable,
+    cleaner_for,
+)
 from tests.unit.storage.log.conftest import DIRECTORY, Bench
 
 EAGER = CompactionRules(min_dirty_ratio=0.0)
@@ -294,6 +301,113 @@ def test_batches_stay_compressed(bench: Bench, codec: int) -> None:
     assert rows(bench) == [(1, b"b", b"1" * 50), (2, b"a", b"2" * 50)]
 
 
+def too_small_to_share(bench: Bench) -> None:
+    """Segments with room for two batches and not for four."""
+    bench.options = LogOptions(segment_bytes=200)
+    bench.reopen()
+
+
+def small_segments(bench: Bench) -> None:
+    for number in range(8):
+        put(bench, (b"k%d" % (number % 5), b"%d" % number), at=1000 + number)
+        if number % 2:
+            seal(bench)
+
+
+def test_small_neighbours_become_one_segment(bench: Bench) -> None:
+    small_segments(bench)
+
+    compacted = compact(bench)
+
+    assert compacted is not None
+    assert (compacted.end_offset, compacted.segments) == (8, 1)
+    assert [segment.base_offset for segment in bench.log.segments()] == [0, 8]
+    assert [name for name in bench.files() if name.endswith(".log")] == [f"{0:020d}.log", f"{8:020d}.log"]
+    assert [offset for offset, _, _ in rows(bench)] == [3, 4, 5, 6, 7]
+    assert bench.log.offset_for_timestamp(Timestamp(1006)) == (6, 1006)
+
+
+def test_neighbours_that_became_one_are_so_after_a_restart(bench: Bench) -> None:
+    small_segments(bench)
+    compact(bench)
+    before = rows(bench)
+
+    report = bench.reopen()
+
+    assert rows(bench) == before
+    assert report.corruption == ()
+    assert [segment.base_offset for segment in bench.log.segments()] == [0, 8]
+    assert begin(bench) is None
+
+
+def test_segments_that_are_too_large_for_one_stay_apart(bench: Bench) -> None:
+    too_small_to_share(bench)
+    small_segments(bench)
+
+    compact(bench)
+
+    assert [segment.base_offset for segment in bench.log.segments()] == [0, 2, 4, 6, 8]
+
+
+def test_a_segment_with_aborted_transactions_is_not_put_together_with_others(bench: Bench) -> None:
+    put(bench, (b"a", b"1"))
+    seal(bench)
+    put(bench, (b"a", b"2"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    bench.end_transaction(5, ControlType.ABORT)
+    seal(bench)
+    put(bench, (b"b", b"1"))
+    seal(bench)
+
+    compact(bench)
+
+    bases = [segment.base_offset for segment in bench.log.segments()]
+    assert bases == [0, 1, 3, 4]
+
+
+def test_a_range_of_a_segment_that_was_absorbed_can_still_be_read(bench: Bench) -> None:
+    small_segments(bench)
+    lent = bench.log.read(Offset(4), 10_000)
+    before = lent.to_bytes()
+
+    compact(bench)
+
+    assert lent.to_bytes() == before
+
+
+def test_tombstones_whose_time_is_over_go_although_nothing_new_has_come(bench: Bench) -> None:
+    rules = EAGER._replace(min_dirty_ratio=0.5, delete_retention_ms=1_000)
+    put(bench, (b"a", b"1"), (b"b", b"1"))
+    put(bench, (b"a", None))
+    seal(bench)
+    compact(bench, rules, now=2_000)
+
+    early = bench.log.dirty_ratio(rules, Timestamp(3_000))
+    late = bench.log.dirty_ratio(rules, Timestamp(3_001))
+    compacted = compact(bench, rules, now=3_001)
+
+    assert early == 0
+    assert 0 < late < 0.01
+    assert compacted is not None
+    assert rows(bench) == [(1, b"b", b"1")]
+    assert bench.log.dirty_ratio(rules, Timestamp(9_999_999)) == 0
+
+
+def test_tombstones_from_before_a_restart_get_their_time_once_more(bench: Bench) -> None:
+    rules = EAGER._replace(min_dirty_ratio=0.5, delete_retention_ms=1_000)
+    put(bench, (b"a", b"1"), (b"b", b"1"))
+    put(bench, (b"a", None))
+    seal(bench)
+    compact(bench, rules, now=2_000)
+    bench.reopen()
+
+    early = [bench.log.dirty_ratio(rules, Timestamp(now)) for now in (5_000, 6_000)]
+    compacted = compact(bench, rules, now=6_001)
+
+    assert early == [0, 0]
+    assert compacted is not None
+    assert rows(bench) == [(1, b"b", b"1")]
+
+
 def test_a_range_that_was_lent_out_keeps_its_old_bytes(bench: Bench) -> None:
     put(bench, (b"a", b"1"))
     put(bench, (b"a", b"2"))
@@ -308,6 +422,7 @@ def test_a_range_that_was_lent_out_keeps_its_old_bytes(bench: Bench) -> None:
 
 
 def test_a_consumer_is_not_shown_empty_batches_alone(bench: Bench) -> None:
+    too_small_to_share(bench)
     for number in range(8):
         put(bench, (b"a", b"%d" % number))
         if number % 2:

@@ -25,7 +25,11 @@ of that, `recovery.swaps` finishes.
 The map holds digests, so its size depends on the number of keys alone. It takes whole segments until
 it is full, and the next compaction goes on behind them.
 
-Left out: merging small segments into larger ones, and removing markers whose transaction is gone.
+Neighbours that fit into one segment become one, under the name of the first. When nothing is dirty
+and the first tombstones have expired, compaction goes through the log all the same; after a restart
+they get their whole time once more, since nobody remembers.
+
+Left out: removing markers whose transaction is gone, and merging segments with aborted transactions.
 The map takes at least one segment, however many keys that has.
 """
 

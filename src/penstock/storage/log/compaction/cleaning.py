@@ -1,6 +1,6 @@
 """The work of a compaction: read the dirty part, rewrite the segments. Blocks, and takes its time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from penstock.storage.log.compaction.values import (
 )
 from penstock.storage.log.names import LOG, numbered
 from penstock.storage.log.recovery.swaps import SWAPPED_SUFFIXES
-from penstock.storage.log.segment import Checked, checked_batches
+from penstock.storage.log.segment import OFFSET_DELTA_MAX, Checked, checked_batches
 
 Cleaner: TypeAlias = Callable[[CompactionOrder], Cleaned]
 
@@ -68,10 +68,12 @@ class _Cleaning:
         self._aborted = AbortedRanges(order.aborted)
         self._records_before = 0
         self._records_after = 0
+        self._tombstones_until: int | None = None
 
     def run(self) -> Cleaned:
         covered = self._build_map()
-        segments = tuple(self._rewrite(source) for source in self._order.sources[:covered])
+        groups = grouped(self._order.sources[:covered], self._order.options.segment_bytes)
+        segments = tuple(self._rewrite(group) for group in groups)
         return Cleaned(segments, self._records_before, self._records_after)
 
     def _build_map(self) -> int:
@@ -90,14 +92,16 @@ class _Cleaning:
                             self._latest.note(record.key, record.offset)
         return len(self._order.sources)
 
-    def _rewrite(self, source: Source) -> CleanedSegment:
-        draft = Draft(self._disk, self._order, source)
-        with closing(draft), closing(self._open(source)) as file:
-            for batch in _checked(file, source):
-                is_last = batch.position + batch.header.size_bytes == source.size_bytes
-                kept = self._what_stays(batch, is_last=is_last)
-                draft.add(file, batch, kept)
-            return draft.finish()
+    def _rewrite(self, group: Sequence[Source]) -> CleanedSegment:
+        self._tombstones_until = None
+        with closing(Draft(self._disk, self._order, group)) as draft:
+            for source in group:
+                with closing(self._open(source)) as file:
+                    for batch in _checked(file, source):
+                        at_end = batch.position + batch.header.size_bytes == source.size_bytes
+                        kept = self._what_stays(batch, is_last=at_end and source is group[-1])
+                        draft.add(file, batch, kept)
+            return draft.finish()._replace(tombstones_until=self._tombstones_until)
 
     def _what_stays(self, batch: Checked, *, is_last: bool) -> Buffer | None:
         """The batch as it was, a smaller one, or None if it goes altogether."""
@@ -111,6 +115,7 @@ class _Cleaning:
         if not kept and not is_last and header.last_offset not in self._order.producer_ends:
             return None
         horizon = self._new_horizon(header, kept)
+        self._note_tombstones(header.delete_horizon_ms if horizon is None else horizon, kept)
         if horizon is None and len(kept) == len(records):
             return batch.content
         return rewrite_batch(header, kept, delete_horizon_ms=horizon)
@@ -127,6 +132,11 @@ class _Cleaning:
             return None
         return self._order.now + self._order.rules.delete_retention_ms
 
+    def _note_tombstones(self, until: int | None, kept: list[Record]) -> None:
+        before = self._tombstones_until
+        if until is not None and any(record.value is None for record in kept):
+            self._tombstones_until = until if before is None else min(before, until)
+
     def _batches(self, source: Source) -> Iterator[Checked]:
         with closing(self._open(source)) as file:
             yield from _checked(file, source)
@@ -138,6 +148,26 @@ class _Cleaning:
         except NoSuchFile:
             # Retention may have taken it meanwhile; then the whole order is void.
             raise CleaningFailed(f"{path} is gone") from None
+
+
+def grouped(sources: Sequence[Source], segment_bytes: int) -> list[list[Source]]:
+    """Neighbours that fit into one segment as they are; what becomes of them is smaller still."""
+    groups: list[list[Source]] = []
+    for source in sources:
+        if groups and _fits(groups[-1], source, segment_bytes):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits(group: Sequence[Source], source: Source, segment_bytes: int) -> bool:
+    return (
+        source.is_mergeable
+        and group[0].is_mergeable
+        and sum(one.size_bytes for one in group) + source.size_bytes <= segment_bytes
+        and source.end_offset - group[0].base_offset <= OFFSET_DELTA_MAX
+    )
 
 
 def _checked(file: File, source: Source) -> Iterator[Checked]:

@@ -1,6 +1,7 @@
-"""The files that are to replace a segment and its indexes."""
+"""The files that are to replace a segment and its indexes, or several neighbours."""
 
 from array import array
+from collections.abc import Sequence
 
 from penstock.core.records import read_header
 from penstock.storage.disk import Buffer, Disk, File
@@ -15,14 +16,26 @@ from penstock.storage.log.segment.walk import SCAN_BYTES
 class Draft:
     """A segment being written anew. No file is made before something differs from the old one."""
 
-    __slots__ = ("_buffer", "_disk", "_dropped", "_file", "_index", "_order", "_size_bytes", "_source")
+    __slots__ = (
+        "_base_offset",
+        "_buffer",
+        "_disk",
+        "_dropped",
+        "_file",
+        "_group",
+        "_index",
+        "_order",
+        "_size_bytes",
+    )
 
-    def __init__(self, disk: Disk, order: CompactionOrder, source: Source) -> None:
+    def __init__(self, disk: Disk, order: CompactionOrder, group: Sequence[Source]) -> None:
         self._disk = disk
         self._order = order
-        self._source = source
-        self._index = ActiveIndex(source.base_offset, order.options)
-        self._file: File | None = None
+        self._group = group
+        self._base_offset = group[0].base_offset
+        self._index = ActiveIndex(self._base_offset, order.options)
+        # Several that become one differ from the first byte on.
+        self._file: File | None = self._create(LOG) if len(group) > 1 else None
         self._buffer = bytearray()
         self._size_bytes = 0
         self._dropped = 0
@@ -44,16 +57,22 @@ class Draft:
 
     def finish(self) -> CleanedSegment:
         """Bring everything to the device, indexes too."""
-        source, file = self._source, self._file
+        base_offset, file = self._base_offset, self._file
+        gapless = all(source.gapless for source in self._group)
         if file is None:
-            return CleanedSegment(source.base_offset, source.size_bytes, source.gapless, is_rewritten=False)
+            return CleanedSegment(base_offset, self._group[0].size_bytes, gapless, is_rewritten=False)
         self._write_out(file)
         file.sync()
-        self._index.close_times(source.end_offset - 1)
+        self._index.close_times(self._group[-1].end_offset - 1)
         self._put(OFFSETS, self._index.offsets)
         self._put(TIMES, self._index.times)
-        gapless = source.gapless and not self._dropped
-        return CleanedSegment(source.base_offset, self._size_bytes, gapless, is_rewritten=True)
+        return CleanedSegment(
+            base_offset,
+            self._size_bytes,
+            gapless and not self._dropped,
+            is_rewritten=True,
+            absorbed=tuple(source.base_offset for source in self._group[1:]),
+        )
 
     def close(self) -> None:
         if self._file is not None:
@@ -81,6 +100,4 @@ class Draft:
             file.close()
 
     def _create(self, suffix: str) -> File:
-        return self._disk.open(
-            self._order.draft(self._source.base_offset, suffix), create=True, exclusive=True
-        )
+        return self._disk.open(self._order.draft(self._base_offset, suffix), create=True, exclusive=True)

@@ -7,16 +7,23 @@ from penstock.core.records import HEADER_BYTES, CorruptBatch, read_header
 from penstock.core.replica import ProducerStates
 from penstock.storage.log import reading
 from penstock.storage.log.compaction.values import NEVER_MS, CompactionOrder, CompactionRules, Source
-from penstock.storage.log.segment import Segment
+from penstock.storage.log.segment import UNKNOWN_MS, Segment
 from penstock.storage.log.state import LogState
+
+# Nothing is dirty, but there is something to do.
+LEAST_URGENT = 1e-6
 
 
 class Cleanable(NamedTuple):
-    """The segments that may be rewritten, the first `clean` of them not for the first time."""
+    """The segments that may be rewritten, the first `clean` of them not for the first time.
+
+    `overdue`: a record has waited for too long; `expired`: tombstones have stayed for long enough.
+    """
 
     segments: tuple[Segment, ...]
     clean: int
     overdue: bool
+    expired: bool = False
 
     @property
     def dirty_ratio(self) -> float:
@@ -26,7 +33,12 @@ class Cleanable(NamedTuple):
         return dirty / total if total else 0.0
 
     def is_due(self, rules: CompactionRules) -> bool:
-        return self.dirty_ratio > rules.min_dirty_ratio or (self.overdue and self.dirty_ratio > 0)
+        ratio = self.dirty_ratio
+        return ratio > rules.min_dirty_ratio or (self.overdue and ratio > 0) or self.expired
+
+    def urgency(self, rules: CompactionRules) -> float:
+        """The dirty ratio if compaction is due, however little of it there is; or else 0."""
+        return max(self.dirty_ratio, LEAST_URGENT) if self.is_due(rules) else 0.0
 
 
 NOTHING = Cleanable((), 0, overdue=False)
@@ -46,7 +58,8 @@ def cleanable(state: LogState, rules: CompactionRules, now: Timestamp) -> Cleana
         found.append(segment)
         clean += in_clean_part
     overdue = clean < len(found) and _is_overdue(found[clean], rules, now)
-    return Cleanable(tuple(found), clean, overdue)
+    expired = any(_has_expired(segment, rules, now) for segment in found[:clean])
+    return Cleanable(tuple(found), clean, overdue, expired)
 
 
 def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) -> CompactionOrder | None:
@@ -60,6 +73,7 @@ def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) ->
             state.segments.end_of(index, state.end),
             segment.size_bytes,
             segment.gapless,
+            is_mergeable=not segment.index.aborted,
         )
         for index, segment in enumerate(found.segments)
     )
@@ -89,6 +103,14 @@ def _is_settled(state: LogState, index: int) -> bool:
 
 def _is_old_enough(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
     return rules.min_lag_ms <= 0 or segment.index.max_timestamp <= now - rules.min_lag_ms
+
+
+def _has_expired(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
+    """Whether there are tombstones that nobody needs any more."""
+    if segment.tombstones_until == UNKNOWN_MS:
+        # Those that are there, if any, were given as much time at most.
+        segment.tombstones_until = now + rules.delete_retention_ms
+    return segment.tombstones_until is not None and segment.tombstones_until < now
 
 
 def _is_overdue(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:

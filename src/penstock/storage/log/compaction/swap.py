@@ -1,5 +1,6 @@
 """Putting rewritten segments in the place of the old ones."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 from penstock.core.model import StorageError
@@ -75,7 +76,9 @@ class Compaction:
         state.disk.sync_directory(state.directory)
 
     def _rows(self, cleaned: Cleaned) -> tuple[SealedSegment, ...]:
+        """What a start will find: without those that were absorbed, whose files it removes."""
         by_base = {segment.base_offset: segment for segment in cleaned.segments}
+        absorbed = {base for segment in cleaned.segments for base in segment.absorbed}
         return tuple(
             row
             if (new := by_base.get(row.base_offset)) is None
@@ -83,6 +86,7 @@ class Compaction:
                 row.base_offset, new.size_bytes, new.gapless, cleaned=True, swapping=new.is_rewritten
             )
             for row in self._state.checkpoint.sealed
+            if row.base_offset not in absorbed
         )
 
     def _count(self, cleaned: Cleaned) -> Compacted:
@@ -92,7 +96,13 @@ class Compaction:
             if new.is_rewritten:
                 segments.replace(index, new.size_bytes, gapless=new.gapless)
             segments[index].cleaned = True
-        covered = self.order.sources[: len(cleaned.segments)]
+            segments[index].tombstones_until = new.tombstones_until
+            for base_offset in new.absorbed:
+                assert segments.forget(index + 1).base_offset == base_offset
+                # What cannot be removed now goes at the next start.
+                with suppress(StorageError):
+                    segments.remove_files(base_offset)
+        covered = self.order.sources[: sum(1 + len(new.absorbed) for new in cleaned.segments)]
         return Compacted(
             covered[-1].end_offset,
             len(_rewritten(cleaned)),

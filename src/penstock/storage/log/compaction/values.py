@@ -37,6 +37,8 @@ class Source(NamedTuple):
     end_offset: Offset
     size_bytes: int
     gapless: bool
+    # Aborted transactions are listed per file, and the lists are not put together.
+    is_mergeable: bool = True
 
 
 class CompactionOrder(NamedTuple):
@@ -62,12 +64,18 @@ class CompactionOrder(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """What became of one segment; if nothing had to go, there is no new file."""
+    """What became of a segment and of those behind it that it has absorbed.
+
+    If nothing had to go, there is no new file. The first of the tombstones that are left may go
+    at `tombstones_until`.
+    """
 
     base_offset: Offset
     size_bytes: int
     gapless: bool
     is_rewritten: bool
+    absorbed: tuple[Offset, ...] = ()
+    tombstones_until: int | None = None
 
 
 class Cleaned(NamedTuple):

@@ -23,7 +23,7 @@ from penstock.storage.log.recovery.replay import aborted_of, epochs_between, ind
 from penstock.storage.log.recovery.report import RecoveryReport
 from penstock.storage.log.recovery.swaps import redo_swaps
 from penstock.storage.log.recovery.tail import recover_tail
-from penstock.storage.log.segment import Segment
+from penstock.storage.log.segment import UNKNOWN_MS, Segment
 from penstock.storage.log.state import LogState
 
 
@@ -130,6 +130,7 @@ def _add_sealed(state: LogState, bases: Sequence[Offset]) -> None:
         )
         segment = state.segments.add_sealed(row.base_offset, min(size, row.size_bytes))
         segment.gapless, segment.cleaned = row.gapless, row.cleaned
+        segment.tombstones_until = UNKNOWN_MS if row.cleaned else None
         if size < row.size_bytes:
             _note_short(state, segment, row.size_bytes, end)
     listed = {row.base_offset for row in rows}

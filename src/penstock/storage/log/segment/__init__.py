@@ -14,12 +14,13 @@ only grows.
 
 from penstock.storage.log.segment.descriptor import PLAIN, SegmentDescriptor, Tier
 from penstock.storage.log.segment.reader import SegmentReader
-from penstock.storage.log.segment.segment import OFFSET_DELTA_MAX, Segment
+from penstock.storage.log.segment.segment import OFFSET_DELTA_MAX, UNKNOWN_MS, Segment
 from penstock.storage.log.segment.walk import Checked, Placed, checked_batches, headers
 
 __all__ = [
     "Segment",
     "OFFSET_DELTA_MAX",
+    "UNKNOWN_MS",
     "SegmentReader",
     "SegmentDescriptor",
     "Tier",

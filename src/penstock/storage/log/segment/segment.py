@@ -16,6 +16,8 @@ from penstock.storage.log.segment.walk import SCAN_BYTES, find_boundary, find_of
 from penstock.storage.log.values import FileRange, TimestampOffset
 
 OFFSET_DELTA_MAX = 2**31 - 1
+# Of a segment that was compacted before the last start, nobody remembers.
+UNKNOWN_MS = -1
 _LENGTH_POSITION = 8
 _LENGTH = struct.Struct(">i")
 
@@ -33,6 +35,7 @@ class Segment:
         "gapless",
         "index",
         "size_bytes",
+        "tombstones_until",
         "writer",
     )
 
@@ -51,6 +54,8 @@ class Segment:
         self.gapless = True
         # Whether compaction has been through it.
         self.cleaned = False
+        # When the first of the tombstones that compaction has left here may go; None if it left none.
+        self.tombstones_until: int | None = None
         # Where batches stop making sense, if they do: readers get what lies before it.
         self.damaged_at: int | None = None
 
