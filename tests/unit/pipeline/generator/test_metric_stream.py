@@ -200,12 +200,27 @@ def test_rollups_are_those_of_each_series_in_each_window() -> None:
         Point("cpu", float(value), (("host", "a"),), 60_000 + value * 20_000, "c") for value in range(5)
     ]
 
-    found = {rollup.start_ms: rollup for rollup in rollups(points, 60_000, end_ms=180_000)}
+    found = {rollup.start_ms: rollup for rollup in rollups(points, 60_000, end_ms=179_999)}
 
-    assert found.keys() == {60_000, 120_000}
+    assert found.keys() == {60_000}
+    assert {rollup.start_ms for rollup in rollups(points, 60_000, end_ms=180_000)} == {60_000, 120_000}
     first = found[60_000]
     assert (first.records, first.total, first.least, first.most, first.p50) == (3, 3.0, 0.0, 2.0, 1.0)
     assert Counter(rollup.start_ms for rollup in rollups(points, 60_000)) == {60_000: 1, 120_000: 1}
+
+
+def test_a_point_differs_from_another_in_any_of_its_parts() -> None:
+    point = ("cpu", 1.0, {"a": "1", "b": "2"}, 5, "c")
+    others = [
+        ("mem", *point[1:]),
+        ("cpu", 1.5, *point[2:]),
+        ("cpu", 1.0, {"a": "1"}, 5, "c"),
+        ("cpu", 1.0, {"a": "1", "b": "2"}, 6, "c"),
+        ("cpu", 1.0, {"a": "1", "b": "2"}, 5, "d"),
+    ]
+
+    assert len({point_hash(*one) for one in [point, *others]}) == 6
+    assert point_hash("cpu", 1, {"b": "2", "a": "1"}, 5, "c") == point_hash(*point)
 
 
 def test_a_percentile_lies_between_two_members_in_proportion() -> None:
