@@ -1,6 +1,7 @@
 """Opening a Spark session that says nothing on the terminal and listens to nobody else's machine."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -61,10 +62,7 @@ def open_session(options: SessionOptions) -> Iterator["SparkSession"]:
     try:
         yield spark
     finally:
-        from py4j.protocol import Py4JError
-
-        with suppress(Py4JError, OSError):  # the JVM may be gone already
-            spark.stop()
+        _close(spark, options.master)
 
 
 def environment(master: str) -> dict[str, str]:
@@ -107,6 +105,18 @@ def _opened(options: SessionOptions, conf: Mapping[str, str]) -> "SparkSession":
         except (PySparkException, Py4JError) as error:
             raise SessionNotOpened(f"Spark did not start: {_why(options.log, error)}") from None
     return SparkSession(context)
+
+
+def _close(spark: "SparkSession", master: str) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.find_spark_home import _find_spark_home
+
+    with suppress(Py4JError, OSError):  # the JVM may be gone already
+        application = spark.sparkContext.applicationId
+        spark.stop()
+        if master.startswith("local-cluster"):
+            # Its workers leave the executors' files in Spark's own directory, whatever they are told.
+            shutil.rmtree(Path(_find_spark_home(), "work", application), ignore_errors=True)
 
 
 def _why(log: Path, error: Exception) -> str:
