@@ -38,8 +38,8 @@ Left out: doors other than Kafka's.
 from penstock.pipeline.generator.account import Account, content_hash, point_hash
 from penstock.pipeline.generator.expected import Rollup, percentile, rollups
 from penstock.pipeline.generator.plan import Plan
-from penstock.pipeline.generator.points import Point, read_points
-from penstock.pipeline.generator.sending import Outcome, generate, send_closing
+from penstock.pipeline.generator.points import Point, open_points, read_points
+from penstock.pipeline.generator.sending import Limits, Outcome, generate, send_closing
 from penstock.pipeline.generator.stream import MetricStream, Row
 
 __all__ = [
@@ -50,11 +50,13 @@ __all__ = [
     "point_hash",
     "content_hash",
     "Point",
+    "open_points",
     "read_points",
     "Rollup",
     "rollups",
     "percentile",
     "generate",
     "send_closing",
+    "Limits",
     "Outcome",
 ]
