@@ -81,3 +81,13 @@ def test_nothing_is_compiled_unless_asked_for(copy: Path) -> None:
 
     assert "compiled modules" not in output
     assert list(copy.rglob("*.so")) == []
+
+
+def test_compiled_modules_in_the_sources_are_as_new_as_their_python() -> None:
+    """They win over the Python beside them: a change would go unnoticed until `make native` is run."""
+    compiled = (ROOT / "src" / "penstock").rglob("*.so")
+    sources = {path: path.with_name(path.name.partition(".")[0] + ".py") for path in compiled}
+
+    assert [
+        str(path) for path, source in sources.items() if path.stat().st_mtime < source.stat().st_mtime
+    ] == []

@@ -18,8 +18,9 @@ aborted transactions are left out; gaps that compaction made are passed over. If
 reaches down to the first offset or up to the last, `DataLost` names the offsets that are missing.
 A broker that goes away is waited for; after `timeout_ms` without progress there is one error.
 
-Left out: fetch sessions and reading from followers, which serve consumers that stay. A task reads
-its span once.
+Left out: fetch sessions and reading from followers, which serve consumers that stay; a task reads
+its span once. Through librdkafka a log is not seen to end where compaction took its very last
+records: such a span ends in an error after `timeout_ms`.
 """
 
 from penstock.pipeline.reading.opening import open_reader
