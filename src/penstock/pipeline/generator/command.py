@@ -185,5 +185,6 @@ def _show(topic: str, outcome: "Outcome", as_json: bool) -> None:
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
         return
     for name, value in figures.items():
-        shown = f"{value:,}" if isinstance(value, int) and not name.endswith("_ms") else value
+        grouped = isinstance(value, int) and not isinstance(value, bool) and not name.endswith("_ms")
+        shown = f"{value:,}" if grouped else value
         sys.stdout.write(f"{name.replace('_', ' '):20} {shown}\n")

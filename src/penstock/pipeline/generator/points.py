@@ -102,17 +102,23 @@ class ParquetPoints:
 
     def _write(self) -> None:
         rows, self._rows = self._rows, []
-        columns = [
-            [row.series.shape.name for row in rows],
-            [float(row.value) for row in rows],
-            [list(row.series.labels.items()) for row in rows],
-            [row.timestamp_ms for row in rows],
-            [row.series.client for row in rows],
-        ]
-        arrays = [
-            self._arrow.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)
-        ]
+        # Each series is put into words once, and then referred to.
+        every = {row.series.key: row.series for row in rows}
+        places = {key: place for place, key in enumerate(every)}
+        chosen = self._arrow.array([places[row.series.key] for row in rows], self._arrow.int32())
+        columns = {
+            "name": ([series.shape.name for series in every.values()], chosen),
+            "value": ([float(row.value) for row in rows], None),
+            "labels": ([list(series.labels.items()) for series in every.values()], chosen),
+            "timestamp": ([row.timestamp_ms for row in rows], None),
+            "client": ([series.client for series in every.values()], chosen),
+        }
+        arrays = [self._column(field, *columns[field.name]) for field in self._schema]
         self._file.write_batch(self._arrow.record_batch(arrays, schema=self._schema))
+
+    def _column(self, field: Any, cells: list[Any], chosen: Any | None) -> Any:
+        column = self._arrow.array(cells, field.type)
+        return column if chosen is None else column.take(chosen)
 
 
 def read_points(path: Path) -> Iterator[Point]:
