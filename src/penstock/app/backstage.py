@@ -120,7 +120,7 @@ class Backstage:
             groups=self._take_groups(topics),
             configs=Configs(runtime, controller, options.node_id, options.static),
             producer_ids=ProducerIds(controller, options.node_id, epoch),
-            producing=Producing(self.partitions, runtime.clock, self.produce_metrics),
+            producing=Producing(self.partitions, runtime.clock, self.produce_metrics, runtime.spawn),
             fetching=Fetching(runtime),
             lookups=Lookups(),
         )

@@ -15,6 +15,8 @@ from penstock.runtime.spawn import LaneOptions
 
 NARROW = RuntimeOptions(lanes=LaneOptions(disk_threads=1, disk_queue_max=1, workers=1, worker_queue_max=1))
 
+ONE_WORKER = RuntimeOptions(lanes=LaneOptions(workers=1))
+
 
 def test_a_thread_does_the_work_and_the_loop_hears_of_it(bench: Any) -> None:
     runtime = bench.node(1)
@@ -36,7 +38,7 @@ def test_a_thread_does_the_work_and_the_loop_hears_of_it(bench: Any) -> None:
 
 
 def test_a_worker_process_does_the_work_and_stays_for_the_next(bench: Any) -> None:
-    runtime = bench.node(1)
+    runtime = bench.node(1, ONE_WORKER)
     pids: list[int] = []
     failures: list[Exception] = []
 
@@ -72,7 +74,7 @@ def test_what_the_work_raises_is_reported(bench: Any, lane: Lane) -> None:
 
 
 def test_a_worker_that_dies_fails_its_job_and_is_replaced(bench: Any) -> None:
-    runtime = bench.node(1)
+    runtime = bench.node(1, ONE_WORKER)
     failures: list[Exception] = []
     results: list[int] = []
 

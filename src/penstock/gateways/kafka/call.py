@@ -112,6 +112,13 @@ class Call:
         slot.fill(parts)
         self._connection.answered(self)
 
+    def hold(self) -> None:
+        """Read no more of this client until `let_go`: what it sends next would have to be kept, too."""
+        self._connection.hold()
+
+    def let_go(self) -> None:
+        self._connection.let_go()
+
     def when_abandoned(self, cancel: Callable[[], None]) -> None:
         """Call `cancel` if the client leaves before there is an answer, so that nothing is kept for it."""
         if self._slot is not None:

@@ -38,6 +38,7 @@ class Connection:
     __slots__ = (
         "_assembly",
         "_held_until_ns",
+        "_holds",
         "_paused",
         "_progress",
         "_seen_ns",
@@ -61,6 +62,7 @@ class Connection:
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
         self._paused = False
         self._held_until_ns = 0
+        self._holds = 0
         self._turn_end_ns = 0
         self._waits_for_turn = False
         self._waits_for_room = False
@@ -136,6 +138,16 @@ class Connection:
         """Serve no more requests in this turn, however little time it has taken."""
         self._turn_end_ns = 1
 
+    def hold(self) -> None:
+        """A request is kept until somebody else has worked on it: one at a time is enough."""
+        self._holds += 1
+        self.end_turn()
+        self._pause()
+
+    def let_go(self) -> None:
+        self._holds -= 1
+        self._go_on()
+
     def _session_of(self, header: RequestHeader) -> Session:
         client_id = header.client_id or ""
         if client_id != self._session.client_id:
@@ -168,6 +180,7 @@ class Connection:
         limits = self.door.limits
         return (
             self._held_until_ns > 0
+            or self._holds > 0
             or len(self.replies) >= limits.waiting_replies_max
             or self.pipe.pending_bytes + self.replies.held_bytes > limits.pending_bytes_max
             or self.door.backlog.refuses(self.held_bytes)

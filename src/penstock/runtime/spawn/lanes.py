@@ -18,7 +18,8 @@ class LaneOptions:
 
     disk_threads: int = 4
     disk_queue_max: int = 1024
-    workers: int = 1
+    # Compaction keeps one of them busy for minutes; others must not wait for that.
+    workers: int = 2
     worker_queue_max: int = 256
 
 

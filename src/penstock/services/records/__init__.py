@@ -2,7 +2,8 @@
 
 `Producing` judges a batch and appends it; `Fetching` reads as much as a request allows, or
 waits until there is enough; `Lookups` answers where things are. None of them touches a
-single record unless the topic asks for it.
+single record unless the topic asks for it; large batches of such topics go through the
+`workshop`, which keeps the order of each partition.
 
 Left out: transactions' verification before the first append.
 """
@@ -10,11 +11,12 @@ Left out: transactions' verification before the first append.
 from penstock.services.records.fetching import Fetched, Fetching, FetchLimits, Wanted
 from penstock.services.records.lookups import Lookups, Moment, Position
 from penstock.services.records.metrics import ProduceMetrics
-from penstock.services.records.producing import Placed, Producing
+from penstock.services.records.producing import Pending, Placed, Producing
 
 __all__ = [
     "Producing",
     "Placed",
+    "Pending",
     "ProduceMetrics",
     "Fetching",
     "FetchLimits",

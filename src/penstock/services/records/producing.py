@@ -2,26 +2,28 @@
 
 The order of the checks is the order of their cost: what the header says, the CRC, the
 producer's sequence. Records are walked only where the topic asks for it (compacted, deep
-validation, another codec, or its own timestamps).
+validation, another codec, or its own timestamps); of large batches, by a worker.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.metadata.configs import TimestampType, TopicOptions
 from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Why
 from penstock.core.records import (
     BatchHeader,
-    InvalidRecord,
     UnsupportedMagic,
     check_batch,
     stamp_log_append_time,
 )
 from penstock.core.replica import Duplicate, Rejected
-from penstock.runtime import Clock
+from penstock.observability import log as events
+from penstock.runtime import Clock, Spawn
 from penstock.services.partitions import Partition, Partitions, PartitionStopped
 from penstock.services.records.metrics import ProduceMetrics
-from penstock.services.records.rewriting import keyless, rewritten
+from penstock.services.records.rewriting import finish_batch
+from penstock.services.records.workshop import Finished, Workshop, is_large, walks_records
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
@@ -35,23 +37,55 @@ class Placed(NamedTuple):
     log_append_time: int = NO_TIMESTAMP
 
 
+class Pending:
+    """A batch that takes a while. Whoever gets this says who hears of the outcome, before anything else."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done: Callable[[Placed | Refused], None] = _nobody_cares
+
+
 class Producing:
     """Appends for producers of every door."""
 
-    def __init__(self, partitions: Partitions, clock: Clock, metrics: ProduceMetrics) -> None:
+    def __init__(self, partitions: Partitions, clock: Clock, metrics: ProduceMetrics, spawn: Spawn) -> None:
         self._partitions = partitions
         self._clock = clock
         self._metrics = metrics
+        self._workshop = Workshop(spawn)
 
-    def append(self, partition: Partition, records: memoryview) -> Placed | Refused:
+    def append(self, partition: Partition, records: memoryview) -> Placed | Refused | Pending:
         """Append one batch, as clients of the Kafka protocol send it.
 
         `records` must be writable: offsets are stamped into it. It is not kept.
         """
+        if self._workshop.is_busy(partition):
+            return self._wait(partition, bytearray(records))
         outcome = self._append(partition, records)
         if isinstance(outcome, Refused):
             self._metrics.refused(partition.name.topic, outcome.why)
         return outcome
+
+    def _wait(self, partition: Partition, records: bytearray) -> Pending:
+        """An earlier batch is with a worker."""
+        pending = Pending()
+
+        def turn() -> bool:
+            outcome = self._append(partition, memoryview(records))
+            if isinstance(outcome, Pending):
+                outcome.done = pending.done
+                return True
+            self._settle(partition, pending, outcome)
+            return False
+
+        self._workshop.wait(partition, turn)
+        return pending
+
+    def _settle(self, partition: Partition, pending: Pending, outcome: Placed | Refused) -> None:
+        if isinstance(outcome, Refused):
+            self._metrics.refused(partition.name.topic, outcome.why)
+        pending.done(outcome)
 
     def acknowledged(self, topics: Sequence[str], began_ns: int) -> None:
         """Batches for these topics, which came in together, are as durable as was asked."""
@@ -59,7 +93,7 @@ class Producing:
         for topic in topics:
             self._metrics.acknowledged(topic, elapsed_ns)
 
-    def _append(self, partition: Partition, records: memoryview) -> Placed | Refused:
+    def _append(self, partition: Partition, records: memoryview) -> Placed | Refused | Pending:
         if partition.stopped is not None:
             # Before the options, which a deleted topic has none of, and before a retry is called
             # a duplicate: what it repeats may never have reached the device.
@@ -75,24 +109,57 @@ class Producing:
                 return _placed_before(verdict, options)
             if isinstance(verdict, Rejected):
                 return Refused(verdict.why)
+            if walks_records(options):
+                return self._look_into(partition, records, header, options)
             return self._place(partition, records, header, options)
         except UnsupportedMagic as error:
             return Refused(Why.UNSUPPORTED_FORMAT, str(error))
-        except InvalidRecord as error:
-            return Refused(Why.INVALID_RECORD, str(error), (error.index,))
         except CorruptionError as error:
             return Refused(Why.CORRUPT_BATCH, str(error))
+
+    def _look_into(
+        self, partition: Partition, records: memoryview, header: BatchHeader, options: TopicOptions
+    ) -> Placed | Refused | Pending:
+        if is_large(header):
+            return self._send(partition, bytes(records), options)
+        finished = finish_batch(records, options.compression, keyed=options.compacted)
+        return self._place_finished(partition, records, finished, options)
+
+    def _send(self, partition: Partition, batch: bytes, options: TopicOptions) -> Pending:
+        """Have a worker look at the records, and compress them anew."""
+        pending = Pending()
+
+        def done(finished: Finished) -> None:
+            outcome: Placed | Refused
+            if partition.stopped is not None:
+                outcome = Refused(Why.NOT_LEADER, str(partition.stopped))
+            else:
+                outcome = self._place_finished(partition, memoryview(bytearray(batch)), finished, options)
+            self._settle(partition, pending, outcome)
+
+        def failed(error: Exception) -> None:
+            # Perhaps it is this batch that kills workers: it must not be given to the loop.
+            events.warning("produce.worker_failed", partition=str(partition.name), error=error)
+            self._settle(partition, pending, Refused(Why.STORAGE_FAILED, f"no worker: {error}"))
+
+        work = partial(finish_batch, batch, options.compression, keyed=options.compacted)
+        self._workshop.send(partition, work, done, failed)
+        return pending
+
+    def _place_finished(
+        self, partition: Partition, records: memoryview, finished: Finished, options: TopicOptions
+    ) -> Placed | Refused:
+        if isinstance(finished, Refused):
+            return finished
+        if finished is not None:
+            records = memoryview(bytearray(finished))
+        return self._place(partition, records, check_batch(records), options)
 
     def _place(
         self, partition: Partition, records: memoryview, header: BatchHeader, options: TopicOptions
     ) -> Placed | Refused:
         now = self._clock.wall()
         append_time = NO_TIMESTAMP
-        if options.compacted and (missing := keyless(records)):
-            return Refused(Why.INVALID_RECORD, "a compacted topic takes no record without a key", missing)
-        if options.compacted or options.deep_validation or options.compression is not None:
-            records = rewritten(records, header, options)
-            header = check_batch(records)
         if options.timestamp_type is TimestampType.LOG_APPEND_TIME:
             stamp_log_append_time(records, 0, now)
             header = check_batch(records)
@@ -125,6 +192,10 @@ class Producing:
                 f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old",
             )
         return None
+
+
+def _nobody_cares(_: Placed | Refused) -> None:
+    """The caller has not said yet who wants to know."""
 
 
 def _placed_before(seen: Duplicate, options: TopicOptions) -> Placed:

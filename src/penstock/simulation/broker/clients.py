@@ -108,6 +108,7 @@ class ProducerLife:
         if isinstance(placed, Refused):
             self._refused(placed)
             return
+        assert isinstance(placed, Placed), "only large batches take longer"
 
         def acknowledged(error: PenstockError | None) -> None:
             if error is None:

@@ -11,7 +11,7 @@ from penstock.core.records import Record, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime, Service
 from penstock.services.partitions import Partition
-from penstock.services.records import Fetched, FetchLimits, Placed, ProduceMetrics, Wanted
+from penstock.services.records import Fetched, FetchLimits, Pending, Placed, ProduceMetrics, Wanted
 from penstock.services.topics import NewTopic
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
@@ -71,7 +71,9 @@ class Bench:
         return memoryview(write_batch(records, **fields))  # type: ignore[arg-type]
 
     def append(self, partition: Partition, *values: bytes, **fields: int) -> Placed | Refused:
-        return self.backend.producing.append(partition, self.batch(*values, **fields))
+        outcome = self.backend.producing.append(partition, self.batch(*values, **fields))
+        assert not isinstance(outcome, Pending)
+        return outcome
 
     def acknowledgement(self, partition: Partition, placed: Placed | Refused) -> list[PenstockError | None]:
         """Fills when the batch is acknowledged or given up."""

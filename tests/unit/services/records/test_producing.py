@@ -7,7 +7,7 @@ import pytest
 from penstock.core.model import SECOND, Refused, Why
 from penstock.core.records import Codec, Record, check_batches, read_records, write_batch
 from penstock.services.partitions import Partition
-from penstock.services.records import Placed
+from penstock.services.records import Pending, Placed
 from penstock.storage.disk import Failure
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ ME = {"producer_id": 7, "producer_epoch": 0}
 LAST_SEQUENCE = 2**31 - 1
 
 
-def why_of(outcome: Placed | Refused) -> Why | None:
+def why_of(outcome: Placed | Refused | Pending) -> Why | None:
     return outcome.why if isinstance(outcome, Refused) else None
 
 

@@ -21,7 +21,7 @@ from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Cost, Operation
 from penstock.services.partitions import Partition
-from penstock.services.records import Placed
+from penstock.services.records import Pending, Placed
 
 TOPIC_IDS_SINCE = 13
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
@@ -75,39 +75,53 @@ class _Answer:
                 unknown_id = self._by_id and not name
                 self._refuse(rows, wanted.index, UNKNOWN_ID if unknown_id else partition)
                 continue
-            outcome: Placed | Refused = EMPTY
+            outcome: Placed | Refused | Pending = EMPTY
             if wanted.records:
                 assert isinstance(wanted.records, memoryview)
                 outcome = backend.producing.append(partition, wanted.records)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, Placed):
+                rows.append(_placed(wanted.index, partition, outcome))
+                self._await(rows, len(rows) - 1, partition, outcome)
+            elif isinstance(outcome, Refused):
                 self._refuse(rows, wanted.index, outcome)
             else:
-                self._await(rows, wanted.index, partition, outcome)
+                self._wait(rows, wanted.index, partition, outcome)
+
+    def _wait(
+        self, rows: list[ProduceResponsePartition], index: int, partition: Partition, pending: Pending
+    ) -> None:
+        """A worker has the batch: its row comes later, and its client is not read until then."""
+        at = len(rows)
+        rows.append(_failed(index, ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._waiting += 1
+        self._call.hold()
+
+        def done(outcome: Placed | Refused) -> None:
+            if isinstance(outcome, Refused):
+                self._failed = True
+                rows[at] = _refused(index, outcome)
+            else:
+                rows[at] = _placed(index, partition, outcome)
+                self._await(rows, at, partition, outcome)
+            self._call.let_go()
+            self.finish()
+
+        pending.done = done
 
     def _refuse(self, rows: list[ProduceResponsePartition], index: int, refused: Refused) -> None:
         self._failed = True
         rows.append(_refused(index, refused))
 
     def _await(
-        self, rows: list[ProduceResponsePartition], index: int, partition: Partition, placed: Placed
+        self, rows: list[ProduceResponsePartition], at: int, partition: Partition, placed: Placed
     ) -> None:
-        rows.append(
-            ProduceResponsePartition(
-                index=index,
-                error_code=0,
-                base_offset=placed.first_offset,
-                log_append_time_ms=placed.log_append_time,
-                log_start_offset=partition.log.start,
-            )
-        )
         if self._acks == NO_ACKS:
             return
-        at = len(rows) - 1
 
         def acknowledged(error: PenstockError | None) -> None:
             if error is not None:
                 self._failed = True
-                rows[at] = _refused(index, Refused(Why.NOT_LEADER, str(error)))
+                rows[at] = _refused(rows[at].index, Refused(Why.NOT_LEADER, str(error)))
             self.finish()
 
         if not partition.when_acknowledged(placed.end, acknowledged):
@@ -138,6 +152,16 @@ class _Answer:
                 )
             )
         )
+
+
+def _placed(index: int, partition: Partition, placed: Placed) -> ProduceResponsePartition:
+    return ProduceResponsePartition(
+        index=index,
+        error_code=0,
+        base_offset=placed.first_offset,
+        log_append_time_ms=placed.log_append_time,
+        log_start_offset=partition.log.start,
+    )
 
 
 def _refused(index: int, refused: Refused) -> ProduceResponsePartition:

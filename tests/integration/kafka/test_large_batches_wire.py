@@ -1,0 +1,67 @@
+"""Large batches that a worker compresses anew, and what is sent behind them."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from penstock.core.records import Codec, Record, check_batches, write_batch
+from penstock.core.wire.kafka.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from penstock.core.wire.kafka.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from tests.support.nodes import NodeProcess
+from tests.support.wire import Wire
+
+TOPIC = "packed"
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeProcess]:
+    node = NodeProcess(tmp_path / "data").start()
+    yield node
+    assert node.stop() == 0
+
+
+@pytest.fixture
+def wire(node: NodeProcess) -> Iterator[Wire]:
+    with closing(Wire(node.address)) as wire:
+        configs = (CreateTopicsRequestConfig(name="compression.type", value="zstd"),)
+        topic = CreateTopicsRequestTopic(
+            name=TOPIC, num_partitions=1, replication_factor=1, assignments=(), configs=configs
+        )
+        wire.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=10_000), CreateTopicsResponse, 5)
+        yield wire
+
+
+def produce(sequence: int, size: int) -> ProduceRequest:
+    batch = write_batch(
+        [Record(0, NOW, None, b"v" * size)], producer_id=3, producer_epoch=0, base_sequence=sequence
+    )
+    data = ProduceRequestPartition(index=0, records=bytes(batch))
+    topic = ProduceRequestTopic(name=TOPIC, partition_data=(data,))
+    return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,))
+
+
+def test_requests_behind_a_large_batch_are_answered_behind_it_and_keep_their_order(
+    wire: Wire, tmp_path: Path
+) -> None:
+    sizes = (300_000, 10, 700_000, 10, 10)
+
+    for sequence, size in enumerate(sizes):
+        wire.send(produce(sequence, size), 9)
+    rows = [wire.read(ProduceResponse, 9).responses[0].partition_responses[0] for _ in sizes]
+
+    assert [(row.error_code, row.base_offset) for row in rows] == [(0, offset) for offset in range(5)]
+    (log,) = (tmp_path / "data" / "logs" / TOPIC / "0").glob("*.log")
+    assert {header.codec for header in check_batches(log.read_bytes())} == {Codec.ZSTD}
