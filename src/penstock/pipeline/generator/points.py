@@ -106,7 +106,7 @@ class ParquetPoints:
         every = {row.series.key: row.series for row in rows}
         places = {key: place for place, key in enumerate(every)}
         chosen = self._arrow.array([places[row.series.key] for row in rows], self._arrow.int32())
-        columns = {
+        columns: dict[str, tuple[list[Any], Any]] = {
             "name": ([series.shape.name for series in every.values()], chosen),
             "value": ([float(row.value) for row in rows], None),
             "labels": ([list(series.labels.items()) for series in every.values()], chosen),
