@@ -156,7 +156,7 @@ class Rounds:
             tuple(map(int, config.windows)),
         )
         self.outcome.checks += check_all(places, self._stream.account, self.points)
-        self.outcome.checks.append(seen_by_spark(config.raw_table, self._stream.account))
+        self.outcome.checks.append(seen_by_spark(config.raw_table, self._stream.account, self._directory))
 
     def _drain(self) -> None:
         self.pipeline.start("--once")
@@ -168,17 +168,19 @@ class Rounds:
         self.node.stop()
 
 
-def seen_by_spark(table: str, account: Account) -> Check:
+def seen_by_spark(table: str, account: Account, scratch: Path) -> Check:
     """The raw table once more, by Spark: rows, and rows that are not repeats."""
     script = (
-        "import sys; from pyspark.sql import functions as F\n"
+        "import sys; from pathlib import Path; from pyspark.sql import functions as F\n"
         "from penstock.pipeline.running.session import SessionOptions, open_session\n"
         "point, origin = F.struct('series', 'client', 'timestamp'), F.struct('partition', 'offset')\n"
-        "with open_session(SessionOptions('check', 'local[2]')) as spark:\n"
+        "with open_session(SessionOptions('check', Path(sys.argv[2]), 'local[2]')) as spark:\n"
         "    rows = spark.read.format('penstock-lake').load(sys.argv[1])\n"
         "    print(*rows.agg(F.count('*'), F.countDistinct(point), F.countDistinct(origin)).first())"
     )
-    ran = subprocess.run([sys.executable, "-c", script, table], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script, table, str(scratch)], capture_output=True, text=True, check=True
+    )
     rows, points, origins = map(int, ran.stdout.split())
     return Check("raw, by Spark", account.points, rows, rows == points == origins == account.points)
 
