@@ -47,12 +47,13 @@ class Catalogue:
     def __init__(
         self, endpoint: Endpoint, *, committed_only: bool = True, patience_ms: int = PATIENCE_MS
     ) -> None:
-        # Asking about a topic must not create it.
-        quick = {"allow.auto.create.topics": "false", "reconnect.backoff.max.ms": "1000"}
-        self._endpoint = Endpoint(endpoint.bootstrap, {**quick, **endpoint.options})
+        # Asking about a topic must not create it, and a broker that is back should be noticed soon.
+        ours = {"allow.auto.create.topics": "false", "reconnect.backoff.max.ms": "1000"}
+        self._endpoint = Endpoint(endpoint.bootstrap, {**endpoint.options, **ours})
         self._committed_only = committed_only
         self._patience_ms = patience_ms
         self._opened: Any = None
+        self._answered = False
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicShape]:
         """Those of the topics that exist."""
@@ -139,16 +140,21 @@ class Catalogue:
         return self._opened
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        patience_ms = self._patience_ms if self._opened else min(self._patience_ms, FIRST_PATIENCE_MS)
+        patience_ms = self._patience_ms if self._answered else min(self._patience_ms, FIRST_PATIENCE_MS)
         clock = MachineClock()
         deadline = clock.now() + patience_ms * MILLISECOND
         pause = PAUSE_SECONDS
         while True:
             try:
-                return ask()
+                answer = ask()
             except BrokerUnreachable:
                 if clock.now() >= deadline:
                     raise
+            else:
+                self._answered = True
+                return answer
+            # librdkafka remembers that a partition has no leader, and goes on saying so when it has one.
+            self._opened = None
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 

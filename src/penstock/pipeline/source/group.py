@@ -62,6 +62,7 @@ class GroupCommits:
             self._groups().reset(self.group, changed)
         except ClientError as error:
             _log.warning("group %s: offsets were not committed: %s", self.group, error)
+            self._opened = None
         else:
             self._last = dict(positions)
 
