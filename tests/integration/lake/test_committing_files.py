@@ -316,3 +316,38 @@ def test_an_object_store_is_written_through_delta(tmp_path: Path) -> None:
     read = pa.Table.from_batches(list(read_files(table, files, rows.schema)))
     assert read.sort_by("id").equals(rows)
     assert len(parquet_files(str(tmp_path / "table"))) == 2
+
+
+def test_files_are_on_the_disk_before_the_log_names_them_and_the_log_before_a_commit_returns(
+    table: TableOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_files(table, ROWS.schema, [write(table, ROWS)], query_id="q", batch_id=0)
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), table.path))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    written = write(table, ROWS)
+    commit_files(table, ROWS.schema, [written], query_id="q", batch_id=1)
+
+    entry = f"_delta_log/{1:020}.json"
+    assert synced.index(written.files[0].path) < synced.index(".") < synced.index(entry)
+    assert synced.index(entry) < synced.index("_delta_log")
+
+
+def test_many_partitions_are_written_within_bounds(
+    table: TableOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.pipeline.lake.writing.task_files.OPEN_FILES_MAX", 3)
+    monkeypatch.setattr("penstock.pipeline.lake.writing.task_files.BUFFERED_BYTES_MAX", 1000)
+    table = replace(table, partition_columns=("part",))
+    rows = pa.table({"id": pa.array(range(1000), pa.int64()), "part": [number % 7 for number in range(1000)]})
+
+    written = write(table, rows)
+    commit_files(table, rows.schema, [written], query_id="q", batch_id=0)
+
+    assert DeltaTable(table.path).to_pyarrow_table().sort_by("id").equals(rows)
+    assert {file.partition_values for file in written.files} == {(str(part),) for part in range(7)}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.errors import BadOption, PipelineError
 from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files, compact, vacuum
 from penstock.pipeline.lake.errors import RowsChanged, VersionGone
 from penstock.pipeline.lake.reading import (
@@ -125,6 +125,24 @@ def test_a_query_may_start_at_a_version(table: TableOptions) -> None:
     stream = follow(table, starting_version=2)
 
     assert ids(table, stream, stream.first(), stream.advance(stream.first(), None, None)) == [20, 30]
+
+
+def test_a_version_that_is_not_there_yet_is_one_clear_error(table: TableOptions) -> None:
+    append(table, 0)
+
+    with pytest.raises(BadOption, match=r"startingVersion: 7, but table .* is at version 0"):
+        follow(table, starting_version=7).first()
+
+
+def test_a_query_that_ends_by_itself_begins_no_later_than_it_ends(table: TableOptions) -> None:
+    append(table, 0)
+    stream = follow(table)
+    version_max = stream.latest_version()
+    append(table, 1)
+
+    first = stream.first(version_max)
+
+    assert ids(table, stream, first, stream.advance(first, None, version_max)) == [0]
 
 
 def test_versions_that_take_rows_away_are_refused_or_passed_over(table: TableOptions) -> None:

@@ -42,7 +42,7 @@ def iceberg(tmp_path: Path) -> TableOptions:
 
 def append(table: TableOptions, rows: pa.Table, query_id: str, batch_id: int) -> str:
     resolved = resolve(table, rows.schema)
-    files = TaskFiles(resolved, rows.schema)
+    files = TaskFiles(resolved, rows.schema, query_id=query_id)
     files.write(rows)
     return commit_files(resolved, rows.schema, [files.finish()], query_id=query_id, batch_id=batch_id).status
 
@@ -109,6 +109,7 @@ def test_a_lost_checkpoint_is_noticed(iceberg: TableOptions) -> None:
 
     with pytest.raises(RowsAlreadyThere, match="t/0 up to offset 7"):
         append(iceberg, rows, "new", 0)
+    assert append(replace(iceberg, on_overlap="skip"), rows, "new", 0) == "empty"
 
 
 def test_files_of_a_failed_batch_are_removed_and_those_of_a_committed_one_kept(iceberg: TableOptions) -> None:

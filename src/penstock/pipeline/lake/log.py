@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from penstock.pipeline.lake.options import TableOptions
 from penstock.pipeline.lake.storage import Storage, sync_path
 
+LOG = "_delta_log"
 NOTE = "penstock"
 # How far back a batch is looked for: it was committed moments ago, by whoever raced or crashed.
 LOOK_BACK = 200
@@ -43,7 +44,7 @@ class Version:
 
 
 def entry_path(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
+    return f"{LOG}/{version:020}.json"
 
 
 def read_version(storage: Storage, number: int) -> Version | None:
@@ -87,9 +88,18 @@ def added_by(storage: Storage, latest: int, query_id: str, batch_id: int) -> fro
     return None
 
 
-def sync_log(table: TableOptions, version: int) -> None:
-    """Make a commit of a table on this machine outlive a crash of the machine."""
+def version_of(storage: Storage, versions: range, commit_id: str) -> int:
+    """Which of some versions a commit made; others may have committed right before and after it."""
+    for number in versions:
+        version = read_version(storage, number)
+        if version is not None and version.note.get("commit") == commit_id:
+            return number
+    raise AssertionError(f"commit {commit_id} succeeded, so it is among versions {versions}")
+
+
+def sync_log(table: TableOptions, versions: range) -> None:
+    """Make commits of a table on this machine outlive a crash of the machine."""
     if table.is_local:
-        entry = Path(table.path) / entry_path(version)
-        for path in (entry, entry.parent, entry.parent.parent):
+        log = Path(table.path) / LOG
+        for path in (*(Path(table.path) / entry_path(version) for version in versions), log, log.parent):
             sync_path(path)

@@ -106,7 +106,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         # Spark asks twice, and the table may have grown in between.
         if self._first is None:
-            self._first = self._opened().first()
+            self._first = self._opened().first(self._version_max)
         return self._first.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -115,6 +115,9 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         files_max = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         return self._opened().advance(position_from_json(start), files_max, self._version_max).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return {"version": self._opened().latest_version()}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._version_max = self._opened().latest_version()

@@ -13,6 +13,17 @@ serve; transforms of partition columns other than the value itself.
 """
 
 from penstock.pipeline.lake.iceberg.catalog import resolve_iceberg
-from penstock.pipeline.lake.iceberg.commit import IcebergBatch, commit_to_iceberg, is_taken_by_iceberg
+from penstock.pipeline.lake.iceberg.commit import (
+    IcebergBatch,
+    commit_to_iceberg,
+    is_taken_by_iceberg,
+    recorded_by_iceberg,
+)
 
-__all__ = ["resolve_iceberg", "IcebergBatch", "commit_to_iceberg", "is_taken_by_iceberg"]
+__all__ = [
+    "resolve_iceberg",
+    "IcebergBatch",
+    "commit_to_iceberg",
+    "is_taken_by_iceberg",
+    "recorded_by_iceberg",
+]

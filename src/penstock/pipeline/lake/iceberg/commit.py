@@ -59,6 +59,11 @@ def is_taken_by_iceberg(table: TableOptions, query_id: str | None, batch_id: int
     return query_id is None or _is_taken(_existing(table), query_id, batch_id)
 
 
+def recorded_by_iceberg(table: TableOptions) -> Recorded:
+    """What the table has in its books."""
+    return _recorded(_existing(table))
+
+
 def _existing(table: TableOptions) -> "Table":
     opened = open_iceberg(table)
     if opened is None:

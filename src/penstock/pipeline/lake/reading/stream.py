@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.errors import BadOption, PipelineError
 from penstock.pipeline.lake.errors import RowsChanged, VersionGone
 from penstock.pipeline.lake.log import DataFile, Version, read_version
 from penstock.pipeline.lake.options import TableOptions
@@ -47,19 +47,22 @@ class TableStream:
         self._opened.update_incremental()
         return self._opened.version()
 
-    def first(self) -> Position:
-        """Where a query begins that has no checkpoint."""
+    def first(self, version_max: int | None = None) -> Position:
+        """Where a query begins that has no checkpoint, and that may see versions up to `version_max`."""
+        latest = self.latest_version() if version_max is None else version_max
         match self._options.starting_version:
             case None:
-                version = self.latest_version()
-                return Position(self._id, version, version, 0, snapshot=True)
+                return Position(self._id, latest, latest, 0, snapshot=True)
             case int(version):
+                if version > latest + 1:
+                    raise BadOption(
+                        "startingVersion", f"{version}, but table {self._table.path} is at version {latest}"
+                    )
                 return Position(self._id, version, version, 0, snapshot=False)
             case _:
                 # Index -1 makes the first batch an empty one, which writes the beginning down:
                 # otherwise a crash before the first row would begin anew, at a later end.
-                version = self.latest_version() + 1
-                return Position(self._id, version, version, -1, snapshot=False)
+                return Position(self._id, latest + 1, latest + 1, -1, snapshot=False)
 
     def advance(self, start: Position, files_max: int | None, version_max: int | None) -> Position:
         """How far a batch from `start` goes: to the end, or as far as so many files lead."""

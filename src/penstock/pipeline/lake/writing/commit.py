@@ -6,17 +6,24 @@ and the loser finds it there when it looks again. Others may write and compact m
 not conflict with them, and what does is tried again on the newer table.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake.errors import CommitRefused, is_disk_full, lake_full
-from penstock.pipeline.lake.log import NOTE, added_by, sync_log
+from penstock.pipeline.lake.log import NOTE, added_by, sync_log, version_of
 from penstock.pipeline.lake.options import TableOptions
 from penstock.pipeline.lake.schemas import compare_schemas, table_schema
 from penstock.pipeline.lake.storage import open_storage
-from penstock.pipeline.lake.tables import arrow_schema, ensure_table, open_table, partition_columns
+from penstock.pipeline.lake.tables import (
+    arrow_schema,
+    ensure_table,
+    existing_table,
+    open_table,
+    partition_columns,
+)
 from penstock.pipeline.lake.writing.origins import (
     Bookkeeping,
     Origin,
@@ -47,6 +54,7 @@ class _Batch:
     query_id: str | None
     batch_id: int
     overwrite: bool
+    commit_id: str
 
 
 def commit_files(
@@ -65,7 +73,8 @@ def commit_files(
     """
     files = tuple(file for part in written for file in part.files)
     origins = merged(part.origins for part in written)
-    batch = _Batch(table, table_schema(schema), files, origins, query_id, batch_id, overwrite)
+    commit_id = secrets.token_hex(8)
+    batch = _Batch(table, table_schema(schema), files, origins, query_id, batch_id, overwrite, commit_id)
     try:
         if table.table_format == "iceberg":
             return _commit_to_iceberg(batch)
@@ -137,14 +146,15 @@ def _commit(batch: _Batch) -> CommitOutcome:
         opened = open_table(batch.table)
         if opened is None:
             if _create(batch):
-                return _committed(batch, 0)
+                return _committed(batch, -1)
             continue
         if batch.query_id is not None and _is_taken(opened, batch.query_id, batch.batch_id):
             _remove_repeats(batch)
             return CommitOutcome("already")
+        before = opened.version()
         try:
             _append(batch, opened)
-            return _committed(batch, opened.version())
+            return _committed(batch, before)
         except CommitFailedError as error:
             if is_disk_full(error):
                 raise
@@ -152,8 +162,12 @@ def _commit(batch: _Batch) -> CommitOutcome:
     raise CommitRefused(f"table {batch.table.path}: not committed after {TRIES_MAX} tries: {refusal}")
 
 
-def _committed(batch: _Batch, version: int) -> CommitOutcome:
-    sync_log(batch.table, version)
+def _committed(batch: _Batch, before: int) -> CommitOutcome:
+    """Make the commit durable, with those of others on which it stands."""
+    opened = existing_table(batch.table)
+    storage = open_storage(batch.table)
+    version = version_of(storage, range(before + 1, opened.version() + 1), batch.commit_id)
+    sync_log(batch.table, range(before + 1, version + 1))
     return CommitOutcome("committed", version, len(batch.files), sum(file.rows for file in batch.files))
 
 
@@ -233,7 +247,8 @@ def _properties(batch: _Batch, books: Bookkeeping) -> "CommitProperties":
     from deltalake.transaction import CommitProperties, Transaction
 
     note: dict[str, object] = {
-        "origins": {f"{o.topic}/{o.partition}": [o.start, o.end] for o in batch.origins}
+        "commit": batch.commit_id,
+        "origins": {f"{o.topic}/{o.partition}": [o.start, o.end] for o in batch.origins},
     }
     transactions = [Transaction(name, end) for name, end in sorted({**books.ends, **books.claims}.items())]
     if batch.query_id is not None:

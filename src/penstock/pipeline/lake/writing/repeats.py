@@ -46,7 +46,19 @@ class Repeats:
 
 def find_repeats(table: TableOptions, columns: OriginColumns | None, query_id: str | None) -> Repeats:
     """What to leave out of a task's rows."""
-    opened = None if table.on_overlap != "skip" or query_id is None else open_table(table)
-    if opened is None or query_id is None:
-        return Repeats(None, lambda _: None, "")
-    return Repeats(columns, opened.transaction_version, query_id)
+    if table.on_overlap != "skip" or query_id is None or columns is None:
+        return Repeats(None, _nothing, "")
+    return Repeats(columns, _recorded(table), query_id)
+
+
+def _recorded(table: TableOptions) -> Recorded:
+    if table.table_format == "iceberg":
+        from penstock.pipeline.lake.iceberg import recorded_by_iceberg
+
+        return recorded_by_iceberg(table)
+    opened = open_table(table)
+    return _nothing if opened is None else opened.transaction_version
+
+
+def _nothing(_: str) -> None:
+    return None

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 # Fewer rows per group make readers slow; more bytes than this are written out whatever their number.
 GROUP_ROWS = 131_072
-GROUP_BYTES_MAX = 256 * 1024 * 1024
+GROUP_BYTES_MAX = 128 * 1024 * 1024
 # Over all partitions of a task together: what a task may hold in memory, and files open at a time.
-BUFFERED_BYTES_MAX = 512 * 1024 * 1024
+BUFFERED_BYTES_MAX = 256 * 1024 * 1024
 OPEN_FILES_MAX = 64
 
 
