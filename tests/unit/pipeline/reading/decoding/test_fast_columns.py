@@ -28,8 +28,8 @@ def shown(batch: bytearray) -> Shown:
     return Shown(read_header(batch), memoryview(batch))
 
 
-def is_settled(batch: bytearray) -> bool:
-    (arena,) = arenas([shown(batch)])
+def is_settled(*batches: bytearray) -> bool:
+    (arena,) = arenas([shown(batch) for batch in batches])
     try:
         fields = locate(arena)
         per_record(arena, fields)
@@ -54,6 +54,12 @@ def test_records_as_clients_write_them_are_settled_at_once(codec: Codec) -> None
         None,
         [{"key": "trace", "value": b"1"}, {"key": "empty", "value": None}],
     ]
+
+
+def test_batches_of_one_answer_are_settled_together() -> None:
+    batches = [write_batch(USUAL, base_offset=offset, codec=codec) for offset, codec in enumerate(Codec)]
+
+    assert is_settled(*batches)
 
 
 def with_payload(payload: bytes, count: int = 1) -> bytearray:
