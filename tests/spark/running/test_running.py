@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from penstock.client import Endpoint, Sender, SenderOptions
+from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
 from penstock.pipeline.running.reporting import read_statuses
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +24,14 @@ class Run:
 
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [*COMMAND, "run", *arguments, "--json"],
+            [
+                *COMMAND,
+                "run",
+                *arguments,
+                "--json",
+                "--conf",
+                f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}",
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -18,6 +18,9 @@ STOP_SECONDS = 60
 # The machine may be slow, but something happens within this time or nothing ever will.
 SILENCE_SECONDS = 180
 
+# Java compiles thoroughly what runs for hours; of two minutes that takes half.
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # The kernel ends the pipeline if we are killed and cannot (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
 _LAUNCH = """\
 import ctypes, sys
@@ -43,7 +46,7 @@ class Following:
         self._thread.start()
 
     def query(self, name: str) -> dict[str, Any]:
-        """A query's last progress; empty before its first."""
+        """A query's last progress; only its name before the first, and nothing before it starts."""
         with self._changed:
             return self._queries.get(name, {})
 
@@ -79,7 +82,9 @@ class Following:
         for line in self._process.stdout:
             event = json.loads(line)
             with self._changed:
-                if event["event"] == "progress":
+                if event["event"] == "started":
+                    self._queries[event["name"]] = event
+                elif event["event"] == "progress":
                     self._queries[event["name"]] = event
                     self.batches.append(event)
                 self._changed.notify_all()
@@ -98,6 +103,7 @@ def running_pipeline(bootstrap: str, state_dir: Path, settings: dict[str, str]) 
         [
             *(sys.executable, "-c", _LAUNCH, "pipeline", "run", "metrics", "--json"),
             *("--bootstrap", bootstrap, "--state-dir", str(state_dir), *chosen),
+            *("--conf", f"spark.driver.extraJavaOptions={SHORT_LIVED_JAVA}"),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

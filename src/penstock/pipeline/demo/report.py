@@ -58,6 +58,8 @@ class Watch:
 def _query(said: dict[str, Any]) -> str:
     if not said:
         return "Spark is starting"
+    if "rows" not in said:
+        return f"{said['name']} is in its first batch"
     lag = said.get("lag_records")
     behind = "" if lag is None else f", lag {lag:,}"
     return f"{said['name']}: {said['rows']:,} rows, {said['rows_per_second']:,.0f}/s{behind}"

@@ -52,7 +52,7 @@ class _Quiet:
 
 
 class JsonLines(_Quiet):
-    """One object for each batch of each query, and one for the end."""
+    """One object when a query starts, one for each batch of it, and one for the end of the run."""
 
     def __init__(self) -> None:
         self._batches: dict[str, int | None] = {}
@@ -65,7 +65,10 @@ class JsonLines(_Quiet):
 
     def show(self, run: RunView) -> None:
         for query in run.queries:
-            if self._batches.get(query.name) != query.batch:
+            if query.name not in self._batches:
+                self._batches[query.name] = None
+                self._write({"event": "started", "name": query.name, "id": query.id})
+            if self._batches[query.name] != query.batch:
                 self._batches[query.name] = query.batch
                 self._write({"event": "progress", **query_fields(query)})
 

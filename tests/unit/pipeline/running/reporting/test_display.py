@@ -20,7 +20,9 @@ def progress(batch: int) -> Progress:
     )
 
 
-def test_json_has_one_object_for_each_batch_and_one_for_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_one_object_for_the_start_for_each_batch_and_for_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run, display = board(), JsonLines()
 
     display.show(run.view())
@@ -33,12 +35,13 @@ def test_json_has_one_object_for_each_batch_and_one_for_the_end(capsys: pytest.C
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["event"], line.get("batch")) for line in lines] == [
+        ("started", None),
         ("progress", 0),
         ("progress", 1),
         ("end", None),
     ]
-    assert (lines[1]["rows"], lines[1]["lag_records"]) == (2000, 7)
-    assert (lines[2]["state"], lines[2]["queries"][0]["rows"]) == ("stopped", 2000)
+    assert (lines[2]["rows"], lines[2]["lag_records"]) == (2000, 7)
+    assert (lines[3]["state"], lines[3]["queries"][0]["rows"]) == ("stopped", 2000)
 
 
 def test_elsewhere_lines_go_to_stderr_and_say_the_lag(capsys: pytest.CaptureFixture[str]) -> None:
