@@ -36,7 +36,8 @@ class GroupCommits:
 
     def __init__(self, settings: Mapping[str, str], group: str) -> None:
         self.group = group
-        self._settings = settings
+        # A broker that is back should be noticed soon: Spark waits for the commit.
+        self._settings = {**settings, "reconnect.backoff.max.ms": "1000"}
         self._opened: Groups | None = None
         self._last: Mapping[Partition, int] = {}
 
