@@ -1,0 +1,71 @@
+"""What a Raft quorum promises: one leader per term, one log, one order, fresh reads.
+
+A `QuorumChecker` is told what members do as they do it, and keeps the anomalies it sees. It
+knows nothing of messages or disks: the same checker judges bare machines on a small network
+and whole controllers in the simulator.
+"""
+
+from collections.abc import Callable, Sequence
+
+from penstock.core.raft import Entry, Index, Member, Term
+
+
+class QuorumChecker:
+    """Everything that was ever elected, stored and committed in one quorum."""
+
+    def __init__(self) -> None:
+        self.anomalies: list[str] = []
+        self.elections = 0
+        self._leaders: dict[Term, Member] = {}
+        # An entry and the term before it: if both always agree, whole logs do, by induction.
+        self._stored: dict[tuple[Index, Term], tuple[object, Term | None]] = {}
+        self._committed: dict[Index, tuple[Entry, Term]] = {}
+
+    @property
+    def committed(self) -> Index:
+        """The highest index that anybody has called committed."""
+        return Index(max(self._committed, default=0))
+
+    def content(self) -> list[Entry]:
+        """Every committed entry, in order."""
+        return [self._committed[index][0] for index in sorted(self._committed)]
+
+    def took_office(
+        self, member: Member, term: Term, term_at: Callable[[Index], Term | None], covered: Index
+    ) -> None:
+        """A member leads; its log has `term_at`, beyond a snapshot that covers everything up to `covered`."""
+        self.elections += 1
+        rival = self._leaders.setdefault(term, member)
+        if rival != member:
+            self._note(f"two leaders in term {term}: {rival.node_id} and {member.node_id}")
+        for index, (entry, known_in) in self._committed.items():
+            if known_in < term and index > covered and term_at(index) != entry.term:
+                self._note(f"leader {member.node_id} of term {term} lacks committed entry {index}")
+                break
+
+    def stored(self, member: Member, entries: Sequence[Entry], previous_term: Term | None) -> None:
+        """A member has entries in its log, behind one of `previous_term`."""
+        for entry in entries:
+            name = (entry.index, entry.term)
+            known = self._stored.setdefault(name, (entry.content, previous_term))
+            if known != (entry.content, previous_term):
+                self._note(f"logs part: member {member.node_id} has another entry {entry.index}/{entry.term}")
+            previous_term = entry.term
+
+    def was_committed(self, member: Member, entry: Entry, term: Term) -> None:
+        """A member, in `term`, takes an entry for final."""
+        known, _ = self._committed.setdefault(entry.index, (entry, term))
+        if known != entry:
+            self._note(
+                f"member {member.node_id} applied {entry.index}/{entry.term} where "
+                f"others applied {known.index}/{known.term}"
+            )
+
+    def was_read(self, member: Member, floor: Index, index: Index) -> None:
+        """A read that was asked when `floor` was committed is answered from `index`."""
+        if index < floor:
+            self._note(f"stale read at member {member.node_id}: {index}, though {floor} was committed")
+
+    def _note(self, anomaly: str) -> None:
+        if anomaly not in self.anomalies:
+            self.anomalies.append(anomaly)

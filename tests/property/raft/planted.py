@@ -1,0 +1,194 @@
+"""Members that are wrong in one way each. The checkers must notice every one of them."""
+
+from penstock.core.model import Instant
+from penstock.core.raft import (
+    Answer,
+    Effect,
+    Event,
+    Index,
+    Obstacle,
+    PersistBallot,
+    Raft,
+    ReadableFrom,
+    Received,
+    RequestRead,
+)
+from penstock.core.raft.identity import Member
+from penstock.core.raft.leading import Leader, Replication
+from penstock.core.raft.messages import AppendRequest, VoteRequest
+from penstock.core.raft.roles import Follower
+
+
+class VotesWithoutSyncing(Raft):
+    """Its promises are gone after a power cut."""
+
+    def step(self, event: Event, now: Instant) -> list[Effect]:
+        return [effect for effect in super().step(event, now) if not isinstance(effect, PersistBallot)]
+
+
+class PersistsTheBallotLast(Raft):
+    """Promises first, and takes note when everything else is done."""
+
+    def step(self, event: Event, now: Instant) -> list[Effect]:
+        return sorted(super().step(event, now), key=lambda effect: isinstance(effect, PersistBallot))
+
+
+class VotesForEverybody(Raft):
+    """Forgets that it has voted in this term."""
+
+    def _vote(self, candidate: Member, request: VoteRequest) -> None:
+        ballot = self._ledger.ballot
+        if request.term == ballot.term and not request.is_trial:
+            self._ledger.ballot = ballot._replace(voted_for=None)
+        super()._vote(candidate, request)
+
+
+class VotesForShorterLogs(Raft):
+    """Does not compare logs before it votes."""
+
+    def _vote(self, candidate: Member, request: VoteRequest) -> None:
+        longest = VoteRequest(
+            request.term, Index(1 << 40), self._ledger.term, request.is_trial, request.is_transfer
+        )
+        super()._vote(candidate, longest)
+
+
+class KnowsMembersByNumberOnly(Raft):
+    """Takes a node that lost its directory for the one it was, and so does that node itself."""
+
+    def step(self, event: Event, now: Instant) -> list[Effect]:
+        if isinstance(event, Received):
+            number, members = event.sender.node_id, self.configuration.members
+            sender = next((member for member in members if member.node_id == number), event.sender)
+            event = Received(sender, self._ledger.me, event.message)
+        return super().step(event, now)
+
+
+class CountsOldTerms(Leader):
+    def _countable(self, index: Index) -> bool:
+        return True
+
+
+class CommitsEarlierTermsByCounting(Raft):
+    """Takes an entry of an earlier term for final because a majority has it."""
+
+    leader_type = CountsOldTerms
+
+
+class CountsItsCache(Replication):
+    def own_match(self) -> Index:
+        return self._ledger.log.last
+
+
+class LeaderWithoutDisk(Leader):
+    replication_type = CountsItsCache
+
+
+class CountsItsOwnUnsyncedEntries(Raft):
+    """Counts itself before its disk has the entries."""
+
+    leader_type = LeaderWithoutDisk
+
+
+class AnswersFromCache(Follower):
+    @property
+    def _match(self) -> Index:
+        return self._verified
+
+    def _append(self, leader: Member, request: AppendRequest) -> None:
+        super()._append(leader, request)
+        if self._is_answer_due:
+            self._answer(leader)
+
+
+class AnswersBeforeTheSync(Raft):
+    """Claims entries that its disk does not have yet."""
+
+    follower_type = AnswersFromCache
+
+
+class CutsWithoutConflict(Follower):
+    def _append(self, leader: Member, request: AppendRequest) -> None:
+        super()._append(leader, request)
+        end = request.previous_index + len(request.entries)
+        log = self._ledger.log
+        if request.entries and self._ledger.commit < end < log.last and not log._fresh:
+            self._ledger.append(request.entries[-1:])
+            self._verified = Index(end)
+
+
+class TruncatesOnEveryAppend(Raft):
+    """A late duplicate takes entries away that came after it and were acknowledged."""
+
+    follower_type = CutsWithoutConflict
+
+
+class ReadsAtOnce(Leader):
+    def _request_read(self, command: RequestRead) -> None:
+        self._ledger.effects.append(Answer(command.ticket, ReadableFrom(self._ledger.commit)))
+
+
+class ReadsWithoutAMajority(Raft):
+    """A leader that was deposed answers reads."""
+
+    leader_type = ReadsAtOnce
+
+
+class ReadsBeforeItsFirstCommit(Leader):
+    def _request_read(self, command: RequestRead) -> None:
+        self._reads.ask(command.ticket, self._round + 1)
+        self._confirm_reads()
+
+
+class ReadsBeforeItsTermIsEstablished(Raft):
+    """A new leader does not know yet what was committed before it, and answers all the same."""
+
+    leader_type = ReadsBeforeItsFirstCommit
+
+
+class ReadsWithTheRoundUnderway(Leader):
+    def _request_read(self, command: RequestRead) -> None:
+        if self._is_established:
+            self._reads.ask(command.ticket, max(1, self._round - 2))
+            self._confirm_reads()
+
+
+class ReadsByAnOldRound(Raft):
+    """Takes answers to heartbeats from before the question as proof."""
+
+    leader_type = ReadsWithTheRoundUnderway
+
+
+class ChangesAtOnce(Leader):
+    def _obstacle_to_any_change(self) -> Obstacle | None:
+        if self._ledger.commit < self._ledger.configuration_index:
+            return Obstacle.CHANGE_UNDERWAY
+        return None
+
+
+class ChangesMembersBeforeItsFirstCommit(Raft):
+    """Changes members before an entry of its own term is committed."""
+
+    leader_type = ChangesAtOnce
+
+
+class ChangesTogether(Leader):
+    def _obstacle_to_any_change(self) -> Obstacle | None:
+        return None
+
+
+class ChangesSeveralMembersTogether(Raft):
+    """Begins a change of members while another is underway."""
+
+    leader_type = ChangesTogether
+
+
+class NeverLeased(Follower):
+    def is_leased(self) -> bool:
+        return False
+
+
+class DeposesAWorkingLeader(Raft):
+    """Would vote for anybody who asks, though it hears a leader."""
+
+    follower_type = NeverLeased
