@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 STOP_SECONDS = 20
-FREE_PORTS = ("--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+DOORS = ("kafka", "http", "metrics")
 
 
 class NodeProcess:
@@ -18,16 +18,16 @@ class NodeProcess:
     """
 
     def __init__(self, data_dir: Path, *settings: str) -> None:
-        self._data_dir = data_dir
-        self._settings = [part for setting in settings for part in ("--set", setting)]
-        self._doors: tuple[str, ...] = FREE_PORTS
+        self.data_dir = data_dir
+        # The later of two settings counts: a test may want its doors elsewhere.
+        self._settings = (*(f"listen.{door}=127.0.0.1:0" for door in DOORS), *settings)
         self._process: subprocess.Popen[str] | None = None
         self.ready: dict[str, Any] = {}
 
     @property
     def events(self) -> Path:
         """Where the node's events go."""
-        return self._data_dir.with_suffix(".log")
+        return self.data_dir.with_suffix(".log")
 
     @property
     def kafka(self) -> str:
@@ -51,17 +51,16 @@ class NodeProcess:
 
     def start(self) -> "NodeProcess":
         """Start the node and wait for its ready line."""
-        command = [sys.executable, "-m", "penstock.cli", "up", "--json", "--data-dir", str(self._data_dir)]
+        command = [sys.executable, "-m", "penstock.cli", "up", "--json", "--data-dir", str(self.data_dir)]
+        for setting in self._settings:
+            command += ("--set", setting)
         with self.events.open("a") as events:
-            self._process = subprocess.Popen(
-                [*command, *self._doors, *self._settings], stdout=subprocess.PIPE, stderr=events, text=True
-            )
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=events, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the node did not start: {self.events.read_text()[-2000:]}"
         self.ready = json.loads(line)
-        doors = ((f"--{name}", self.ready[name]) for name in ("kafka", "http", "metrics"))
-        self._doors = tuple(part for door in doors for part in door)
+        self._settings += tuple(f"listen.{door}={self.ready[door]}" for door in DOORS)
         return self
 
     def kill(self) -> None:

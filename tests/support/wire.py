@@ -15,24 +15,28 @@ SECONDS_MAX = 30
 class Wire:
     """One client."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], client_id: str = "test") -> None:
+        self.address = address
         self.socket = socket.create_connection(address, timeout=SECONDS_MAX)
-        self._correlation_id = 0
+        self._client_id = client_id
+        self._sent = self._answered = 0
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Send a request and read its answer, which must be nothing but that message."""
         self.send(request, version)
-        return self.read(answer, version)
+        read = self.read(answer, version)
+        assert self._answered == self._sent, "this answers another request"
+        return read
 
     def send(self, request: Message, version: int) -> None:
-        self._correlation_id += 1
-        self.socket.sendall(frame_of(request, version, self._correlation_id))
+        self._sent += 1
+        self.socket.sendall(frame_of(request, version, self._sent, self._client_id))
 
     def read(self, answer: type[M], version: int) -> M:
         api_key = answer.__schema__.api_key
         assert api_key is not None
         frame = self._exactly(struct.unpack(">i", self._exactly(4))[0])
-        _, position = read_response_header(APIS[api_key], version, frame)
+        self._answered, position = read_response_header(APIS[api_key], version, frame)
         return answer.decode(frame, version, position)
 
     def _exactly(self, count: int) -> bytes:
@@ -54,9 +58,9 @@ class Wire:
         self.socket.close()
 
 
-def frame_of(request: Message, version: int, correlation_id: int = 1) -> bytes:
+def frame_of(request: Message, version: int, correlation_id: int = 1, client_id: str = "test") -> bytes:
     api_key = request.__schema__.api_key
     assert api_key is not None
     return bytes(
-        request_frame(APIS[api_key], RequestHeader(api_key, version, correlation_id, "test"), request)
+        request_frame(APIS[api_key], RequestHeader(api_key, version, correlation_id, client_id), request)
     )

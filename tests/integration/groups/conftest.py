@@ -1,31 +1,31 @@
 """A node, a connection to it, and a topic that groups can read."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.integration.groups.group_node import GroupNode, Wire
+from tests.integration.groups.group_node import group_node, make_topic
+from tests.support.nodes import NodeProcess
+from tests.support.wire import Wire
 
 TOPIC = "orders"
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupNode]:
-    running = GroupNode.start(tmp_path_factory.mktemp("node") / "data")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    running = group_node(tmp_path_factory.mktemp("node") / "data").start()
     yield running
-    running.stop()
+    assert running.stop() == 0, "the node did not end well"
 
 
 @pytest.fixture
-def wire(node: GroupNode) -> Iterator[Wire]:
-    connection = Wire(node.address)
-    yield connection
-    connection.close()
+def wire(node: NodeProcess) -> Iterator[Wire]:
+    with closing(Wire(node.address)) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="module")
-def topic(node: GroupNode) -> str:
-    connection = Wire(node.address)
-    connection.make_topic(TOPIC)
-    connection.close()
+def topic(node: NodeProcess) -> str:
+    make_topic(node, TOPIC)
     return TOPIC

@@ -47,7 +47,7 @@ from penstock.core.wire.kafka.sync_group import (
     SyncGroupResponse,
 )
 from penstock.core.wire.message import Message
-from tests.integration.groups.group_node import Wire
+from tests.support.wire import Wire
 
 SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
 NOBODY = "nobody-knows-me"
@@ -292,7 +292,7 @@ def test_a_stable_group_is_described_with_its_members(wire: Wire, topic: str, ve
         "range",
     )
     assert [(m.member_id, m.client_id, m.client_host, m.member_assignment) for m in row.members] == [
-        (client.member_id, "wire", "/127.0.0.1", b"all")
+        (client.member_id, "test", "/127.0.0.1", b"all")
     ]
     assert (row.authorized_operations > 0) == (version >= 3)
 

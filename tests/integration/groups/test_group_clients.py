@@ -1,5 +1,6 @@
 """Groups of clients that nobody here wrote, and what a killed node leaves of them."""
 
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -7,14 +8,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer
 
-from tests.integration.groups.group_node import GroupNode, Wire
+from tests.integration.groups.group_node import group_node, make_topic
+from tests.support.nodes import NodeProcess
 
 PARTITIONS = 4
 # Only there to end a test that has failed: nothing is asserted about time.
 POLLS_MAX = 600
 
 
-def consumer(node: GroupNode, group: str, **settings: object) -> Consumer:
+def consumer(node: NodeProcess, group: str, **settings: object) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": node.kafka,
@@ -45,7 +47,7 @@ def sizes(*consumers: Consumer) -> list[int]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_two_members_share_a_topic_and_one_takes_over(node: GroupNode, topic: str, strategy: str) -> None:
+def test_two_members_share_a_topic_and_one_takes_over(node: NodeProcess, topic: str, strategy: str) -> None:
     settings = {"partition.assignment.strategy": strategy}
     first = consumer(node, f"shared-{strategy}", **settings)
     second = consumer(node, f"shared-{strategy}", **settings)
@@ -60,7 +62,7 @@ def test_two_members_share_a_topic_and_one_takes_over(node: GroupNode, topic: st
     first.close()
 
 
-def test_a_static_member_that_comes_back_finds_its_partitions(node: GroupNode, topic: str) -> None:
+def test_a_static_member_that_comes_back_finds_its_partitions(node: NodeProcess, topic: str) -> None:
     def static() -> Consumer:
         member = consumer(node, "static", **{"group.instance.id": "one"})
         member.subscribe([topic])
@@ -75,7 +77,7 @@ def test_a_static_member_that_comes_back_finds_its_partitions(node: GroupNode, t
     again.close()
 
 
-def test_members_of_different_libraries_share_a_group(node: GroupNode, topic: str) -> None:
+def test_members_of_different_libraries_share_a_group(node: NodeProcess, topic: str) -> None:
     theirs = KafkaConsumer(
         topic,
         bootstrap_servers=node.kafka,
@@ -97,12 +99,12 @@ def test_members_of_different_libraries_share_a_group(node: GroupNode, topic: st
 
 
 @pytest.fixture
-def doomed(tmp_path: Path) -> Iterator[Callable[[], GroupNode]]:
+def doomed(tmp_path: Path) -> Iterator[Callable[[], NodeProcess]]:
     """Starts nodes on one directory, one after another."""
-    nodes: list[GroupNode] = []
+    nodes: list[NodeProcess] = []
 
-    def start() -> GroupNode:
-        nodes.append(GroupNode.start(tmp_path / "data"))
+    def start() -> NodeProcess:
+        nodes.append(group_node(tmp_path / "data").start())
         return nodes[-1]
 
     yield start
@@ -110,12 +112,10 @@ def doomed(tmp_path: Path) -> Iterator[Callable[[], GroupNode]]:
 
 
 def test_acknowledged_commits_survive_the_death_of_the_node(
-    doomed: Callable[[], GroupNode],
+    doomed: Callable[[], NodeProcess],
 ) -> None:
     node = doomed()
-    wire = Wire(node.address)
-    wire.make_topic("orders")
-    wire.close()
+    make_topic(node, "orders")
     producer = Producer({"bootstrap.servers": node.kafka})
     for number in range(40):
         producer.produce("orders", value=b"%d" % number, partition=number % PARTITIONS)
@@ -149,3 +149,36 @@ def test_acknowledged_commits_survive_the_death_of_the_node(
     assert found == committed
     after.close()
     reader.close()
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_what_a_group_has_consumed_is_counted_from_where_it_began(
+    node: NodeProcess, topic: str, reset: str
+) -> None:
+    producer = Producer({"bootstrap.servers": node.kafka})
+    for number in range(20):
+        producer.produce(topic, value=b"before", partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    group = f"counted-{reset}"
+    reader = consumer(node, group, **{"auto.offset.reset": reset})
+    reader.subscribe([topic])
+    poll_until([reader], lambda: sizes(reader) == [PARTITIONS])
+
+    read = 0
+    for _ in range(POLLS_MAX):
+        if read:
+            break
+        # Where a reader of the end begins depends on when it looks: it gets whatever comes behind.
+        producer.produce(topic, value=b"behind", partition=0)
+        producer.flush(30)
+        message = reader.poll(0.5)
+        read += message is not None and message.error() is None
+    told = reader.commit(asynchronous=False)
+    reader.close()
+
+    assert told is not None
+    assert read == 1
+    labels = f'{{group="{group}",topic="{topic}"}}'
+    with urllib.request.urlopen(f"http://{node.ready['metrics']}/metrics", timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    assert f"penstock_messages_consumed_total{labels} 1.0" in lines

@@ -15,7 +15,8 @@ from penstock.core.wire.kafka.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from tests.integration.groups.group_node import GroupNode, Wire
+from tests.support.nodes import NodeProcess
+from tests.support.wire import Wire
 
 LONG = "ä" * 30_000
 
@@ -55,7 +56,7 @@ def test_a_join_that_nobody_could_answer_is_refused(
     assert answer.error_code == code
 
 
-def test_a_client_with_an_endless_name_joins_under_a_shorter_one(node: GroupNode, topic: str) -> None:
+def test_a_client_with_an_endless_name_joins_under_a_shorter_one(node: NodeProcess, topic: str) -> None:
     del topic
     wire = Wire(node.address, "x" * 32_760)
 

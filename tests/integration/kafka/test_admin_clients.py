@@ -27,20 +27,20 @@ from kafka.admin import NewTopic as PlainTopic
 from kafka.errors import InvalidReplicationFactorError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
-    from tests.integration.kafka.conftest import RunningNode
+    from tests.support.nodes import NodeProcess
 
 TIMEOUT_SECONDS = 30
 
 
 @pytest.fixture
-def plain(node: "RunningNode") -> Iterator[Any]:
+def plain(node: "NodeProcess") -> Iterator[Any]:
     client = KafkaAdminClient(bootstrap_servers=node.kafka)
     yield client
     client.close()
 
 
 @pytest.fixture
-def librdkafka(node: "RunningNode") -> Any:
+def librdkafka(node: "NodeProcess") -> Any:
     return AdminClient({"bootstrap.servers": node.kafka})
 
 
@@ -91,7 +91,7 @@ def test_kafka_python_grows_and_configures_a_topic(plain: Any) -> None:
 
 
 def test_kafka_python_describes_the_cluster_its_disks_and_its_features(
-    plain: Any, node: "RunningNode"
+    plain: Any, node: "NodeProcess"
 ) -> None:
     cluster = plain.describe_cluster()
     (logs,) = plain.describe_log_dirs()
@@ -100,7 +100,7 @@ def test_kafka_python_describes_the_cluster_its_disks_and_its_features(
     host, port = node.address
     assert [(each["host"], each["port"]) for each in cluster["brokers"]] == [(host, port)]
     assert cluster["controller_id"] == 1
-    assert [each["log_dir"] for each in logs["log_dirs"]] == [node.data_dir]
+    assert [each["log_dir"] for each in logs["log_dirs"]] == [str(node.data_dir)]
     assert logs["log_dirs"][0]["total_bytes"] > logs["log_dirs"][0]["usable_bytes"] > 0
     assert "metadata.version" in str(features)
 
@@ -184,7 +184,7 @@ def test_librdkafka_describes_a_broker_and_misses_an_unknown_topic(librdkafka: A
     assert cluster.controller.id == 1
 
 
-def test_librdkafka_creates_a_topic_by_producing_to_it(librdkafka: Any, node: "RunningNode") -> None:
+def test_librdkafka_creates_a_topic_by_producing_to_it(librdkafka: Any, node: "NodeProcess") -> None:
     failures: list[Any] = []
     producer = Producer({"bootstrap.servers": node.kafka, "enable.idempotence": True})
 
@@ -195,7 +195,7 @@ def test_librdkafka_creates_a_topic_by_producing_to_it(librdkafka: Any, node: "R
     assert len(librdkafka.list_topics(timeout=TIMEOUT_SECONDS).topics["ck-automatic"].partitions) == 3
 
 
-def test_aiokafka_manages_topics(node: "RunningNode") -> None:
+def test_aiokafka_manages_topics(node: "NodeProcess") -> None:
     async def manage() -> tuple[Any, Any, Any, Any]:
         client = AIOKafkaAdminClient(bootstrap_servers=node.kafka)
         await client.start()

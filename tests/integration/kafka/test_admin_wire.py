@@ -16,14 +16,15 @@ from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, Ini
 from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from tests.integration.kafka.conftest import RunningNode, Wire
+    from tests.support.nodes import NodeProcess
+    from tests.support.wire import Wire
 
 
 def named(*names: str) -> MetadataRequest:
     return MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in names))
 
 
-def test_bytes_behind_a_message_are_let_through(node: "RunningNode") -> None:
+def test_bytes_behind_a_message_are_let_through(node: "NodeProcess") -> None:
     # As librdkafka 2.16 asks for every topic: a null array of four bytes where one is due.
     frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
 
@@ -56,7 +57,7 @@ def test_a_topic_comes_into_being_within_the_answer_that_asks_for_it(wire: "Wire
 
 
 def test_clients_are_sent_back_to_the_address_they_came_to(
-    start_node: Callable[..., "RunningNode"], connect: Callable[[tuple[str, int]], "Wire"]
+    start_node: Callable[..., "NodeProcess"], connect: Callable[[tuple[str, int]], "Wire"]
 ) -> None:
     node = start_node("listen.kafka=0.0.0.0:0", "listen.advertised=auto")
     port = int(node.kafka.rpartition(":")[2])
@@ -73,7 +74,7 @@ def test_clients_are_sent_back_to_the_address_they_came_to(
 
 @pytest.mark.parametrize("version", range(7))
 def test_producer_ids_differ_between_connections(
-    node: "RunningNode", connect: Callable[[tuple[str, int]], "Wire"], version: int
+    node: "NodeProcess", connect: Callable[[tuple[str, int]], "Wire"], version: int
 ) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
 

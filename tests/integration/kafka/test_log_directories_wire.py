@@ -12,7 +12,8 @@ from penstock.core.wire.kafka.alter_replica_log_dirs import (
 from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from tests.integration.kafka.conftest import RunningNode, Wire
+    from tests.support.nodes import NodeProcess
+    from tests.support.wire import Wire
 
 
 def moved_to(path: str, topic: str, *partitions: int) -> AlterReplicaLogDirsRequest:
@@ -26,10 +27,10 @@ def codes(answer: AlterReplicaLogDirsResponse) -> list[int]:
     return [row.error_code for topic in answer.results for row in topic.partitions]
 
 
-def test_moving_a_replica_to_where_it_is_changes_nothing(node: "RunningNode", wire: "Wire") -> None:
+def test_moving_a_replica_to_where_it_is_changes_nothing(node: "NodeProcess", wire: "Wire") -> None:
     wire.ask(MetadataRequest(topics=(MetadataRequestTopic(name="settled"),)), MetadataResponse, 9)
 
-    answer = wire.ask(moved_to(node.data_dir, "settled", 0, 99), AlterReplicaLogDirsResponse, 2)
+    answer = wire.ask(moved_to(str(node.data_dir), "settled", 0, 99), AlterReplicaLogDirsResponse, 2)
 
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 

@@ -18,7 +18,7 @@ from penstock.core.wire.kafka.produce import (
 )
 
 if TYPE_CHECKING:
-    from tests.integration.kafka.conftest import Wire
+    from tests.support.wire import Wire
 
 
 def test_every_record_that_makes_a_batch_unacceptable_is_named(wire: "Wire") -> None:
