@@ -6,10 +6,11 @@ Spark's `from_json` takes ten times as long, reads `5` as a string if asked for 
 mind what follows the object.
 
     good   series, value, timestamp, client                            error is null
-    bad    topic/partition/offset, -, null, ""                         error and raw tell the rest
+    bad    topic/partition/offset, null, watermark + 1 ms, ""          error and raw tell the rest
 
 A bad row has an identity of its own in the columns by which repeats are dropped, so that none is
-taken for another, and no event time: it can be neither late nor move the watermark.
+taken for another. Its event time is the first that is not late: it does not move the watermark,
+and Spark forgets it as soon as the watermark moves at all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,7 +63,7 @@ class _Rows:
 
     series: list[str | None] = field(default_factory=list)
     values: list[float | None] = field(default_factory=list)
-    timestamps: list[int | None] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)
 
@@ -120,7 +121,7 @@ class Decoder:
                 rows.errors[index] = str(error) if isinstance(error, Malformed) else reason(error)
                 rows.series.append(None)
                 rows.values.append(None)
-                rows.timestamps.append(None)
+                rows.timestamps.append(watermark_ms + 1)
                 rows.clients.append("")
             else:
                 rows.series.append(text)

@@ -63,7 +63,7 @@ class MeasurementStream(TopicStream):
         query = running_query()
         if query is None:
             raise BadOption("watermarkCheckpoint", "only a streaming query has a watermark")
-        return batch_watermark_ms(self._checkpoint, query.batch_id) or NO_WATERMARK_MS
+        return batch_watermark_ms(self._checkpoint, query.batch_id)
 
 
 class SliceSource(DataSource):

@@ -108,12 +108,12 @@ def test_a_malformed_record_says_why_in_a_phrase(value: bytes | None, reason: st
     assert row["error"] == reason
 
 
-def test_a_malformed_row_keeps_its_bytes_and_has_an_identity_of_its_own_but_no_event_time() -> None:
-    _, row = decoded(content(), b"oops")
+def test_a_malformed_row_keeps_its_bytes_under_an_identity_of_its_own_and_just_after_the_watermark() -> None:
+    _, row = decoded(content(), b"oops", watermark_ms=5_000)
 
     assert (row["raw"], row["key"]) == (b"oops", b"k")
     assert (row["series"], row["client"]) == ("in/3/11", "")
-    assert row["timestamp"] is None
+    assert row["timestamp"].timestamp() == 5.001
 
 
 def test_what_is_not_newer_than_the_watermark_is_late_and_keeps_its_bytes() -> None:
@@ -121,7 +121,7 @@ def test_what_is_not_newer_than_the_watermark_is_late_and_keeps_its_bytes() -> N
 
     assert late["error"] == "late: 5000 is not after the watermark 5000"
     assert late["raw"] == content(timestamp=5_000)
-    assert late["timestamp"] is None
+    assert late["timestamp"].timestamp() == 5.001
     assert just_in_time["error"] is None
 
 
