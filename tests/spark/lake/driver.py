@@ -1,6 +1,6 @@
 """A query that copies one table into another, as a program that can be killed at its commit.
 
-python driver.py SOURCE TARGET CHECKPOINT before|after|never FLAG: at its second batch it writes the file
+python driver.py SOURCE TARGET CHECKPOINT before|after FLAG: at its second batch it writes the file
 FLAG and stands still, before or after the commit.
 """
 
