@@ -1,11 +1,13 @@
-"""Apache Kafka's jars, from Maven Central or whatever mirror this machine's Maven is set to."""
+"""Jars from Maven Central, or whatever mirror this machine's Maven is set to: Kafka's, and any other's."""
 
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.core.model import PenstockError
 
@@ -17,11 +19,22 @@ _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>throw.away</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
-  </dependency></dependencies>
+  <dependencyManagement><dependencies>{dependencies}</dependencies></dependencyManagement>
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
+_DEPENDENCY = """
+    <dependency>
+      <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+    </dependency>"""
+
+
+class Artifact(NamedTuple):
+    """What Maven calls a dependency. Its version counts, also where another artifact asks for another."""
+
+    group: str
+    artifact: str
+    version: str
 
 
 class PeerUnavailable(PenstockError):
@@ -29,8 +42,13 @@ class PeerUnavailable(PenstockError):
 
 
 def default_cache() -> Path:
-    """Where jars are kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "kafka"
+    """Where Kafka's jars are kept between runs."""
+    return cache_root() / "kafka"
+
+
+def cache_root() -> Path:
+    """Where everything fetched is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 
 def java() -> str:
@@ -52,19 +70,28 @@ def jars(version: str = NEWEST, cache: Path | None = None) -> Path:
     kept = (cache or default_cache()) / ("newest" if version == NEWEST else version)
     if kafka_version(kept) is not None:
         return kept
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise PeerUnavailable("there is no mvn on the PATH, and no Kafka in the cache")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fetching-", dir=kept.parent) as place:
-        Path(place, "pom.xml").write_text(_POM.format(version=version))
-        _copy_dependencies(maven, place)
-        shutil.rmtree(kept, ignore_errors=True)
-        # Renamed when complete, so that a broken download is never taken for a cache.
-        Path(place, "jars").rename(kept)
+    fetch([Artifact("org.apache.kafka", "kafka_2.13", version)], kept)
     if kafka_version(kept) is None:
         raise PeerUnavailable(f"Maven resolved {version} without the broker's jar")
     return kept
+
+
+def fetch(artifacts: Sequence[Artifact], kept: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Artifacts and all they depend on into a directory: those jars whose names are wanted."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise PeerUnavailable(f"there is no mvn on the PATH, and no {artifacts[0].artifact} in the cache")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fetching-", dir=kept.parent) as place:
+        dependencies = "".join(_DEPENDENCY.format(**one._asdict()) for one in artifacts)
+        Path(place, "pom.xml").write_text(_POM.format(dependencies=dependencies))
+        _copy_dependencies(maven, place, artifacts[0].artifact)
+        for jar in Path(place, "jars").iterdir():
+            if not wanted(jar.name):
+                jar.unlink()
+        shutil.rmtree(kept, ignore_errors=True)
+        # Renamed when complete, so that a broken download is never taken for a cache.
+        Path(place, "jars").rename(kept)
 
 
 def kafka_version(directory: Path) -> str | None:
@@ -76,14 +103,20 @@ def kafka_version(directory: Path) -> str | None:
 _BROKER = re.compile(r"kafka_2\.13-(\d[\w.]*)\.jar")
 
 
-def _copy_dependencies(maven: str, place: str) -> None:
-    command = [maven, "-B", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={place}/jars"]
+def _copy_dependencies(maven: str, place: str, what: str) -> None:
+    # -U: what was missing the last time may be there today.
+    command = [maven, "-B", "-q", "-U", "dependency:copy-dependencies", f"-DoutputDirectory={place}/jars"]
     try:
         answer = subprocess.run(
             command, cwd=place, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise PeerUnavailable(f"Maven did not fetch Kafka within {FETCH_SECONDS} s") from None
+        raise PeerUnavailable(f"Maven did not fetch {what} within {FETCH_SECONDS} s") from None
     if answer.returncode != 0:
         errors = [line for line in answer.stdout.splitlines() if "ERROR" in line] or ["it said nothing"]
-        raise PeerUnavailable(f"Maven could not fetch Kafka: {errors[0][:200]}")
+        raise PeerUnavailable(f"Maven could not fetch {what}: {_reason(errors[0])}")
+
+
+def _reason(line: str) -> str:
+    """The end of Maven's sentence, where it says what is missing."""
+    return line.removesuffix(" -> [Help 1]").rpartition(": ")[2][:200]
