@@ -136,7 +136,7 @@ class ReadsWithoutAMajority(Raft):
 
 class ReadsBeforeItsFirstCommit(Leader):
     def _request_read(self, command: RequestRead) -> None:
-        self._reads.ask(command.ticket, self._round + 1)
+        self._reads.ask(command.ticket, self._replication.round + 1)
         self._confirm_reads()
 
 
@@ -149,7 +149,7 @@ class ReadsBeforeItsTermIsEstablished(Raft):
 class ReadsWithTheRoundUnderway(Leader):
     def _request_read(self, command: RequestRead) -> None:
         if self._is_established:
-            self._reads.ask(command.ticket, max(1, self._round - 2))
+            self._reads.ask(command.ticket, max(1, self._replication.round - 2))
             self._confirm_reads()
 
 

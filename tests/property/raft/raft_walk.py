@@ -52,12 +52,13 @@ class Walk(Arena):
             self._wipe: luck.choice((0, 0, 0, 0.5)),
             self._transfer: luck.choice((0, 0, 0, 1)),
         }
-        self._episode_moves = luck.choice((5, 10, 30))
-        self.weather.crash_in_step = luck.choice((0.0, 0.0, 0.03))
+        self._episode_moves = luck.choice((4, 8, 20, 50))
+        self.weather.crash_in_step = luck.choice((0.0, 0.0, 0.06))
 
     def play(self, episodes: int = EPISODES) -> list[str]:
         luck = self.luck
-        self.found(luck.choice((2, 3, 3, 4, 4, 5)))
+        # Wrong steps from four voters lead to two majorities without a common member.
+        self.found(4 if self._weights[self._change] else luck.choice((2, 3, 3, 3, 5)))
         moves, weights = list(self._weights), list(self._weights.values())
         for _ in range(episodes):
             if self.checker.anomalies:

@@ -9,6 +9,7 @@ from penstock.core.raft.effects import (
     Answer,
     CommitUpTo,
     Effect,
+    FollowLeader,
     Obstacle,
     PersistBallot,
     Refused,
@@ -51,6 +52,7 @@ class Ledger:
         self.commit = view.snapshot.index
         self.effects: list[Effect] = []
         self._draw = draw
+        self._leader_told: tuple[Term, Member | None] = (self.term, None)
         founded = ConfigurationAt(view.snapshot.index, view.snapshot.configuration)
         later = (at for at in recovered.configurations if at.index > founded.index)
         self._history = [founded, *later]
@@ -104,9 +106,23 @@ class Ledger:
         if ballot == self.ballot:
             return
         self.ballot = ballot
-        if self.effects and isinstance(self.effects[-1], PersistBallot):
-            self.effects.pop()
+        self._withdraw_ballot()
         self.effects.append(PersistBallot(ballot))
+
+    def _withdraw_ballot(self) -> None:
+        """Of two ballots in one step the host need not write the first, unless something was sent on it."""
+        for position in range(len(self.effects) - 1, -1, -1):
+            if isinstance(self.effects[position], Send):
+                return
+            if isinstance(self.effects[position], PersistBallot):
+                del self.effects[position]
+                return
+
+    def follow(self, leader: Member | None) -> None:
+        """Say who leads the present term, if that is news."""
+        if self._leader_told != (self.term, leader):
+            self._leader_told = (self.term, leader)
+            self.effects.append(FollowLeader(self.term, leader))
 
     def append_own(self, contents: Sequence[Content]) -> tuple[Entry, ...]:
         """Append as the leader of the present term."""

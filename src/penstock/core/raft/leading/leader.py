@@ -10,7 +10,6 @@ from penstock.core.raft.effects import (
     Accepted,
     Answer,
     Effect,
-    FollowLeader,
     HandingOver,
     Obstacle,
     StartLeading,
@@ -51,7 +50,6 @@ class Leader(Role):
         self._replication = self.replication_type(ledger)
         self._reads = Reads(ledger)
         self._handover = Handover(ledger)
-        self._round = 0
         self._beat_at = ledger.now
         self._check_at = Instant(ledger.now + ledger.options.election_ns)
         self._uncommitted: deque[tuple[Index, int]] = deque()
@@ -76,7 +74,7 @@ class Leader(Role):
         return True
 
     def begin(self) -> None:
-        self._ledger.effects.append(FollowLeader(self._term, self._ledger.me))
+        self._ledger.follow(self._ledger.me)
         self._append((None,))
         self._beat()
 
@@ -99,8 +97,7 @@ class Leader(Role):
 
     def _beat(self) -> None:
         self._beat_at = Instant(self._ledger.now + self._ledger.options.heartbeat_ns)
-        self._round += 1
-        self._replication.beat(self._round)
+        self._replication.beat()
         self._handover.nudge(self._replication)
         self._confirm_reads()
 
@@ -145,7 +142,7 @@ class Leader(Role):
         if not self._is_established and agreed >= self._term_start:
             self._is_established = True
             ledger.effects.append(StartLeading(self._term))
-            self._reads.establish(self._round + 1)
+            self._reads.establish(self._replication.round + 1)
             self._confirm_reads()
         self._replication.send_all()
         if ledger.me not in ledger.configuration.voters and ledger.configuration_index <= agreed:
@@ -192,14 +189,14 @@ class Leader(Role):
         elif not self._is_established:
             self._reads.ask_early(command.ticket)
         else:
-            self._reads.ask(command.ticket, self._round + 1)
+            self._reads.ask(command.ticket, self._replication.round + 1)
             self._confirm_reads()
 
     def _confirm_reads(self) -> None:
         """Answer reads that are covered, and send a round for the rest unless one is underway."""
-        confirmed = self._replication.confirmed(self._round)
+        confirmed, sent = self._replication.confirmed(), self._replication.round
         self._reads.confirm(confirmed)
-        if confirmed == self._round and self._reads.waits_beyond(self._round):
+        if confirmed == sent and self._reads.waits_beyond(sent):
             self._beat()
 
     def _change_members(self, command: ChangeMembers) -> None:
@@ -220,7 +217,8 @@ class Leader(Role):
 
     def _append_configuration(self, configuration: Configuration) -> tuple[Index, Index]:
         start, end = self._append((configuration,))
-        self._replication.reconfigure()
+        # A newcomer is asked at once what it has.
+        self._replication.reconfigure(start)
         self._replication.send_all()
         # A smaller majority may be there already.
         self._advance()

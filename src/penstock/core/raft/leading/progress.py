@@ -34,6 +34,7 @@ class Progress:
         "pace",
         "position",
         "round",
+        "round_sent",
         "snapshot",
     )
 
@@ -42,7 +43,9 @@ class Progress:
         self.match = Index(0)
         self.next = next_index
         self.heard_at = now
+        # The last round it answered, and the last before a request was sent to it.
         self.round = 0
+        self.round_sent = 0
         self.commit_told = Index(0)
         self.is_probing = False
         self._in_flight: deque[Index] = deque()

@@ -20,13 +20,12 @@ class Replication:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._others: dict[Member, Progress] = {}
-        self.reconfigure()
+        self.round = 0
+        self.reconfigure(Index(ledger.log.last + 1))
 
-    def reconfigure(self) -> None:
-        """Keep to the members of the present configuration."""
+    def reconfigure(self, start: Index) -> None:
+        """Keep to the members of the present configuration; who is new gets entries from `start` on."""
         ledger, known = self._ledger, self._others
-        # A newcomer probably has nothing, but whether it does is for the first answer to say.
-        start = Index(ledger.log.last + 1)
         self._others = {
             member: known.get(member) or Progress(start, ledger.now)
             for member in ledger.configuration.members
@@ -46,10 +45,10 @@ class Replication:
         matches[self._ledger.me] = self.own_match()
         return Index(self._ledger.configuration.agreed(matches))
 
-    def confirmed(self, round_sent: int) -> int:
+    def confirmed(self) -> int:
         """The latest round of heartbeats that a majority has answered."""
         rounds = {member: peer.round for member, peer in self._others.items()}
-        rounds[self._ledger.me] = round_sent
+        rounds[self._ledger.me] = self.round
         return self._ledger.configuration.agreed(rounds)
 
     def hears_majority(self) -> bool:
@@ -59,26 +58,27 @@ class Replication:
         heard[ledger.me] = 1
         return ledger.configuration.agreed(heard) == 1
 
-    def beat(self, round_sent: int) -> None:
-        """Send a heartbeat to everybody."""
+    def beat(self) -> None:
+        """Send the next round of heartbeats."""
         ledger = self._ledger
+        self.round += 1
         for member, peer in self._others.items():
             # Beyond its match a member may have entries of another leader: they are not committed.
             commit = min(ledger.commit, peer.match)
-            ledger.send(member, Heartbeat(ledger.term, commit, round_sent))
+            ledger.send(member, Heartbeat(ledger.term, commit, self.round))
 
     def send_all(self) -> None:
         """Send whatever may be sent: entries, or the news that entries are committed."""
-        commit = self._ledger.commit
         for member, peer in self._others.items():
-            self._send_entries(member, peer)
-            if peer.pace is Pace.STREAM and peer.commit_told < min(commit, peer.match):
-                self._send_one(member, peer, bytes_max=0)
+            self._send_to(member, peer)
 
-    def _send_entries(self, member: Member, peer: Progress) -> None:
-        options, log = self._ledger.options, self._ledger.log
+    def _send_to(self, member: Member, peer: Progress) -> None:
+        ledger = self._ledger
+        options, log = ledger.options, ledger.log
         while peer.next <= log.last and peer.has_room(options.appends_in_flight_max):
             self._send_one(member, peer, options.append_bytes_max)
+        if peer.pace is Pace.STREAM and peer.commit_told < min(ledger.commit, peer.match):
+            self._send_one(member, peer, bytes_max=0)
 
     def _send_one(self, member: Member, peer: Progress, bytes_max: int) -> None:
         """One request; without room for bytes it only asks whether the logs agree so far."""
@@ -92,6 +92,7 @@ class Replication:
         entries = log.entries(peer.next, bytes_max) if bytes_max else ()
         peer.sent(Index(previous + len(entries)))
         peer.commit_told = ledger.commit
+        peer.round_sent = self.round
         request = AppendRequest(ledger.term, previous, previous_term, entries, ledger.commit)
         ledger.send(member, request)
 
@@ -108,14 +109,14 @@ class Replication:
         """Says whether somebody's match has moved."""
         peer = self._others[member]
         moved = peer.acknowledge(answer.match, self._ledger.log.first)
-        self._send_entries(member, peer)
+        self._send_to(member, peer)
         return moved
 
     def conflicted(self, member: Member, conflict: AppendConflict) -> None:
         peer, log = self._others[member], self._ledger.log
         index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
         if peer.reject(conflict.previous_index, Index(index + 1)):
-            self._send_entries(member, peer)
+            self._send_to(member, peer)
 
     def beaten(self, member: Member, answer: HeartbeatAnswer) -> bool:
         """A member that is alive but behind is asked again: requests or answers may be lost."""
@@ -125,7 +126,7 @@ class Replication:
         if peer.pace is Pace.SNAPSHOT:
             if ledger.now - peer.asked_at >= ledger.options.election_ns:
                 self._resume_snapshot(member, peer)
-        elif peer.match < ledger.log.last:
+        elif peer.match < ledger.log.last and answer.round > peer.round_sent:
             peer.is_probing = False
             has_room = peer.has_room(ledger.options.appends_in_flight_max)
             bytes_max = ledger.options.append_bytes_max if has_room else 0

@@ -1,7 +1,6 @@
 """Asks for votes: first whether it would get them, then for real."""
 
 from penstock.core.model import Instant
-from penstock.core.raft.effects import FollowLeader
 from penstock.core.raft.identity import Ballot, Member, Term
 from penstock.core.raft.ledger import Ledger
 from penstock.core.raft.messages import Message, VoteAnswer, VoteRequest
@@ -29,11 +28,9 @@ class Candidate(Role):
 
     def begin(self) -> None:
         ledger, log = self._ledger, self._ledger.log
-        if self._is_trial:
-            ledger.effects.append(FollowLeader(ledger.term, None))
-        else:
+        if not self._is_trial:
             ledger.promise(Ballot(self._term, ledger.me))
-            ledger.effects.append(FollowLeader(self._term, None))
+        ledger.follow(None)
         request = VoteRequest(self._term, log.last, log.last_term, self._is_trial, self._is_transfer)
         for voter in ledger.configuration.voters:
             if voter == ledger.me:

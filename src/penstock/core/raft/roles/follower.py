@@ -1,7 +1,6 @@
 """Follows whoever leads: checks, stores, and answers when it is durable."""
 
 from penstock.core.model import Instant
-from penstock.core.raft.effects import FollowLeader
 from penstock.core.raft.entries import SnapshotMeta
 from penstock.core.raft.identity import Index, Member
 from penstock.core.raft.ledger import Ledger
@@ -59,7 +58,7 @@ class Follower(Role):
         return self._leader is not None and silent_ns < self._ledger.options.election_ns
 
     def begin(self) -> None:
-        self._ledger.effects.append(FollowLeader(self._ledger.term, self._leader))
+        self._ledger.follow(self._leader)
 
     def time_passed(self) -> None:
         self.next = ToCandidate(is_trial=True)
@@ -101,7 +100,7 @@ class Follower(Role):
         if leader != self._leader:
             assert self._leader is None, "one term, one leader"
             self._leader = leader
-            self._ledger.effects.append(FollowLeader(self._ledger.term, leader))
+            self._ledger.follow(leader)
 
     def _append(self, leader: Member, request: AppendRequest) -> None:
         if self._receiving.is_installing:

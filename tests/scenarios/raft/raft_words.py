@@ -1,0 +1,150 @@
+"""How a script shows what a member does."""
+
+from penstock.core.raft import (
+    Accepted,
+    Answer,
+    CommitUpTo,
+    Configuration,
+    Content,
+    Effect,
+    Entry,
+    FollowLeader,
+    HandingOver,
+    InstallSnapshot,
+    Member,
+    PersistBallot,
+    ReadableFrom,
+    Refused,
+    Send,
+    SendSnapshotChunk,
+    StartLeading,
+    StopLeading,
+    StoreChunk,
+    StoreEntries,
+    TruncateLog,
+    UseConfiguration,
+)
+from penstock.core.raft.messages import (
+    AppendAnswer,
+    AppendConflict,
+    AppendRequest,
+    ChunkAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+    Message,
+    SnapshotChunk,
+    VoteAnswer,
+    VoteRequest,
+)
+
+
+def show_member(member: Member | None) -> str:
+    """The node's number; a prime for every directory it lost."""
+    if member is None:
+        return "nobody"
+    return str(member.node_id) + "'" * (member.directory_id.int % 1_000)
+
+
+def show_configuration(configuration: Configuration) -> str:
+    voters = " ".join(map(show_member, configuration.voters))
+    learners = " ".join(map(show_member, configuration.learners))
+    return f"voters {voters}" + (f" learners {learners}" if learners else "")
+
+
+def show_content(content: Content) -> str:
+    if content is None:
+        return "blank"
+    return content.decode() if isinstance(content, bytes) else f"<{show_configuration(content)}>"
+
+
+def show_entry(entry: Entry) -> str:
+    """index/term:content"""
+    return f"{entry.index}/{entry.term}:{show_content(entry.content)}"
+
+
+def show_entries(entries: tuple[Entry, ...]) -> str:
+    return " ".join(map(show_entry, entries)) or "nothing"
+
+
+def show_message(message: Message) -> str:
+    name = f"{type(message).__name__} t{message.term}"
+    match message:
+        case VoteRequest(_, index, last_term, is_trial, is_transfer):
+            how = " on trial" if is_trial else " by transfer" if is_transfer else ""
+            return f"{name}{how}, log ends {index}/{last_term}"
+        case VoteAnswer(_, is_granted, is_trial):
+            return f"{name}{' on trial' if is_trial else ''}: {'yes' if is_granted else 'no'}"
+        case AppendRequest(_, index, previous_term, entries, commit):
+            return f"{name} behind {index}/{previous_term}: {show_entries(entries)}, commit {commit}"
+        case AppendAnswer(_, match):
+            return f"{name} match {match}"
+        case AppendConflict(_, index, hint, hint_term):
+            return f"{name} behind {index}, try {hint}/{hint_term}"
+        case _:
+            return f"{name}{show_rest(message)}"
+
+
+def show_rest(message: Message) -> str:
+    match message:
+        case Heartbeat(_, commit, number):
+            return f" round {number}, commit {commit}"
+        case HeartbeatAnswer(_, number, match):
+            return f" round {number}, match {match}"
+        case SnapshotChunk(_, snapshot, position, content, is_last):
+            end = " (last)" if is_last else ""
+            return f" of {snapshot.index}/{snapshot.term} at {position}: {content!r}{end}"
+        case ChunkAnswer(_, index, position):
+            return f" of {index}, go on at {position}"
+        case _:
+            return ""
+
+
+def show_effect(effect: Effect) -> str:
+    match effect:
+        case PersistBallot(ballot):
+            return f"persist ballot: term {ballot.term}, voted for {show_member(ballot.voted_for)}"
+        case TruncateLog(start):
+            return f"truncate from {start}"
+        case StoreEntries(entries, write):
+            return f"store {show_entries(entries)} (write {write})"
+        case Send(to, message):
+            return f"send to {show_member(to)}: {show_message(message)}"
+        case SendSnapshotChunk(to, _, snapshot, position, _):
+            return f"send to {show_member(to)}: snapshot {snapshot.index}/{snapshot.term} from {position}"
+        case StoreChunk(snapshot, position, content):
+            return f"store chunk of {snapshot.index} at {position}: {len(content)} bytes"
+        case InstallSnapshot(snapshot):
+            return f"install snapshot {snapshot.index}/{snapshot.term}"
+        case _:
+            return show_news(effect)
+
+
+def show_news(effect: Effect) -> str:
+    """What the host is told rather than asked to do."""
+    match effect:
+        case CommitUpTo(index):
+            return f"commit up to {index}"
+        case UseConfiguration(configuration):
+            return f"use {show_configuration(configuration)}"
+        case FollowLeader(term, leader):
+            return f"leader of term {term}: {show_member(leader)}"
+        case StartLeading(term):
+            return f"start leading term {term}"
+        case StopLeading(term):
+            return f"stop leading term {term}"
+        case Answer(ticket, outcome):
+            return f"answer {ticket}: {show_outcome(outcome)}"
+        case _:
+            raise AssertionError(f"no words for {effect}")
+
+
+def show_outcome(outcome: Accepted | ReadableFrom | HandingOver | Refused) -> str:
+    match outcome:
+        case Accepted(_, start, end):
+            return f"accepted as {start}..{end - 1}"
+        case ReadableFrom(index):
+            return f"read from {index}"
+        case HandingOver():
+            return "handing over"
+        case Refused(why):
+            return f"refused, {why.value}"
