@@ -46,13 +46,14 @@ def drive(paths: list[str], hold: str, flag: Path) -> subprocess.Popen[bytes]:
 def kill_when_held(driver: subprocess.Popen[bytes], flag: Path) -> None:
     """SIGKILL for the driver and its JVM as soon as the query stands still."""
     held = threading.Event()
-    for _ in range(1200):
+    for _ in range(2400):
         if flag.exists():
             break
         assert driver.poll() is None, "the driver ended before it came to its second commit"
         held.wait(0.1)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait(30)
+    assert flag.exists(), "the query never came to its second commit"
 
 
 @pytest.mark.timeout(600)
