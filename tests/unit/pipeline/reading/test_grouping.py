@@ -1,8 +1,11 @@
 """Rows stay what they are and where they are; batches get a good size."""
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 
+from penstock.pipeline.errors import DataLost
 from penstock.pipeline.reading.grouping import grouped
 
 MANY_BYTES = 1 << 30
@@ -59,3 +62,16 @@ def test_no_batch_is_larger_than_allowed(rows_max: int) -> None:
     given = [batch_of(*range(size)) for size in (1, 7, 2, 1, 1, 9, 3)]
 
     assert max(sizes(list(grouped(given, rows_max, MANY_BYTES)))) <= rows_max
+
+
+def test_rows_that_wait_are_handed_on_before_the_news_that_later_ones_are_lost() -> None:
+    def cut_short() -> Iterator[pa.RecordBatch]:
+        yield batch_of(0)
+        yield batch_of(1)
+        raise DataLost("metrics", 0, 2, 9)
+
+    found: list[pa.RecordBatch] = []
+    with pytest.raises(DataLost):
+        found.extend(grouped(cut_short(), 16, MANY_BYTES))
+
+    assert numbers(found) == [0, 1]
