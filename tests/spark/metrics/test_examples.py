@@ -34,6 +34,7 @@ def filled(servers: str, topic: str) -> str:
 
 def run(command: list[str], directory: Path, **variables: str) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    environment.setdefault("SPARK_HOME", str(Path(command[0]).parents[1]))
     done = subprocess.run(
         command,
         cwd=directory,
@@ -47,9 +48,11 @@ def run(command: list[str], directory: Path, **variables: str) -> None:
 
 
 def spark_command(name: str) -> str:
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    assert found
-    return found
+    """A command of the pip install, wherever that is."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parent / "bin" / name)
 
 
 def test_the_example_file_is_a_configuration() -> None:

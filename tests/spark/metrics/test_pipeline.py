@@ -1,6 +1,7 @@
 """The whole pipeline, compared with the rules worked out in plain Python."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from penstock.client import BulkSender, Endpoint, Read, Reader, ReaderOptions, Topics
 from penstock.pipeline.metrics import PIPELINES
@@ -186,3 +188,18 @@ def test_a_dead_letter_says_where_it_came_from_and_why(
     assert headers["penstock-origin-key"] == b"k1"
     assert int(headers["penstock-origin-timestamp"] or 0) > START_MS
     assert headers["penstock-error"] == b"not JSON: invalid character (byte 0)"
+
+
+def test_windows_are_not_written_a_second_time_when_the_rollups_checkpoint_is_lost(
+    spark: "SparkSession", servers: str, config: MetricsConfig
+) -> None:
+    send(servers, config.topics.inbound, [point(0, START_MS), point(0, START_MS + 60 * MINUTE_MS)])
+    run_once(spark, config)
+    before = rolled_up(config)
+    shutil.rmtree(config.checkpoint_of("metrics-rollup"))
+
+    with pytest.raises(StreamingQueryException, match=r"rollup: it has rows of another query"):
+        run_once(spark, config)
+
+    assert len(before) == 2
+    assert rolled_up(config) == before
