@@ -18,6 +18,7 @@ from penstock.pipeline.lake import (
     commit_files,
     discard_files,
     ensure_table,
+    refuse_other_queries,
 )
 from penstock.pipeline.lake.errors import RowsAlreadyThere, SchemaConflict
 from penstock.pipeline.lake.reading import live_files, read_files, table_at
@@ -220,6 +221,17 @@ def test_a_query_with_a_lost_checkpoint_is_refused(table: TableOptions) -> None:
         commit(table, topic_rows(10, 20), "new", 0)
 
     assert DeltaTable(table.path).to_pyarrow_table().num_rows == 100
+
+
+def test_rows_without_origin_are_taken_from_one_query_alone(table: TableOptions) -> None:
+    refuse_other_queries(table, "q")
+    ensure_table(table, ROWS.schema)
+    refuse_other_queries(table, "q")
+    commit_files(table, ROWS.schema, [write(table, ROWS)], query_id="q", batch_id=3)
+
+    refuse_other_queries(table, "q")
+    with pytest.raises(RowsAlreadyThere, match="it has rows of another query"):
+        refuse_other_queries(table, "new")
 
 
 def test_a_new_query_goes_on_where_the_old_one_ended(table: TableOptions) -> None:

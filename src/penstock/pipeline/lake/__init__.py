@@ -36,6 +36,7 @@ from penstock.pipeline.lake.writing import (
     TaskFiles,
     commit_files,
     discard_files,
+    refuse_other_queries,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "FilesWritten",
     "commit_files",
     "discard_files",
+    "refuse_other_queries",
     "CommitOutcome",
     "RunningQuery",
     "running_query",

@@ -25,6 +25,7 @@ from penstock.pipeline.lake import (
     TaskFiles,
     commit_files,
     discard_files,
+    refuse_other_queries,
     running_query,
     table_options,
 )
@@ -126,7 +127,7 @@ class RouterWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> RoutedMessage:
         task = _running_task()
-        files = TaskFiles(self._table, self._split.schema(), task.partition)
+        files = TaskFiles(self._table, self._split.schema(), task.partition, task.query_id)
         writer = TopicWriter(self._delivery, self._topic, task)
         try:
             for batch in iterator:
@@ -144,6 +145,9 @@ class RouterWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
         done = _done(messages)
         query_id = next((message.query_id for message in done if message.query_id), None)
+        if self._table.origin_columns == () and any(message.files.files for message in done):
+            # Windows come from no offset by which the table could tell that it has them.
+            refuse_other_queries(self._table, query_id)
         self._delivery.commit([message.receipt for message in done], BatchName(query_id, batchId))
         commit_files(
             self._table,

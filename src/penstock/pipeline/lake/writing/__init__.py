@@ -3,7 +3,7 @@
     task_files    the parquet files of one task, by partition, and what is known of each
     statistics    least, greatest and nulls of a file's columns, for readers that skip
     origins       which offsets of which topics the rows are, and who has brought them before
-    repeats       rows that another query has brought before, left out
+    repeats       rows that another query has brought before, left out or refused
     commit        all files of a batch into the table, once
     outcome       what became of a batch
 
@@ -18,6 +18,7 @@ for, and `compact` puts small ones together.
 from penstock.pipeline.lake.writing.commit import commit_files, discard_files
 from penstock.pipeline.lake.writing.origins import Origin
 from penstock.pipeline.lake.writing.outcome import CommitOutcome
+from penstock.pipeline.lake.writing.repeats import refuse_other_queries
 from penstock.pipeline.lake.writing.task_files import FilesWritten, FileWritten, TaskFiles
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "Origin",
     "commit_files",
     "discard_files",
+    "refuse_other_queries",
     "CommitOutcome",
 ]

@@ -1,7 +1,8 @@
-"""Rows that another query has brought before, left out where the user says `onOverlap=skip`."""
+"""Rows that another query has brought before: left out where the user says `onOverlap=skip`, or refused."""
 
 from typing import TYPE_CHECKING
 
+from penstock.pipeline.lake.errors import RowsAlreadyThere
 from penstock.pipeline.lake.options import OriginColumns, TableOptions
 from penstock.pipeline.lake.tables import open_table
 from penstock.pipeline.lake.writing.origins import OriginRanges, Recorded, claimed_end
@@ -49,6 +50,22 @@ def find_repeats(table: TableOptions, columns: OriginColumns | None, query_id: s
     if table.on_overlap != "skip" or query_id is None or columns is None:
         return Repeats(None, _nothing, "")
     return Repeats(columns, _recorded(table), query_id)
+
+
+def refuse_other_queries(table: TableOptions, query_id: str | None) -> None:
+    """Raise RowsAlreadyThere if the table has rows, and this query has brought none of them.
+
+    For rows that are computed and have no origin to compare: a query that lost its checkpoint would
+    compute all of them again.
+    """
+    opened = open_table(table)
+    if opened is None or query_id is None or opened.transaction_version(query_id) is not None:
+        return
+    if opened.file_uris():
+        raise RowsAlreadyThere(
+            f"table {table.path}: it has rows of another query, and those of this one would be there twice"
+            " (was a checkpoint lost?): go on with the old checkpoint, or write to another table"
+        )
 
 
 def _recorded(table: TableOptions) -> Recorded:
