@@ -54,6 +54,11 @@ class SimulatedNode:
         self._service: Service | None = None
 
     @property
+    def identity(self) -> Identity:
+        """Who it says it is to its peers."""
+        return self._identity
+
+    @property
     def is_up(self) -> bool:
         return self._life is not None and self._life.alive
 

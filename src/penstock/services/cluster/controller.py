@@ -16,7 +16,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.model import LeaderEpoch, Offset, Refused, Why
 from penstock.runtime import Runtime
-from penstock.services.cluster.quorum import Quorum
+from penstock.services.cluster.quorum import Quorum, QuorumBusy
 from penstock.storage.disk import DiskFull
 
 Done: TypeAlias = Callable[[Reply], None]
@@ -103,7 +103,7 @@ class Controller:
         facts, self._pending = tuple(self._pending), []
         try:
             self._end = self._quorum.propose(facts, self._epoch)
-        except DiskFull as full:
+        except (DiskFull, QuorumBusy) as full:
             self._take_back(machine, Refused(Why.STORAGE_FAILED, str(full)))
         else:
             self._appended = machine.image

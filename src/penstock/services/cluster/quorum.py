@@ -15,6 +15,10 @@ class QuorumFailed(StorageError):
     """The metadata log can no longer be trusted on this node: the node ends."""
 
 
+class QuorumBusy(StorageError):
+    """Too much waits to be committed, or leadership is being handed over: nothing was appended."""
+
+
 class QuorumEvents(Protocol):
     """The host's side. Called on the loop, in this order, never inside a call to the quorum."""
 

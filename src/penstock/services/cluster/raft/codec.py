@@ -1,0 +1,132 @@
+"""Bytes: what members send to each other, and what an entry of the log is on disk.
+
+frame     version 1 │ kind 1 │ MessagePack of the message, by field names
+record    kind 1 │ nothing, facts, or MessagePack of a configuration      (the value of a log record)
+facts     end 8 │ { length 4 │ fact … } …      little endian
+
+`end` counts all facts up to and including these, so that any entry says how many facts a
+log holds up to it. Fields that a reader does not know are skipped, those it misses have
+their default: a new field needs no new version.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from penstock.core.metadata import Fact, decode_fact, encode_fact
+from penstock.core.model import CorruptionError, Offset, ProtocolError
+from penstock.core.raft import Configuration, Content
+from penstock.core.raft.messages import (
+    AppendAnswer,
+    AppendConflict,
+    AppendRequest,
+    CampaignNow,
+    ChunkAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+    Message,
+    SnapshotChunk,
+    TermIsOver,
+    VoteAnswer,
+    VoteRequest,
+)
+
+VERSION = 1
+# The place in this list is the number on the wire: append only.
+MESSAGES: tuple[type[Message], ...] = (
+    VoteRequest,
+    VoteAnswer,
+    AppendRequest,
+    AppendAnswer,
+    AppendConflict,
+    Heartbeat,
+    HeartbeatAnswer,
+    SnapshotChunk,
+    ChunkAnswer,
+    CampaignNow,
+    TermIsOver,
+)
+_NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
+_decoders: dict[int, msgspec.msgpack.Decoder[Message]] = {}
+_encode = msgspec.msgpack.Encoder().encode
+_decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
+_END = struct.Struct("<q")
+_LENGTH = struct.Struct("<I")
+_BLANK, _FACTS, _CONFIGURATION = b"\0", b"\1", b"\2"
+
+
+def encode_message(message: Message) -> bytes:
+    return bytes((VERSION, _NUMBERS[type(message)])) + _encode(message)
+
+
+def decode_message(frame: bytes) -> Message:
+    """The message, or ProtocolError."""
+    if len(frame) < 2 or frame[0] != VERSION or frame[1] >= len(MESSAGES):
+        raise ProtocolError("not a message of the quorum")
+    decoder = _decoders.get(frame[1])
+    if decoder is None:
+        decoder = _decoders[frame[1]] = msgspec.msgpack.Decoder(MESSAGES[frame[1]])
+    try:
+        return decoder.decode(memoryview(frame)[2:])
+    except msgspec.DecodeError as wrong:
+        raise ProtocolError(f"a damaged {MESSAGES[frame[1]].__name__}: {wrong}") from None
+
+
+def encode_content(content: Content) -> bytes:
+    if content is None:
+        return _BLANK
+    if isinstance(content, bytes):
+        return _FACTS + content
+    return _CONFIGURATION + _encode(content)
+
+
+def decode_content(value: bytes) -> Content:
+    """The content, or CorruptionError."""
+    kind, rest = value[:1], value[1:]
+    if kind == _BLANK:
+        return None
+    if kind == _FACTS:
+        return rest
+    if kind == _CONFIGURATION:
+        return decode_configuration(rest)
+    raise CorruptionError(f"an entry of kind {kind!r} is not known here")
+
+
+def encode_configuration(configuration: Configuration) -> bytes:
+    return _encode(configuration)
+
+
+def decode_configuration(value: bytes | memoryview) -> Configuration:
+    try:
+        return _decode_configuration(value)
+    except msgspec.DecodeError as wrong:
+        raise CorruptionError(f"a damaged configuration: {wrong}") from None
+
+
+def encode_facts(end: Offset, facts: Iterable[Fact]) -> bytes:
+    """Facts that count together; the last of them is the one before `end`."""
+    parts = [_END.pack(end)]
+    for fact in facts:
+        content = encode_fact(fact)
+        parts += (_LENGTH.pack(len(content)), content)
+    return b"".join(parts)
+
+
+def facts_end(payload: bytes) -> Offset:
+    return Offset(_END.unpack_from(payload)[0])
+
+
+def decode_facts(payload: bytes | memoryview) -> Sequence[Fact]:
+    """The facts, or CorruptionError."""
+    facts: list[Fact] = []
+    position = _END.size
+    while position < len(payload):
+        start = position + _LENGTH.size
+        if start > len(payload):
+            raise CorruptionError("facts end inside a length")
+        position = start + _LENGTH.unpack_from(payload, start - _LENGTH.size)[0]
+        if position > len(payload):
+            raise CorruptionError("facts end inside a fact")
+        facts.append(decode_fact(payload[start:position]))
+    return facts

@@ -1,0 +1,113 @@
+"""Snapshots that are taken, sent and received."""
+
+from collections.abc import Callable
+
+from penstock.core.metadata import MetadataImage, snapshot
+from penstock.core.model import Offset
+from penstock.core.raft import InstallSnapshot, SendSnapshotChunk, SnapshotMeta, StoreChunk
+from penstock.core.raft.messages import SnapshotChunk
+from penstock.observability import log as events
+from penstock.runtime import Job, Lane, Spawn
+from penstock.services.cluster.quorum import QuorumFailed
+from penstock.services.cluster.raft.images import (
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+    read_chunk,
+    write_snapshot,
+)
+from penstock.services.cluster.raft.links import MemberLinks
+from penstock.services.cluster.raft.store import RaftStore
+from penstock.storage.disk import Disk
+
+
+class Snapshotting:
+    """The slow side of snapshots, off the loop: an image never changes, so a thread may walk it."""
+
+    def __init__(self, spawn: Spawn, side_disk: Disk, store: RaftStore, facts_min: int, facts: int) -> None:
+        self._spawn = spawn
+        self._disk = side_disk
+        self._store = store
+        self._facts_min = facts_min
+        self._last_facts = facts
+        self._last_end = store.end
+        self._job: Job | None = None
+        self._incoming = bytearray()
+
+    def begin_from(self, end: Offset) -> None:
+        """The last snapshot ends there."""
+        self._last_end = end
+
+    def is_due(self, end: Offset) -> bool:
+        # A large image is not written anew for every few facts.
+        return self._job is None and end - self._last_end >= max(self._facts_min, self._last_facts // 2)
+
+    def take(self, meta: SnapshotMeta, end: Offset, image: MetadataImage) -> None:
+        disk = self._disk
+        self._last_end = end
+
+        def work() -> int:
+            facts = list(snapshot(image))
+            write_snapshot(disk, meta.index, encode_snapshot(meta, end, facts))
+            return len(facts)
+
+        def written(facts: int) -> None:
+            self._job = None
+            self._last_facts = facts
+            events.info("metadata.snapshot_taken", index=meta.index, facts=facts)
+            if meta.index > self._store.snapshot.index:
+                self._store.compact(meta, end)
+
+        def failed(error: Exception) -> None:
+            self._job = None
+            events.warning("metadata.snapshot_failed", index=meta.index, error=error)
+
+        self._job = self._spawn.spawn(work, written, failed, Lane.DISK)
+
+    def send(self, effect: SendSnapshotChunk, links: MemberLinks) -> None:
+        """Read a chunk and send it. If that fails, the leader asks again."""
+        disk = self._disk
+
+        def work() -> tuple[bytes, bool] | None:
+            return read_chunk(disk, effect.snapshot.index, effect.position, effect.bytes_max)
+
+        def read(chunk: tuple[bytes, bool] | None) -> None:
+            if chunk is not None:
+                content, is_last = chunk
+                message = SnapshotChunk(effect.term, effect.snapshot, effect.position, content, is_last)
+                links.send(effect.to, message)
+
+        def failed(error: Exception) -> None:
+            events.warning("quorum.snapshot_unread", index=effect.snapshot.index, error=error)
+
+        self._spawn.spawn(work, read, failed, Lane.DISK)
+
+    def receive(self, effect: StoreChunk) -> None:
+        assert effect.position <= len(self._incoming)
+        del self._incoming[effect.position :]
+        self._incoming += effect.content
+
+    def install(self, effect: InstallSnapshot, installed: Callable[[Snapshot], None]) -> None:
+        """Make what has arrived durable; `installed` then puts it in the place of the log."""
+        content, self._incoming = bytes(self._incoming), bytearray()
+        disk, meta = self._disk, effect.snapshot
+
+        def work() -> Snapshot:
+            received = decode_snapshot(content)
+            write_snapshot(disk, meta.index, content)
+            return received
+
+        def written(received: Snapshot) -> None:
+            assert received.meta == meta, "a leader sends the snapshot it says it sends"
+            events.info("metadata.snapshot_installed", index=meta.index, facts=received.facts)
+            self._last_facts, self._last_end = received.facts, received.end
+            installed(received)
+
+        def failed(error: Exception) -> None:
+            raise QuorumFailed(f"a snapshot from the leader could not be installed: {error}") from error
+
+        self._spawn.spawn(work, written, failed, Lane.DISK)
+
+    def close(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
