@@ -13,13 +13,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.pipeline.errors import PartitionGone, PipelineError
+from penstock.pipeline.errors import PartitionGone, PipelineError, TopicRecreated
 from penstock.pipeline.source.admission import Hesitation, admitted, backlog
 from penstock.pipeline.source.group import GroupCommits
 from penstock.pipeline.source.look import Look, Outlook
 from penstock.pipeline.source.offsets import Offsets, Partition, read_offsets
 from penstock.pipeline.source.options import SourceOptions
-from penstock.pipeline.source.planning import between, divide
+from penstock.pipeline.source.planning import Between, between, divide
 from penstock.pipeline.source.start import Start, first_offsets
 from penstock.pipeline.source.tasks import SpanTask, TaskReading
 from penstock.runtime.clock import MachineClock
@@ -97,7 +97,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if any(last.positions.get(one, 0) < offset for one, offset in first.positions.items()):
                 # An earlier run started here, and ended before its empty first batch was done.
                 return []
-        found = between(first, last, self._looking().catalogue.earliest(last.positions))
+        found = self._planned(first, last)
         self._report(found.losses)
         options = self._options
         spans = divide(found.spans, options.min_partitions, options.max_records_per_partition)
@@ -119,6 +119,24 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = sorted(set(start.positions) - set(look.latest))
         self._report([PartitionGone(*one, start.positions[one]) for one in gone])
         return look
+
+    def _planned(self, start: Offsets, end: Offsets) -> Between:
+        """The spans of a batch; none of a topic that was created anew after the batch was planned.
+
+        An earlier run may have planned it, and in the new topic the same offsets are other records.
+        """
+        catalogue = self._looking().catalogue
+        found = between(start, end, catalogue.earliest(end.positions))
+        if not found.spans or not self._options.topic_ids:
+            return found
+        shapes = catalogue.topics(end.topic_ids)
+        now = Offsets({}, {topic: shape.topic_id for topic, shape in shapes.items() if shape.topic_id})
+        stale = [span for span in found.spans if now.differs_from(end, span.topic)]
+        ends = catalogue.latest((span.topic, span.partition) for span in stale)
+        for span in stale:
+            one = (span.topic, span.partition)
+            found.losses.append(TopicRecreated(*one, span.start, ends.get(one, 0)))
+        return found._replace(spans=[span for span in found.spans if span not in stale])
 
     def _begin(self, start: Offsets, look: Look) -> dict[Partition, int]:
         """Where the next batch begins: at `start`, or where the log does if `start` is not in it."""

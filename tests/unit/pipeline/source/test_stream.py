@@ -173,6 +173,19 @@ def test_a_topic_created_anew_ends_the_query_or_is_read_from_its_beginning(end: 
     assert source.latestOffset(found, ALL) is found
 
 
+def test_a_batch_that_was_planned_before_its_topic_was_created_anew_is_not_read_from_the_new_one() -> None:
+    catalogue = WrittenCatalogue({("a", 0): (0, 100)}, ids="two")
+    start, end = {"a": {"0": 20}, "a@one": {}}, {"a": {"0": 50}, "a@one": {}}
+
+    with pytest.raises(TopicRecreated, match="a/0: the topic was created anew"):
+        stream(catalogue).partitions(start, end)
+    source = stream(catalogue, failOnDataLoss="false")
+
+    assert planned(source, start, end) == []
+    assert planned(source, end, source.latestOffset(end, ALL)) == [Span("a", 0, 0, 100)]
+    assert planned(stream(catalogue, topicIds="false"), start, end) == [Span("a", 0, 20, 50)]
+
+
 def test_a_checkpoint_with_partitions_that_are_not_read_ends_the_query_or_forgets_them() -> None:
     catalogue = WrittenCatalogue({("a", 0): (0, 10)})
     start = {"a": {"0": 3}, "z": {"4": 7}}
