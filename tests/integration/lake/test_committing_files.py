@@ -5,10 +5,12 @@ import os
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.table import TableAlterer
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake import (
@@ -159,6 +161,25 @@ def test_new_columns_are_added_and_missing_ones_are_null(table: TableOptions) ->
     rows = DeltaTable(table.path).to_pyarrow_table().sort_by("id").to_pylist()
     assert rows[-1] == {"id": 5, "day": None, "name": None, "host": "h"}
     assert [row["host"] for row in rows] == [None, None, None, None, "h"]
+
+
+def test_a_batch_that_another_driver_commits_while_columns_are_added_is_taken_once(
+    table: TableOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_files(table, ROWS.schema, [write(table, ROWS)], query_id="q", batch_id=0)
+    wider = ROWS.append_column("extra", pa.array([1, 2, 3, 4]))
+    ours, theirs = write(table, wider), write(table, wider)
+    add_columns = TableAlterer.add_columns
+
+    def overtaken(alterer: TableAlterer, *arguments: Any, **named: Any) -> None:
+        add_columns(alterer, *arguments, **named)
+        commit_files(table, wider.schema, [theirs], query_id="q", batch_id=1)
+
+    monkeypatch.setattr(TableAlterer, "add_columns", overtaken)
+    outcome = commit_files(table, wider.schema, [ours], query_id="q", batch_id=1)
+
+    assert outcome.status == "already"
+    assert len(content(table)) == 2 * ROWS.num_rows
 
 
 def test_new_columns_are_refused_where_the_user_says_so(table: TableOptions) -> None:

@@ -142,6 +142,7 @@ def _commit(batch: _Batch) -> CommitOutcome:
     from deltalake.exceptions import CommitFailedError
 
     refusal: Exception | None = None
+    before: int | None = None
     for _ in range(TRIES_MAX):
         opened = open_table(batch.table)
         if opened is None:
@@ -151,10 +152,10 @@ def _commit(batch: _Batch) -> CommitOutcome:
         if batch.query_id is not None and _is_taken(opened, batch.query_id, batch.batch_id):
             _remove_repeats(batch)
             return CommitOutcome("already")
-        before = opened.version()
+        before = opened.version() if before is None else before
         try:
-            _append(batch, opened)
-            return _committed(batch, before)
+            if _append(batch, opened):
+                return _committed(batch, before)
         except CommitFailedError as error:
             if is_disk_full(error):
                 raise
@@ -200,12 +201,14 @@ def _create(batch: _Batch) -> bool:
     return True
 
 
-def _append(batch: _Batch, opened: "DeltaTable") -> None:
+def _append(batch: _Batch, opened: "DeltaTable") -> bool:
+    """Commit the files; False where the table had to be widened first, and has to be looked at again."""
     columns = partition_columns(batch.table, opened)
     change = compare_schemas(batch.table.path, arrow_schema(opened), batch.schema, batch.table.merge_schema)
     books = _books(batch, opened.transaction_version)
     if change.added:
         _add_columns(opened, change.added)
+        return False
     opened.create_write_transaction(
         [_add_action(file, columns) for file in batch.files],
         "overwrite" if batch.overwrite else "append",
@@ -213,15 +216,18 @@ def _append(batch: _Batch, opened: "DeltaTable") -> None:
         list(columns),
         commit_properties=_properties(batch, books),
     )
+    return True
 
 
 def _add_columns(opened: "DeltaTable", added: "Sequence[pa.Field]") -> None:
-    """Widen the table in a commit of its own; repeating it after a crash finds nothing left to add."""
+    """Widen the table in a commit of its own; repeating it after a crash finds nothing left to add.
+
+    What others committed meanwhile must not slip in unseen: it may be this very batch.
+    """
     import pyarrow as pa
     from deltalake import Schema
 
     opened.alter.add_columns(Schema.from_arrow(pa.schema(list(added))).fields)
-    opened.update_incremental()
 
 
 def _books(batch: _Batch, recorded: Recorded) -> Bookkeeping:
