@@ -15,6 +15,7 @@ from penstock.pipeline.reading.trouble import Trouble
 TURN_SECONDS = 0.2
 # Python objects are large; so many of them are turned into Arrow at a time.
 TURN_RECORDS = 10_000
+ANSWERS_AHEAD = 4
 
 _GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _MISSING = frozenset({
@@ -31,7 +32,12 @@ class ClientReader:
 
     def __init__(self, settings: Mapping[str, str], options: ReaderOptions) -> None:
         own = ("bootstrap.servers", "isolation.level")
-        rest = {name: value for name, value in settings.items() if name not in own}
+        rest = {
+            # librdkafka reads ahead as far as it may; a task needs no more than the next answers.
+            "max.partition.fetch.bytes": str(options.fetch_bytes_max),
+            "queued.max.messages.kbytes": str(max(1, options.fetch_bytes_max * ANSWERS_AHEAD >> 10)),
+            **{name: value for name, value in settings.items() if name not in own},
+        }
         try:
             self._consumer = PartitionConsumer(
                 Endpoint(settings["bootstrap.servers"], rest), committed_only=options.committed_only
