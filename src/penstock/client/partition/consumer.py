@@ -1,5 +1,6 @@
 """An assignment of one partition, and what came of it."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, opened
@@ -79,16 +80,7 @@ class PartitionConsumer:
         if self._refusal is not None and not messages:
             refusal, self._refusal = self._refusal, None
             return Came([], refusal=refusal)
-        rows = []
-        for message in messages:
-            trouble = message.error()
-            if trouble is None:
-                rows.append(_row(message))
-            elif trouble.name() == "_PARTITION_EOF":
-                return Came(rows, log_end=message.offset())
-            else:
-                return Came(rows, refusal=trouble.name())
-        return Came(rows)
+        return came_of(messages)
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Where the log starts and ends now; None while nobody can say."""
@@ -109,6 +101,23 @@ class PartitionConsumer:
         elif not error.name().startswith("_"):
             self._refusal = error.name()
         self.unreachable = reason(error)
+
+
+def came_of(messages: Sequence[Any]) -> Came:
+    """What messages amount to; those behind an error are left for whoever asks again from there."""
+    rows: list[Row] = []
+    log_end: int | None = None
+    for message in messages:
+        trouble = message.error()
+        if trouble is None:
+            # The log may have gone on while we waited at its end.
+            rows.append(_row(message))
+            log_end = None
+        elif trouble.name() == "_PARTITION_EOF":
+            log_end = message.offset()
+        else:
+            return Came(rows, refusal=trouble.name())
+    return Came(rows, log_end)
 
 
 def _row(message: Any) -> Row:
