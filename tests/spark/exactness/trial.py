@@ -1,0 +1,110 @@
+"""The metrics pipeline as a process, beside the generator's own account of what it was sent."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.client import Endpoint, Topics
+from penstock.pipeline.demo.exactness import Check, Places, check_all
+from penstock.pipeline.generator import Limits, MetricStream, Plan, generate, open_points, send_closing
+from penstock.pipeline.generator.points import PointFile
+from penstock.pipeline.metrics import PIPELINES
+from tests.spark.exactness.processes import PipelineProcess
+
+PARTITIONS = 4
+SERIES = 72
+LATE, DUPLICATES, MALFORMED = 0.05, 0.01, 0.01
+DRAIN_SECONDS = 1_200.0
+
+# Rows, and rows that are not repeats, as Spark counts them.
+_COUNT = """\
+import sys
+from pathlib import Path
+from pyspark.sql import functions as F
+from penstock.pipeline.running.session import SessionOptions, open_session
+point, origin = F.struct("series", "client", "timestamp"), F.struct("partition", "offset")
+with open_session(SessionOptions("check", Path(sys.argv[2]), "local[2]")) as spark:
+    rows = spark.read.format("penstock-lake").load(sys.argv[1])
+    print(*rows.agg(F.count("*"), F.countDistinct(point), F.countDistinct(origin)).first())
+"""
+
+
+class Trial:
+    """One pipeline with topics of its own: send, drain, close the windows, judge."""
+
+    def __init__(
+        self,
+        servers: str,
+        directory: Path,
+        master: str,
+        settings: dict[str, str],
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self._directory = directory
+        self._points = directory / "points.parquet"
+        self.endpoint = Endpoint(servers)
+        state = directory / "state"
+        self.config = PIPELINES["metrics"].configure(
+            None, {"bootstrap": servers, "state_dir": str(state), **settings}
+        )
+        Topics(self.endpoint).create(self.config.topics.inbound, PARTITIONS, -1, {})
+        chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        self.pipeline = PipelineProcess(servers, state, master, [*chosen, *arguments])
+        self._kept: PointFile
+        self._stream: MetricStream | None = None
+
+    def send(
+        self, records: int, limits: Limits | None = None, advance: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Send measurements, some late, some repeated, some malformed, and keep the account."""
+        start_ms = time.time_ns() // 1_000_000 - records // SERIES * 1_000
+        plan = Plan(records, start_ms, SERIES, 1_000, LATE, DUPLICATES, MALFORMED)
+        self._kept = open_points(self._points)
+        self._stream = MetricStream(plan, self._kept.add)
+        generate(self.endpoint, self.config.topics.inbound, self._stream, limits, advance)
+
+    def drain(self) -> None:
+        """Run the pipeline until it has read everything."""
+        self.pipeline.start("--once")
+        code = self.pipeline.wait(DRAIN_SECONDS)
+        assert code == 0, f"the pipeline ended with {code}:\n{self.pipeline.last_words()}"
+
+    def judge(self) -> list[Check]:
+        """Read the rest, close all windows, and compare everything with the account."""
+        self.drain()
+        # The closing record must be read after all the others.
+        assert self._stream is not None, "nothing was sent"
+        with self._kept:
+            send_closing(self.endpoint, self.config.topics.inbound, self._stream)
+        self.drain()
+        config = self.config
+        places = Places(
+            *(self.endpoint, config.raw_table, config.rollup_table),
+            *(config.topics.rollup, config.topics.dead_letter, tuple(map(int, config.windows))),
+        )
+        return list(check_all(places, self._stream.account, self._points))
+
+    def judge_by_spark(self) -> Check:
+        """The raw table once more, read by Spark."""
+        assert self._stream is not None, "nothing was sent"
+        ran = subprocess.run(
+            [sys.executable, "-c", _COUNT, self.config.raw_table, str(self._directory / "check")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, f"Spark could not read {self.config.raw_table}: {ran.stderr[-1_000:]}"
+        rows, points, origins = map(int, ran.stdout.split())
+        expected = self._stream.account.points
+        return Check("raw, by Spark", expected, rows, rows == points == origins == expected)
+
+
+def verdicts(checks: Sequence[Check]) -> list[str]:
+    """What is not exact, in words; nothing if all is well."""
+    return [
+        f"{one.name}: expected {one.expected:,}, found {one.found:,} (and {one.repeats:,} repeats)"
+        for one in checks
+        if not one.is_exact
+    ]
