@@ -13,6 +13,12 @@ from penstock.pipeline.errors import PipelineError
 
 MARKER = "penstock.json"
 
+# Tables refuse what they have from another query, so they go with the checkpoint or stay with it.
+_HINT = (
+    "choose another --state-dir, or remove it and the tables that were written with it"
+    " to start from the beginning"
+)
+
 
 class ForeignCheckpoint(PipelineError):
     """The checkpoint belongs to another pipeline, or to this one with other settings."""
@@ -30,10 +36,7 @@ def claim_checkpoint(directory: Path, pipeline: str, identity: Mapping[str, str]
             raise ForeignCheckpoint(_complaint(directory, theirs, ours))
         return
     if any(found := list(_checkpoints(directory))):
-        raise ForeignCheckpoint(
-            f"{found[0]} holds a checkpoint that penstock pipeline did not make; "
-            "choose another --state-dir, or remove it to start from the beginning"
-        )
+        raise ForeignCheckpoint(f"{found[0]} holds a checkpoint that penstock pipeline did not make; {_HINT}")
     directory.mkdir(parents=True, exist_ok=True)
     fresh = directory / f"{MARKER}.{os.getpid()}"
     fresh.write_text(json.dumps(ours, indent=2, sort_keys=True) + "\n")
@@ -56,9 +59,8 @@ def _checkpoints(directory: Path) -> Iterator[Path]:
 
 
 def _complaint(directory: Path, theirs: Mapping[str, object], ours: Mapping[str, object]) -> str:
-    hint = "choose another --state-dir, or remove it to start from the beginning"
     if theirs.get("pipeline") != ours["pipeline"]:
-        return f"{directory} is a checkpoint of the pipeline {theirs.get('pipeline')!r}; {hint}"
+        return f"{directory} is a checkpoint of the pipeline {theirs.get('pipeline')!r}; {_HINT}"
     before, now = theirs.get("identity"), ours["identity"]
     assert isinstance(now, dict)
     before = before if isinstance(before, dict) else {}
@@ -67,4 +69,4 @@ def _complaint(directory: Path, theirs: Mapping[str, object], ours: Mapping[str,
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)
     ]
-    return f"{directory} is a checkpoint made with other settings ({', '.join(changed)}); {hint}"
+    return f"{directory} is a checkpoint made with other settings ({', '.join(changed)}); {_HINT}"

@@ -77,6 +77,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("windws: [1m]", "windws", "did you mean windows?"),
         ("topics: {inbund: x}", "topics.inbund", "did you mean inbound?"),
         ("lake: {zzz: 1}", "lake.zzz", "known are location"),
+        ("lateness: 0s", "config", "lateness must be a millisecond or more"),
+        ("percentiles: {ranks: [50, 50.0]}", "config", "percentiles.ranks has a rank twice"),
         ("lateness: soon", "lateness", "'soon' is not a length of time"),
         ("windows: [1m, 1x]", "windows[1]", "'1x' is not a length of time"),
         ("windows: []", "config", "windows must be a list"),

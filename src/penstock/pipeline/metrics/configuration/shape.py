@@ -109,6 +109,11 @@ class MetricsConfig(Section, frozen=True):
             raise ValueError("windows must be whole seconds")
         if not self.percentiles.ranks:
             raise ValueError("percentiles.ranks must not be empty")
+        if len(set(self.percentiles.ranks)) != len(self.percentiles.ranks):
+            raise ValueError("percentiles.ranks has a rank twice")
+        if self.lateness < 1:
+            # A malformed record stands a millisecond after the watermark, and must not move it.
+            raise ValueError("lateness must be a millisecond or more")
 
     @property
     def checkpoints(self) -> Path:
