@@ -14,7 +14,7 @@ from penstock.core.metadata import (
     Reply,
 )
 from penstock.core.model import MILLISECOND, Instant, LeaderEpoch, NodeId
-from penstock.core.raft import Entry, Index, Member, Raft, RaftOptions
+from penstock.core.raft import Entry, Index, Member, RaftOptions
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import Controller, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
@@ -58,8 +58,8 @@ class WatchedQuorum(RaftQuorum):
 
     def _note_commit(self, index: Index) -> None:
         for number in range(self._applied + 1, index + 1):
-            entry: Entry = self._store.at(Index(number))
-            self.journal.checker.was_committed(self._setup.me, entry, self._raft.term)
+            entry: Entry = self._host.store.at(Index(number))
+            self.journal.checker.was_committed(self._setup.me, entry, self.raft.term)
         super()._note_commit(index)
 
 
@@ -87,7 +87,6 @@ class ControllerNode:
         disk: Disk,
         setup: RaftSetup,
         journal: Journal,
-        raft_type: type[Raft] = Raft,
     ) -> None:
         self._runtime = runtime
         self._journal = journal
@@ -98,7 +97,6 @@ class ControllerNode:
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
         self.quorum = WatchedQuorum(runtime, store, setup, joined=False, options=STORAGE)
         self.quorum.journal = journal
-        self.quorum.raft_type = raft_type
         self.controller = WatchedController(runtime, self.quorum)
         self.controller.journal, self.controller.member = journal, setup.me
         self.controller.start()

@@ -18,9 +18,11 @@ HEALING_NS = 15 * SECOND
 
 
 class QuorumWorld:
-    """Controllers `c1` to `cN`, founded together."""
+    """Controllers `c1` to `cN`; the first of them found the quorum, the others wait to be let in."""
 
-    def __init__(self, seed: int, count: int = 3, raft_type: type[Raft] = Raft) -> None:
+    def __init__(
+        self, seed: int, count: int = 3, raft_type: type[Raft] = Raft, founders: int | None = None
+    ) -> None:
         self.world = World(seed)
         self.journal = Journal()
         self.controllers: dict[str, ControllerNode] = {}
@@ -30,16 +32,16 @@ class QuorumWorld:
             self.world.add(name, self._program(name))
         nodes = self.world.nodes
         self._addresses = {nodes[name].identity.node_id: Address(name, PORT) for name in names}
-        self._founders = Configuration(tuple(self._member(name) for name in names))
+        self._founders = Configuration(tuple(self.member(name) for name in names[:founders]))
 
-    def _member(self, name: str) -> Member:
+    def member(self, name: str) -> Member:
         identity = self.world.nodes[name].identity
         return Member(NodeId(identity.node_id), identity.directory_id)
 
     def _program(self, name: str) -> Callable[[Runtime, Disk], ControllerNode]:
         def program(runtime: Runtime, disk: Disk) -> ControllerNode:
-            setup = RaftSetup(self._member(name), self._addresses, self._founders, RAFT)
-            node = ControllerNode(runtime, disk, setup, self.journal, self._raft_type)
+            setup = RaftSetup(self.member(name), self._addresses, self._founders, RAFT, self._raft_type)
+            node = ControllerNode(runtime, disk, setup, self.journal)
             self.controllers[name] = node
             return node
 

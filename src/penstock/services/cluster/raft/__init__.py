@@ -1,11 +1,11 @@
 """The metadata quorum of several controllers: Raft, hosted on the runtime port and the storage layer.
 
-    Controller ── propose ──► RaftQuorum ── step ──► core.raft.Raft
-         ▲                        │ effects, in order
-         │                        ├── promises      meta/raft/ballot, synced before anything is sent
-         │                        ├── store         meta/raft/log, a partition log, one record per entry
-         │                        ├── links         frames to the other members (codec)
-         └─ facts, leadership ────┴── snapshotting  meta/raft/<index>.snapshot, off the loop
+    Controller ── propose ──► RaftQuorum ──► RaftHost ── step ──► core.raft.Raft
+         ▲                        ▲              │ effects, in order
+         │                        │              ├── promises      meta/raft/ballot, synced before a vote
+         │                        │              ├── store         meta/raft/log, one record per entry
+         │                        │              ├── links         frames to the other members (codec)
+         └─ facts, leadership ────┴── news ──────┴── snapshotting  meta/raft/<index>.snapshot, off the loop
 
 It implements the same `Quorum` port as `SoloQuorum`. One proposal is one entry, so its facts
 count together or not at all; every entry carries the number of facts up to it, because offsets
@@ -16,10 +16,11 @@ with it, and whatever a later start says of founders is not looked at. A directo
 belonged to a cluster and has no log any more is refused.
 
 Left out: finding out the directory ids of founders (they are given); forwarding commands to
-the leader; surviving a full disk without ending the node; authentication of peers beyond the
-handshake; changing addresses; leaving leadership before a stop.
+the leader; authentication of peers beyond the handshake; changing addresses; leaving
+leadership before a stop.
 """
 
-from penstock.services.cluster.raft.quorum import RaftQuorum, RaftSetup
+from penstock.services.cluster.raft.hosting import RaftSetup
+from penstock.services.cluster.raft.quorum import Outcome, RaftQuorum
 
-__all__ = ["RaftQuorum", "RaftSetup"]
+__all__ = ["RaftQuorum", "RaftSetup", "Outcome"]

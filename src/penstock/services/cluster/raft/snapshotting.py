@@ -24,23 +24,19 @@ from penstock.storage.disk import Disk
 class Snapshotting:
     """The slow side of snapshots, off the loop: an image never changes, so a thread may walk it."""
 
-    def __init__(self, spawn: Spawn, side_disk: Disk, store: RaftStore, facts_min: int, facts: int) -> None:
+    def __init__(self, spawn: Spawn, side_disk: Disk, store: RaftStore, facts: int, end: Offset) -> None:
+        """The last snapshot has so many facts and stands for everything before `end`."""
         self._spawn = spawn
         self._disk = side_disk
         self._store = store
-        self._facts_min = facts_min
         self._last_facts = facts
-        self._last_end = store.end
+        self._last_end = end
         self._job: Job | None = None
         self._incoming = bytearray()
 
-    def begin_from(self, end: Offset) -> None:
-        """The last snapshot ends there."""
-        self._last_end = end
-
-    def is_due(self, end: Offset) -> bool:
+    def is_due(self, end: Offset, facts_min: int) -> bool:
         # A large image is not written anew for every few facts.
-        return self._job is None and end - self._last_end >= max(self._facts_min, self._last_facts // 2)
+        return self._job is None and end - self._last_end >= max(facts_min, self._last_facts // 2)
 
     def take(self, meta: SnapshotMeta, end: Offset, image: MetadataImage) -> None:
         disk = self._disk
