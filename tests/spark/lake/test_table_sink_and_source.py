@@ -125,6 +125,23 @@ def test_a_query_with_a_lost_checkpoint_is_refused(spark: SparkSession, path: st
     assert DeltaTable(path).to_pyarrow_table().num_rows == 100
 
 
+def test_batch_jobs_inside_a_query_add_all_their_rows(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    add(path, range(10), 0)
+    target = str(tmp_path / "target")
+
+    def halves(rows: DataFrame, _: int) -> None:
+        placed = rows.selectExpr("'t' AS topic", "0 AS partition", "id AS offset")
+        for condition in ("offset % 2 = 1", "offset % 2 = 0"):
+            writer = placed.where(condition).write.format(LAKE).mode("append")
+            writer.option("onOverlap", "skip").save(target)
+
+    writer = spark.readStream.format(LAKE).load(path).writeStream.foreachBatch(halves)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query.start().awaitTermination(60)
+
+    assert sorted(DeltaTable(target).to_pyarrow_table()["offset"].to_pylist()) == list(range(10))
+
+
 def test_rows_that_cannot_fit_are_refused_before_anything_is_written(spark: SparkSession, path: str) -> None:
     spark.range(3).write.format(LAKE).mode("append").save(path)
     text: DataFrame = spark.sql("SELECT 'x' AS id")

@@ -42,9 +42,10 @@ def spark_to_arrow(schema: "StructType") -> "pa.Schema":
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def write_task(table: TableOptions, schema: "StructType", rows: Iterator["pa.RecordBatch"]) -> TaskWrote:
+def write_task(
+    table: TableOptions, schema: "StructType", rows: Iterator["pa.RecordBatch"], query: RunningQuery | None
+) -> TaskWrote:
     """Write the rows of a task; where that fails, leave no files behind."""
-    query = running_query()
     files = TaskFiles(table, spark_to_arrow(schema), running_task(), query and query.query_id)
     try:
         for batch in rows:
@@ -65,13 +66,17 @@ def _query_id(messages: Messages) -> str | None:
 
 
 class LakeWriter(DataSourceArrowWriter):
-    """A batch job that appends to a table, or overwrites it."""
+    """A batch job that appends to a table, or overwrites it.
+
+    It works for no query, even where one runs it (`foreachBatch`): it may be the second job of a batch,
+    and what the first one wrote is no repeat of its rows.
+    """
 
     def __init__(self, table: TableOptions, schema: "StructType", overwrite: bool) -> None:
         self._table, self._schema, self._overwrite = table, schema, overwrite
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
-        return write_task(self._table, self._schema, iterator)
+        return write_task(self._table, self._schema, iterator, None)
 
     def commit(self, messages: Messages) -> None:
         commit_files(self._table, spark_to_arrow(self._schema), _written(messages), overwrite=self._overwrite)
@@ -87,7 +92,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         self._table, self._schema, self._overwrite = table, schema, overwrite
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
-        return write_task(self._table, self._schema, iterator)
+        return write_task(self._table, self._schema, iterator, running_query())
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         commit_files(
