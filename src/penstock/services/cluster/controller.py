@@ -15,7 +15,7 @@ from penstock.core.metadata import (
     replayed,
 )
 from penstock.core.model import LeaderEpoch, Offset, Refused, Why
-from penstock.runtime import Runtime
+from penstock.runtime import Callback, Runtime
 from penstock.services.cluster.quorum import Quorum, QuorumBusy
 from penstock.storage.disk import DiskFull
 
@@ -54,6 +54,7 @@ class Controller:
         self._waiting: deque[Waiting] = deque()
         self._turn_set = False
         self._subscribers: list[Subscriber] = []
+        self._eager: list[Callback] = []
         self.image: MetadataImage = EMPTY_IMAGE
 
     @property
@@ -73,6 +74,13 @@ class Controller:
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand every new committed image to `subscriber`, before any reply that depends on it."""
         self._subscribers.append(subscriber)
+
+    def when_leading(self, ready: Callback) -> None:
+        """Call `ready` once, as soon as commands are decided here; never inside this call."""
+        if self._machine is None:
+            self._eager.append(ready)
+        else:
+            self._runtime.timers.soon(ready)
 
     def submit(self, command: Command, done: Done) -> None:
         """Decide a command; `done` hears the reply once what it was decided on is committed."""
@@ -137,6 +145,9 @@ class Controller:
         self._epoch = epoch
         self._machine = MetadataMachine(self.image, self._around)
         self._appended, self._end = self.image, self._quorum.end
+        eager, self._eager = self._eager, []
+        for ready in eager:
+            self._runtime.timers.soon(ready)
 
     def leadership_lost(self) -> None:
         """Drop the speculative image; whoever waits must ask the new leader what became of it."""

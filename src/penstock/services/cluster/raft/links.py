@@ -35,7 +35,10 @@ class MemberLinks:
         self._listener: Listener | None = None
 
     def listen(self) -> None:
-        self._listener = self._runtime.transport.listen(self._addresses[self._me.node_id], self)
+        """Open our door, if we have an address: a quorum of one needs none."""
+        address = self._addresses.get(self._me.node_id)
+        if address is not None:
+            self._listener = self._runtime.transport.listen(address, self)
 
     def keep(self, members: tuple[Member, ...]) -> None:
         """Have a link to each of these nodes from now on, and dial no others."""

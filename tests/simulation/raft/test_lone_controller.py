@@ -1,0 +1,160 @@
+"""A quorum of one goes through the same code: a broker joins, wherever the power goes."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.metadata import CreatedTopic, CreateTopic, Reply
+from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
+from penstock.core.raft import Configuration, Member
+from penstock.runtime import Callback, Runtime
+from penstock.services.cluster import Controller, Membership, QuorumOptions, QuorumStore, Registration
+from penstock.services.cluster.raft import RaftQuorum, RaftSetup
+from penstock.simulation import SimulatedNode, World
+from penstock.storage.commit import GroupCommit
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import Disk
+
+TOPICS = 12
+OPTIONS = QuorumOptions(snapshot_facts=8, segment_bytes=1_500)
+DIRECTORY_ID = UUID(int=77)
+ME = Member(NodeId(1), DIRECTORY_ID)
+
+
+class Ledger:
+    """What a client was told; it outlives the node."""
+
+    def __init__(self) -> None:
+        self.created: dict[str, TopicId] = {}
+        self.asked: dict[str, None] = {}
+        self.epochs: list[BrokerEpoch] = []
+        self.terms: list[int] = []
+
+
+class LoneHost:
+    """A node that keeps metadata alone and creates topics."""
+
+    def __init__(self, runtime: Runtime, disk: Disk, ledger: Ledger, topics: int) -> None:
+        self._runtime = runtime
+        self._ledger = ledger
+        self._left = [f"life-{len(ledger.terms)}-topic-{number}" for number in range(topics)]
+        self._directory = DataDirectory.open(disk, DIRECTORY_ID)
+        store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
+        joined = self._directory.cluster_id is not None
+        setup = RaftSetup(ME, {}, Configuration((ME,)))
+        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
+        self.controller = Controller(runtime, self.quorum)
+        self.membership = Membership(
+            self.controller, self._directory, Registration(NodeId(1), ()), runtime.entropy
+        )
+        self.controller.start()
+        self.controller.when_leading(self._lead)
+
+    def _lead(self) -> None:
+        assert self.quorum.leader_epoch is not None
+        self._ledger.terms.append(self.quorum.leader_epoch)
+        self.membership.join(self._joined)
+
+    def _joined(self, epoch: BrokerEpoch) -> None:
+        self._ledger.epochs.append(epoch)
+        for _ in range(3):
+            self._next()
+
+    def _next(self) -> None:
+        if not self._left:
+            return
+        name = self._left.pop(0)
+        self._ledger.asked[name] = None
+        topic_id = TopicId(UUID(bytes=self._runtime.entropy.bytes(16), version=4))
+
+        def done(reply: Reply) -> None:
+            if isinstance(reply, CreatedTopic):
+                self._ledger.created[name] = reply.id
+            think_ns = self._runtime.entropy.bytes(1)[0] * 10 * MICROSECOND
+            self._runtime.timers.at(Instant(self._runtime.clock.now() + think_ns), self._next)
+
+        self.controller.submit(CreateTopic(name, topic_id, 3, 1), done)
+
+    def stop(self, done: Callback) -> None:
+        self.quorum.close()
+        self._directory.close(self.membership.epoch)
+        done()
+
+
+def world_of(seed: int, ledger: Ledger, topics: int = TOPICS) -> tuple[World, SimulatedNode, list[LoneHost]]:
+    hosts: list[LoneHost] = []
+
+    def program(runtime: Runtime, disk: Disk) -> LoneHost:
+        hosts.append(LoneHost(runtime, disk, ledger, topics))
+        return hosts[-1]
+
+    world = World(seed)
+    node = world.add("host", program)
+    node.pace.work_max_ns = MILLISECOND
+    return world, node, hosts
+
+
+def operations_of_a_life() -> int:
+    ledger = Ledger()
+    world, node, _ = world_of(1, ledger)
+    node.start()
+    world.run(5 * SECOND)
+    assert len(ledger.created) == TOPICS
+    return node.disk.operations
+
+
+OPERATIONS = operations_of_a_life()
+
+
+def test_a_lone_controller_leads_without_waiting_for_anybody() -> None:
+    ledger = Ledger()
+    world, node, _ = world_of(1, ledger)
+
+    node.start()
+    world.run(50 * MILLISECOND)
+
+    assert ledger.terms == [1]
+    assert len(ledger.epochs) == 1
+
+
+@pytest.mark.parametrize("tens", range(OPERATIONS // 10 + 1))
+def test_a_power_cut_at_any_operation_loses_no_acknowledged_topic(tens: int) -> None:
+    for operation in range(10 * tens + 1, 10 * tens + 11):
+        ledger = Ledger()
+        world, node, hosts = world_of(1, ledger)
+        node.cut_power_at(operation)
+        node.start()
+        world.run(5 * SECOND, lambda: not node.is_up)  # noqa: B023 - called within the turn
+        node.cut_power()
+
+        node.cut_power_at(None)
+        node.start()
+        world.run(5 * SECOND)
+
+        image = hosts[-1].controller.image
+        lost = [name for name, topic_id in ledger.created.items() if image.topic_id(name) != topic_id]
+        invented = [topic.name for topic in image.each_topic() if topic.name not in ledger.asked]
+        assert (lost, invented) == ([], []), f"power cut at operation {operation}"
+        assert ledger.terms == sorted(set(ledger.terms))
+        assert ledger.epochs == sorted(set(ledger.epochs))
+        assert world.failures == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_lives_end_where_the_client_was_told(seed: int) -> None:
+    ledger = Ledger()
+    world, node, hosts = world_of(seed, ledger)
+    luck = world.random("lives")
+    for _ in range(6):
+        node.start()
+        world.run(luck.randint(1, 60) * MILLISECOND, lambda: not node.is_up)
+        luck.choice((node.kill, node.cut_power, node.stop))()
+        world.run(10 * MILLISECOND)
+
+    node.start()
+    world.run(5 * SECOND)
+
+    image = hosts[-1].controller.image
+    assert [n for n, topic_id in ledger.created.items() if image.topic_id(n) != topic_id] == []
+    assert ledger.terms == sorted(set(ledger.terms))
+    assert world.failures == []
