@@ -1,5 +1,6 @@
 """The options for writing, checked in the driver and carried to the tasks."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ from penstock.pipeline.settings import choice_option, kafka_settings, option
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
+
+OPTIONS = ("topic", "delivery", "kafka.*")
+# Spark's own, and the official connector's: headers are written wherever there is a column of them.
+_WITHOUT_MEANING = ("path", "checkpointLocation", "includeHeaders")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +35,14 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if (refused := settings_refused(settings)) is not None:
         raise BadOption(f"kafka.{refused}", f"{settings[refused]!r} would break delivery {delivery}")
     return SinkOptions(settings, None if topic is None else topic.strip(), delivery)
+
+
+def refuse_unknown(options: Mapping[str, str]) -> None:
+    """A misspelled option would otherwise be one that silently does nothing."""
+    known = {name.lower(): name for name in (*OPTIONS, *_WITHOUT_MEANING)}
+    for name in options:
+        if name.lower() in known or name.lower().startswith("kafka."):
+            continue
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f"did you mean {known[close[0]]}?" if close else f"known are {', '.join(OPTIONS)}"
+        raise BadOption(name, f"is not known; {hint}")

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.pipeline.sink.columns import COLUMNS, sink_columns
 from penstock.pipeline.sink.delivery import BatchName, Receipt, TaskName, TopicDelivery, delivery_for
-from penstock.pipeline.sink.options import sink_options
+from penstock.pipeline.sink.options import refuse_unknown, sink_options
 from penstock.pipeline.sink.writer import TopicWriter
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class _Sending:
 
         from penstock.pipeline.formats.types import arrow_type
 
+        refuse_unknown(options)
         known = sink_options(options)
         ours = [(one.name, arrow_type(one.dataType)) for one in schema if one.name in COLUMNS]
         sink_columns(pa.schema(ours), known.topic)

@@ -4,6 +4,7 @@ import pytest
 from penstock.pipeline.errors import BadOption, PipelineError
 from penstock.pipeline.sink import delivery_for, sink_options
 from penstock.pipeline.sink.columns import sink_columns
+from penstock.pipeline.sink.options import refuse_unknown
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -96,3 +97,14 @@ def test_exactly_once_is_refused_where_there_is_no_batch_commit() -> None:
 
     with pytest.raises(PipelineError, match=r"option delivery: .* 127\.0\.0\.1:1 has no batch commit"):
         delivery_for(options)
+
+
+def test_an_option_that_nobody_would_look_at_is_refused_by_name() -> None:
+    with pytest.raises(BadOption, match=r"option delivry: is not known; did you mean delivery\?"):
+        refuse_unknown(BROKER | {"delivry": "exactly-once"})
+    with pytest.raises(BadOption, match=r"option startingOffsets: is not known; known are topic, delivery"):
+        refuse_unknown(BROKER | {"startingOffsets": "earliest"})
+
+
+def test_options_of_spark_and_of_the_official_connector_are_let_pass() -> None:
+    refuse_unknown(BROKER | {"TOPIC": "t", "checkpointlocation": "/c", "path": "p", "includeHeaders": "true"})
