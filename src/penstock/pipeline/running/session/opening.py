@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.running.session.defaults import (
@@ -22,6 +22,8 @@ from penstock.pipeline.running.session.defaults import (
 from penstock.pipeline.running.session.java import find_java
 
 if TYPE_CHECKING:
+    from socketserver import BaseServer
+
     from pyspark.sql import SparkSession
 
 LOG_NAME = "spark.log"
@@ -104,7 +106,23 @@ def _opened(options: SessionOptions, conf: Mapping[str, str]) -> "SparkSession":
             context = SparkContext(conf=settings, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             raise SessionNotOpened(f"Spark did not start: {_why(options.log, error)}") from None
+    hush_goodbyes(context._accumulatorServer)
     return SparkSession(context)
+
+
+def hush_goodbyes(server: "BaseServer") -> None:
+    """Let a client that leaves in the middle of a message be no reason for a traceback.
+
+    The JVM reports to a server in our process, and may close that connection before the server
+    is told to stop; when it dies, it always does.
+    """
+    loud = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            loud(request, client_address)
+
+    server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _close(spark: "SparkSession", master: str) -> None:
