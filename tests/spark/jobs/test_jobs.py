@@ -101,6 +101,25 @@ def test_a_backfill_sends_what_lies_between_two_times_under_the_keys_it_had(
     }
 
 
+def test_a_backfill_sends_rows_in_the_order_in_which_they_came_however_the_table_is_sorted(
+    spark: "SparkSession", servers: str, given: dict[str, str], stored: str
+) -> None:
+    job = JOBS["backfill"]
+    topic = "jobs.in-order"
+    Topics(Endpoint(servers)).create(topic, 1, 1, {})
+    rows = DeltaTable(stored).to_pyarrow_table().sort_by([("timestamp", "descending")])
+    write_deltalake(stored, rows.slice(0, 20), mode="overwrite")
+    write_deltalake(stored, rows.slice(20), mode="append")
+
+    job.run(spark, job.configure(None, given | {"topic": topic}))
+
+    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+        values = [json.loads(record.value or b"") for batch in reader.batches() for record in batch]
+    came = rows.sort_by([(name, "ascending") for name in ("recorded", "partition", "offset")])
+    sent = [round(moment.timestamp() * 1_000) for moment in came["timestamp"].to_pylist()]
+    assert [value["timestamp"] for value in values] == sent
+
+
 def test_compaction_makes_few_files_of_many_and_loses_no_row(
     spark: "SparkSession", given: dict[str, str], stored: str
 ) -> None:

@@ -2,8 +2,9 @@
 
 A record gets the key it had, and so the partition if the topics are alike; its value is the
 measurement as JSON, equal to what was sent but not byte for byte; headers say where it stood. The
-timestamp of the record is that of the measurement. Sending twice does no harm to a reader that drops
-repeats by client, series and timestamp.
+timestamp of the record is that of the measurement. Rows are sent in the order in which they came,
+so that they are no later than they were, whatever compaction did to the table. Sending twice does
+no harm to a reader that drops repeats by client, series and timestamp.
 """
 
 import datetime as dt
@@ -46,12 +47,10 @@ class BackfillJob:
         asked = config.backfill
         rows = chosen(spark, config)
         count = rows.count()
-        tasks = 1
-        if not asked.records_per_second:
-            tasks = max(1, rows.rdd.getNumPartitions())
-        records = rows.coalesce(tasks).mapInArrow(
-            PacedRecords(asked.records_per_second // tasks), RECORDS_DDL
-        )
+        # One task: several would send early and late rows side by side, and whoever reads them with a
+        # watermark would find most of the early ones too late.
+        ordered = rows.orderBy("recorded", "partition", "offset").coalesce(1)
+        records = ordered.mapInArrow(PacedRecords(asked.records_per_second), RECORDS_DDL)
         records.write.format("penstock").mode("append").options(
             **config.kafka_options, topic=asked.topic, delivery=config.delivery
         ).save()
@@ -59,10 +58,14 @@ class BackfillJob:
 
 
 def chosen(spark: "SparkSession", config: MetricsConfig) -> "DataFrame":
-    """The rows between `start` and `end`, in the order of their origin."""
+    """The rows between `start` and `end`, of the table as it is now however long the job takes."""
     import pyspark.sql.functions as sf
 
-    rows = spark.read.format("penstock-lake").load(config.raw_table)
+    from penstock.pipeline.lake import table_options
+    from penstock.pipeline.lake.reading import table_at
+
+    version = table_at(table_options({"path": config.raw_table})).version()
+    rows = spark.read.format("penstock-lake").option("versionAsOf", version).load(config.raw_table)
     start = _moment("backfill.start", config.backfill.start)
     end = _moment("backfill.end", config.backfill.end)
     if start is not None:
