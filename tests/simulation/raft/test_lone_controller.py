@@ -8,7 +8,15 @@ from penstock.core.metadata import CreatedTopic, CreateTopic, Reply
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import Controller, Membership, QuorumOptions, QuorumStore, Registration
+from penstock.services.cluster import (
+    Controller,
+    Membership,
+    Quorum,
+    QuorumOptions,
+    QuorumStore,
+    Registration,
+    SoloQuorum,
+)
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
@@ -29,6 +37,7 @@ class Ledger:
         self.asked: dict[str, None] = {}
         self.epochs: list[BrokerEpoch] = []
         self.terms: list[int] = []
+        self.is_solo = False
 
 
 class LoneHost:
@@ -41,8 +50,12 @@ class LoneHost:
         self._directory = DataDirectory.open(disk, DIRECTORY_ID)
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
         joined = self._directory.cluster_id is not None
-        setup = RaftSetup(ME, {}, Configuration((ME,)))
-        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
+        self.quorum: Quorum
+        if ledger.is_solo:
+            self.quorum = SoloQuorum(runtime, store, joined=joined, options=OPTIONS)
+        else:
+            setup = RaftSetup(ME, {}, Configuration((ME,)))
+            self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
         self.controller = Controller(runtime, self.quorum)
         self.membership = Membership(
             self.controller, self._directory, Registration(NodeId(1), ()), runtime.entropy
@@ -158,3 +171,32 @@ def test_many_lives_end_where_the_client_was_told(seed: int) -> None:
     assert [n for n, topic_id in ledger.created.items() if image.topic_id(n) != topic_id] == []
     assert ledger.terms == sorted(set(ledger.terms))
     assert world.failures == []
+
+
+def test_the_metadata_of_a_quorum_of_one_before_raft_is_taken_over_wherever_the_power_goes() -> None:
+    for operation in range(1, 80):
+        ledger = Ledger()
+        ledger.is_solo = True
+        world, node, hosts = world_of(1, ledger)
+        node.start()
+        world.run(2 * SECOND)
+        node.stop()
+        world.run(SECOND)
+        assert len(ledger.created) == TOPICS
+        ledger.is_solo = False
+        node.cut_power_at(operation)
+        node.start()
+        world.run(SECOND // 2, lambda: not node.is_up)  # noqa: B023 - called within the turn
+        node.cut_power()
+
+        node.cut_power_at(None)
+        node.start()
+        world.run(2 * SECOND)
+
+        image = hosts[-1].controller.image
+        lost = [name for name, topic_id in ledger.created.items() if image.topic_id(name) != topic_id]
+        assert lost == [], f"power cut at operation {operation}"
+        assert ledger.terms == sorted(set(ledger.terms))
+        assert ledger.epochs == sorted(set(ledger.epochs))
+        assert world.failures == []
+        assert not any(name.startswith("meta/metadata/") for name in node.disk.files())

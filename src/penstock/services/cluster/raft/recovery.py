@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.core.metadata import EMPTY_IMAGE, MetadataImage
+from penstock.core.metadata import MetadataImage
 from penstock.core.model import CorruptionError, Offset
 from penstock.core.raft import (
     BLANK_BALLOT,
@@ -13,6 +13,7 @@ from penstock.core.raft import (
 )
 from penstock.observability import log as events
 from penstock.services.cluster.metadata_log import BATCH_BYTES_MAX, TOPIC_ID
+from penstock.services.cluster.raft.adoption import adopt, forget_adopted
 from penstock.services.cluster.raft.images import (
     DIRECTORY,
     Snapshot,
@@ -53,24 +54,33 @@ def recover(
     disk = place.disk
     disk.make_directory(DIRECTORY)
     disk.sync_directory("meta")
-    snapshot, ballot = load_newest(disk), read_ballot(disk)
     log = _open(place, options, ticks)
     if log is None:
-        # The founding snapshot comes first, the log second, and nothing is promised before both.
-        if joined or ballot is not None or (snapshot is not None and snapshot.meta.index > 0):
-            raise MetadataLost("the raft log of this data directory is gone")
-        if snapshot is None:
-            write_snapshot(disk, founding().index, encode_snapshot(founding(founders), Offset(0), ()))
-            snapshot = Snapshot(founding(founders), Offset(0), 0, EMPTY_IMAGE)
+        if not adopt(place, founders, ticks):
+            _found(place, founders, joined=joined)
+        # The log comes last: a directory that has one has everything.
         log = PartitionLog.create(
             disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
         )
+    forget_adopted(place)
+    snapshot, ballot = load_newest(disk), read_ballot(disk)
     if snapshot is None:
         raise MetadataLost("no snapshot of this data directory can be read")
     _fit(log, snapshot)
     store = RaftStore(log, snapshot.meta, snapshot.end, LAG_MAX)
     recovered = Recovered(ballot or BLANK_BALLOT, store.configurations())
     return Found(store, recovered, snapshot.image, snapshot.end, snapshot.facts)
+
+
+def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None:
+    """Write the founding down, unless this directory has promised or applied something before."""
+    former = load_newest(place.disk)
+    is_used = read_ballot(place.disk) is not None or (former is not None and former.meta.index > 0)
+    if joined or is_used:
+        raise MetadataLost("the raft log of this data directory is gone")
+    if former is None:
+        content = encode_snapshot(founding(founders), Offset(0), ())
+        write_snapshot(place.disk, founding().index, content)
 
 
 def _fit(log: PartitionLog, snapshot: Snapshot) -> None:
