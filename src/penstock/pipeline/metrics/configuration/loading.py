@@ -19,6 +19,7 @@ FILE_BYTES_MAX = 1 << 20
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
 _TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+_ENUM = re.compile(r"^Invalid enum value (?P<value>.*)$")
 _AT = re.compile(r"^(?P<what>.*?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 
 
@@ -37,7 +38,7 @@ def load(
     try:
         return msgspec.convert(_with_truths(shape, values), shape, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
-        _refuse(str(error), f" ({path})" if path else "")
+        _refuse(shape, str(error), f" ({path})" if path else "")
 
 
 def _read(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -159,9 +160,18 @@ def _decode(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-def _refuse(message: str, source: str) -> NoReturn:
+def _refuse(shape: Any, message: str, source: str) -> NoReturn:
     found = _AT.match(message)
     if found is None:
         raise BadOption("config", message.replace("`", "") + source) from None
     what = found["what"].replace("`", "")
+    if wrong := _ENUM.match(what):
+        what = f"{wrong['value']} is none of {', '.join(_choices(shape, found['path']))}"
     raise BadOption(found["path"], what[:1].lower() + what[1:] + source) from None
+
+
+def _choices(shape: Any, path: str) -> tuple[str, ...]:
+    """The words that a key can have; a list's are those of each of its parts."""
+    for name in path.partition("[")[0].split("."):
+        shape = _sections(shape)[name]
+    return get_args(get_args(shape)[0]) if _is_list(shape) else get_args(shape)

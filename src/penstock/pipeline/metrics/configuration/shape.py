@@ -16,12 +16,24 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A part of the file; a key that is not here is an error."""
 
 
+def _refuse_same(names: dict[str, str]) -> None:
+    keys: dict[str, str] = {}
+    for key, name in names.items():
+        if name in keys:
+            raise ValueError(f"{keys[name]} and {key} are both {name!r}; give each its own")
+        keys[name] = key
+
+
 class Topics(Section, frozen=True):
     """Where records come from, and where they go."""
 
     inbound: Name = "metrics.inbound"
     rollup: Name = "metrics.rollup"
     dead_letter: Name = "metrics.inbound.dlq"
+
+    def __post_init__(self) -> None:
+        # A pipeline that reads what it writes never ends: its rollups are malformed measurements.
+        _refuse_same({f"topics.{name}": getattr(self, name) for name in self.__struct_fields__})
 
 
 class Lake(Section, frozen=True):
@@ -31,6 +43,9 @@ class Lake(Section, frozen=True):
     raw: Name = "raw"
     rollup: Name = "rollup"
     file_bytes: Count = 134_217_728
+
+    def __post_init__(self) -> None:
+        _refuse_same({"lake.raw": self.raw, "lake.rollup": self.rollup})
 
 
 class Percentiles(Section, frozen=True):
