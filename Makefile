@@ -7,11 +7,12 @@ COMPILED := $(VENV)/.compiled
 HOT_MODULES := $(shell sed -n 's/^    "\(src.*\.py\)",$$/\1/p' setup.py)
 PYTEST_ARGS ?=
 SECONDS ?= 30
+PYSPARK ?= 4.2
 
-.PHONY: help setup demo test suites check lint format bench fuzz dev native clean
+.PHONY: help setup demo test sparktest suites check lint format bench fuzz dev native clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(INSTALLED): pyproject.toml setup.py tools/setup.sh
 	@tools/setup.sh $(VENV)
@@ -30,6 +31,9 @@ demo: $(COMPILED) ## The whole story: broker, metrics, Spark pipeline, a table o
 # One worker has all the tests of Spark, and with them the one JVM.
 test: $(INSTALLED) $(wildcard $(COMPILED)) ## Run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+
+sparktest: $(INSTALLED) ## Run the tests of Spark on another release of it (PYSPARK=4.2), in a venv of its own
+	@tools/spark_tests.sh $(PYSPARK) $(PYTEST_ARGS)
 
 suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
 	$(BIN)/python -m tests.compatibility.suites.run kafka-python
@@ -59,5 +63,5 @@ dev: $(INSTALLED) ## Rerun the fast tests whenever a file changes
 native: $(COMPILED) ## Compile the hot modules with mypyc, in place (optional; needs a C compiler)
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis penstock-demo.svg
+	rm -rf $(VENV) $(VENV)-spark-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis penstock-demo.svg
 	find src -name '*.so' -delete

@@ -5,19 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
 from tests.spark.clusters.standalone import StandaloneCluster
 from tests.spark.exactness.processes import last_lines
-from tests.spark.exactness.trial import Trial, verdicts
+from tests.spark.exactness.trial import QUICK, Trial, verdicts
 
 RECORDS = 20_000
-# What a cluster of two cores needs to be quick; the defaults are right, only slow.
-CONF = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
-    "spark.executor.extraJavaOptions": SHORT_LIVED_JAVA,
-}
-ARGUMENTS = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
 
 
 @pytest.fixture
@@ -44,7 +36,7 @@ class Trials:
         self._made: list[Trial] = []
 
     def __call__(self, master: str) -> Trial:
-        self._made.append(Trial(self._servers, self._directory, master, self._settings, ARGUMENTS))
+        self._made.append(Trial(self._servers, self._directory, master, self._settings, QUICK))
         return self._made[-1]
 
     def end(self) -> None:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -81,12 +81,14 @@ class Allowance:
 class Rounds:
     """One broker, one pipeline, one generator, and somebody who kills."""
 
-    def __init__(self, directory: Path, master: str, rate: float, luck: random.Random) -> None:
+    def __init__(
+        self, directory: Path, master: str, rate: float, luck: random.Random, arguments: Sequence[str] = ()
+    ) -> None:
         self._luck = luck
         self._rate = rate
         self.node = NodeProcess(directory / "node").start()
         try:
-            self.trial = Trial(self.node.kafka, directory, master, SETTINGS)
+            self.trial = Trial(self.node.kafka, directory, master, SETTINGS, arguments)
         except BaseException:
             self.node.stop()
             raise

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.exactness.kill_rounds import Rounds
-from tests.spark.exactness.trial import verdicts
+from tests.spark.exactness.trial import QUICK, verdicts
 
 RECORDS = 24_000
 # Each kill has a third of the records, which take a little longer than its random moment.
@@ -13,7 +13,7 @@ RATE = RECORDS / 3 / 8
 
 @pytest.mark.timeout(900)  # several JVMs, one after the other
 def test_every_record_counts_once_when_driver_executor_and_broker_are_killed(tmp_path: Path) -> None:
-    with Rounds(tmp_path, "local-cluster[2,1,1024]", RATE, random.Random(1)) as rounds:
+    with Rounds(tmp_path, "local-cluster[2,1,1024]", RATE, random.Random(1), QUICK) as rounds:
         outcome = rounds.run(RECORDS, rounds=1)
 
     assert verdicts(outcome.checks) == []

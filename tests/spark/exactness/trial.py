@@ -8,6 +8,7 @@ from pathlib import Path
 
 from penstock.client import Endpoint, Topics
 from penstock.pipeline.demo.exactness import Check, Places, check_all
+from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
 from penstock.pipeline.generator import Limits, MetricStream, Plan, generate, open_points, send_closing
 from penstock.pipeline.generator.points import PointFile
 from penstock.pipeline.metrics import PIPELINES
@@ -18,15 +19,23 @@ SERIES = 72
 LATE, DUPLICATES, MALFORMED = 0.05, 0.01, 0.01
 DRAIN_SECONDS = 1_200.0
 
+# What makes a small trial quick; the defaults are for those that run for hours.
+_QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": SHORT_LIVED_JAVA,
+    "spark.executor.extraJavaOptions": SHORT_LIVED_JAVA,
+}
+QUICK = [word for name, value in _QUICK.items() for word in ("--conf", f"{name}={value}")]
+
 # Rows, and rows that are not repeats, as Spark counts them.
 _COUNT = """\
 import sys
 from pathlib import Path
 from pyspark.sql import functions as F
 from penstock.pipeline.running.session import SessionOptions, open_session
-point, origin = F.struct("series", "client", "timestamp"), F.struct("partition", "offset")
 with open_session(SessionOptions("check", Path(sys.argv[2]), "local[2]")) as spark:
     rows = spark.read.format("penstock-lake").load(sys.argv[1])
+    point, origin = F.struct("series", "client", "timestamp"), F.struct("partition", "offset")
     print(*rows.agg(F.count("*"), F.countDistinct(point), F.countDistinct(origin)).first())
 """
 
