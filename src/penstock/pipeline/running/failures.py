@@ -8,7 +8,9 @@ from pathlib import Path
 from penstock.pipeline.errors import PipelineError
 
 LENGTH_MAX = 600
+CAUSES_MAX = 10
 
+_VAGUE = ("Writing job failed.", "Job aborted.")
 _OURS = re.compile(r"^\s*(?:\S*: )?penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
 _TRACEBACK = re.compile(
     r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+([\w.]+(?:: .*)?)$", re.MULTILINE
@@ -19,12 +21,28 @@ _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+([A-Z]\w*(?:Exception|Error)): ")
 
 
-def reason(text: str) -> str:
+def why(error: BaseException) -> str:
+    """What went wrong, in one line out of an error of Spark's and those that caused it."""
+    texts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(texts) < CAUSES_MAX:
+        texts.append(str(cause))
+        cause = getattr(cause, "_cause", None)  # where pyspark keeps what Java calls the cause
+    return reason(*texts)
+
+
+def reason(text: str, *causes: str) -> str:
     """What went wrong, as the one who caused it put it.
 
     An error of ours has one line, and it is at the end of a traceback. Of other Python errors the
     last line of the last traceback is taken, of Spark's own the message without its trimmings.
+    A batch whose commit failed, and then its undoing, says nothing itself: its causes are asked.
     """
+    said = _said(text)
+    return reason(*causes) if said in _VAGUE and causes else said
+
+
+def _said(text: str) -> str:
     if ours := _OURS.findall(text):
         return _cut(ours[-1])
     if others := _TRACEBACK.findall(text):
@@ -64,4 +82,4 @@ def in_one_line(what: str, log: Path) -> Iterator[None]:
     except (Py4JNetworkError, ConnectionError, EOFError):
         raise RunFailed(f"{what}: Spark's Java process has gone (more in {log})") from None
     except (PySparkException, Py4JError) as error:
-        raise RunFailed(f"{what}: {reason(str(error))} (more in {log})") from None
+        raise RunFailed(f"{what}: {why(error)} (more in {log})") from None

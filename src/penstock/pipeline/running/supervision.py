@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.model import SECOND
-from penstock.pipeline.running.failures import RunFailed, in_one_line, reason
+from penstock.pipeline.running.failures import RunFailed, in_one_line, why
 from penstock.pipeline.running.stopping import StopSignals
 from penstock.pipeline.running.watching import Board, State
 from penstock.runtime.clock import MachineClock
@@ -63,7 +63,7 @@ class Supervision:
     def _check(self, query: "StreamingQuery", may_end: bool) -> None:
         error = query.exception()
         if error is not None:
-            raise RunFailed(f"query {query.name} failed: {reason(str(error))} (more in {self.log})")
+            raise RunFailed(f"query {query.name} failed: {why(error)} (more in {self.log})")
         if not may_end:
             raise RunFailed(f"query {query.name} ended by itself (more in {self.log})")
 

@@ -58,5 +58,17 @@ def test_the_reason_is_one_line_without_what_is_wrapped_around_it(text: str, lin
     assert reason(text) == line
 
 
+def test_a_failure_that_says_nothing_gives_way_to_what_caused_it() -> None:
+    vague = "[STREAM_FAILED] Query [id = 5f] terminated with exception: Writing job failed. SQLSTATE: XXKST"
+
+    assert reason(vague, "Writing job failed.", FOREIGN) == "ZeroDivisionError: division by zero"
+    assert reason(vague, "Writing job failed.", "[X_Y] The disk is on fire.") == "The disk is on fire."
+    assert reason(vague) == "Writing job failed."
+
+
+def test_causes_are_not_asked_where_the_failure_speaks_for_itself() -> None:
+    assert reason(FOREIGN, OURS) == "ZeroDivisionError: division by zero"
+
+
 def test_a_reason_without_end_is_cut() -> None:
     assert len(reason("word " * 10_000)) == LENGTH_MAX + 1
