@@ -16,10 +16,11 @@ _SEEDS = 2**32
 
 
 class SimulatedWorld(enum.Enum):
-    """What runs: a durable echo over a bad network, or a whole node with its clients on a bad disk."""
+    """What runs: a durable echo over a bad network, a whole node with its clients, or three controllers."""
 
     ECHO = "echo"
     NODE = "node"
+    QUORUM = "quorum"
 
 
 def sim(
@@ -34,7 +35,10 @@ def sim(
     ] = None,
     world: Annotated[
         SimulatedWorld,
-        typer.Option(help="An echo service over a bad network, or a node and its clients on a bad disk."),
+        typer.Option(
+            help="An echo service over a bad network, a node and its clients on a bad disk, "
+            "or three controllers."
+        ),
     ] = SimulatedWorld.ECHO,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
@@ -74,6 +78,10 @@ def _world(world: SimulatedWorld) -> Callable[[int], Verdict]:
         from penstock.simulation import echo
 
         return echo.run_echo
+    if world is SimulatedWorld.QUORUM:
+        from penstock.simulation import quorum
+
+        return quorum.run_quorum
     from penstock.simulation import broker
 
     return broker.run_broker
