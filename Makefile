@@ -33,7 +33,7 @@ test: $(INSTALLED) $(wildcard $(COMPILED)) ## Run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 sparktest: $(INSTALLED) ## Run the tests of Spark on another release of it (PYSPARK=4.2), in a venv of its own
-	@tools/spark_tests.sh $(PYSPARK) $(PYTEST_ARGS)
+	@tools/spark_tests.sh $(PYSPARK) tests/spark $(PYTEST_ARGS)
 
 suites: $(INSTALLED) ## Run librdkafka's and kafka-python's own tests (minutes; needs npm, PyPI and a C compiler)
 	$(BIN)/python -m tests.compatibility.suites.run kafka-python
