@@ -17,7 +17,9 @@ A record is valid when its value is one JSON object with
     timestamp   a whole number of ms since 1970, at least 0 and less than 4,102,444,800,000 (2100)
     client      a string that is not empty
 
-Other keys are allowed. Anything else is malformed and belongs to the dead letters. Two records
+Other keys are allowed. A pipeline may also refuse a timestamp that is far ahead of the record's own
+time (the metrics pipeline: two days). Points that end now are not, nor is the closing record a day
+after them; a stream without a count begins now, and sent faster than its time passes gets there. Anything else is malformed and belongs to the dead letters. Two records
 with the same client, name, labels and timestamp are the same point; the generator repeats only
 whole records, byte by byte.
 

@@ -17,7 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipeline.metrics.measurement import Series, decode_labels, decode_measurement, reason
+from penstock.pipeline.metrics.measurement import (
+    TIMESTAMP_END_MS,
+    Series,
+    decode_labels,
+    decode_measurement,
+    reason,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,10 +78,14 @@ class Decoder:
     """Remembers the series it has met, so that their labels are looked at once.
 
     What is not newer than `watermark_ms` is late: windows that it belongs to may have been closed.
+    What is more than `ahead_ms` newer than its own record is malformed: it would move the watermark
+    to where everybody else is late. The record's time is compared, and not the clock, so that the
+    answer is the same whenever the record is read.
     """
 
-    def __init__(self, watermark_ms: int = NO_WATERMARK_MS) -> None:
+    def __init__(self, watermark_ms: int = NO_WATERMARK_MS, ahead_ms: int | None = None) -> None:
         self._watermark_ms = watermark_ms
+        self._ahead_ms = ahead_ms
         self._series: dict[tuple[str, bytes], str] = {}
         self._schema = schema()
 
@@ -85,7 +95,7 @@ class Decoder:
 
         values = records.column("value")
         contents: list[bytes | None] = values.to_pylist()
-        rows = self._rows(contents, _is_utf8(values))
+        rows = self._rows(contents, _is_utf8(values), records.column("timestamp"))
         for index in rows.errors:
             origin = (records.column(name)[index].as_py() for name in ("topic", "partition", "offset"))
             rows.series[index] = "/".join(map(str, origin))
@@ -102,8 +112,9 @@ class Decoder:
         arrays |= {name: records.column(name) for name in ("topic", "partition", "offset", "key")}
         return pa.RecordBatch.from_arrays([arrays[name] for name in self._schema.names], schema=self._schema)
 
-    def _rows(self, contents: "list[bytes | None]", is_utf8: bool) -> _Rows:
+    def _rows(self, contents: "list[bytes | None]", is_utf8: bool, recorded: "pa.Array") -> _Rows:
         rows = _Rows()
+        doubtful_ms = self._doubtful_ms(recorded)
         known, watermark_ms = self._series, self._watermark_ms
         for index, content in enumerate(contents):
             try:
@@ -115,6 +126,8 @@ class Decoder:
                 found = decode_measurement(content)
                 if found.timestamp <= watermark_ms:
                     raise Malformed(f"late: {found.timestamp} is not after the watermark {watermark_ms}")
+                if found.timestamp > doubtful_ms:
+                    self._refuse_ahead(found.timestamp, recorded, index)
                 labels = bytes(found.labels)
                 text = known.get((found.name, labels)) or self._meet(found.name, labels)
             except (ValueError, RecursionError) as error:
@@ -129,6 +142,22 @@ class Decoder:
                 rows.timestamps.append(found.timestamp)
                 rows.clients.append(found.client)
         return rows
+
+    def _doubtful_ms(self, recorded: "pa.Array") -> int:
+        """What is not newer than this is ahead of no record: few rows have to be looked at singly."""
+        import pyarrow.compute as pc
+
+        if self._ahead_ms is None or not len(recorded):
+            return TIMESTAMP_END_MS
+        return _milliseconds(pc.min(recorded)) + self._ahead_ms
+
+    def _refuse_ahead(self, timestamp: int, recorded: "pa.Array", index: int) -> None:
+        recorded_ms = _milliseconds(recorded[index])
+        # Before 1970 means that the producer gave none.
+        if self._ahead_ms is not None and 0 <= recorded_ms < timestamp - self._ahead_ms:
+            raise Malformed(
+                f"ahead: {timestamp} is more than {self._ahead_ms} ms after the record's time {recorded_ms}"
+            )
 
     def _meet(self, name: str, labels: bytes) -> str:
         if len(self._series) >= SERIES_REMEMBERED_MAX:
@@ -150,6 +179,12 @@ def _is_utf8(values: "pa.Array") -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _milliseconds(moment: "pa.Scalar") -> int:
+    import pyarrow as pa
+
+    return int(moment.cast(pa.int64()).as_py()) // 1_000
 
 
 def _cells(column: "pa.Array", indices: Iterable[int]) -> dict[int, Any]:

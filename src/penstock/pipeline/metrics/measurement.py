@@ -8,7 +8,8 @@ A record's value is a JSON object with
     timestamp   whole milliseconds since 1970, before the year 2100
     client      a string, not empty
 
-and whatever else its sender likes. Anything else is malformed, and says why in a phrase.
+and whatever else its sender likes. Anything else is malformed, and says why in a phrase; and so is
+a timestamp that is further ahead of the record's own time than the pipeline is told to bear with.
 
 A series is one name with one set of labels. Its text is the name followed by the labels as JSON with
 sorted keys, `cpu{"host":"a","zone":"b"}`. No two series share a text: if two did, the labels of one

@@ -41,6 +41,7 @@ class MetricsPipeline:
             "raw table": config.raw_table,
             "rollup table": config.rollup_table,
             "lateness": str(config.lateness),
+            "ahead": str(config.ahead),
             "windows": ", ".join(map(str, config.windows)),
             "percentiles": ", ".join(f"{rank:g}" for rank in config.percentiles.ranks),
             "percentiles.method": config.percentiles.method,

@@ -43,7 +43,12 @@ def ingest_options(config: MetricsConfig) -> dict[str, str]:
 def start_ingest(spark: "SparkSession", config: MetricsConfig, *, once: bool) -> "StreamingQuery":
     """Topic to raw table and dead letters."""
     from penstock.pipeline.metrics.router import RouterSink
-    from penstock.pipeline.metrics.sources import MEASUREMENTS, WATERMARK_CHECKPOINT, MeasurementSource
+    from penstock.pipeline.metrics.sources import (
+        AHEAD_MS,
+        MEASUREMENTS,
+        WATERMARK_CHECKPOINT,
+        MeasurementSource,
+    )
     from penstock.pipeline.source import GroupOffsets
 
     spark.dataSource.register(MeasurementSource)
@@ -54,7 +59,7 @@ def start_ingest(spark: "SparkSession", config: MetricsConfig, *, once: bool) ->
     with configured(spark, STRICT):
         rows = (
             spark.readStream.format(MEASUREMENTS)
-            .options(**options, **{WATERMARK_CHECKPOINT: checkpoint})
+            .options(**options, **{WATERMARK_CHECKPOINT: checkpoint, AHEAD_MS: str(int(config.ahead))})
             .load()
             .withWatermark("timestamp", f"{int(config.lateness)} milliseconds")
         )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MEASUREMENTS = "penstock-measurements"
 WATERMARK_CHECKPOINT = "watermarkcheckpoint"
+AHEAD_MS = "aheadms"
+OURS = (WATERMARK_CHECKPOINT, AHEAD_MS)
 SLICES = "penstock-slices"
 SLICE_MS = "slicems"
 
@@ -29,7 +31,8 @@ SLICE_MS = "slicems"
 class MeasurementSource(DataSource):
     """`format("penstock-measurements")`: the source's options, and the checkpoint of the query.
 
-    With `watermarkCheckpoint` late rows are told from good ones as Spark would tell them.
+    With `watermarkCheckpoint` late rows are told from good ones as Spark would tell them; with
+    `aheadMs` those that are so much newer than their records are malformed.
     """
 
     @classmethod
@@ -47,13 +50,14 @@ class MeasurementStream(TopicStream):
     """A topic whose records are decoded where they are read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        ours = {name: value for name, value in options.items() if name.lower() != WATERMARK_CHECKPOINT}
+        ours = {name: value for name, value in options.items() if name.lower() not in OURS}
         super().__init__(source_options(ours, streaming=True), task_reading(ours))
         self._checkpoint = option(options, WATERMARK_CHECKPOINT)
+        self._ahead_ms = integer_option(options, AHEAD_MS, None, 0)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """In a task."""
-        decoder = Decoder(self._watermark_ms())
+        decoder = Decoder(self._watermark_ms(), self._ahead_ms)
         for batch in super().read(partition):
             yield decoder.decode(batch)
 

@@ -19,8 +19,8 @@ class Measured(NamedTuple):
         return (self.client, self.name, tuple(sorted(self.labels.items())), self.timestamp)
 
 
-def measured(content: bytes | None) -> Measured | None:
-    """The measurement in a record's value, or None if there is none."""
+def measured(content: bytes | None, last_ms: int) -> Measured | None:
+    """The measurement in a record's value, or None if there is none that is not after `last_ms`."""
     if content is None or content.startswith(b"\xef\xbb\xbf"):
         return None
     try:
@@ -30,7 +30,7 @@ def measured(content: bytes | None) -> Measured | None:
     if not isinstance(found, dict):
         return None
     found.setdefault("labels", {})
-    if not all(RULES[key](found.get(key)) for key in RULES):
+    if not all(RULES[key](found.get(key)) for key in RULES) or found["timestamp"] > last_ms:
         return None
     return Measured(
         found["name"], float(found["value"]), found["labels"], found["timestamp"], found["client"]

@@ -12,13 +12,19 @@ from tests.unit.pipeline.metrics.reference import measured
 
 GOOD = {"name": "cpu", "value": 1.5, "labels": {"host": "a"}, "timestamp": 1_700_000_000_000, "client": "c"}
 
+RECORDED_MS = 1_700_000_000_500
+AHEAD_MS = 48 * 3_600_000
+
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(10**25), 10**25)
     | st.floats()
     | st.text(max_size=5)
-    | st.sampled_from([0, 1_700_000_000_000, 4_102_444_799_999, 4_102_444_800_000, 1e400, "", "NaN", "1"]),
+    | st.sampled_from(
+        [0, 1_700_000_000_000, 1_700_172_800_500, 1_700_172_800_501, 4_102_444_799_999, 4_102_444_800_000]
+    )
+    | st.sampled_from([1e400, "", "NaN", "1"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
@@ -48,7 +54,9 @@ def contents(draw: st.DrawFn) -> bytes | None:
             return text
 
 
-def decoded(*values: bytes | None, watermark_ms: int = -1) -> list[dict[str, Any]]:
+def decoded(
+    *values: bytes | None, watermark_ms: int = -1, recorded_ms: int = RECORDED_MS
+) -> list[dict[str, Any]]:
     moment = pa.timestamp("us", tz="UTC")
     records = pa.record_batch(
         {
@@ -57,10 +65,10 @@ def decoded(*values: bytes | None, watermark_ms: int = -1) -> list[dict[str, Any
             "topic": pa.array(["in"] * len(values)),
             "partition": pa.array([3] * len(values), pa.int32()),
             "offset": pa.array(range(10, 10 + len(values)), pa.int64()),
-            "timestamp": pa.array([1_700_000_000_500_000] * len(values), moment),
+            "timestamp": pa.array([recorded_ms * 1_000] * len(values), moment),
         }
     )
-    rows: list[dict[str, Any]] = Decoder(watermark_ms).decode(records).to_pylist()
+    rows: list[dict[str, Any]] = Decoder(watermark_ms, AHEAD_MS).decode(records).to_pylist()
     return rows
 
 
@@ -79,7 +87,7 @@ def test_good_and_malformed_are_told_apart_exactly_by_the_rules(values: list[byt
     rows = decoded(*values)
 
     for value, row in zip(values, rows, strict=True):
-        expected = measured(value)
+        expected = measured(value, RECORDED_MS + AHEAD_MS)
         assert (row["error"] is None) == (expected is not None), (value, row["error"])
         if expected is not None:
             assert row["series"] == Series(expected.name, expected.labels).text
@@ -123,6 +131,25 @@ def test_what_is_not_newer_than_the_watermark_is_late_and_keeps_its_bytes() -> N
     assert late["raw"] == content(timestamp=5_000)
     assert late["timestamp"].timestamp() == 5.001
     assert just_in_time["error"] is None
+
+
+def test_what_is_too_far_ahead_of_its_own_record_is_malformed_and_does_not_move_the_watermark() -> None:
+    last = RECORDED_MS + AHEAD_MS
+
+    far, within = decoded(content(timestamp=last + 1), content(timestamp=last), watermark_ms=5_000)
+
+    assert (
+        far["error"] == f"ahead: {last + 1} is more than {AHEAD_MS} ms after the record's time {RECORDED_MS}"
+    )
+    assert far["raw"] == content(timestamp=last + 1)
+    assert far["timestamp"].timestamp() == 5.001
+    assert within["error"] is None
+
+
+def test_nothing_is_ahead_of_a_record_that_has_no_time() -> None:
+    (row,) = decoded(content(), recorded_ms=-1)
+
+    assert row["error"] is None
 
 
 def test_one_series_is_one_text_however_its_labels_are_written() -> None:

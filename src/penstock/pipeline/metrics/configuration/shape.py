@@ -102,6 +102,7 @@ class MetricsConfig(Section, frozen=True):
     topics: Topics = Topics()
     lake: Lake = Lake()
     lateness: Duration = Duration.parse("10m")
+    ahead: Duration = Duration.parse("2d")
     windows: tuple[Duration, ...] = (Duration.parse("1m"), Duration.parse("5m"))
     percentiles: Percentiles = Percentiles()
     dedupe: bool = True
