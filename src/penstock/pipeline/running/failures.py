@@ -39,7 +39,7 @@ def reason(text: str, *causes: str) -> str:
     A batch whose commit failed, and then its undoing, says nothing itself: its causes are asked.
     """
     said = _said(text)
-    return reason(*causes) if said in _VAGUE and causes else said
+    return reason(*causes) if said.endswith(_VAGUE) and causes else said
 
 
 def _said(text: str) -> str:

@@ -61,7 +61,10 @@ def test_the_reason_is_one_line_without_what_is_wrapped_around_it(text: str, lin
 def test_a_failure_that_says_nothing_gives_way_to_what_caused_it() -> None:
     vague = "[STREAM_FAILED] Query [id = 5f] terminated with exception: Writing job failed. SQLSTATE: XXKST"
 
-    assert reason(vague, "Writing job failed.", FOREIGN) == "ZeroDivisionError: division by zero"
+    assert (
+        reason(vague, "org.apache.spark.SparkException: Writing job failed.", FOREIGN)
+        == "ZeroDivisionError: division by zero"
+    )
     assert reason(vague, "Writing job failed.", "[X_Y] The disk is on fire.") == "The disk is on fire."
     assert reason(vague) == "Writing job failed."
 
