@@ -1,5 +1,6 @@
 """A table opened, created, and asked for its shape."""
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ def open_table(table: TableOptions, version: int | None = None) -> "DeltaTable |
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
+    if table.is_local and os.path.isfile(table.path):
+        raise BadOption("path", f"{table.path} is a file, and a table is a directory")
     try:
         return DeltaTable(table.path, version=version, storage_options=table.storage_options)
     except TableNotFoundError:
