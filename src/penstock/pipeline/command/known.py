@@ -44,4 +44,6 @@ def _of_module(name: str) -> Pipeline | Job:
         found: Pipeline | Job = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise BadOption("NAME", f"{name!r} cannot be loaded: {error}") from None
+    if not hasattr(found, "configure"):
+        raise BadOption("NAME", f"{name!r} is neither a pipeline nor a job: it has no method configure")
     return found
