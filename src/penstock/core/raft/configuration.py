@@ -1,13 +1,13 @@
 """Who takes part: voters, learners, majorities, and one change at a time."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from penstock.core.raft.identity import Index, Member
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The members of a quorum. Learners get the log but are not counted."""
 
     voters: tuple[Member, ...] = ()
@@ -31,30 +31,26 @@ class Configuration:
 NOBODY = Configuration()
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationAt:
+class ConfigurationAt(Struct, frozen=True):
     """A configuration, and the index of the entry that brought it."""
 
     index: Index
     configuration: Configuration
 
 
-@dataclass(frozen=True, slots=True)
-class AddLearner:
+class AddLearner(Struct, frozen=True):
     """Let a newcomer receive the log without a vote."""
 
     member: Member
 
 
-@dataclass(frozen=True, slots=True)
-class PromoteLearner:
+class PromoteLearner(Struct, frozen=True):
     """Give a learner its vote."""
 
     member: Member
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveMember:
+class RemoveMember(Struct, frozen=True):
     """Let a voter or learner go."""
 
     member: Member

@@ -1,8 +1,9 @@
 """What the host has to do, in the order of the list."""
 
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from penstock.core.raft.configuration import Configuration
 from penstock.core.raft.entries import Entry, SnapshotMeta
@@ -10,22 +11,19 @@ from penstock.core.raft.identity import Ballot, Index, Member, Term, Ticket
 from penstock.core.raft.messages import Message
 
 
-@dataclass(frozen=True, slots=True)
-class PersistBallot:
+class PersistBallot(Struct, frozen=True):
     """Make the ballot durable before the next effect is begun."""
 
     ballot: Ballot
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateLog:
+class TruncateLog(Struct, frozen=True):
     """Drop every entry from `start` on; an entry to put in its place follows."""
 
     start: Index
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEntries:
+class StoreEntries(Struct, frozen=True):
     """Append entries, and sync them; `Persisted(write)` is expected when that is done.
 
     The log view must show them when the step's effects have been carried out; going on
@@ -36,16 +34,14 @@ class StoreEntries:
     write: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send a message, or lose it."""
 
     to: Member
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class SendSnapshotChunk:
+class SendSnapshotChunk(Struct, frozen=True):
     """Read the snapshot at `position` and send a `SnapshotChunk` of at most `bytes_max`, or lose it."""
 
     to: Member
@@ -55,8 +51,7 @@ class SendSnapshotChunk:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChunk:
+class StoreChunk(Struct, frozen=True):
     """Keep bytes of a snapshot that arrives; position 0 begins it anew."""
 
     snapshot: SnapshotMeta
@@ -64,44 +59,38 @@ class StoreChunk:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InstallSnapshot:
+class InstallSnapshot(Struct, frozen=True):
     """All chunks are there: replace state and log by it; `SnapshotInstalled` is expected."""
 
     snapshot: SnapshotMeta
 
 
-@dataclass(frozen=True, slots=True)
-class CommitUpTo:
+class CommitUpTo(Struct, frozen=True):
     """Every entry up to and including `index` is final: apply them."""
 
     index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class UseConfiguration:
+class UseConfiguration(Struct, frozen=True):
     """These are the members from now on: keep links to them."""
 
     configuration: Configuration
 
 
-@dataclass(frozen=True, slots=True)
-class FollowLeader:
+class FollowLeader(Struct, frozen=True):
     """Know who leads the term; None: nobody that we have heard of."""
 
     term: Term
     leader: Member | None
 
 
-@dataclass(frozen=True, slots=True)
-class StartLeading:
+class StartLeading(Struct, frozen=True):
     """Proposals are taken; everything that earlier terms left behind is committed."""
 
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class StopLeading:
+class StopLeading(Struct, frozen=True):
     """No more. What was proposed in `term` and is not committed may be lost or not."""
 
     term: Term
@@ -126,8 +115,7 @@ class Obstacle(enum.Enum):
     LAST_VOTER = "is the last voter"
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """It is in the log of the leader of `term`, in entries `start` up to `end`."""
 
     term: Term
@@ -135,27 +123,23 @@ class Accepted:
     end: Index
 
 
-@dataclass(frozen=True, slots=True)
-class ReadableFrom:
+class ReadableFrom(Struct, frozen=True):
     """Read once everything up to and including `index` is applied."""
 
     index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class HandingOver:
+class HandingOver(Struct, frozen=True):
     """The target is asked to campaign as soon as it has the whole log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """No."""
 
     why: Obstacle
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to a command."""
 
     ticket: Ticket

@@ -1,7 +1,8 @@
 """What the log consists of, and what stands for the part of it that is gone."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from penstock.core.raft.configuration import NOBODY, Configuration
 from penstock.core.raft.identity import Index, Term
@@ -14,8 +15,7 @@ ENTRY_OVERHEAD_BYTES = 32
 MEMBER_BYTES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One line of the log. Index and term together name it: no other entry ever has both."""
 
     index: Index
@@ -30,8 +30,7 @@ class Entry:
         return ENTRY_OVERHEAD_BYTES + (0 if content is None else MEMBER_BYTES * len(content.members))
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotMeta:
+class SnapshotMeta(Struct, frozen=True):
     """A snapshot stands for every entry up to and including `index`."""
 
     index: Index

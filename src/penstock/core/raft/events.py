@@ -1,7 +1,8 @@
 """What can happen to a member."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from penstock.core.raft.configuration import Change
 from penstock.core.raft.entries import SnapshotMeta
@@ -9,13 +10,11 @@ from penstock.core.raft.identity import Member, Ticket
 from penstock.core.raft.messages import Message
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Struct, frozen=True):
     """It is `next_deadline()` or later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message arrived; both ends are as the handshake of their link named them."""
 
     sender: Member
@@ -23,45 +22,39 @@ class Received:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Persisted:
+class Persisted(Struct, frozen=True):
     """Write number `write` and all before it survive a power cut."""
 
     write: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotInstalled:
+class SnapshotInstalled(Struct, frozen=True):
     """The log view now begins with this snapshot, durably, and has nothing else in it."""
 
     snapshot: SnapshotMeta
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(Struct, frozen=True):
     """Append payloads, one entry each; all of them or none."""
 
     ticket: Ticket
     payloads: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRead:
+class RequestRead(Struct, frozen=True):
     """Learn up to where the state must be applied to see everything that was acknowledged so far."""
 
     ticket: Ticket
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMembers:
+class ChangeMembers(Struct, frozen=True):
     """Add, promote or remove one member."""
 
     ticket: Ticket
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class TransferLeadership:
+class TransferLeadership(Struct, frozen=True):
     """Let another voter lead."""
 
     ticket: Ticket

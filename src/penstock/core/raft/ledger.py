@@ -1,7 +1,8 @@
 """What a member keeps in every role: ballot, log, members, commit, and the effects of this step."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.model import Instant
 from penstock.core.raft.configuration import Configuration, ConfigurationAt
@@ -25,8 +26,7 @@ from penstock.core.raft.messages import Message
 from penstock.core.raft.options import RaftOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """What a member finds of its former life: its ballot, and the configurations in its log, in order."""
 
     ballot: Ballot

@@ -1,14 +1,14 @@
 """What members say to each other. Every message carries its sender's term."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from penstock.core.raft.entries import Entry, SnapshotMeta
 from penstock.core.raft.identity import Index, Term
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(Struct, frozen=True):
     """Will you vote for me in this term? A trial asks whether you would, and binds nobody.
 
     `is_transfer`: the leader itself asked for this election, so its lease does not matter.
@@ -21,8 +21,7 @@ class VoteRequest:
     is_transfer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class VoteAnswer:
+class VoteAnswer(Struct, frozen=True):
     """Yes carries the term that was asked about; no carries the voter's own."""
 
     term: Term
@@ -30,8 +29,7 @@ class VoteAnswer:
     is_trial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(Struct, frozen=True):
     """These entries follow the one at `previous_index`."""
 
     term: Term
@@ -41,16 +39,14 @@ class AppendRequest:
     commit: Index
 
 
-@dataclass(frozen=True, slots=True)
-class AppendAnswer:
+class AppendAnswer(Struct, frozen=True):
     """My synced log is the same as yours up to and including `match`."""
 
     term: Term
     match: Index
 
 
-@dataclass(frozen=True, slots=True)
-class AppendConflict:
+class AppendConflict(Struct, frozen=True):
     """I do not have the entry before yours; what we share ends at the hint, or before it."""
 
     term: Term
@@ -59,8 +55,7 @@ class AppendConflict:
     hint_term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """I still lead. The answer to round n proves that I led when round n was sent."""
 
     term: Term
@@ -68,8 +63,7 @@ class Heartbeat:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
+class HeartbeatAnswer(Struct, frozen=True):
     """You do; and what an AppendAnswer would say."""
 
     term: Term
@@ -77,8 +71,7 @@ class HeartbeatAnswer:
     match: Index
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotChunk:
+class SnapshotChunk(Struct, frozen=True):
     """Bytes of a snapshot from `position` on."""
 
     term: Term
@@ -88,8 +81,7 @@ class SnapshotChunk:
     is_last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkAnswer:
+class ChunkAnswer(Struct, frozen=True):
     """Go on from `position`."""
 
     term: Term
@@ -97,15 +89,13 @@ class ChunkAnswer:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class CampaignNow:
+class CampaignNow(Struct, frozen=True):
     """I hand over to you."""
 
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class TermIsOver:
+class TermIsOver(Struct, frozen=True):
     """You lead a term that has passed."""
 
     term: Term

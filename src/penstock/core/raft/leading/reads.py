@@ -1,15 +1,15 @@
 """Reads that see everything that was acknowledged before they began."""
 
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from penstock.core.raft.effects import Answer, Obstacle, ReadableFrom
 from penstock.core.raft.identity import Index, Ticket
 from penstock.core.raft.ledger import Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRead:
+class WaitingRead(Struct, frozen=True):
     """Answered once `round` shows that we led after it was asked."""
 
     ticket: Ticket

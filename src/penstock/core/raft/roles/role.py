@@ -1,7 +1,8 @@
 """What the roles have in common, and how a member passes from one to the next."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from penstock.core.model import Instant
 from penstock.core.raft.effects import Answer, Obstacle, Refused
@@ -12,24 +13,21 @@ from penstock.core.raft.ledger import Ledger
 from penstock.core.raft.messages import Message
 
 
-@dataclass(frozen=True, slots=True)
-class ToFollower:
+class ToFollower(Struct, frozen=True):
     """Follow in `term`, the present one or a later one; the leader may be unknown."""
 
     term: Term
     leader: Member | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToCandidate:
+class ToCandidate(Struct, frozen=True):
     """Ask for votes. A trial changes nothing yet; a transfer needs none."""
 
     is_trial: bool
     is_transfer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToLeader:
+class ToLeader(Struct, frozen=True):
     """A majority voted for us."""
 
 
