@@ -56,6 +56,39 @@ def test_a_query_reads_what_is_there_and_then_what_comes(table: TableOptions) ->
     assert stream.advance(last, None, None) == last
 
 
+def test_a_batch_by_bytes_takes_whole_versions_and_one_at_least(table: TableOptions) -> None:
+    for number in range(4):
+        append(table, number, files=1 + number % 2)
+    stream = follow(table, whole_versions=True)
+    size = max(file.size for file in stream.between(stream.first(), stream.advance(stream.first(), None, 0)))
+
+    position, seen = stream.first(), list[list[int]]()
+    for bytes_max in (1, 3 * size + size // 2, 10 * size):
+        end = stream.advance_by_versions(position, bytes_max, 3)
+        seen.append(sorted(ids(table, stream, position, end)))
+        position = end
+
+    assert seen == [[0], [10, 11, 20], [30, 31]]
+    assert stream.advance_by_versions(position, 1, 3) == position
+
+
+def test_a_table_that_was_compacted_is_read_as_it_is_before_whole_versions_follow(
+    table: TableOptions,
+) -> None:
+    append(table, 0)
+    append(table, 1)
+    compact(table)
+    stream = follow(table, whole_versions=True)
+    append(table, 2)
+
+    first = stream.first(version_max=2)
+    then = stream.advance_by_versions(first, 1, None)
+    last = stream.advance_by_versions(then, 1, None)
+
+    assert sorted(ids(table, stream, first, then)) == [0, 10]
+    assert ids(table, stream, then, last) == [20]
+
+
 def test_a_batch_takes_no_more_files_than_it_may(table: TableOptions) -> None:
     append(table, 0, files=3)
     append(table, 1, files=3)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
@@ -175,6 +176,22 @@ def ends(rows: Iterable[Measured], window: Window) -> int:
     """Where windows of this length begin that the newest row does not close."""
     watermark = max(row.timestamp for row in rows) - LATENESS_MS
     return watermark - window.seconds * 1_000 + 1
+
+
+def test_a_rollup_that_has_fallen_behind_reads_some_versions_at_a_time(
+    spark: "SparkSession", servers: str, config: MetricsConfig
+) -> None:
+    small = msgspec.structs.replace(config, max_offsets_per_trigger=10, max_bytes_per_trigger=1)
+    points = [point(index, START_MS + index * MINUTE_MS) for index in range(30)]
+    kept = [one for one in (measured(value, FAR_MS) for value in points) if one is not None]
+    send(servers, config.topics.inbound, points, spread=False)
+
+    progress = run_once(spark, small)
+
+    batches = [one for one in progress if one["name"] == "metrics-rollup" and one["numInputRows"]]
+    assert len(batches) == 3
+    expected = windows(kept, (60, 300), (50, 95, 99))
+    assert rolled_up(config) == {w: n for w, n in expected.items() if w.start_ms < ends(kept, w)}
 
 
 def test_a_dead_letter_says_where_it_came_from_and_why(

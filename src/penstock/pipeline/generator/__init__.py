@@ -19,9 +19,9 @@ A record is valid when its value is one JSON object with
 
 Other keys are allowed. A pipeline may also refuse a timestamp that is far ahead of the record's own
 time (the metrics pipeline: two days). Points that end now are not, nor is the closing record a day
-after them; a stream without a count begins now, and sent faster than its time passes gets there. Anything else is malformed and belongs to the dead letters. Two records
-with the same client, name, labels and timestamp are the same point; the generator repeats only
-whole records, byte by byte.
+after them; a stream without a count begins now, and sent faster than its time passes gets there.
+Anything else is malformed and belongs to the dead letters. Two records with the same client, name,
+labels and timestamp are the same point; the generator repeats only whole records, byte by byte.
 
 Points are made in the order of their time: in every interval each series has one, at a moment
 of its own. A late point is held back and sent when the stream is up to `late_ms_max` further

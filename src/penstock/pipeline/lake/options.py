@@ -27,7 +27,13 @@ WRITE_OPTIONS = (
     "catalog.*",
 )
 BATCH_READ_OPTIONS = ("versionAsOf", "timestampAsOf")
-STREAM_READ_OPTIONS = ("startingVersion", "maxFilesPerTrigger", "ignoreDeletes", "ignoreChanges")
+STREAM_READ_OPTIONS = (
+    "startingVersion",
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
+    "ignoreDeletes",
+    "ignoreChanges",
+)
 # Spark's own, which it hands over with ours.
 _SPARKS = ("checkpointLocation", "queryName")
 

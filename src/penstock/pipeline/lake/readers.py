@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
@@ -99,6 +100,9 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._table = table_options(options)
         self._options = _stream_options(options)
         self._files_max = integer_option(options, "maxFilesPerTrigger", None, minimum=1)
+        self._bytes_max = integer_option(options, "maxBytesPerTrigger", None, minimum=1)
+        if self._files_max is not None and self._bytes_max is not None:
+            raise BadOption("maxBytesPerTrigger", "maxFilesPerTrigger is given as well; give one of them")
         self._stream: TableStream | None = None
         self._first: Position | None = None
         self._version_max: int | None = None
@@ -110,11 +114,16 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._first.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        if self._bytes_max is not None:
+            return ReadMaxBytes(self._bytes_max)
         return ReadAllAvailable() if self._files_max is None else ReadMaxFiles(self._files_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        stream, position = self._opened(), position_from_json(start)
+        if isinstance(limit, ReadMaxBytes):
+            return stream.advance_by_versions(position, limit.max_bytes, self._version_max).to_json()
         files_max = limit.max_files if isinstance(limit, ReadMaxFiles) else None
-        return self._opened().advance(position_from_json(start), files_max, self._version_max).to_json()
+        return stream.advance(position, files_max, self._version_max).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:
         return {"version": self._opened().latest_version()}
@@ -142,6 +151,7 @@ def _stream_options(options: Mapping[str, str]) -> StreamOptions:
         starting_version=_starting_version(options),
         ignore_deletes=boolean_option(options, "ignoreDeletes", False),
         ignore_changes=boolean_option(options, "ignoreChanges", False),
+        whole_versions=option(options, "maxBytesPerTrigger") is not None,
     )
 
 

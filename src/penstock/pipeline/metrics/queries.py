@@ -89,6 +89,7 @@ def start_rollup(spark: "SparkSession", config: MetricsConfig, *, once: bool) ->
         slices = (
             spark.readStream.format(SLICES)
             .options(path=config.raw_table, sliceMs=str(int(slice_length(config.windows))))
+            .option("maxBytesPerTrigger", config.max_bytes_per_trigger)
             .load()
         )
         route = {

@@ -24,12 +24,14 @@ class StreamOptions:
     """Where to begin, and what to make of versions that take rows away.
 
     `starting_version` is None for everything that is there, "latest" for what comes, or the first
-    version whose files are read.
+    version whose files are read. With `whole_versions` a query that reads everything begins with the
+    oldest version that will do, since the files of a snapshot can not be told apart by version.
     """
 
     starting_version: int | str | None = None
     ignore_deletes: bool = False
     ignore_changes: bool = False
+    whole_versions: bool = False
 
 
 class TableStream:
@@ -52,7 +54,8 @@ class TableStream:
         latest = self.latest_version() if version_max is None else version_max
         match self._options.starting_version:
             case None:
-                return Position(self._id, latest, latest, 0, snapshot=True)
+                base = 0 if self._options.whole_versions and self._all_is_there(latest) else latest
+                return Position(self._id, base, base, 0, snapshot=True)
             case int(version):
                 if version > latest + 1:
                     raise BadOption(
@@ -78,6 +81,20 @@ class TableStream:
             position = position.next_version()
         return position
 
+    def advance_by_versions(self, start: Position, bytes_max: int, version_max: int | None) -> Position:
+        """How far whole versions lead whose files have so many bytes together; one version at least."""
+        self._check(start)
+        position = start.at(max(start.index, 0))
+        latest = self.latest_version() if version_max is None else version_max
+        taken = 0
+        while position.version <= latest:
+            size = sum(file.size for file in self._files_of(position)[position.index :])
+            if taken and taken + size > bytes_max:
+                break
+            taken += size
+            position = position.next_version()
+        return position
+
     def between(self, start: Position, end: Position) -> tuple[DataFile, ...]:
         """The files from `start` up to, not including, `end`."""
         self._check(end)
@@ -90,6 +107,21 @@ class TableStream:
         if position.index < end.index:
             files += self._files_of(position)[position.index : end.index]
         return tuple(files)
+
+    def _all_is_there(self, latest: int) -> bool:
+        """Whether version by version nothing else comes than what the newest one has.
+
+        Otherwise the table was compacted or rows were removed, old files may be vacuumed any moment,
+        and old entries of the log may be gone already.
+        """
+        storage = open_storage(self._table)
+        added: set[str] = set()
+        for number in range(latest + 1):
+            version = read_version(storage, number)
+            if version is None:
+                return False
+            added.update(file.path for file in version.added)
+        return added == {file.path for file in self._snapshot(latest)}
 
     def _check(self, position: Position) -> None:
         latest = self.latest_version()

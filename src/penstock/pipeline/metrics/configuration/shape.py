@@ -109,6 +109,7 @@ class MetricsConfig(Section, frozen=True):
     delivery: Literal["at-least-once", "exactly-once"] = "at-least-once"
     trigger: Duration = Duration.parse("5s")
     max_offsets_per_trigger: Count = 1_000_000
+    max_bytes_per_trigger: Count = 134_217_728
     starting_offsets: Name = "earliest"
     fail_on_data_loss: bool = True
     groups: Groups = Groups()
