@@ -7,20 +7,22 @@
                               replies whose log end is committed, in order ◄─────────┘
 
 `Quorum` is the port: whoever implements it keeps facts in order and says when they are
-committed. `SoloQuorum` is a quorum of one, where committed means synced on this disk; the
+committed. `raft.RaftQuorum` does it for any number of nodes, one included. `SoloQuorum` came before
+it, for one node alone, where committed means synced on this disk; Raft takes its files over. The
 `Controller` cannot tell how many nodes there are. It decides on a speculative image, to
 which facts are applied at once, and releases every reply (refusals too) only when the log
 end that the decision saw is committed. Brokers act on the committed image alone.
 
-    <data-dir>/meta/metadata/             the metadata log: a partition log, one record per fact
-    <data-dir>/meta/<offset>.snapshot     the image below that offset, as facts
-    <data-dir>/meta/ballot                the term of the last leadership
+    <data-dir>/meta/raft/                 log, snapshots and ballot of `raft`; see there
+    <data-dir>/meta/metadata/             the log of `SoloQuorum`: a partition log, one record per fact
+    <data-dir>/meta/<offset>.snapshot     its image below that offset, as facts
+    <data-dir>/meta/ballot                the term of its last leadership
 
 `Membership` makes this node a broker: it forms the cluster if there is none, registers a
 new broker epoch (which gives its partitions new leader epochs) and unfences it.
 
-Left out: Raft, which will be the other implementation of the port; sessions of other
-brokers; handing over leadership before a stop.
+Left out: sessions of other brokers; commands of nodes that do not lead; handing over leadership
+before a stop.
 """
 
 from penstock.services.cluster.controller import Controller
