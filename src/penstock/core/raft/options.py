@@ -19,8 +19,8 @@ class RaftOptions:
     # One entry may be larger than a message: it then travels alone.
     append_bytes_max: int = 256 << 10
     appends_in_flight_max: int = 16
-    payload_bytes_max: int = 8 << 20
-    uncommitted_bytes_max: int = 32 << 20
+    payload_bytes_max: int = 32 << 20
+    uncommitted_bytes_max: int = 64 << 20
     reads_waiting_max: int = 10_000
     chunk_bytes: int = 256 << 10
     # How far behind the commit a learner may be when it gets its vote.
