@@ -7,10 +7,12 @@ from penstock.app.addresses import reachable
 from penstock.app.options import NodeOptions
 from penstock.core.metadata import Listener, Surroundings
 from penstock.core.model import BrokerEpoch
+from penstock.core.raft import Configuration, Member
 from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import Controller, Membership, QuorumStore, Registration, SoloQuorum
+from penstock.services.cluster import Controller, Membership, QuorumStore, Registration
+from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.services.groups import GroupMetrics, Groups, options_of_node
 from penstock.services.partitions import Fsync, HousekeepingOptions, LogStore, Partitions, PartitionsOptions
 from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
@@ -51,7 +53,10 @@ class Backstage:
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit)
         joined = storage.directory.cluster_id is not None
-        self.quorum = SoloQuorum(runtime, store, joined=joined, options=options.quorum)
+        me = Member(options.node_id, storage.directory.directory_id)
+        # The only voter so far; it needs no address, and leads without waiting for anybody.
+        setup = RaftSetup(me, {}, Configuration((me,)))
+        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
         self.controller = Controller(runtime, self.quorum, Surroundings(options.static))
         self.partitions = self._build_partitions()
         self.membership = self._build_membership()
@@ -85,7 +90,7 @@ class Backstage:
         """Recover, join the cluster and open the logs; `ready` hears when clients can be served."""
         self._ready = ready
         self.controller.start()
-        self.membership.join(self._joined)
+        self.controller.when_leading(lambda: self.membership.join(self._joined))
 
     def _joined(self, epoch: BrokerEpoch) -> None:
         # Now and not earlier: partitions that this node leads have a new leader epoch.
