@@ -54,6 +54,9 @@ class Reading:
     def identity(self, config: dict[str, str]) -> dict[str, str]:
         return {"topic": config["topic"]}
 
+    def drops_nothing(self, config: dict[str, str]) -> dict[str, str]:
+        return {}
+
 
 class Counting:
     """A job that counts the records of a topic."""

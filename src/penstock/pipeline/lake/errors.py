@@ -19,6 +19,13 @@ class SchemaConflict(PipelineError):
 class RowsAlreadyThere(PipelineError):
     """A new query brings records that an earlier query has put into the table."""
 
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(f"{found}: {advice}")
+        self.found, self.advice = found, advice
+
+    def __reduce__(self) -> tuple[type["RowsAlreadyThere"], tuple[str, str]]:
+        return (RowsAlreadyThere, (self.found, self.advice))
+
 
 class LakeFull(PipelineError):
     """The disk below the table is full; the batch failed as a whole."""

@@ -48,5 +48,17 @@ class MetricsPipeline:
             "dedupe": str(config.dedupe).lower(),
         }
 
+    def drops_nothing(self, config: MetricsConfig) -> Mapping[str, str]:
+        from penstock.pipeline.metrics.queries import INGEST, ROLLUP
+
+        # What is late is told before Spark drops it, and what ingest took is never late for the rollup,
+        # unless the two have checkpoints that do not belong together.
+        advice = (
+            "was a checkpoint lost, or an older one put back? To work out the rollups anew, remove"
+            f" {config.rollup_table} and {config.checkpoint_of(ROLLUP)}, and run once with"
+            " max_bytes_per_trigger larger than the raw table"
+        )
+        return {INGEST: advice, ROLLUP: advice}
+
 
 PIPELINES: Mapping[str, MetricsPipeline] = {"metrics": MetricsPipeline()}

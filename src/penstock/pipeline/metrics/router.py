@@ -29,6 +29,7 @@ from penstock.pipeline.lake import (
     running_query,
     table_options,
 )
+from penstock.pipeline.lake.errors import RowsAlreadyThere
 from penstock.pipeline.metrics.letters import dead_letters, rollup_records
 from penstock.pipeline.metrics.tables import raw_schema, rollup_schema, table_rows
 from penstock.pipeline.settings import option
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 FORMAT = "penstock-router"
 ROUTE = "route"
+ANEW = "put the checkpoints back, or remove all tables and all checkpoints of the pipeline to begin anew"
 Route = Literal["measurements", "rollups"]
 
 
@@ -138,23 +140,31 @@ class RouterWriter(DataSourceStreamArrowWriter):
                         writer.write_batch(routed.records)
             return RoutedMessage(task.query_id, files.finish(), writer.finish())
         except BaseException:
-            writer.discard()
-            files.discard()
+            try:
+                writer.discard()
+            finally:
+                files.discard()
             raise
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
-        done = _done(messages)
+        try:
+            self._commit(_done(messages), batchId)
+        except RowsAlreadyThere as refused:
+            # The table's own advice is about options that a pipeline's configuration does not have.
+            raise RowsAlreadyThere(refused.found, ANEW) from None
+
+    def _commit(self, done: "Sequence[RoutedMessage]", batch_id: int) -> None:
         query_id = next((message.query_id for message in done if message.query_id), None)
         if self._table.origin_columns == () and any(message.files.files for message in done):
             # Windows come from no offset by which the table could tell that it has them.
             refuse_other_queries(self._table, query_id)
-        self._delivery.commit([message.receipt for message in done], BatchName(query_id, batchId))
+        self._delivery.commit([message.receipt for message in done], BatchName(query_id, batch_id))
         commit_files(
             self._table,
             self._split.schema(),
             [message.files for message in done],
             query_id=query_id,
-            batch_id=batchId,
+            batch_id=batch_id,
         )
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803

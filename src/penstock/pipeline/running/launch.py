@@ -72,7 +72,9 @@ def run_pipeline(pipeline: Pipeline, config: Any, options: RunOptions, display: 
                 in_one_line(options.name, options.session.log),
             ):
                 queries = pipeline.start(spark, config, once=options.once)
-                Supervision(board, stop, report, options.session.log).supervise(queries, options.once)
+                Supervision(
+                    board, stop, report, options.session.log, pipeline.drops_nothing(config)
+                ).supervise(queries, options.once)
     return board.view()
 
 

@@ -54,6 +54,9 @@ class Pipeline(Protocol):
     def identity(self, config: Any) -> Mapping[str, str]:
         """What cannot change while a checkpoint lives: topics, tables, windows, watermark."""
 
+    def drops_nothing(self, config: Any) -> Mapping[str, str]:
+        """Queries that must not drop rows as too late, and what to do if one did: the run fails then."""
+
 
 class Job(Protocol):
     """Work with an end, and a report of it."""

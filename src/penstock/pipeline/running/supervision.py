@@ -1,9 +1,9 @@
 """Following the queries until they end, and stopping them in order."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +26,16 @@ LAST_EVENT_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """Looks after queries, a few times a second."""
+    """Looks after queries, a few times a second.
+
+    `drops_nothing` names the queries that must not drop rows as too late, and what to do if one does.
+    """
 
     board: Board
     stop: StopSignals
     report: Callable[[], None]
     log: Path
+    drops_nothing: Mapping[str, str] = field(default_factory=dict)
 
     def supervise(self, queries: Iterable["StreamingQuery"], once: bool) -> None:
         """Follow all of them together, or with `once` one after the other; raises `RunFailed`."""
@@ -47,6 +51,7 @@ class Supervision:
         try:
             while not self.stop.wait(TURN_SECONDS):
                 self.report()
+                self._refuse_dropped()
                 ended = [query for query in queries if not query.isActive]
                 for query in ended:
                     self._check(query, until_ended)
@@ -59,6 +64,8 @@ class Supervision:
                 for query in queries:
                     query.stop()
                 self._await_last_events()
+        # The last batch of a query is told after its end.
+        self._refuse_dropped()
 
     def _check(self, query: "StreamingQuery", may_end: bool) -> None:
         error = query.exception()
@@ -66,6 +73,14 @@ class Supervision:
             raise RunFailed(f"query {query.name} failed: {why(error)} (more in {self.log})")
         if not may_end:
             raise RunFailed(f"query {query.name} ended by itself (more in {self.log})")
+
+    def _refuse_dropped(self) -> None:
+        for query in self.board.view().queries:
+            if query.rows_dropped_late and query.name in self.drops_nothing:
+                raise RunFailed(
+                    f"query {query.name}: {query.rows_dropped_late} rows came too late and were dropped, so"
+                    f" what it wrote is not complete: {self.drops_nothing[query.name]} (more in {self.log})"
+                )
 
     def _let_batches_end(self, queries: list["StreamingQuery"]) -> None:
         """Wait until each query is between two batches, or has finished the one it was in."""

@@ -148,7 +148,7 @@ def _already_there(table: TableOptions, origin: Origin, claim: int) -> RowsAlrea
     place = f"{origin.topic}/{origin.partition}"
     return RowsAlreadyThere(
         f"table {table.path}: it has {place} up to offset {claim - 1} from another query, and this query"
-        f" brings offsets from {origin.start} on, so rows would be there twice (was a checkpoint lost?):"
-        f" go on with the old checkpoint, start at offset {claim},"
-        " or set onOverlap to skip (leave out what is there) or allow (write it again)"
+        f" brings offsets from {origin.start} on, so rows would be there twice (was a checkpoint lost?)",
+        f"go on with the old checkpoint, start at offset {claim},"
+        " or set onOverlap to skip (leave out what is there) or allow (write it again)",
     )

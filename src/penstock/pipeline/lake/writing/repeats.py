@@ -64,7 +64,8 @@ def refuse_other_queries(table: TableOptions, query_id: str | None) -> None:
     if opened.file_uris():
         raise RowsAlreadyThere(
             f"table {table.path}: it has rows of another query, and those of this one would be there twice"
-            " (was a checkpoint lost?): go on with the old checkpoint, or write to another table"
+            " (was a checkpoint lost?)",
+            "go on with the old checkpoint, or write to another table",
         )
 
 
