@@ -70,6 +70,28 @@ def test_a_commit_that_finds_the_disk_full_takes_nothing_and_succeeds_later(disk
     assert DeltaTable(table.path).to_pyarrow_table().num_rows == 2
 
 
+def test_a_disk_that_is_full_right_after_the_commit_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TableOptions(str(tmp_path / "table"))
+    files = TaskFiles(table, SMALL.schema)
+    files.write(SMALL)
+    written = files.finish()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        LakeFull, match=r"no space left on the disk.*the batch was committed.*not be there twice"
+    ):
+        commit_files(table, SMALL.schema, [written], query_id="q", batch_id=0)
+    monkeypatch.undo()
+
+    assert commit_files(table, SMALL.schema, [written], query_id="q", batch_id=0).status == "already"
+    assert DeltaTable(table.path).to_pyarrow_table().num_rows == 1
+
+
 def test_other_errors_of_the_disk_are_told_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "table").write_text("a file where the table should be")
     files = TaskFiles(TableOptions(str(tmp_path / "table")), SMALL.schema)

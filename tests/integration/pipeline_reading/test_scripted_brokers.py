@@ -237,3 +237,15 @@ def test_nobody_at_home_is_one_error(open_one: OpenReader) -> None:
 
     with pytest.raises(PipelineError, match="scripted/0: no progress at offset 0"):
         offsets_of(reader, Span(TOPIC, 0, 0, 50))
+
+
+def test_a_broker_that_denies_an_offset_it_has_is_asked_again_for_a_while_only(scripted: Scripted) -> None:
+    broker = scripted(plain())
+    broker.whims = [refusing(ErrorCode.OFFSET_OUT_OF_RANGE)] * 1_000
+    reader = WireReader(broker.bootstrap, IMPATIENT)
+
+    with pytest.raises(
+        PipelineError, match=r"no progress at offset 0 .*out of range, though the log holds it"
+    ):
+        offsets_of(reader, Span(TOPIC, 0, 0, 50))
+    reader.close()

@@ -50,7 +50,12 @@ def is_disk_full(error: BaseException) -> bool:
     return any(words in str(error) for words in _FULL)
 
 
-def lake_full(path: str) -> LakeFull:
+def lake_full(path: str, *, is_committed: bool = False) -> LakeFull:
+    if is_committed:
+        return LakeFull(
+            f"table {path}: no space left on the disk, right after the batch was committed: free space and"
+            " start the query again; what the batch brought is there, and will not be there twice"
+        )
     return LakeFull(
         f"table {path}: no space left on the disk; the batch failed and nothing of it was committed:"
         " free space and start the query again, it goes on where it was"

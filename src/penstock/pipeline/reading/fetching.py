@@ -205,9 +205,12 @@ class SpanFetch:
         start, end = (self._listed(leader, timestamp) for timestamp in (_EARLIEST, _LATEST))
         if self._position < start:
             raise self._trouble.lost(self._position, start)
+        self._start_over()
         if self._position > end:
-            self._start_over()
             self._trouble.short(self._position)
+        else:
+            # The one who answered does not agree with itself: a moment later it may.
+            self._trouble.away(self._position, "the offset is out of range, though the log holds it")
 
     def _listed(self, leader: Leader, timestamp: int) -> int:
         partition = ListOffsetsRequestPartition(partition_index=self._span.partition, timestamp=timestamp)

@@ -6,6 +6,7 @@ longer than a whole batch takes otherwise. So a producer whose task ended well i
 next one; whoever takes it has it alone, and one that failed is never given back.
 """
 
+import os
 from collections.abc import Mapping
 
 from penstock.client import BulkSender
@@ -14,21 +15,28 @@ from penstock.pipeline.settings import kafka_endpoint
 SENDERS_MAX = 4
 
 _Settings = tuple[tuple[str, str], ...]
-_kept: dict[_Settings, BulkSender] = {}
+# By process: the threads that serve a producer do not come along in a fork. The parent's stay
+# here untouched, since the child could not even close them.
+_kept: dict[int, dict[_Settings, BulkSender]] = {}
 
 
 def kept_sender(settings: Mapping[str, str]) -> BulkSender:
     """The producer that the last task with these settings left, or a new one."""
-    sender = _kept.pop(_key(settings), None)
+    sender = _ours().pop(_key(settings), None)
     return BulkSender(kafka_endpoint(settings)) if sender is None else sender
 
 
 def keep_sender(settings: Mapping[str, str], sender: BulkSender) -> None:
     """Leave a producer, with nothing on its way, to the next task."""
     sender.forget_topics()
-    _kept[_key(settings)] = sender
-    while len(_kept) > SENDERS_MAX:
-        del _kept[next(iter(_kept))]
+    kept = _ours()
+    kept[_key(settings)] = sender
+    while len(kept) > SENDERS_MAX:
+        del kept[next(iter(kept))]
+
+
+def _ours() -> dict[_Settings, BulkSender]:
+    return _kept.setdefault(os.getpid(), {})
 
 
 def _key(settings: Mapping[str, str]) -> _Settings:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.lake.errors import CommitRefused, is_disk_full, lake_full
-from penstock.pipeline.lake.log import NOTE, added_by, sync_log, version_of
+from penstock.pipeline.lake.log import LOOK_BACK, NOTE, added_by, read_version, sync_log, version_of
 from penstock.pipeline.lake.options import TableOptions
 from penstock.pipeline.lake.schemas import compare_schemas, table_schema
 from penstock.pipeline.lake.storage import open_storage
@@ -84,8 +84,18 @@ def commit_files(
         return _commit(batch)
     except Exception as error:
         if is_disk_full(error):
-            raise lake_full(table.path) from error
+            raise lake_full(table.path, is_committed=_is_made(batch)) from error
         raise
+
+
+def _is_made(batch: _Batch) -> bool:
+    """Whether the commit is in the log all the same: what failed came after it."""
+    opened = None if batch.table.table_format == "iceberg" else open_table(batch.table)
+    if opened is None:
+        return False
+    storage, latest = open_storage(batch.table), opened.version()
+    versions = (read_version(storage, number) for number in range(max(latest - LOOK_BACK, 0), latest + 1))
+    return any(version is not None and version.note.get("commit") == batch.commit_id for version in versions)
 
 
 def _commit_to_iceberg(batch: _Batch) -> CommitOutcome:
