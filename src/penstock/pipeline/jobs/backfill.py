@@ -2,8 +2,8 @@
 
 A record gets the key it had, and so the partition if the topics are alike; its value is the
 measurement as JSON, equal to what was sent but not byte for byte; headers say where it stood. The
-timestamp of the record is that of the measurement. Rows are sent in the order in which they came,
-so that they are no later than they were, whatever compaction did to the table. Sending twice does
+timestamp of the record is the one it had. Rows are sent in the order in which they came, so that
+they are no later than they were, whatever compaction did to the table. Sending twice does
 no harm to a reader that drops repeats by client, series and timestamp.
 """
 
@@ -132,6 +132,7 @@ def as_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
             "key": batch.column("key").cast(pa.binary()),
             "value": pa.array(values, pa.binary()),
             "headers": pa.array([origin_headers(row) for row in rows], headers_type()),
-            "timestamp": batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
+            # The measurement's own time may be further ahead than a broker takes.
+            "timestamp": batch.column("recorded").cast(pa.timestamp("us", tz="UTC")),
         }
     )
