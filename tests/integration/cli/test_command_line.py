@@ -143,7 +143,8 @@ def test_wrong_use_ends_with_2(arguments: list[str], environment: dict[str, str]
 
 def test_an_interrupted_command_says_so_in_one_line(environment: dict[str, str]) -> None:
     with subprocess.Popen(
-        [*COMMAND, "hang"],
+        # A shell that runs the tests in the background has them ignore SIGINT, and so their children.
+        ["env", "--default-signal=INT", *COMMAND, "hang"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
