@@ -12,9 +12,10 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.core.metadata import EMPTY_IMAGE, Fact, MetadataImage, decode_fact, encode_fact, replayed
+from penstock.core.metadata import EMPTY_IMAGE, Fact, MetadataImage, replayed
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset
 from penstock.observability import log as events
+from penstock.services.cluster.facts import read_facts, write_facts
 from penstock.storage.disk import Disk
 from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
 from penstock.storage.log.names import TEMPORARY
@@ -23,7 +24,6 @@ META = "meta"
 SUFFIX = ".snapshot"
 KEPT = 2
 _HEAD = struct.Struct("<qiI")
-_LENGTH = struct.Struct("<I")
 
 
 class Snapshot(NamedTuple):
@@ -36,12 +36,9 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(end: Offset, term: LeaderEpoch, facts: Iterable[Fact]) -> bytes:
-    parts = [b""]
-    for fact in facts:
-        content = encode_fact(fact)
-        parts += (_LENGTH.pack(len(content)), content)
-    parts[0] = _HEAD.pack(end, term, len(parts) // 2)
-    return frame(Kind.METADATA, b"".join(parts))
+    parts = write_facts(facts)
+    head = _HEAD.pack(end, term, len(parts) // 2)
+    return frame(Kind.METADATA, b"".join((head, *parts)))
 
 
 def decode_snapshot(content: bytes) -> Snapshot:
@@ -50,16 +47,7 @@ def decode_snapshot(content: bytes) -> Snapshot:
     if len(payload) < _HEAD.size:
         raise CorruptionError("the snapshot has no head")
     end, term, count = _HEAD.unpack_from(payload)
-    facts: list[Fact] = []
-    position = _HEAD.size
-    while position < len(payload):
-        start = position + _LENGTH.size
-        if start > len(payload):
-            raise CorruptionError("the snapshot ends inside a length")
-        position = start + _LENGTH.unpack_from(payload, start - _LENGTH.size)[0]
-        if position > len(payload):
-            raise CorruptionError("the snapshot ends inside a fact")
-        facts.append(decode_fact(payload[start:position]))
+    facts = read_facts(payload, _HEAD.size, "the snapshot ends")
     if len(facts) != count:
         raise CorruptionError(f"the snapshot says {count} facts and has {len(facts)}")
     return Snapshot(Offset(end), LeaderEpoch(term), count, replayed(EMPTY_IMAGE, facts))

@@ -157,6 +157,7 @@ def _near(name: str, known: Mapping[str, Any]) -> str:
 def _decode(kind: type, value: Any) -> Any:
     if kind is Duration:
         return Duration.parse(str(value))
+    # How msgspec is told that a type is none of ours.
     raise NotImplementedError(kind)
 
 
