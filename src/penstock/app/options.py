@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.app.settings import static_settings
 from penstock.config import Address as ConfiguredAddress
@@ -25,15 +26,28 @@ class ListenerOptions:
     advertised: Address | None = None
 
 
+class Voter(NamedTuple):
+    """A founding member of the metadata quorum, and where its peers find it."""
+
+    node_id: NodeId
+    address: Address
+
+
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """Everything about one node. `static` are its broker settings under Kafka's names."""
+    """Everything about one node. `static` are its broker settings under Kafka's names.
+
+    Without `peer` nobody can join this node; without `voters` a blank one founds a cluster alone.
+    """
 
     data_dir: str
     node_id: NodeId
     listeners: tuple[ListenerOptions, ...]
     http: Address | None = None
     metrics: Address | None = None
+    peer: Address | None = None
+    voters: tuple[Voter, ...] = ()
+    roles: tuple[str, ...] = ("broker", "controller")
     rack: str | None = None
     fsync: Fsync = Fsync.EVERY
     fsync_interval_ms: int = 1_000
