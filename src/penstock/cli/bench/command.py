@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,6 +34,9 @@ LIMITS = typer.Option(True, "--limits/--no-limits", help="Measure the limits of 
 OUTPUT = typer.Option(None, "--output", metavar="FILE", help="Keep the report as JSON.")
 CODEC = typer.Option("none", "--codec", help="none, gzip, snappy, lz4 or zstd.")
 PARTITIONS = typer.Option(1, "--partitions", min=1, max=10_000, help="Partitions of the topic.")
+REPLICATION = typer.Option(
+    1, "--replication", min=1, max=9, help="Replicas of the topic; the broker must have a cluster for it."
+)
 MESSAGES_MAX = 100_000_000
 
 
@@ -49,6 +53,7 @@ def produce(
     linger_ms: float = typer.Option(5.0, "--linger-ms", min=0, help="How long a batch waits for more."),
     batch_bytes: int = typer.Option(1_000_000, "--batch-bytes", min=1, help="Size at which a batch is sent."),
     partitions: int = PARTITIONS,
+    replication: int = REPLICATION,
     seconds: float = SECONDS,
     limits: bool = LIMITS,
     bootstrap: str | None = BOOTSTRAP,
@@ -74,7 +79,7 @@ def produce(
         results.update(disk_limits(directory or tempfile.gettempdir()))
     with _target(None if start else bootstrap, pid, settings, directory) as target:
         step(f"producing to {target.name}")
-        results["produce"] = scenarios.produce(target, load, partitions)
+        results["produce"] = scenarios.produce(replace(target, replication=replication), load, partitions)
         _finish(target, results, output, as_json)
 
 
@@ -85,6 +90,7 @@ def consume(
     size: int = typer.Option(1_000, "--size", min=1, max=1 << 20, help="Bytes of each value."),
     codec: str = CODEC,
     partitions: int = PARTITIONS,
+    replication: int = REPLICATION,
     seconds: float = SECONDS,
     bootstrap: str | None = BOOTSTRAP,
     start: bool = START,
@@ -101,7 +107,8 @@ def consume(
     load = Load(messages, size, codec, partition=0 if partitions == 1 else -1, seconds_max=seconds)
     with _target(None if start else bootstrap, pid, settings, directory) as target:
         step(f"filling and reading {target.name}")
-        results = {"consume": scenarios.consume(target, load, partitions)}
+        replicated = replace(target, replication=replication)
+        results = {"consume": scenarios.consume(replicated, load, partitions)}
         _finish(target, results, output, as_json)
 
 

@@ -26,6 +26,7 @@ class Target:
     pid: int | None = None
     start_ms: float | None = None
     idle_rss_mb: float | None = None
+    replication: int = 1
 
     def usage(self) -> Usage | None:
         return None if self.pid is None else usage_of(self.pid)
@@ -35,7 +36,7 @@ class Target:
         """A topic for one measurement, deleted after it."""
         name = f"penstock-bench-{MachineEntropy().bytes(6).hex()}"
         topics = Topics(self.endpoint)
-        topics.create(name, partitions, 1, configs or {})
+        topics.create(name, partitions, self.replication, configs or {})
         try:
             yield name
         finally:
