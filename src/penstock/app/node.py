@@ -20,7 +20,7 @@ from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Lane, Runtime
 from penstock.runtime.pipes import Backlog, Budget
 
-HTTP, METRICS, KAFKA = "http", "metrics", "kafka"
+HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
 # How long a stop waits for syncs under way, so that their answers can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
@@ -35,6 +35,7 @@ class NodeAddresses:
     kafka: Mapping[str, Address]
     http: Address | None
     metrics: Address | None
+    peer: Address | None = None
 
 
 class Node:
@@ -64,6 +65,7 @@ class Node:
             {listener.name: listener.bound for listener in listeners},
             reserved[HTTP] if options.http else None,
             reserved[METRICS] if options.metrics else None,
+            reserved[PEER] if options.peer else None,
         )
 
     def start(self) -> None:
@@ -218,6 +220,8 @@ def reserve(options: NodeOptions) -> Reservations:
         wanted[HTTP] = options.http
     if options.metrics is not None:
         wanted[METRICS] = options.metrics
+    if options.peer is not None:
+        wanted[PEER] = options.peer
     return Reservations(wanted)
 
 

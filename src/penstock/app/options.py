@@ -77,6 +77,12 @@ def options_from(config: Config) -> NodeOptions:
         ),
         http=_address(config.listen.http),
         metrics=_address(config.listen.metrics) if config.metrics.enabled else None,
+        peer=None if config.peer is None else _address(config.peer),
+        voters=tuple(
+            Voter(NodeId(voter.node_id), _address(voter.address)) for voter in config.cluster.voters
+        ),
+        roles=config.node.roles,
+        rack=config.node.rack or None,
         fsync=Fsync(fsync.mode),
         fsync_interval_ms=fsync.interval_ms,
         time_index_interval_ms=config.storage.time_index_interval_ms,

@@ -26,6 +26,7 @@ def _node(config: Config) -> dict[str, str]:
         "node.id": str(config.node.id),
         "broker.id": str(config.node.id),
         "process.roles": ",".join(config.node.roles),
+        **({"broker.rack": config.node.rack} if config.node.rack else {}),
         "log.dir": data_dir,
         "log.dirs": data_dir,
         "controller.quorum.voters": ",".join(str(voter) for voter in config.cluster.voters),

@@ -22,6 +22,7 @@ FLAGS = {
     "--grpc": "listen.grpc",
     "--metrics": "listen.metrics",
     "--peer": "listen.peer",
+    "--voters": "cluster.voters",
 }
 
 
@@ -35,7 +36,8 @@ KAFKA = _flag("--kafka", "HOST:PORT", "Where Kafka clients connect; port 0 is an
 HTTP = _flag("--http", "HOST:PORT", "Where health and metrics are served over HTTP")
 GRPC = _flag("--grpc", "HOST:PORT", "Where gRPC will listen; nothing does so far")
 METRICS = _flag("--metrics", "HOST:PORT", "Where Prometheus finds metrics")
-PEER = _flag("--peer", "HOST:PORT", "Where other nodes will connect; nothing listens there so far")
+PEER = _flag("--peer", "HOST:PORT", "Where other nodes connect; by default as `--voters` says")
+VOTERS = _flag("--voters", "ID@HOST:PORT,...", "The nodes that found a cluster together")
 READY_JSON = typer.Option(False, "--json", help="Print the ready line as one JSON object.")
 
 
@@ -49,6 +51,7 @@ def up(
     grpc: str | None = GRPC,
     metrics: str | None = METRICS,
     peer: str | None = PEER,
+    voters: str | None = VOTERS,
     assignments: list[str] | None = SET_OPTION,
     as_json: bool = READY_JSON,
 ) -> None:
@@ -57,7 +60,7 @@ def up(
     Events go to stderr. Flags win over `--set`, `--set` over the environment, and the
     environment over the file.
     """
-    given = (data_dir, node_id, kafka, http, grpc, metrics, peer)
+    given = (data_dir, node_id, kafka, http, grpc, metrics, peer, voters)
     loaded = _load(config, assignments or [], dict(zip(FLAGS, given, strict=True)))
     run(loaded.config, as_json)
 
@@ -108,7 +111,7 @@ def ready_line(config: "Config", addresses: "NodeAddresses", as_json: bool) -> s
     import json
 
     kafka = {name: show_address(address) for name, address in addresses.kafka.items()}
-    doors = {"http": addresses.http, "metrics": addresses.metrics}
+    doors = {"http": addresses.http, "metrics": addresses.metrics, "peer": addresses.peer}
     others = {name: show_address(address) for name, address in doors.items() if address is not None}
     if as_json:
         main = next(iter(kafka.values()))

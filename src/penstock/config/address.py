@@ -1,7 +1,7 @@
 """Where to listen, and who votes: the two compound values of the configuration."""
 
 import ipaddress
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 PORT_MAX = 65_535
 NODE_ID_MAX = 2**31 - 1
@@ -43,6 +43,14 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+AddressOrAuto = Address | Literal["auto"]
+
+
+def parse_address_or_auto(text: str) -> AddressOrAuto:
+    """Read `auto` or an address."""
+    return "auto" if text.strip() == "auto" else Address.parse(text)
 
 
 class Voter(NamedTuple):

@@ -1,10 +1,14 @@
 """Settings that are each allowed, but not together."""
 
+import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from penstock.config.address import Address
+from penstock.config.address import Address, Voter
 from penstock.config.listener import MAIN_NAME
+from penstock.config.settings import peer_address
+
+Named = Callable[[str], str]
 
 
 def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[str]:
@@ -20,15 +24,70 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
         yield f"{named('topics.retention_hours')} must not be 0: -1 keeps records for ever"
     yield from _session_bounds(values, named)
     yield from _repeated("node.roles", values["node.roles"], origins)
-    yield from _repeated("cluster.voters", [voter.node_id for voter in values["cluster.voters"]], origins)
+    yield from _voters(values, origins, named)
     names = [listener.name.lower() for listener in values["listen.listeners"]]
     yield from _repeated("listen.listeners", names, origins)
     if MAIN_NAME.lower() in names:
         yield f"{named('listen.listeners')} names {MAIN_NAME}, which is the listener of listen.kafka"
+    advertised = values["listen.advertised"]
+    if advertised != "auto" and advertised.is_every_interface:
+        yield f"{named('listen.advertised')} = {advertised} needs a host that clients can reach"
     yield from _shared_ports(values, named)
 
 
-def _session_bounds(values: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[str]:
+def _voters(values: Mapping[str, Any], origins: Mapping[str, str], named: Named) -> Iterator[str]:
+    voters: tuple[Voter, ...] = values["cluster.voters"]
+    yield from _repeated("cluster.voters", [voter.node_id for voter in voters], origins)
+    yield from _repeated("cluster.voters", [voter.address for voter in voters], origins)
+    for voter in voters:
+        if voter.address.port == 0:
+            yield f"{named('cluster.voters')} has port 0 in {voter}: the others must know where to connect"
+    if voters:
+        yield from _own_entry(values, named)
+    elif "controller" not in values["node.roles"]:
+        yield f"{named('node.roles')} lacks controller: cluster.voters must say who the controllers are"
+
+
+def _own_entry(values: Mapping[str, Any], named: Named) -> Iterator[str]:
+    voters, me = values["cluster.voters"], values["node.id"]
+    votes = "controller" in values["node.roles"]
+    own = next((voter for voter in voters if voter.node_id == me), None)
+    if own is None:
+        if votes:
+            yield (
+                f"{named('node.id')} = {me} is not among {named('cluster.voters')}: add {me}@HOST:PORT "
+                "there, or let node.roles be broker alone"
+            )
+        return
+    if not votes:
+        yield f"{named('cluster.voters')} has this node as {own}, but {named('node.roles')} lacks controller"
+    if not _may_be(values["listen.peer"], own.address):
+        yield (
+            f"{named('listen.peer')} = {values['listen.peer']} is not what {named('cluster.voters')} "
+            f"tells the others: {own}"
+        )
+
+
+def _may_be(bound: Any, told: Address) -> bool:
+    """Whether somebody who was told one address may end up at the other; names may stand for any host."""
+    if bound == "auto" or told.port == 0:
+        return True
+    if bound.port != told.port:
+        return False
+    if bound.is_every_interface or bound.host == told.host:
+        return True
+    return not (_is_number(bound.host) and _is_number(told.host))
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _session_bounds(values: Mapping[str, Any], named: Named) -> Iterator[str]:
     lowest, highest = "groups.session_timeout_ms_min", "groups.session_timeout_ms_max"
     if values[lowest] > values[highest]:
         yield f"{named(lowest)} = {values[lowest]} must not be above {named(highest)} = {values[highest]}"
@@ -40,7 +99,7 @@ def _repeated(key: str, items: Any, origins: Mapping[str, str]) -> Iterator[str]
             yield f"{key} ({origins[key]}) names {item} twice"
 
 
-def _shared_ports(values: Mapping[str, Any], named: Callable[[str], str]) -> Iterator[str]:
+def _shared_ports(values: Mapping[str, Any], named: Named) -> Iterator[str]:
     taken: dict[int, tuple[str, Address]] = {}
     for key, address in _binds(values):
         if address.port == 0:
@@ -56,5 +115,9 @@ def _binds(values: Mapping[str, Any]) -> Iterator[tuple[str, Address]]:
     for key, value in values.items():
         if key == "listen.listeners":
             yield from ((key, listener.bind) for listener in value)
+        elif key == "listen.peer":
+            peer = peer_address(value, values["node.id"], values["cluster.voters"])
+            if peer is not None:
+                yield key, peer
         elif isinstance(value, Address) and key.startswith("listen.") and key != "listen.advertised":
             yield key, value

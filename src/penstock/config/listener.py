@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, cast
 
-from penstock.config.address import Address
+from penstock.config.address import Address, AddressOrAuto, parse_address_or_auto
 
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MAIN_NAME = "PLAINTEXT"
-
-Advertised = Address | Literal["auto"]
 
 _FIELDS = ("name", "protocol", "bind", "advertised")
 
@@ -20,7 +18,7 @@ class Listener(NamedTuple):
     name: str
     protocol: Protocol
     bind: Address
-    advertised: Advertised = "auto"
+    advertised: AddressOrAuto = "auto"
 
     @classmethod
     def parse(cls, text: str) -> "Listener":
@@ -40,7 +38,7 @@ class Listener(NamedTuple):
             name,
             cast("Protocol", protocol.upper()),
             Address.parse(bind),
-            parse_advertised(advertised or "auto"),
+            _parse_advertised(advertised or "auto"),
         )
 
     @classmethod
@@ -60,12 +58,10 @@ class Listener(NamedTuple):
         return f"{self.name}={self.protocol}://{self.bind}{advertised}"
 
 
-def parse_advertised(text: str) -> Advertised:
-    """Read `auto` or `host:port`; clients cannot connect to "every interface", so a host is needed."""
-    if text.strip() == "auto":
-        return "auto"
-    address = Address.parse(text)
-    if address.is_every_interface:
+def _parse_advertised(text: str) -> AddressOrAuto:
+    """Clients cannot connect to "every interface", so a host is needed."""
+    address = parse_address_or_auto(text)
+    if address != "auto" and address.is_every_interface:
         raise ValueError("an advertised address needs a host that clients can reach")
     return address
 

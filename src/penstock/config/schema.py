@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from penstock.config.address import Address, Voter
-from penstock.config.listener import Advertised, Listener, parse_advertised
+from penstock.config.address import Address, AddressOrAuto, Voter, parse_address_or_auto
+from penstock.config.listener import Listener
 from penstock.config.settings import Config, Section
 
 Text = str | tuple[str, ...]
@@ -27,13 +27,13 @@ _COMPOUND = {
     Address: "host:port, or :port for every interface",
     Voter: "id@host:port",
     Listener: "name=protocol://host:port, or name=protocol://host:port/advertised",
-    Advertised: "auto or host:port",
+    AddressOrAuto: "auto or host:port",
 }
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     Address: Address.parse,
     Voter: Voter.parse,
     Listener: Listener.parse,
-    Advertised: parse_advertised,
+    AddressOrAuto: parse_address_or_auto,
 }
 
 
@@ -126,7 +126,8 @@ def _allowed(kind: Any) -> str:
         return _COMPOUND[plain]
     origin = get_origin(plain)
     if origin is tuple:
-        return f"a list of {_allowed(get_args(plain)[0])}"
+        least = " (at least one)" if any(meta.min_length for meta in _metas(kind)) else ""
+        return f"a list of {_allowed(get_args(plain)[0])}{least}"
     if origin is Union or origin is type(int | str):
         return " or ".join(_allowed(part) for part in get_args(plain))
     if origin is Literal:

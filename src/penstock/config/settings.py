@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.config.address import NODE_ID_MAX, Address, Voter
-from penstock.config.listener import MAIN_NAME, Advertised, Listener
+from penstock.config.address import NODE_ID_MAX, Address, AddressOrAuto, Voter
+from penstock.config.listener import MAIN_NAME, Listener
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -19,6 +19,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 Role = Literal["broker", "controller"]
+
+PEER_DEFAULT = Address("127.0.0.1", 7000)
 
 
 class Node(Section, frozen=True):
@@ -37,6 +39,14 @@ class Node(Section, frozen=True):
             description="What the node does: serve clients, take part in the metadata quorum, or both.",
         ),
     ] = ("broker", "controller")
+    rack: Annotated[
+        str,
+        Meta(
+            max_length=255,
+            description="What the node shares its fate with, such as a rack or a zone: replicas of a "
+            "partition are spread over racks. Empty is none.",
+        ),
+    ] = ""
 
 
 class Listen(Section, frozen=True):
@@ -46,7 +56,7 @@ class Listen(Section, frozen=True):
         Address, Meta(description="Kafka protocol, without encryption; the listener called `PLAINTEXT`.")
     ] = Address("127.0.0.1", 9092)
     advertised: Annotated[
-        Advertised,
+        AddressOrAuto,
         Meta(
             description="How clients of `listen.kafka` are told to reach this node; `auto` is the "
             "address they connected to, port 0 the port listened on."
@@ -62,9 +72,13 @@ class Listen(Section, frozen=True):
     http: Annotated[Address, Meta(description="REST, WebSocket and console.")] = Address("127.0.0.1", 8080)
     grpc: Annotated[Address, Meta(description="gRPC.")] = Address("127.0.0.1", 9000)
     metrics: Annotated[Address, Meta(description="Prometheus metrics.")] = Address("127.0.0.1", 9090)
-    peer: Annotated[Address, Meta(description="Other nodes: replication and Raft.")] = Address(
-        "127.0.0.1", 7000
-    )
+    peer: Annotated[
+        AddressOrAuto,
+        Meta(
+            description="Other nodes: replication and Raft. `auto` is this node's address in "
+            f"`cluster.voters`, else {PEER_DEFAULT}; without voters nobody listens."
+        ),
+    ] = "auto"
     in_flight_bytes_max: Annotated[
         int,
         Meta(
@@ -86,7 +100,9 @@ class Cluster(Section, frozen=True):
     voters: Annotated[
         tuple[Voter, ...],
         Meta(
-            description="Voters of a new metadata quorum, read at the first start only; empty is this node."
+            description="Nodes that found a cluster and vote on its metadata, each as `id@host:port` "
+            "with its peer address; the same list on every node. A node that has joined keeps to the "
+            "members it knows. Empty is a cluster of this node alone."
         ),
     ] = ()
 
@@ -263,3 +279,16 @@ class Config(Section, frozen=True):
     security: Security = Security()
     metrics: MetricsEndpoint = MetricsEndpoint()
     logging: Logging = Logging()
+
+    @property
+    def peer(self) -> Address | None:
+        """Where this node listens for its peers; None where it has none and nobody said so."""
+        return peer_address(self.listen.peer, self.node.id, self.cluster.voters)
+
+
+def peer_address(chosen: AddressOrAuto, node_id: int, voters: tuple[Voter, ...]) -> Address | None:
+    """What `listen.peer` stands for."""
+    if chosen != "auto":
+        return chosen
+    own = (voter.address for voter in voters if voter.node_id == node_id)
+    return next(own, PEER_DEFAULT) if voters else None

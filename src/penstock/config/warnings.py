@@ -11,8 +11,9 @@ def warnings_for(config: Config) -> list[str]:
         **{f"listeners {listener.name}": listener.bind for listener in config.listen.listeners},
         "http": config.listen.http,
         "grpc": config.listen.grpc,
-        "peer": config.listen.peer,
     }
+    if config.peer is not None:
+        listening["peer"] = config.peer
     if config.metrics.enabled:
         listening["metrics"] = config.listen.metrics
     warnings = []

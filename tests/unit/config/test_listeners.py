@@ -89,7 +89,7 @@ def test_a_listener_written_out_wrongly_is_named_with_its_line(text: str, compla
 def test_only_listeners_may_be_written_out() -> None:
     _, problems = listeners_of("node: {roles: [{name: broker}]}")
 
-    assert problems[0] == "node.roles (f.yaml:1): expected a list of broker | controller"
+    assert problems[0] == "node.roles (f.yaml:1): expected a list of broker | controller (at least one)"
 
 
 def test_the_main_listener_stands_first() -> None:
@@ -116,7 +116,7 @@ def test_the_main_listener_stands_first() -> None:
             "listen.kafka .default. and listen.listeners .--set. both listen on port 9092",
         ),
         ("listen.listeners=a=plaintext://h:1,b=plaintext://:1", "both listen on port 1"),
-        ("listen.advertised=:9092", "expected auto or host:port"),
+        ("listen.advertised=:9092", "needs a host that clients can reach"),
         ("groups.session_timeout_ms_min=1800001", "must not be above groups.session_timeout_ms_max"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_listener_for_every_interface_is_warned_about() -> None:
         ("listen.listeners=a=sasl_ssl://h:1", "listen.listeners: a asks for SASL_SSL; only PLAINTEXT"),
         ("security.authentication=scram", "security.authentication: scram is not available so far"),
         ("cluster.voters=1@h:1", "cluster.voters"),
-        ("node.roles=broker", "node.roles"),
+        ("node.roles=controller", "node.roles"),
     ],
 )
 def test_what_a_node_cannot_do_yet_is_said_and_not_ignored(assignment: str, complaint: str) -> None:

@@ -35,12 +35,15 @@ def test_without_sources_the_defaults_hold() -> None:
 
 def test_a_flag_wins_over_the_environment() -> None:
     loaded = load(
-        environment={"PENSTOCK_NODE_ID": "2", "PENSTOCK_NODE_ROLES": "broker"},
+        environment={"PENSTOCK_NODE_ID": "2", "PENSTOCK_NODE_ROLES": "controller"},
         overrides=[override("--set", "node.id=3")],
     )
 
     assert (loaded.config.node.id, loaded.origins["node.id"]) == (3, "--set")
-    assert (loaded.config.node.roles, loaded.origins["node.roles"]) == (("broker",), "PENSTOCK_NODE_ROLES")
+    assert (loaded.config.node.roles, loaded.origins["node.roles"]) == (
+        ("controller",),
+        "PENSTOCK_NODE_ROLES",
+    )
 
 
 def test_the_last_of_several_flags_wins() -> None:
