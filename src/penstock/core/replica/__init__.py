@@ -1,6 +1,6 @@
-"""What a replica knows of its log beyond the bytes: epochs, producers, transactions.
+"""What a replica knows of its log beyond the bytes: epochs, producers, transactions, followers.
 
-Three machines without I/O, each fed from batch headers and rebuilt by replaying them:
+Three machines without I/O are fed from batch headers and rebuilt by replaying them:
 
 * `EpochHistory` says at which offset each leader epoch began. A follower that comes
   back asks where its last epoch ended and cuts off what lies behind (KIP-101, KIP-279).
@@ -14,10 +14,24 @@ Three machines without I/O, each fed from batch headers and rebuilt by replaying
 `encode_snapshot` and `decode_snapshot` turn the last two into bytes and back; where and
 when these bytes are stored is the log's affair.
 
-Left out: the in-sync replicas, the high watermark and elections come with the cluster.
+A fourth, `InSync`, is a leader's alone and lives for one leader epoch. It is fed with the
+positions of followers and with committed metadata, and knows the high watermark and which
+ISR to propose. In it, a follower has two positions: how far it has fetched and how far that is
+safe on its disk. Only the second one counts:
+
+    leader     fetched by all       ┌ log end
+    ───────────────────┬────────────┤
+    synced  1 ─────────┼────────┤   │     high watermark = min(1, 2, 3), while 1, 2 and 3
+            2 ─────┤   │                  are in the ISR, or are proposed for it
+            3 ─────────┼──┤
+
+Left out: elections, which are the controller's; fetching, truncating and proposing, which
+are done in `services.replication` as these machines say.
 """
 
 from penstock.core.replica.epochs import EpochHistory, EpochStart
+from penstock.core.replica.followers import UNKNOWN_EPOCH, Follower
+from penstock.core.replica.insync import Assignment, InSync, ProposedMember
 from penstock.core.replica.producers import Producer, ProducerStates, SeenBatch
 from penstock.core.replica.snapshots import decode_snapshot, encode_snapshot
 from penstock.core.replica.transactions import AbortedTransaction, Transactions
@@ -38,4 +52,9 @@ __all__ = [
     "AbortedTransaction",
     "encode_snapshot",
     "decode_snapshot",
+    "InSync",
+    "Assignment",
+    "ProposedMember",
+    "Follower",
+    "UNKNOWN_EPOCH",
 ]
