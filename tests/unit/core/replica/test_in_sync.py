@@ -143,15 +143,26 @@ def test_a_leader_is_established_once_the_high_watermark_reaches_the_start_of_it
 def test_the_high_watermark_stands_still_while_the_isr_is_below_the_minimum() -> None:
     leader = Leader(isr=(1,), minimum=2, watermark=50)
     assert leader.watermark == 50
-    assert not leader.insync.has_minimum
 
     leader.fetch(2, 100)
     assert leader.propose() == [1, 2]
     assert leader.watermark == 50
 
     assert leader.commit(1, 2)
-    assert leader.insync.has_minimum
     assert leader.watermark == 100
+
+
+def test_enough_members_must_be_committed_not_only_proposed() -> None:
+    leader = Leader(isr=(1,), minimum=2)
+    leader.fetch(2, 100)
+    enough = [leader.insync.has_minimum]
+
+    leader.propose()
+    enough.append(leader.insync.has_minimum)
+    leader.commit(1, 2)
+    enough.append(leader.insync.has_minimum)
+
+    assert enough == [False, False, True]
 
 
 def test_a_lower_minimum_counts_at_once_though_the_partition_did_not_change() -> None:
