@@ -20,6 +20,7 @@ from penstock.core.metadata import (
     CreateTopic,
     DeleteTopic,
     Direction,
+    DrainBroker,
     Election,
     ElectLeader,
     FeatureUpdate,
@@ -30,7 +31,9 @@ from penstock.core.metadata import (
     MetadataImage,
     MetadataMachine,
     RegisterBroker,
+    ResignReplica,
     ResourceKind,
+    StopBroker,
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
@@ -134,7 +137,7 @@ def config_commands(draw: st.DrawFn) -> Command:
 def broker_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
     node_id = draw(NODES)
     epoch = BrokerEpoch(epoch_of(image, node_id) - (draw(st.integers(0, 9)) == 0))
-    match draw(st.integers(0, 6)):
+    match draw(st.integers(0, 9)):
         case 0 | 1:
             previous = epoch if draw(st.booleans()) else NO_BROKER_EPOCH
             synced, fenced = draw(st.booleans()), draw(st.booleans())
@@ -143,18 +146,25 @@ def broker_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
             return FenceBroker(node_id, epoch)
         case 4 | 5:
             return UnfenceBroker(node_id, epoch)
+        case 6 | 7:
+            return StopBroker(node_id, epoch)
+        case 8:
+            return DrainBroker(node_id, undo=draw(st.booleans()))
         case _:
             return AllocateProducerIds(node_id, epoch) if draw(st.booleans()) else UnregisterBroker(node_id)
 
 
 @st.composite
 def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
-    """A leader's proposal, for a partition that exists if there is one at all."""
+    """A replica's proposal, for a partition that exists if there is one at all."""
     topics = list(image.each_topic())
     if not topics:
         return draw(topic_commands())
     topic = draw(st.sampled_from(topics))
     partition = draw(st.sampled_from(list(topic.partitions)))
+    if draw(st.integers(0, 4)) == 0:
+        damaged = draw(st.sampled_from(partition.replicas))
+        return ResignReplica(damaged, epoch_of(image, damaged), topic.id, partition.index)
     wanted = draw(st.lists(st.sampled_from(partition.replicas), unique=True))
     isr = tuple(IsrMember(n, epoch_of(image, n)) for n in wanted)
     return ChangePartition(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from penstock.core.metadata import (
     EMPTY_IMAGE,
     NO_LEADER,
+    ChangePartition,
     Command,
     ElectLeader,
     Fact,
@@ -13,6 +14,7 @@ from penstock.core.metadata import (
     MetadataImage,
     Partition,
     RegisterBroker,
+    ResignReplica,
     decode_fact,
     encode_fact,
     options_of,
@@ -45,7 +47,11 @@ class Holders:
     def observe(self, before: MetadataImage, command: Command, after: MetadataImage) -> None:
         old = partitions_in(before)
         self.complete = {place: known for place, known in self.complete.items() if place in old}
-        self._lose(before, command)
+        self._lose(before, command, after)
+        if isinstance(command, ChangePartition) and after is not before:
+            # The leader commits nothing beyond a replica from the moment it proposes it.
+            place = (command.topic_id, int(command.index))
+            self.complete[place] |= frozenset(member.node_id for member in command.isr)
         for place, partition in partitions_in(after).items():
             topic = after.topic_by_id(place[0])
             assert topic is not None
@@ -64,7 +70,13 @@ class Holders:
                 known = frozenset()
             self.complete[place] = known | frozenset(partition.isr)
 
-    def _lose(self, before: MetadataImage, command: Command) -> None:
+    def _lose(self, before: MetadataImage, command: Command, after: MetadataImage) -> None:
+        if isinstance(command, ResignReplica):
+            if after is before:
+                return
+            place = (command.topic_id, int(command.index))
+            self.complete[place] = self.complete.get(place, frozenset()) - {command.node_id}
+            return
         if not isinstance(command, RegisterBroker) or command.synced:
             return
         former = before.broker(command.node_id)
@@ -91,7 +103,7 @@ def check_partition(image: MetadataImage, index: int, partition: Partition) -> N
     assert isr | elr | last <= frozenset(partition.replicas)
     assert len(isr) + len(elr) + len(last) == len(isr | elr | last), "one role each"
     if partition.leader == NO_LEADER:
-        assert not any(image.is_live(node_id) for node_id in (*partition.isr, *partition.elr))
+        assert not any(image.may_lead(node_id) for node_id in (*partition.isr, *partition.elr))
     else:
         assert partition.leader in isr
         assert image.is_live(partition.leader)

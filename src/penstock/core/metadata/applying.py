@@ -47,18 +47,28 @@ def _broker_registered(image: MetadataImage, fact: facts.BrokerRegistered) -> Me
 
 
 def _broker_fenced(image: MetadataImage, fact: facts.BrokerFenced) -> MetadataImage:
-    return _with_fence(image, fact.node_id, fact.epoch, fenced=True)
+    return _with_state(image, fact.node_id, fact.epoch, fenced=True)
 
 
 def _broker_unfenced(image: MetadataImage, fact: facts.BrokerUnfenced) -> MetadataImage:
-    return _with_fence(image, fact.node_id, fact.epoch, fenced=False)
+    return _with_state(image, fact.node_id, fact.epoch, fenced=False)
 
 
-def _with_fence(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch, *, fenced: bool) -> MetadataImage:
+def _broker_stopping(image: MetadataImage, fact: facts.BrokerStopping) -> MetadataImage:
+    return _with_state(image, fact.node_id, fact.epoch, stopping=True)
+
+
+def _broker_drained(image: MetadataImage, fact: facts.BrokerDrained) -> MetadataImage:
+    return _with_state(image, fact.node_id, None, drained=fact.drained)
+
+
+def _with_state(
+    image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch | None, **changes: bool
+) -> MetadataImage:
     broker = image.brokers.get(node_id)
-    if broker is None or broker.epoch != epoch:
+    if broker is None or epoch not in (None, broker.epoch):
         return image
-    changed = msgspec.structs.replace(broker, fenced=fenced)
+    changed = msgspec.structs.replace(broker, **changes)
     return replace(image, brokers=image.brokers.put(node_id, changed))
 
 
@@ -156,6 +166,8 @@ _RULES: dict[type[Any], Callable[[MetadataImage, Any], MetadataImage]] = {
     facts.BrokerRegistered: _broker_registered,
     facts.BrokerFenced: _broker_fenced,
     facts.BrokerUnfenced: _broker_unfenced,
+    facts.BrokerStopping: _broker_stopping,
+    facts.BrokerDrained: _broker_drained,
     facts.BrokerUnregistered: _broker_unregistered,
     facts.BrokerEpochReserved: _broker_epoch_reserved,
     facts.TopicCreated: _topic_created,

@@ -64,6 +64,25 @@ class UnfenceBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class StopBroker:
+    """A broker is about to stop: its leaderships go to others first, as far as they can.
+
+    May be repeated; the reply says how many leaderships are left.
+    """
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class DrainBroker:
+    """An operator wants a broker to lead nothing and to get nothing new; `undo` ends that."""
+
+    node_id: NodeId
+    undo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class UnregisterBroker:
     """A broker will not come back; its replicas stay assigned until they are moved."""
 
@@ -196,6 +215,16 @@ class ChangePartition:
     isr: tuple[IsrMember, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ResignReplica:
+    """A replica found its log damaged: it holds no longer what the ISR stands for."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    topic_id: TopicId
+    index: PartitionIndex
+
+
 class Election(enum.IntEnum):
     """Who shall lead; numbered as Kafka numbers them."""
 
@@ -212,19 +241,18 @@ class ElectLeader:
     election: Election = Election.PREFERRED
 
 
+BrokerCommand: TypeAlias = (
+    RegisterBroker | FenceBroker | UnfenceBroker | StopBroker | DrainBroker | UnregisterBroker
+)
+ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
+TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
+PartitionCommand: TypeAlias = ChangePartition | ResignReplica | ElectLeader
 Command: TypeAlias = (
     FormCluster
-    | RegisterBroker
-    | FenceBroker
-    | UnfenceBroker
-    | UnregisterBroker
-    | CreateTopic
-    | DeleteTopic
-    | CreatePartitions
-    | AlterConfigs
-    | IncrementalAlterConfigs
-    | AllocateProducerIds
     | UpdateFeatures
-    | ChangePartition
-    | ElectLeader
+    | AllocateProducerIds
+    | BrokerCommand
+    | ConfigCommand
+    | TopicCommand
+    | PartitionCommand
 )

@@ -43,6 +43,20 @@ class BrokerUnfenced(Stored, frozen=True, tag="broker_unfenced"):
     epoch: BrokerEpoch
 
 
+class BrokerStopping(Stored, frozen=True, tag="broker_stopping"):
+    """A broker stops soon and is not elected any more; its next registration ends this."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+class BrokerDrained(Stored, frozen=True, tag="broker_drained"):
+    """An operator wants a broker empty, or not any more; registrations do not change it."""
+
+    node_id: NodeId
+    drained: bool
+
+
 class BrokerUnregistered(Stored, frozen=True, tag="broker_unregistered"):
     """A broker left for good."""
 
@@ -115,6 +129,8 @@ Fact: TypeAlias = (
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced
+    | BrokerStopping
+    | BrokerDrained
     | BrokerUnregistered
     | BrokerEpochReserved
     | TopicCreated

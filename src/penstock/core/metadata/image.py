@@ -90,6 +90,16 @@ class MetadataImage:
         broker = self.brokers.get(NodeId(node_id))
         return broker is not None and not broker.fenced
 
+    def may_lead(self, node_id: int) -> bool:
+        """Whether the broker can be elected: live, and not about to stop."""
+        broker = self.brokers.get(NodeId(node_id))
+        return broker is not None and not broker.fenced and not broker.stopping
+
+    def is_leaving(self, node_id: int) -> bool:
+        """Whether the broker's leaderships had better be elsewhere: it stops, or is drained."""
+        broker = self.brokers.get(NodeId(node_id))
+        return broker is not None and (broker.stopping or broker.drained)
+
     def each_broker(self) -> list[Broker]:
         """Every registered broker, fenced ones too, in the order of node ids."""
         return self.brokers.values()

@@ -13,9 +13,10 @@ from penstock.core.metadata.decisions.brokers import (
     unregister_broker,
 )
 from penstock.core.metadata.decisions.configs import alter_configs, incremental_alter_configs
+from penstock.core.metadata.decisions.departures import drain_broker, stop_broker
 from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
 from penstock.core.metadata.decisions.features import allocate_producer_ids, form_cluster, update_features
-from penstock.core.metadata.decisions.partitions import change_partition, elect_leader
+from penstock.core.metadata.decisions.partitions import change_partition, elect_leader, resign_replica
 from penstock.core.metadata.decisions.topics import create_topic, delete_topic
 from penstock.core.metadata.facts import Fact
 from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -43,6 +44,14 @@ class MetadataMachine:
 
     def decide(self, command: commands.Command, now: Instant) -> MetadataDecision:  # noqa: ARG002 - the shape of machines
         """Answer `command` from the current image, without changing it. Time plays no part yet."""
+        if isinstance(command, commands.BrokerCommand):
+            return self._decide_broker(command)
+        if isinstance(command, commands.ConfigCommand):
+            return self._decide_config(command)
+        if isinstance(command, commands.TopicCommand):
+            return self._decide_topic(command)
+        if isinstance(command, commands.PartitionCommand):
+            return self._decide_partition(command)
         match command:
             case commands.FormCluster():
                 return form_cluster(self.image, command)
@@ -50,19 +59,8 @@ class MetadataMachine:
                 return update_features(self.image, command)
             case commands.AllocateProducerIds():
                 return allocate_producer_ids(self.image, command)
-            case (
-                commands.RegisterBroker()
-                | commands.FenceBroker()
-                | commands.UnfenceBroker()
-                | commands.UnregisterBroker()
-            ):
-                return self._decide_broker(command)
-            case commands.AlterConfigs():
-                return alter_configs(self.image, command, self._around)
-            case commands.IncrementalAlterConfigs():
-                return incremental_alter_configs(self.image, command, self._around)
             case _:
-                return self._decide_topic(command)
+                assert_never(command)
 
     def apply(self, fact: Fact) -> None:
         """Take note of a fact; also the way to recover."""
@@ -78,13 +76,7 @@ class MetadataMachine:
     def next_deadline(self) -> Instant | None:
         return None
 
-    def _decide_broker(
-        self,
-        command: commands.RegisterBroker
-        | commands.FenceBroker
-        | commands.UnfenceBroker
-        | commands.UnregisterBroker,
-    ) -> MetadataDecision:
+    def _decide_broker(self, command: commands.BrokerCommand) -> MetadataDecision:
         match command:
             case commands.RegisterBroker():
                 return register_broker(self.image, command, self._around)
@@ -92,19 +84,25 @@ class MetadataMachine:
                 return fence_broker(self.image, command, self._around)
             case commands.UnfenceBroker():
                 return unfence_broker(self.image, command, self._around)
+            case commands.StopBroker():
+                return stop_broker(self.image, command, self._around)
+            case commands.DrainBroker():
+                return drain_broker(self.image, command, self._around)
             case commands.UnregisterBroker():
                 return unregister_broker(self.image, command, self._around)
             case _:
                 assert_never(command)
 
-    def _decide_topic(
-        self,
-        command: commands.CreateTopic
-        | commands.DeleteTopic
-        | commands.CreatePartitions
-        | commands.ChangePartition
-        | commands.ElectLeader,
-    ) -> MetadataDecision:
+    def _decide_config(self, command: commands.ConfigCommand) -> MetadataDecision:
+        match command:
+            case commands.AlterConfigs():
+                return alter_configs(self.image, command, self._around)
+            case commands.IncrementalAlterConfigs():
+                return incremental_alter_configs(self.image, command, self._around)
+            case _:
+                assert_never(command)
+
+    def _decide_topic(self, command: commands.TopicCommand) -> MetadataDecision:
         match command:
             case commands.CreateTopic():
                 return create_topic(self.image, command, self._around)
@@ -112,8 +110,15 @@ class MetadataMachine:
                 return delete_topic(self.image, command, self._around)
             case commands.CreatePartitions():
                 return create_partitions(self.image, command, self._around)
+            case _:
+                assert_never(command)
+
+    def _decide_partition(self, command: commands.PartitionCommand) -> MetadataDecision:
+        match command:
             case commands.ChangePartition():
                 return change_partition(self.image, command, self._around)
+            case commands.ResignReplica():
+                return resign_replica(self.image, command, self._around)
             case commands.ElectLeader():
                 return elect_leader(self.image, command, self._around)
             case _:

@@ -20,6 +20,14 @@ class RegisteredBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class LeavingBroker:
+    """What a broker that stops or is drained still has: nobody else can lead these partitions."""
+
+    leading: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreatedTopic:
     """The topic as it is, or as it would be if the command only asked for validation."""
 
@@ -63,6 +71,7 @@ class ChangedPartition:
 Reply: TypeAlias = (
     Done
     | RegisteredBroker
+    | LeavingBroker
     | CreatedTopic
     | DeletedTopic
     | CreatedPartitions

@@ -54,6 +54,10 @@ class Broker(Stored, frozen=True):
     # The epoch on the clean marker of the data directory; -1 if the last stop was not clean.
     previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
     fenced: bool = True
+    # About to stop: it keeps what nobody else can lead, and is never elected.
+    stopping: bool = False
+    # An operator wants it empty: no new replicas, and it leads only what nobody else can.
+    drained: bool = False
 
     def listener(self, name: str) -> Listener | None:
         return next((listener for listener in self.listeners if listener.name == name), None)

@@ -21,6 +21,7 @@ def register_broker(image: MetadataImage, command: RegisterBroker, around: Surro
     refusal = _problem_with_registration(image, command)
     if refusal is not None:
         return refused(refusal.why, refusal.detail)
+    former = image.broker(command.node_id)
     epoch = BrokerEpoch(image.last_broker_epoch + 1)
     broker = Broker(
         command.node_id,
@@ -31,8 +32,8 @@ def register_broker(image: MetadataImage, command: RegisterBroker, around: Surro
         command.features,
         command.previous_epoch,
         command.fenced,
+        drained=former is not None and former.drained,
     )
-    former = image.broker(command.node_id)
     draft = Draft(image)
     draft.add(BrokerRegistered(broker))
     if former is not None:
@@ -40,7 +41,7 @@ def register_broker(image: MetadataImage, command: RegisterBroker, around: Surro
         same_disk = command.directory_id == former.directory_id
         # A new directory holds nothing of what the replica once acknowledged.
         lost = not same_disk or not (command.synced or stopped_cleanly)
-        _reconsider(draft, command.node_id, around, restarted=True, lost=lost)
+        reconsider(draft, command.node_id, around, restarted=True, lost=lost)
     return draft.decision(RegisteredBroker(epoch))
 
 
@@ -73,7 +74,7 @@ def fence_broker(image: MetadataImage, command: FenceBroker, around: Surrounding
     draft = Draft(image)
     if not broker.fenced:
         draft.add(BrokerFenced(broker.node_id, broker.epoch))
-        _reconsider(draft, broker.node_id, around)
+        reconsider(draft, broker.node_id, around)
     return draft.decision(Done())
 
 
@@ -84,7 +85,7 @@ def unfence_broker(image: MetadataImage, command: UnfenceBroker, around: Surroun
     draft = Draft(image)
     if broker.fenced:
         draft.add(BrokerUnfenced(broker.node_id, broker.epoch))
-        _reconsider(draft, broker.node_id, around)
+        reconsider(draft, broker.node_id, around)
     return draft.decision(Done())
 
 
@@ -96,7 +97,7 @@ def unregister_broker(
         return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
     draft = Draft(image)
     draft.add(BrokerUnregistered(broker.node_id, broker.epoch))
-    _reconsider(draft, broker.node_id, around, lost=True)
+    reconsider(draft, broker.node_id, around, lost=True)
     return draft.decision(Done())
 
 
@@ -110,7 +111,7 @@ def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> B
     return broker
 
 
-def _reconsider(
+def reconsider(
     draft: Draft, node_id: NodeId, around: Surroundings, *, restarted: bool = False, lost: bool = False
 ) -> None:
     """Look again at every partition with a replica on the broker."""

@@ -38,35 +38,65 @@ def reconsidered(
 ) -> Partition:
     """The partition after something happened to broker `node_id`.
 
-    `image` already knows whether that broker is live. `lost` says that it may have lost
+    `image` already knows what state that broker is in. `lost` says that it may have lost
     records it had acknowledged. `unclean` allows a leader that may miss records.
     """
     after = partition
-    if lost or (node_id in partition.isr and not image.is_live(node_id)):
+    if lost or (node_id in partition.isr and _must_leave(partition, image, node_id)):
         after = with_isr(after, without(after.isr, node_id), minimum, barred=node_id if lost else None)
     if after.leader not in after.isr or not image.is_live(after.leader):
         after = msgspec.structs.replace(after, leader=NO_LEADER)
-    return elected(after, image, minimum, unclean=unclean)
+    return handed_over(elected(after, image, minimum, unclean=unclean), image, minimum)
+
+
+def _must_leave(partition: Partition, image: MetadataImage, node_id: NodeId) -> bool:
+    """Whether a member of the ISR cannot stay in it: it is gone, or follows and is about to be."""
+    return not image.may_lead(node_id) and (not image.is_live(node_id) or partition.leader != node_id)
+
+
+def handed_over(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
+    """The partition with another leader, if its leader stops or is drained and one is in sync.
+
+    A leader that stops leaves the ISR along with it: it will be silent soon, and whoever
+    waits for acks=all would wait for it.
+    """
+    leader = partition.leader
+    if leader == NO_LEADER or not image.is_leaving(leader):
+        return partition
+    stopping = not image.may_lead(leader)
+    heir = next((node_id for node_id in _candidates(partition, image) if node_id in partition.isr), leader)
+    # One drained broker is as good as another, but better than one that stops.
+    if heir == leader or (image.is_leaving(heir) and not stopping):
+        return partition
+    after = msgspec.structs.replace(partition, leader=heir)
+    return with_isr(after, without(after.isr, leader), minimum) if stopping else after
 
 
 def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool) -> Partition:
     """The partition with a leader, if it had none and somebody can lead."""
     if partition.leader != NO_LEADER:
         return partition
-    live = tuple(node_id for node_id in partition.replicas if image.is_live(node_id))
-    in_sync = next((node_id for node_id in live if node_id in partition.isr), None)
+    candidates = _candidates(partition, image)
+    in_sync = next((node_id for node_id in candidates if node_id in partition.isr), None)
     if in_sync is not None:
         return msgspec.structs.replace(partition, leader=in_sync)
-    eligible = next((node_id for node_id in live if node_id in partition.elr), None)
+    eligible = next((node_id for node_id in candidates if node_id in partition.elr), None)
     if eligible is not None:
         return msgspec.structs.replace(with_isr(partition, (eligible,), minimum), leader=eligible)
     last = _last_known(partition)
     if last is None and unclean:
-        last = next(iter(live), None)
-    if last is None or not image.is_live(last):
+        last = next(iter(candidates), None)
+    if last is None or not image.may_lead(last):
         return partition
     # Whatever the others held beyond this leader's log will be cut off: nobody is eligible.
     return msgspec.structs.replace(partition, leader=last, isr=(last,), elr=(), last_known_elr=())
+
+
+def _candidates(partition: Partition, image: MetadataImage) -> Nodes:
+    """Replicas that can lead, in the order of preference; drained brokers only after all others."""
+    able = tuple(node_id for node_id in partition.replicas if image.may_lead(node_id))
+    drained = tuple(node_id for node_id in able if image.is_leaving(node_id))
+    return (*(node_id for node_id in able if node_id not in drained), *drained)
 
 
 def _last_known(partition: Partition) -> NodeId | None:

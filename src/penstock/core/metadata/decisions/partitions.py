@@ -1,42 +1,55 @@
-"""Changes that leaders propose, and elections that operators ask for."""
+"""Changes that replicas propose, and elections that operators ask for."""
 
 import msgspec
 
-from penstock.core.metadata.commands import ChangePartition, Election, ElectLeader
+from penstock.core.metadata.commands import ChangePartition, Election, ElectLeader, ResignReplica
 from penstock.core.metadata.decisions.brokers import known_broker
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.leadership import elected, with_epochs, with_isr
+from penstock.core.metadata.decisions.leadership import elected, handed_over, with_epochs, with_isr, without
 from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.facts import PartitionChanged
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.replies import ChangedPartition
-from penstock.core.metadata.state import NO_LEADER, Partition
+from penstock.core.metadata.state import NO_LEADER, Partition, Topic
 from penstock.core.model import Refused, Why
 
 
 def change_partition(
     image: MetadataImage, command: ChangePartition, around: Surroundings
 ) -> MetadataDecision:
-    broker = known_broker(image, command.node_id, command.broker_epoch)
-    if isinstance(broker, Refused):
-        return refused(broker.why, broker.detail)
-    topic = image.topic_by_id(command.topic_id)
-    if topic is None:
-        return refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
-    partition = topic.partition(command.index)
-    if partition is None:
-        return refused(Why.UNKNOWN_PARTITION, f"topic '{topic.name}' has no partition {command.index}")
+    found = _found(image, command)
+    if isinstance(found, Refused):
+        return refused(found.why, found.detail)
+    topic, partition = found
     refusal = _problem_with_epochs(partition, command) or _problem_with_isr(image, partition, command)
     if refusal is not None:
         return refused(refusal.why, refusal.detail)
     minimum, _ = ElectionRules(image, around).of(topic)
     members = [member.node_id for member in command.isr]
     isr = tuple(node_id for node_id in partition.replicas if node_id in members)
-    changed = with_epochs(partition, with_isr(partition, isr, minimum))
+    # A leader that was only kept because nobody else was in sync can go now.
+    after = handed_over(with_isr(partition, isr, minimum), image, minimum)
+    changed = with_epochs(partition, after)
     draft = Draft(image)
     if changed is not None:
         draft.add(PartitionChanged(topic.id, changed))
     return draft.decision(ChangedPartition(changed or partition))
+
+
+def _found(
+    image: MetadataImage, command: ChangePartition | ResignReplica
+) -> tuple[Topic, Partition] | Refused:
+    """The partition that a broker speaks of, if it speaks under its present epoch."""
+    broker = known_broker(image, command.node_id, command.broker_epoch)
+    if isinstance(broker, Refused):
+        return broker
+    topic = image.topic_by_id(command.topic_id)
+    if topic is None:
+        return Refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
+    partition = topic.partition(command.index)
+    if partition is None:
+        return Refused(Why.UNKNOWN_PARTITION, f"topic '{topic.name}' has no partition {command.index}")
+    return topic, partition
 
 
 def _problem_with_epochs(partition: Partition, command: ChangePartition) -> Refused | None:
@@ -63,7 +76,37 @@ def _problem_with_isr(image: MetadataImage, partition: Partition, command: Chang
         # A replica that restarted since may have lost what made it in sync (KIP-903).
         if broker is None or broker.fenced or broker.epoch != epoch:
             return Refused(Why.INELIGIBLE_REPLICA, f"replica {node_id} is fenced or has restarted")
+        if broker.stopping and node_id not in partition.isr:
+            return Refused(Why.INELIGIBLE_REPLICA, f"replica {node_id} is about to stop")
     return None
+
+
+def resign_replica(image: MetadataImage, command: ResignReplica, around: Surroundings) -> MetadataDecision:
+    """Take a damaged replica out of ISR, ELR and leadership, unless it is the last that counts."""
+    found = _found(image, command)
+    if isinstance(found, Refused):
+        return refused(found.why, found.detail)
+    topic, partition = found
+    node_id = command.node_id
+    if node_id not in partition.replicas:
+        return refused(
+            Why.INVALID_REQUEST, f"broker {node_id} keeps no replica of {topic.name}/{command.index}"
+        )
+    complete = (*partition.isr, *partition.elr)
+    if node_id in complete and not without(complete, node_id):
+        detail = f"nobody but broker {node_id} is sure to have the records of {topic.name}/{command.index}"
+        return refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, detail)
+    minimum, _ = ElectionRules(image, around).of(topic)
+    after = with_isr(partition, without(partition.isr, node_id), minimum, barred=node_id)
+    if after.leader == node_id:
+        after = elected(msgspec.structs.replace(after, leader=NO_LEADER), image, minimum, unclean=False)
+    # The leader may know the replica as caught up, from a fetch of before the damage was found.
+    # Under a new leader epoch it must forget that, and cannot take the replica back unasked.
+    changed = with_epochs(partition, after, renew=True)
+    assert changed is not None
+    draft = Draft(image)
+    draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(ChangedPartition(changed))
 
 
 def elect_leader(image: MetadataImage, command: ElectLeader, around: Surroundings) -> MetadataDecision:
@@ -89,8 +132,10 @@ def _preferred(image: MetadataImage, partition: Partition) -> Partition | Refuse
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         return Refused(Why.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
-    if preferred not in partition.isr or not image.is_live(preferred):
+    if preferred not in partition.isr or not image.may_lead(preferred):
         return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
+    if image.is_leaving(preferred):
+        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is drained")
     return msgspec.structs.replace(partition, leader=preferred)
 
 
