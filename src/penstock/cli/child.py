@@ -21,10 +21,12 @@ STOP_SECONDS = 10
 
 # The kernel ends the broker if we are killed and cannot (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
 _LAUNCH = """\
-import ctypes, sys
+import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("penstock: whoever started this is gone")
 from penstock.cli import main
-sys.exit(main(sys.argv[1:]))
+sys.exit(main(sys.argv[2:]))
 """
 # Of the operator's environment a throw-away broker takes only what is no setting.
 _KEPT_VARIABLES = ("PENSTOCK_TRACEBACK",)
@@ -102,7 +104,12 @@ def terminated_in_order() -> Iterator[None]:
 def _command(data_dir: str, settings: Sequence[str]) -> list[str]:
     doors = [word for name in ("kafka", "http", "metrics") for word in (f"--{name}", "127.0.0.1:0")]
     chosen = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-c", _LAUNCH, "up", "--json", "--data-dir", data_dir, *doors, *chosen]
+    return command_line(["up", "--json", "--data-dir", data_dir, *doors, *chosen])
+
+
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """The command for a child that does not outlive us; it must be started from the main thread."""
+    return [sys.executable, "-c", _LAUNCH, str(os.getpid()), *arguments]
 
 
 def _environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`penstock up`: one node in this process, until a signal stops it."""
+"""`penstock up`: one node in this process, or several in processes of their own, until a signal stops it."""
 
 import os
 import sys
@@ -38,6 +38,15 @@ GRPC = _flag("--grpc", "HOST:PORT", "Where gRPC will listen; nothing does so far
 METRICS = _flag("--metrics", "HOST:PORT", "Where Prometheus finds metrics")
 PEER = _flag("--peer", "HOST:PORT", "Where other nodes connect; by default as `--voters` says")
 VOTERS = _flag("--voters", "ID@HOST:PORT,...", "The nodes that found a cluster together")
+BROKERS = typer.Option(
+    None,
+    "--brokers",
+    min=1,
+    max=9,
+    metavar="N",
+    help="Run a local cluster of N nodes instead of one: node K keeps its data in node-K below the data "
+    "directory, and adds 100 times (K - 1) to every port.",
+)
 READY_JSON = typer.Option(False, "--json", help="Print the ready line as one JSON object.")
 
 
@@ -52,17 +61,44 @@ def up(
     metrics: str | None = METRICS,
     peer: str | None = PEER,
     voters: str | None = VOTERS,
+    brokers: int | None = BROKERS,
     assignments: list[str] | None = SET_OPTION,
     as_json: bool = READY_JSON,
 ) -> None:
-    """Run a node: print one line when it is ready, and stop on SIGTERM or Ctrl-C.
+    """Run a node, or a local cluster: print one line when it is ready, and stop on SIGTERM or Ctrl-C.
 
     Events go to stderr. Flags win over `--set`, `--set` over the environment, and the
     environment over the file.
     """
     given = (data_dir, node_id, kafka, http, grpc, metrics, peer, voters)
-    loaded = _load(config, assignments or [], dict(zip(FLAGS, given, strict=True)))
+    flags = {flag: text for flag, text in zip(FLAGS, given, strict=True) if text is not None}
+    loaded = _load(config, assignments or [], flags)
+    if brokers is not None:
+        from penstock.cli.local.command import run_local_cluster
+
+        sources = _sources(config, assignments or [], flags)
+        raise typer.Exit(run_local_cluster(loaded, brokers, sources, as_json))
+    _ready_to_start(loaded.config)
     run(loaded.config, as_json)
+
+
+def _sources(file: str | None, assignments: list[str], flags: dict[str, str]) -> list[str]:
+    """Arguments that say the same, in a form that later `--set` can change."""
+    said = [*assignments, *(f"{FLAGS[flag]}={text}" for flag, text in flags.items())]
+    chosen = [word for assignment in said for word in ("--set", assignment)]
+    return chosen if file is None else ["--config", file, *chosen]
+
+
+def _ready_to_start(config: "Config") -> None:
+    from penstock.config import ConfigError, not_available, warnings_for
+
+    problems = not_available(config)
+    if os.path.isdir(os.path.join(config.node.data_dir, "node-1")):
+        problems.append(f"{config.node.data_dir} holds a local cluster: start it with --brokers")
+    if problems:
+        raise ConfigError(problems)
+    for warning in warnings_for(config):
+        sys.stderr.write(f"warning: {warning}\n")
 
 
 def run(config: "Config", as_json: bool) -> None:
@@ -82,18 +118,13 @@ def run(config: "Config", as_json: bool) -> None:
         sys.stderr.write("penstock: stopped before it was ready\n")
 
 
-def _load(file: str | None, assignments: list[str], flags: "dict[str, str | None]") -> "Loaded":
-    from penstock.config import ConfigError, load, not_available, override, warnings_for
+def _load(file: str | None, assignments: list[str], flags: dict[str, str]) -> "Loaded":
+    from penstock.config import load, override
     from penstock.config.given import Given
 
     overrides: list[Given] = [override("--set", text) for text in assignments]
-    overrides += [Given(FLAGS[flag], text, flag) for flag, text in flags.items() if text is not None]
-    loaded = load(file, os.environ, overrides)
-    if problems := not_available(loaded.config):
-        raise ConfigError(problems)
-    for warning in warnings_for(loaded.config):
-        sys.stderr.write(f"warning: {warning}\n")
-    return loaded
+    overrides += [Given(FLAGS[flag], text, flag) for flag, text in flags.items()]
+    return load(file, os.environ, overrides)
 
 
 def _listen_to_events(config: "Config") -> None:
