@@ -55,7 +55,7 @@ class Backstage:
         joined = storage.directory.cluster_id is not None
         me = Member(options.node_id, storage.directory.directory_id)
         # The only voter so far; it needs no address, and leads without waiting for anybody.
-        setup = RaftSetup(me, {}, Configuration((me,)))
+        setup = RaftSetup(me, None, Configuration((me,)))
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
         self.controller = Controller(runtime, self.quorum, Surroundings(options.static))
         self.partitions = self._build_partitions()

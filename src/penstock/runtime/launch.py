@@ -8,7 +8,7 @@ import uvloop
 from penstock.runtime.clock import MachineClock, MachineEntropy
 from penstock.runtime.garbage import settle
 from penstock.runtime.last_resort import LastResort
-from penstock.runtime.peers import Admit, Hello, PeerOptions, SocketTransport, Wiring, same_cluster
+from penstock.runtime.peers import Admit, Hello, PeerOptions, SocketTransport, Wiring
 from penstock.runtime.port import Identity, Program, Runtime, Service
 from penstock.runtime.spawn import LaneOptions, Lanes
 from penstock.runtime.supervised_sync import SupervisedSync
@@ -36,7 +36,7 @@ def open_runtime(
         clock,
         supervisor.deliver,
         hello=Hello(identity, options.peers.authentication),
-        admit=options.admit or same_cluster(identity),
+        admit=options.admit,
         options=options.peers,
     )
     timers = LoopTimers(loop, clock, supervisor.deliver, wiring.sockets_busy)

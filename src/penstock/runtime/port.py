@@ -164,6 +164,9 @@ class Transport(Protocol):
     def connect(self, address: Address, handler: LinkHandler) -> Link:
         """Start a link; `opened` or `closed` follows within the connect timeout."""
 
+    def join_cluster(self, cluster_id: UUID) -> None:
+        """Be of this cluster in handshakes from now on, and turn other clusters away; links stay."""
+
 
 class SyncTarget(Protocol):
     """A file as far as syncing goes: its descriptor for the helper, or else a blocking call."""

@@ -3,6 +3,7 @@
 import enum
 import zlib
 from collections import deque
+from uuid import UUID
 
 from penstock.runtime import Address, AddressUnavailable, Buffer, Ending, Identity, LinkHandler
 from penstock.runtime.peers import Hello, same_cluster
@@ -170,12 +171,16 @@ class SimulatedDoor:
     """Where a node listens."""
 
     def __init__(
-        self, network: Network, life: Life, address: Address, *, handler: LinkHandler, identity: Identity
+        self,
+        network: Network,
+        life: Life,
+        address: Address,
+        handler: LinkHandler,
+        owner: "SimulatedTransport",
     ):
         self._network = network
         self._handler = handler
-        self._identity = identity
-        self._admit = same_cluster(identity)
+        self._owner = owner
         self.life = life
         self._address = address
 
@@ -190,10 +195,11 @@ class SimulatedDoor:
         """Shake hands with a caller, and tell it after the way back."""
         network = self._network
         back_ns = network.delay()
-        if self._admit(Hello(caller.identity)) is not None:
+        ours = self._owner.identity
+        if same_cluster(ours)(Hello(caller.identity)) is not None:
             network.scheduler.after(back_ns, caller.end, Ending.REJECTED)
             return
-        link = SimulatedLink(network, self.life, self._handler, self._identity, caller.host)
+        link = SimulatedLink(network, self.life, self._handler, ours, caller.host)
         network.join(link)
         if not caller.is_answered_by(link, network.scheduler.now + back_ns):
             network.scheduler.after(back_ns, link.end, Ending.ENDED)
@@ -210,17 +216,20 @@ class SimulatedTransport:
     def __init__(self, network: Network, life: Life, identity: Identity) -> None:
         self._network = network
         self._life = life
-        self._identity = identity
+        self.identity = identity
+
+    def join_cluster(self, cluster_id: UUID) -> None:
+        self.identity = self.identity._replace(cluster_id=cluster_id)
 
     def listen(self, address: Address, handler: LinkHandler) -> SimulatedDoor:
         if not address.port:
             address = address._replace(port=self._network.free_port())
-        door = SimulatedDoor(self._network, self._life, address, handler=handler, identity=self._identity)
+        door = SimulatedDoor(self._network, self._life, address, handler, self)
         if address.host != self._life.name or not self._network.open_door(door):
             raise AddressUnavailable(f"cannot listen on {address}")
         return door
 
     def connect(self, address: Address, handler: LinkHandler) -> SimulatedLink:
-        link = SimulatedLink(self._network, self._life, handler, self._identity, address.host)
+        link = SimulatedLink(self._network, self._life, handler, self.identity, address.host)
         self._network.call(link, address)
         return link

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from penstock.core.model import SECOND, NodeId
 from penstock.runtime import Identity, Runtime, Service
+from penstock.runtime.peers.hello import NO_CLUSTER
 from penstock.simulation.life import Life
 from penstock.simulation.links import SimulatedTransport
 from penstock.simulation.network import Network
@@ -43,7 +44,7 @@ class SimulatedNode:
         self._seed = f"{seed}/{name}"
         self._luck = random.Random(self._seed)
         self._identity = Identity(
-            UUID(int=1), NodeId(number), UUID(bytes=random.Random(f"{self._seed}/directory").randbytes(16))
+            NO_CLUSTER, NodeId(number), UUID(bytes=random.Random(f"{self._seed}/directory").randbytes(16))
         )
         self._drift_ppm = self._luck.randint(-_DRIFT_PPM_MAX, _DRIFT_PPM_MAX)
         self._skew_ms = self._luck.randint(-_SKEW_MS_MAX, _SKEW_MS_MAX)

@@ -12,6 +12,7 @@ from penstock.core.raft import Configuration, Member
 from penstock.runtime import Address, Identity, Runtime
 from penstock.runtime.launch import run
 from penstock.services.cluster.raft import RaftSetup
+from penstock.services.peering import PeerHub
 from penstock.simulation.quorum import ControllerNode, Journal
 from penstock.storage.disk import PosixDisk
 
@@ -44,7 +45,9 @@ def main(directory: str, node: int, ports: list[int]) -> None:
 
     def program(runtime: Runtime) -> ControllerNode:
         disk = PosixDisk(directory)
-        controller = ControllerNode(runtime, disk, RaftSetup(me, addresses, founders), SpokenJournal())
+        hub = PeerHub(runtime, me.node_id, addresses[me.node_id])
+        hub.keep("quorum", addresses)
+        controller = ControllerNode(runtime, disk, RaftSetup(me, hub, founders), SpokenJournal())
         say("started")
         return controller
 

@@ -54,7 +54,7 @@ class LoneHost:
         if ledger.is_solo:
             self.quorum = SoloQuorum(runtime, store, joined=joined, options=OPTIONS)
         else:
-            setup = RaftSetup(ME, {}, Configuration((ME,)))
+            setup = RaftSetup(ME, None, Configuration((ME,)))
             self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
         self.controller = Controller(runtime, self.quorum)
         self.membership = Membership(

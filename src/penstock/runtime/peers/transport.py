@@ -3,6 +3,7 @@
 import errno
 import socket
 from collections.abc import Callable
+from uuid import UUID
 
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime.peers.link import SocketLink, State
@@ -56,6 +57,9 @@ class SocketTransport:
         else:
             self._wiring.soon(self._call, link, address)
         return link
+
+    def join_cluster(self, cluster_id: UUID) -> None:
+        self._wiring.join_cluster(cluster_id)
 
     def close(self) -> None:
         """End every link and shut every door. Nobody is told: the node is over."""

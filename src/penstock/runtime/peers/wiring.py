@@ -3,9 +3,11 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
-from penstock.runtime.peers.hello import Admit, Hello
+from penstock.runtime.peers.hello import Admit, Hello, Refusal, same_cluster
 from penstock.runtime.peers.options import PeerOptions
 from penstock.runtime.port import Callback, Clock
 from penstock.runtime.timers import Deliver
@@ -25,18 +27,25 @@ class Wiring:
         deliver: Deliver,
         *,
         hello: Hello,
-        admit: Admit,
+        admit: Admit | None,
         options: PeerOptions,
     ) -> None:
         self._loop = loop
         self.clock = clock
         self.deliver = deliver
         self.hello = hello
-        self.admit = admit
+        self._admit = admit
         self.options = options
         self.scratch = memoryview(bytearray(_READ_BYTES))
         self.links: dict[object, None] = {}  # in order of age
         self._saturated: set[object] = set()
+
+    def admit(self, hello: Hello) -> Refusal | None:
+        """Judge a peer: by the rule we were given, or else by its cluster."""
+        return (self._admit or same_cluster(self.hello.identity))(hello)
+
+    def join_cluster(self, cluster_id: UUID) -> None:
+        self.hello = replace(self.hello, identity=self.hello.identity._replace(cluster_id=cluster_id))
 
     def sockets_busy(self) -> bool:
         """Whether some link's last read left bytes in the kernel."""

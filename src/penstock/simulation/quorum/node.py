@@ -91,6 +91,7 @@ class ControllerNode:
         self._runtime = runtime
         self._journal = journal
         self._member = setup.me
+        self._hub = setup.hub
         self._think_ms = 1 + runtime.entropy.bytes(1)[0] % 40
         disk.make_directory("meta")
         disk.sync_directory("")
@@ -100,6 +101,8 @@ class ControllerNode:
         self.controller = WatchedController(runtime, self.quorum)
         self.controller.journal, self.controller.member = journal, setup.me
         self.controller.start()
+        if self._hub is not None:
+            self._hub.open()
         self._later()
 
     def _later(self) -> None:
@@ -128,5 +131,7 @@ class ControllerNode:
         self._later()
 
     def stop(self, done: Callback) -> None:
+        if self._hub is not None:
+            self._hub.close()
         self.quorum.close()
         done()

@@ -6,6 +6,7 @@ from penstock.core.model import SECOND, NodeId
 from penstock.core.raft import Configuration, Member, Raft
 from penstock.runtime import Address, Runtime
 from penstock.services.cluster.raft import RaftSetup
+from penstock.services.peering import PeerHub
 from penstock.simulation.faults import FaultPlan, Nemesis
 from penstock.simulation.quorum.node import RAFT, ControllerNode, Journal
 from penstock.simulation.verdict import Verdict
@@ -40,7 +41,10 @@ class QuorumWorld:
 
     def _program(self, name: str) -> Callable[[Runtime, Disk], ControllerNode]:
         def program(runtime: Runtime, disk: Disk) -> ControllerNode:
-            setup = RaftSetup(self.member(name), self._addresses, self._founders, RAFT, self._raft_type)
+            me = self.member(name)
+            hub = PeerHub(runtime, me.node_id, Address(name, PORT))
+            hub.keep("quorum", self._addresses)
+            setup = RaftSetup(me, hub, self._founders, RAFT, self._raft_type)
             node = ControllerNode(runtime, disk, setup, self.journal)
             self.controllers[name] = node
             return node

@@ -61,7 +61,7 @@ def encode_message(message: Message) -> bytes:
     return bytes((VERSION, _NUMBERS[type(message)])) + _encode(message)
 
 
-def decode_message(frame: bytes) -> Message:
+def decode_message(frame: bytes | memoryview) -> Message:
     """The message, or ProtocolError."""
     if len(frame) < 2 or frame[0] != VERSION or frame[1] >= len(MESSAGES):
         raise ProtocolError("not a message of the quorum")

@@ -1,10 +1,10 @@
 """The host of the machine: hands events in, carries effects out, and keeps its time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, Instant, NodeId, StorageError
+from penstock.core.model import MILLISECOND, Instant, StorageError
 from penstock.core.raft import (
     BLANK_BALLOT,
     NOBODY,
@@ -26,11 +26,10 @@ from penstock.core.raft import (
     StoreEntries,
     TimePassed,
     TruncateLog,
-    UseConfiguration,
 )
 from penstock.core.raft.messages import Message
 from penstock.observability import log as events
-from penstock.runtime import Address, Runtime, Timer
+from penstock.runtime import Runtime, Timer
 from penstock.services.cluster.quorum import QuorumFailed
 from penstock.services.cluster.raft.images import Snapshot
 from penstock.services.cluster.raft.links import MemberLinks
@@ -38,6 +37,7 @@ from penstock.services.cluster.raft.promises import read_ballot, write_ballot
 from penstock.services.cluster.raft.recovery import Found
 from penstock.services.cluster.raft.snapshotting import Snapshotting
 from penstock.services.cluster.solo import QuorumStore
+from penstock.services.peering import PeerHub
 from penstock.storage.disk import DiskFull
 
 FULL_DISK_RETRY_MS = 500
@@ -45,10 +45,13 @@ FULL_DISK_RETRY_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class RaftSetup:
-    """Who we are, where everybody listens, and who founds the quorum if this directory is new."""
+    """Who we are, our links to the others, and who founds the quorum if this directory is new.
+
+    Whom the links go to is not the quorum's business; a quorum of one needs none.
+    """
 
     me: Member
-    addresses: Mapping[NodeId, Address]
+    hub: PeerHub | None
     founders: Configuration = NOBODY
     raft: RaftOptions = field(default_factory=RaftOptions)
     raft_type: type[Raft] = Raft
@@ -84,7 +87,7 @@ class RaftHost:
         self._disk = place.disk
         self._setup = setup
         self._noting = noting
-        self._links = MemberLinks(runtime, setup.me, setup.addresses, self._arrived)
+        self._links = None if setup.hub is None else MemberLinks(setup.hub, self._arrived)
         self._timer: Timer | None = None
         self._deadline: Instant | None = None
         self._is_closed = False
@@ -103,8 +106,6 @@ class RaftHost:
 
     def begin(self) -> None:
         """Take part."""
-        self._links.listen()
-        self._links.keep(self.raft.configuration.members)
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -162,20 +163,22 @@ class RaftHost:
                 self.store.append(entries, self._runtime.clock.wall())
                 self.store.sync(lambda error: self._synced(life, write, error))
             case Send(to, message):
-                self._links.send(to, message)
-            case UseConfiguration(configuration):
-                self._links.keep(configuration.members)
+                self._send(to, message)
             case SendSnapshotChunk() | StoreChunk() | InstallSnapshot():
                 self._handle_snapshot(effect, lambda received: self._installed(life, received))
             case _:
                 self._noting.note(effect)
+
+    def _send(self, to: Member, message: Message) -> None:
+        if self._links is not None and not self._is_closed:
+            self._links.send(to, message)
 
     def _handle_snapshot(
         self, effect: SendSnapshotChunk | StoreChunk | InstallSnapshot, installed: Callable[[Snapshot], None]
     ) -> None:
         match effect:
             case SendSnapshotChunk():
-                self.snapshotting.send(effect, self._links)
+                self.snapshotting.send(effect, self._send)
             case StoreChunk():
                 self.snapshotting.receive(effect)
             case InstallSnapshot():
@@ -212,6 +215,5 @@ class RaftHost:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._links.close()
         self.snapshotting.close()
         self.store.log.close()

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from penstock.core.metadata import MetadataImage, snapshot
 from penstock.core.model import Offset
-from penstock.core.raft import InstallSnapshot, SendSnapshotChunk, SnapshotMeta, StoreChunk
-from penstock.core.raft.messages import SnapshotChunk
+from penstock.core.raft import InstallSnapshot, Member, SendSnapshotChunk, SnapshotMeta, StoreChunk
+from penstock.core.raft.messages import Message, SnapshotChunk
 from penstock.observability import log as events
 from penstock.runtime import Job, Lane, Spawn
 from penstock.services.cluster.quorum import QuorumFailed
@@ -16,7 +16,6 @@ from penstock.services.cluster.raft.images import (
     read_chunk,
     write_snapshot,
 )
-from penstock.services.cluster.raft.links import MemberLinks
 from penstock.services.cluster.raft.store import RaftStore
 from penstock.storage.disk import Disk
 
@@ -60,7 +59,7 @@ class Snapshotting:
 
         self._job = self._spawn.spawn(work, written, failed, Lane.DISK)
 
-    def send(self, effect: SendSnapshotChunk, links: MemberLinks) -> None:
+    def send(self, effect: SendSnapshotChunk, send: Callable[[Member, Message], None]) -> None:
         """Read a chunk and send it. If that fails, the leader asks again."""
         disk = self._disk
 
@@ -71,7 +70,7 @@ class Snapshotting:
             if chunk is not None:
                 content, is_last = chunk
                 message = SnapshotChunk(effect.term, effect.snapshot, effect.position, content, is_last)
-                links.send(effect.to, message)
+                send(effect.to, message)
 
         def failed(error: Exception) -> None:
             events.warning("quorum.snapshot_unread", index=effect.snapshot.index, error=error)

@@ -1,0 +1,53 @@
+"""The hub of peers over real sockets: reached, asked, ended, refused."""
+
+from typing import Any
+
+from penstock.core.model import NodeId
+from penstock.runtime import Address, Ending, Identity
+from penstock.services.peering import Channel, Peer, PeerHub
+
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+class Node:
+    """A hub and what it was told."""
+
+    def __init__(self, bench: Any, number: int) -> None:
+        self.node_id = NodeId(number)
+        self.heard: list[bytes] = []
+        self.reachable: list[int] = []
+        self.endings: list[Ending] = []
+        self.hub = PeerHub(bench.node(number), self.node_id, ANY_PORT)
+        self.hub.serve(Channel.CONTROL, self)
+        self.hub.watch(self)
+        self.hub.open()
+
+    def received(self, peer: Peer, frame: memoryview) -> None:
+        self.heard.append(bytes(frame))
+        if frame == b"ping":
+            peer.send(b"pong")
+
+    def reached(self, node: NodeId, identity: Identity) -> None:
+        self.reachable.append(identity.node_id)
+
+    def lost(self, node: NodeId, ending: Ending) -> None:
+        self.endings.append(ending)
+
+    def drained(self, node: NodeId, channel: Channel) -> None:
+        """Nothing waits here."""
+
+
+def test_a_peer_is_reached_answers_ends_and_then_refuses(bench: Any) -> None:
+    a, b = Node(bench, 1), Node(bench, 2)
+    assert b.hub.address is not None
+    a.hub.keep("test", {b.node_id: b.hub.address})
+    bench.until(lambda: a.reachable == [2])
+
+    a.hub.send(Channel.CONTROL, b.node_id, b"pi", b"ng")
+    bench.until(lambda: a.heard == [b"pong"])
+    b.hub.close()
+    bench.until(lambda: len(a.endings) >= 2)
+
+    assert b.heard == [b"ping"]
+    assert a.endings[:2] == [Ending.ENDED, Ending.REFUSED]
+    a.hub.close()
