@@ -24,7 +24,7 @@ class Node:
 
     def received(self, peer: Peer, frame: memoryview) -> None:
         self.heard.append(bytes(frame))
-        if frame == b"ping":
+        if bytes(frame) == b"ping":
             peer.send(b"pong")
 
     def reached(self, node: NodeId, identity: Identity) -> None:

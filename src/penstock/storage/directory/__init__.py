@@ -2,6 +2,7 @@
 
     <data-dir>/meta/format          the layout's version; written last when a directory is made
     <data-dir>/meta/directory-id    who this directory is: a voter is a node plus a directory
+    <data-dir>/meta/node-id         the node whose directory it is, from its first start on
     <data-dir>/meta/cluster-id      the cluster it belongs to, once it has joined one
     <data-dir>/meta/clean           only while the node is stopped in order: its last broker epoch
     <data-dir>/meta/lock            held while a node is using the directory
@@ -18,7 +19,7 @@ operator.
 """
 
 from penstock.storage.directory.data_directory import FORMAT, DataDirectory
-from penstock.storage.directory.errors import DirectoryDamaged, FormatTooNew, WrongCluster
+from penstock.storage.directory.errors import DirectoryDamaged, FormatTooNew, WrongCluster, WrongNode
 from penstock.storage.directory.partitions import LOGS, PartitionDirectory, partition_path
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "FORMAT",
     "FormatTooNew",
     "WrongCluster",
+    "WrongNode",
     "DirectoryDamaged",
 ]

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from penstock.core.model import BrokerEpoch
-from penstock.storage.directory.errors import DirectoryDamaged, FormatTooNew, WrongCluster
+from penstock.core.model import BrokerEpoch, NodeId
+from penstock.storage.directory.errors import DirectoryDamaged, FormatTooNew, WrongCluster, WrongNode
 from penstock.storage.directory.partitions import LOGS, PartitionDirectory, list_partitions, set_aside
 from penstock.storage.directory.records import BrokenRecord, read_record, write_record
 from penstock.storage.disk import DirectoryLocked, Disk, Lock
@@ -12,6 +12,7 @@ FORMAT = 1
 META = "meta"
 _LOCK = f"{META}/lock"
 _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster-id", "clean"
+_NODE_ID = "node-id"
 
 
 class DataDirectory:
@@ -59,6 +60,17 @@ class DataDirectory:
             self.cluster_id = cluster_id
         elif self.cluster_id != cluster_id:
             raise WrongCluster(self.cluster_id, cluster_id)
+
+    def claim(self, node_id: NodeId) -> None:
+        """Belong to this node for ever; durable when it returns. Raises WrongNode.
+
+        A directory from before node ids were written down belongs to whoever claims it first.
+        """
+        value = _read(self._disk, _NODE_ID)
+        if value is None:
+            write_record(self._disk, META, _NODE_ID, str(node_id))
+        elif value != str(node_id):
+            raise WrongNode(value, node_id)
 
     def partitions(self) -> list[PartitionDirectory]:
         """The partition directories found on disk, in order of path."""

@@ -26,5 +26,17 @@ class WrongCluster(StorageError):
         self.theirs = theirs
 
 
+class WrongNode(StorageError):
+    """The directory belongs to another node."""
+
+    def __init__(self, owner: str, claimant: int) -> None:
+        super().__init__(
+            f"the data directory belongs to node {owner}, but this node's id is {claimant}: "
+            "use its own data directory, or its own id"
+        )
+        self.owner = owner
+        self.claimant = claimant
+
+
 class DirectoryDamaged(CorruptionError):
     """The files that say whose directory it is are missing or broken."""

@@ -5,13 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import BrokerEpoch, PartitionIndex, TopicId, TopicName, TopicPartition
+from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId, TopicName, TopicPartition
 from penstock.storage.directory import (
     FORMAT,
     DataDirectory,
     DirectoryDamaged,
     FormatTooNew,
     WrongCluster,
+    WrongNode,
     partition_path,
 )
 from penstock.storage.directory.records import write_record
@@ -54,6 +55,17 @@ def test_the_identity_is_durable_before_it_is_used() -> None:
     for seed in range(50):
         survivor = DataDirectory.open(disk.crash(random.Random(seed)), SECOND)
         assert (survivor.directory_id, survivor.cluster_id) == (FIRST, CLUSTER)
+
+
+def test_a_directory_belongs_to_the_node_that_first_claimed_it() -> None:
+    disk = CrashableDisk()
+    directory = DataDirectory.open(disk, FIRST)
+    directory.claim(NodeId(4))
+    directory.claim(NodeId(4))
+    again = DataDirectory.open(disk.crash(random.Random(1)), SECOND)
+
+    with pytest.raises(WrongNode, match="belongs to node 4, but this node's id is 5"):
+        again.claim(NodeId(5))
 
 
 @pytest.mark.parametrize("seed", range(10))
