@@ -291,6 +291,18 @@ def test_a_leader_shrinks_and_grows_its_isr() -> None:
     assert grown.partition == partition_of(machine, "t")
 
 
+def test_a_proposal_that_changes_nothing_still_ends_the_epoch_of_those_before_it() -> None:
+    machine = with_topic(2, 2)
+    first, second = partition_of(machine, "t").replicas
+    lost_on_the_way = proposal(machine, first)
+
+    confirmed = perform(machine, proposal(machine, first, second))
+
+    assert isinstance(confirmed, ChangedPartition)
+    assert (confirmed.partition.isr, confirmed.partition.partition_epoch) == ((first, second), 1)
+    assert why(machine, lost_on_the_way) is Why.STALE_PARTITION_EPOCH
+
+
 def test_proposals_from_the_past_the_future_or_the_wrong_broker_are_refused() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas

@@ -29,11 +29,14 @@ def change_partition(
     isr = tuple(node_id for node_id in partition.replicas if node_id in members)
     # A leader that was only kept because nobody else was in sync can go now.
     after = handed_over(with_isr(partition, isr, minimum), image, minimum)
-    changed = with_epochs(partition, after)
+    # A leader that has not heard of an earlier proposal proposes again, perhaps what is there
+    # already. The new partition epoch is what it needs: nothing older can be accepted any more.
+    changed = with_epochs(partition, after) or msgspec.structs.replace(
+        partition, partition_epoch=partition.partition_epoch + 1
+    )
     draft = Draft(image)
-    if changed is not None:
-        draft.add(PartitionChanged(topic.id, changed))
-    return draft.decision(ChangedPartition(changed or partition))
+    draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(ChangedPartition(changed))
 
 
 def _found(
