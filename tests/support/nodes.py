@@ -1,12 +1,16 @@
 """A node in a process of its own, for tests that talk to it over sockets."""
 
 import json
+import os
+import select
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+START_SECONDS = 60
 STOP_SECONDS = 20
 DOORS = ("kafka", "http", "metrics")
 
@@ -22,6 +26,9 @@ class NodeProcess:
         # The later of two settings counts: a test may want its doors elsewhere.
         self._settings = (*(f"listen.{door}=127.0.0.1:0" for door in DOORS), *settings)
         self._process: subprocess.Popen[str] | None = None
+        # Words before the command (another network), and variables beside the test's own (another clock).
+        self.wrapper: Sequence[str] = ()
+        self.variables: Mapping[str, str] = {}
         self.ready: dict[str, Any] = {}
 
     @property
@@ -49,19 +56,67 @@ class NodeProcess:
         fields = Path(f"/proc/{self.pid}/status").read_text().split("VmRSS:")[1].split()
         return int(fields[0]) * 1024
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> "NodeProcess":
         """Start the node and wait for its ready line."""
-        command = [sys.executable, "-m", "penstock.cli", "up", "--json", "--data-dir", str(self.data_dir)]
+        self.launch()
+        return self.await_ready()
+
+    def launch(self) -> None:
+        """Start the node; several that need one another are started before any is waited for."""
+        command = [
+            *self.wrapper,
+            sys.executable,
+            "-m",
+            "penstock.cli",
+            "up",
+            "--json",
+            "--data-dir",
+            str(self.data_dir),
+        ]
         for setting in self._settings:
             command += ("--set", setting)
         with self.events.open("a") as events:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=events, text=True)
+            self._process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=events,
+                text=True,
+                env={**os.environ, **self.variables},
+            )
+
+    def await_ready(self, seconds: float = START_SECONDS) -> "NodeProcess":
+        """Wait for the ready line of a node that was launched."""
+        assert self._process is not None
         assert self._process.stdout is not None
+        there = select.select([self._process.stdout], [], [], seconds)[0]
+        assert there, f"the node was not ready in time: {self.said()}"
         line = self._process.stdout.readline()
-        assert line, f"the node did not start: {self.events.read_text()[-2000:]}"
+        assert line, f"the node did not start: {self.said()}"
         self.ready = json.loads(line)
         self._settings += tuple(f"listen.{door}={self.ready[door]}" for door in DOORS)
         return self
+
+    def said(self) -> str:
+        """The last that it wrote to stderr."""
+        return self.events.read_text()[-2000:]
+
+    def pause(self) -> None:
+        """Let it do nothing, as a machine does that stands still."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def await_end(self, seconds: float = START_SECONDS) -> int:
+        """Wait until it has ended by itself; answers its exit code."""
+        assert self._process is not None
+        code = self._process.wait(seconds)
+        self._end(signal.SIGTERM)
+        return code
 
     def kill(self) -> None:
         """End it as `kill -9` does."""

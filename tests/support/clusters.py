@@ -1,0 +1,149 @@
+"""Several nodes in processes of their own that are one cluster."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.app.addresses import Reservations
+from penstock.core.model import SECOND
+from penstock.core.wire.kafka.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from penstock.runtime import Address
+from penstock.runtime.clock import MachineClock
+from tests.support.nodes import DOORS, NodeProcess
+from tests.support.wire import Wire
+
+HOST = "127.0.0.1"
+SECONDS_MAX = 30.0
+LOOK_SECONDS = 0.02
+
+T = TypeVar("T")
+
+
+class ClusterProcesses:
+    """Nodes 1 to `count`, started, hit and asked by number.
+
+    Their ports stay reserved while the cluster exists: otherwise a client that knocks at a dead node
+    could be given that very port for its own end of a connection.
+    """
+
+    def __init__(self, root: Path, *settings: str, count: int = 3) -> None:
+        self.root = root
+        self._settings = settings
+        numbers = range(1, count + 1)
+        self._reserved = Reservations(
+            {f"{door} {number}": Address(HOST, 0) for number in numbers for door in (*DOORS, "peer")}
+        )
+        self.voters = ",".join(f"{number}@{self._reserved[f'peer {number}']}" for number in numbers)
+        self.nodes = {number: self._node(number) for number in numbers}
+
+    def _node(self, number: int) -> NodeProcess:
+        doors = [f"listen.{door}={self._reserved[f'{door} {number}']}" for door in (*DOORS, "peer")]
+        own = (f"node.id={number}", f"cluster.voters={self.voters}", *doors)
+        return NodeProcess(self.root / f"node-{number}", *own, *self._settings)
+
+    def start(self) -> "ClusterProcesses":
+        """Start every node, and wait until all are ready."""
+        for node in self.nodes.values():
+            node.launch()
+        for node in self.nodes.values():
+            node.await_ready()
+        return self
+
+    def close(self) -> None:
+        """End every node, whatever state it is in."""
+        for node in self.nodes.values():
+            if node.is_running:
+                node.kill()
+        self._reserved.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """Every Kafka address, for bootstrap.servers; also of nodes that are down."""
+        return ",".join(f"{HOST}:{self._reserved[f'kafka {number}'].port}" for number in self.nodes)
+
+    @property
+    def running(self) -> list[int]:
+        return [number for number, node in self.nodes.items() if node.is_running]
+
+    def address(self, number: int) -> tuple[str, int]:
+        return HOST, self._reserved[f"kafka {number}"].port
+
+    def metadata(self, number: int, topics: Sequence[str] | None = None) -> MetadataResponse:
+        """What one node tells clients."""
+        asked = None if topics is None else tuple(MetadataRequestTopic(name=topic) for topic in topics)
+        wire = Wire(self.address(number))
+        try:
+            request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+            return wire.ask(request, MetadataResponse, 12)
+        finally:
+            wire.close()
+
+    def partitions(self, topic: str, number: int | None = None) -> dict[int, MetadataResponsePartition]:
+        """The partitions of a topic as one node sees them; by default the first that answers."""
+        for one in [number] if number is not None else self.running:
+            with contextlib.suppress(OSError, AssertionError):
+                [found] = self.metadata(one, [topic]).topics
+                return {partition.partition_index: partition for partition in found.partitions}
+        return {}
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; waits until there is one that runs."""
+
+        def led() -> int | None:
+            found = self.partitions(topic).get(partition)
+            return found.leader_id if found is not None and found.leader_id in self.running else None
+
+        return until(led, f"{topic}-{partition} has a leader")
+
+    def controller(self) -> int:
+        """The node that leads the metadata quorum."""
+
+        def leads() -> int | None:
+            for number in self.running:
+                with contextlib.suppress(OSError, AssertionError):
+                    found = self.metadata(number, []).controller_id
+                    if found in self.running:
+                        return found
+            return None
+
+        return until(leads, "there is a controller")
+
+    def await_in_sync(self, topic: str, count: int | None = None) -> None:
+        """Wait until every partition of a topic has all its replicas, or `count` of them, in sync."""
+
+        def in_sync() -> bool:
+            found = self.partitions(topic)
+            return bool(found) and all(
+                len(one.isr_nodes) >= (count or len(one.replica_nodes)) for one in found.values()
+            )
+
+        until(in_sync, f"{topic} is in sync")
+
+
+@contextlib.contextmanager
+def cluster_of(root: Path, *settings: str, count: int = 3) -> Iterator[ClusterProcesses]:
+    """A cluster that is ready, and ended at the end."""
+    cluster = ClusterProcesses(root, *settings, count=count)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.close()
+
+
+def until(look: Callable[[], T | None], what: str, seconds: float = SECONDS_MAX) -> T:
+    """Look again and again until there is an answer that counts; if none comes, `what` is what is missing."""
+    clock = MachineClock()
+    deadline = clock.now() + int(seconds * SECOND)
+    while True:
+        answer = look()
+        if answer:
+            return answer
+        assert clock.now() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(LOOK_SECONDS)
