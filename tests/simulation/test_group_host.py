@@ -41,7 +41,7 @@ from penstock.core.model import (
 )
 from penstock.runtime import Callback, Runtime
 from penstock.services.groups import CoordinatorHost, Groups, GroupsOptions, Ticket
-from penstock.services.partitions import Fsync, Partition, SyncPolicy
+from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
@@ -103,10 +103,8 @@ class Node:
             log = PartitionLog.create(disk, path, OFFSETS_ID, LOG_OPTIONS, commit=self._commit)
         self.ledger.renewals += log.start > 0
         name = TopicPartition(TopicName(OFFSETS_TOPIC), PartitionIndex(index))
-        epoch = LeaderEpoch(self.ledger.lives)
-        return Partition(
-            name, OFFSETS_ID, log, epoch, timers=self.runtime.timers, policy=SyncPolicy(Fsync.EVERY)
-        )
+        replica = Replica(name, OFFSETS_ID, log, SyncPolicy(Fsync.EVERY))
+        return Partition(replica, Term.alone(NODE, LeaderEpoch(self.ledger.lives)), self.runtime)
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self._led.get(index) if topic == OFFSETS_TOPIC else None

@@ -4,7 +4,7 @@ from penstock.core.metadata import NO_LEADER, MetadataImage
 from penstock.core.model import NodeId, PartitionIndex, TopicName
 from penstock.gateways.http import Answer
 from penstock.observability import LogMetrics, LogReadings, Metrics, Spread, render
-from penstock.services.partitions import Partition, Partitions
+from penstock.services.partitions import Partitions, Replica
 from penstock.storage.log import PartitionLog
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,7 +31,7 @@ class MetricsPage:
         self._node = NodeMetrics()
         self._logs = LogMetrics()
         self._declared = [self._node, self._logs, *declared]
-        self._watched: dict[tuple[TopicName, PartitionIndex], Partition] = {}
+        self._watched: dict[tuple[TopicName, PartitionIndex], Replica] = {}
         self._leaders: dict[tuple[TopicName, PartitionIndex, NodeId], None] = {}
         self._image: MetadataImage | None = None
         self._followed: MetadataImage | None = None
@@ -52,17 +52,15 @@ class MetricsPage:
         return Answer(200, render(self._declared), CONTENT_TYPE)
 
     def _watch_logs(self) -> None:
-        present = {
-            (partition.name.topic, partition.name.partition): partition for partition in self._partitions
-        }
-        for name, partition in list(self._watched.items()):
-            if present.get(name) is not partition:
+        present = {(replica.name.topic, replica.name.partition): replica for replica in self._partitions}
+        for name, replica in list(self._watched.items()):
+            if present.get(name) is not replica:
                 self._logs.forget(*name)
                 del self._watched[name]
-        for name, partition in present.items():
+        for name, replica in present.items():
             if name not in self._watched:
-                self._logs.watch(*name, _readings(partition.log))
-                self._watched[name] = partition
+                self._logs.watch(*name, _readings(replica.log))
+                self._watched[name] = replica
 
     def _read_image(self, image: MetadataImage) -> None:
         live = len(image.live_brokers())

@@ -59,7 +59,7 @@ class Life:
         self._act(backend, self._done)
 
     def _done(self) -> None:
-        self.partitions = list(self._backstage.partitions)
+        self.partitions = self._backstage.partitions.led()
         if self._in_order:
             self._backstage.close()
         else:
@@ -91,7 +91,7 @@ def test_a_topic_and_its_records_are_there_after_a_clean_restart(tmp_path: Path)
     ends: list[int] = []
 
     def look(backend: Backend, done: Callback) -> None:
-        ends.extend(partition.high_watermark for partition in backend.partitions)
+        ends.extend(partition.high_watermark for partition in backend.partitions.led())
         done()
 
     Life(tmp_path, produce)
@@ -128,7 +128,7 @@ def test_what_was_acknowledged_is_there_after_a_stop_that_was_none(tmp_path: Pat
     ends: list[int] = []
 
     def look(backend: Backend, done: Callback) -> None:
-        ends.extend(partition.high_watermark for partition in backend.partitions)
+        ends.extend(partition.high_watermark for partition in backend.partitions.led())
         done()
 
     Life(tmp_path, produce, in_order=False)

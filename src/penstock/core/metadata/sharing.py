@@ -80,6 +80,13 @@ class Table(Generic[Key, Value]):
         missing = (key for ours, theirs in pairs if ours is not theirs for key in ours if key not in theirs)
         return sorted(missing, key=_as_is)
 
+    def keys_changed_since(self, before: "Table[Key, Value]") -> list[Key]:
+        """What is new here or has been replaced; costs little if one table was made from the other."""
+        pairs = zip(self._shards, before._shards, strict=True)
+        moved = ((ours, theirs) for ours, theirs in pairs if ours is not theirs)
+        changed = (key for ours, theirs in moved for key in ours if ours[key] is not theirs.get(key))
+        return sorted(changed, key=_as_is)
+
     def _with_shard(self, number: int, shard: dict[Key, Value]) -> "Table[Key, Value]":
         table: Table[Key, Value] = Table.__new__(Table)
         table._shards = self._shards.copy()

@@ -22,6 +22,7 @@ class Why(enum.Enum):
     INVALID_ASSIGNMENT = "replica assignment is not possible"
     INVALID_CONFIG = "configuration is not valid"
     INVALID_REQUEST = "request is not valid"
+    NO_REASSIGNMENT = "no reassignment is under way"
     TOPIC_DELETION_DISABLED = "topic cannot be deleted"
     UNKNOWN_BROKER = "no such broker"
     STALE_BROKER_EPOCH = "broker epoch is stale"
@@ -41,6 +42,8 @@ class Why(enum.Enum):
 
     # Records
     NOT_LEADER = "this node does not lead the partition"
+    NOT_ENOUGH_REPLICAS = "too few replicas are in sync"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = "too few replicas were in sync after the append"
     CORRUPT_BATCH = "batch is damaged"
     UNSUPPORTED_FORMAT = "message format is older than magic 2"
     INVALID_RECORD = "a record is not valid"
@@ -52,6 +55,7 @@ class Why(enum.Enum):
     INVALID_TRANSACTION = "transaction is not in a state that allows it"
     NOT_DELETABLE = "records of this topic are not deleted by offset"
     OFFSET_OUT_OF_RANGE = "offset lies outside of the log"
+    OFFSET_NOT_AVAILABLE = "the new leader does not know yet how much is committed"
     DAMAGED_LOG = "the log is damaged there"
     STORAGE_FAILED = "the disk failed"
     TIMED_OUT = "it took too long"

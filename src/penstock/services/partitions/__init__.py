@@ -1,27 +1,49 @@
-"""The partitions this node leads: appending, what is acknowledged, and who waits for what.
+"""The logs of this node: the partitions it leads, those it follows, and who waits for what.
+
+    Partitions ── image ──► Replica: a log, for as long as the node keeps it
+                               ├── Partition   this node leads, in one leader epoch
+                               ├── Followed    another one leads, in one leader epoch
+                               └── nothing     nobody leads
+
+A log outlives roles. A new leader epoch is a new role: the old one is stopped, so that
+producers, watchers and coordinators that hold it see that its time is over.
 
     append ──► log end                      everything the leader has written
                   │  sync round
                   ▼
-               high watermark               what producers are told, and consumers may read
+               synced here                  what acks=1 is told
+                  │  the slowest of the in-sync replicas
+                  ▼
+               high watermark               what acks=all is told, and consumers may read
 
-With one replica the high watermark is the leader's own synced position; with fsync mode
-`interval` or `none` it is the log end, since that is what those modes promise. Producers
-wait for it (`Partition.when_acknowledged`), long polls watch it (`Partition.watch`).
+With one replica the last two are the same; with fsync mode `interval` or `none`, synced means
+appended, since that is what those modes promise. Producers wait for it
+(`Partition.when_acknowledged`, `when_synced`), long polls watch it (`Partition.watch`),
+followers' fetches watch the log end (`watch_end`).
 
-Left out: followers and in-sync replicas, which will move the same high watermark.
+Left out: copying from the leader and proposing in-sync replicas, which `services.replication`
+does; verifying old segments in the background.
 """
 
-from penstock.services.partitions.housekeeping import HousekeepingOptions
-from penstock.services.partitions.partition import Fsync, Partition, PartitionStopped, SyncPolicy, Watcher
-from penstock.services.partitions.registry import LogStore, Partitions, PartitionsOptions
+from penstock.services.partitions.followed import Followed
+from penstock.services.partitions.partition import Partition, Term, Watcher
+from penstock.services.partitions.registry import Partitions
+from penstock.services.partitions.replica import PartitionStopped, Replica
+from penstock.services.partitions.settings import PartitionsOptions
+from penstock.services.partitions.syncing import Fsync, SyncPolicy
+from penstock.services.partitions.upkeep import HousekeepingOptions, LogStore
+from penstock.services.partitions.waiting import InDoubt
 
 __all__ = [
-    "Partition",
     "Partitions",
     "PartitionsOptions",
+    "Replica",
+    "Partition",
+    "Term",
+    "Followed",
     "LogStore",
     "PartitionStopped",
+    "InDoubt",
     "Fsync",
     "SyncPolicy",
     "Watcher",

@@ -1,72 +1,77 @@
 """One partition that this node leads."""
 
-import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    BrokerEpoch,
+    Instant,
     LeaderEpoch,
+    NodeId,
     Offset,
-    PenstockError,
     StorageError,
     Timestamp,
-    TopicId,
-    TopicPartition,
+    Why,
 )
 from penstock.core.records import BatchHeader
+from penstock.core.replica import Assignment, InSync, ProposedMember
 from penstock.observability import log as events
-from penstock.runtime import Timers
-from penstock.storage.log import Appended, PartitionLog
+from penstock.runtime import Runtime, Timer
+from penstock.services.partitions.replica import PartitionStopped, Replica
+from penstock.services.partitions.syncing import SyncPolicy
+from penstock.services.partitions.waiting import Acknowledged, InDoubt, Waiter, release, take_overdue
+from penstock.storage.log import Appended
 
-Acknowledged: TypeAlias = Callable[[PenstockError | None], None]
 Watcher: TypeAlias = Callable[[], None]
-NEVER = 2**63 - 1
+# Those who wait for other replicas may wait this much longer than they asked for.
+SWEEP_MS = 250
 
 
-class Fsync(enum.Enum):
-    """What an acknowledgement promises."""
+class Term(NamedTuple):
+    """A node's time as leader: in which epoch, and among which replicas."""
 
-    EVERY = "every"
-    INTERVAL = "interval"
-    NONE = "none"
+    me: NodeId
+    leader_epoch: LeaderEpoch
+    assignment: Assignment
+    lag_max_ns: int = 30 * SECOND
 
-
-class SyncPolicy(NamedTuple):
-    """When a partition's records reach the device: what the node does, and what the topic adds.
-
-    A topic with `flush.messages` 1 waits for every sync, whatever the node's mode; a larger
-    number, or `flush.ms`, starts syncs that nobody waits for.
-    """
-
-    mode: Fsync
-    flush_messages: int = NEVER
-    flush_ms: int = NEVER
-
-    @property
-    def before_acknowledging(self) -> bool:
-        return self.mode is Fsync.EVERY or self.flush_messages <= 1
-
-
-class PartitionStopped(PenstockError):
-    """The partition is gone from this node, or its disk failed: ask the leader anew."""
+    @classmethod
+    def alone(cls, me: NodeId, leader_epoch: LeaderEpoch) -> "Term":
+        """The only replica."""
+        return cls(me, leader_epoch, Assignment((me,), (me,), 0, 1))
 
 
 class Partition:
-    """A leader's view of its log.
+    """A leader's view of its log, in one leader epoch.
 
     Appending is synchronous; being acknowledged is not. Callbacks of producers are called in
     offset order. Watchers are told once per turn of the loop, however many batches became
     visible in it, so that a consumer's fetch finds them all.
+
+    Without other replicas the high watermark is where this node's own log is safe, and
+    `insync` is not asked: that case is everybody's hot path.
     """
 
     __slots__ = (
+        "_alone",
         "_asked",
+        "_clock",
+        "_end_set",
+        "_end_watchers",
+        "_me",
+        "_safe",
+        "_sweep",
+        "_syncs",
         "_timers",
         "_waiting",
+        "_waiting_here",
         "_wake_set",
         "_watchers",
         "high_watermark",
+        "insync",
         "leader_epoch",
         "log",
         "name",
@@ -75,31 +80,54 @@ class Partition:
         "topic_id",
     )
 
-    def __init__(
-        self,
-        name: TopicPartition,
-        topic_id: TopicId,
-        log: PartitionLog,
-        leader_epoch: LeaderEpoch,
-        *,
-        timers: Timers,
-        policy: SyncPolicy,
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.log = log
-        self.leader_epoch = leader_epoch
+    def __init__(self, replica: Replica, term: Term, runtime: Runtime) -> None:
+        self.name = replica.name
+        self.topic_id = replica.topic_id
+        self.log = log = replica.log
+        self.policy = replica.policy
+        self._syncs = self.policy.before_acknowledging
+        self.leader_epoch = term.leader_epoch
         self.stopped: PartitionStopped | None = None
-        self._timers = timers
-        self.policy = policy
+        self._me = term.me
+        self._timers = runtime.timers
+        self._clock = runtime.clock
         # Up to where somebody has asked for a sync, if nobody waits for it.
         self._asked = log.synced
-        self._waiting: deque[tuple[Offset, Acknowledged]] = deque()
+        # Who waits for all replicas, and who for this one only.
+        self._waiting: deque[Waiter] = deque()
+        self._waiting_here: deque[Waiter] = deque()
         self._watchers: dict[Watcher, None] = {}
         self._wake_set = False
-        log.begin_epoch(leader_epoch)
-        self.high_watermark = log.synced if policy.before_acknowledging else log.end
+        self._end_watchers: dict[Watcher, None] = {}
+        self._end_set = False
+        self._sweep: Timer | None = None
+        log.begin_epoch(term.leader_epoch)
+        self._safe = self._own_position()
+        self.insync = InSync(
+            term.me,
+            term.assignment,
+            log.end,
+            self._safe,
+            min(log.high_watermark, log.end),
+            runtime.clock.now(),
+            term.lag_max_ns,
+        )
+        self._alone = self._is_alone(term.assignment)
+        self.high_watermark = self.insync.high_watermark
         log.set_high_watermark(self.high_watermark)
+        if self._syncs:
+            # What was appended under an earlier role may still be on its way.
+            self.sync_behind()
+
+    @property
+    def is_established(self) -> bool:
+        """Whether everything that earlier leaders may have acknowledged is below the high watermark."""
+        return self.high_watermark >= self.insync.epoch_start
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether enough replicas are in sync to take what all of them shall keep."""
+        return self._alone or self.insync.has_minimum
 
     def append(
         self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
@@ -113,12 +141,15 @@ class Partition:
             if self.log.stopped is not None:
                 self.stop(str(error))
             raise
-        if self.policy.before_acknowledging:
+        if self._end_watchers and not self._end_set:
+            self._end_set = True
+            self._timers.soon(self._tell_end)
+        if self._syncs:
             self.log.sync_shared(self.synced)
         else:
             if self.log.end - self._asked >= self.policy.flush_messages:
                 self.sync_behind()
-            self._advance(self.log.end)
+            self._reached(self.log.end)
         return appended
 
     def sync_behind(self) -> None:
@@ -130,20 +161,39 @@ class Partition:
     def configure(self, policy: SyncPolicy) -> None:
         """Go on under another policy. The high watermark never goes back."""
         self.policy = policy
+        self._syncs = policy.before_acknowledging
         self._asked = max(self._asked, self.log.synced)
-        if not policy.before_acknowledging:
-            self._advance(self.log.end)
+        if self._syncs:
+            self.sync_behind()
+        else:
+            self._reached(self.log.end)
 
-    def when_acknowledged(self, end: Offset, done: Acknowledged) -> bool:
-        """True: everything below `end` is acknowledged now. False: `done` is called when it is."""
+    def when_acknowledged(self, end: Offset, done: Acknowledged, timeout_ms: int | None = None) -> bool:
+        """True: everything below `end` is acknowledged now. False: `done` is called when it is.
+
+        With other replicas to wait for, `done` hears of `InDoubt` when the time is up.
+        """
         if end <= self.high_watermark:
             return True
+        if timeout_ms is None or self._alone:
+            return self._wait(self._waiting, (end, done, None))
+        self._sweep_later()
+        deadline = Instant(self._clock.now() + timeout_ms * MILLISECOND)
+        return self._wait(self._waiting, (end, done, deadline))
+
+    def when_synced(self, end: Offset, done: Acknowledged) -> bool:
+        """Like `when_acknowledged`, but this node's own log is enough."""
+        if self._alone:
+            return self.when_acknowledged(end, done)
+        return end <= self._safe or self._wait(self._waiting_here, (end, done, None))
+
+    def _wait(self, waiting: deque[Waiter], waiter: Waiter) -> bool:
         stopped = self.stopped
         if stopped is not None:
             # Nobody would look at what waits here.
-            self._timers.soon(lambda: done(stopped))
+            self._timers.soon(lambda: waiter[1](stopped))
         else:
-            self._waiting.append((end, done))
+            waiting.append(waiter)
         return False
 
     def watch(self, watcher: Watcher) -> None:
@@ -158,12 +208,88 @@ class Partition:
         """How many wait for more."""
         return len(self._watchers)
 
+    def watch_end(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever there is more for followers to copy, until `unwatch_end`."""
+        self._end_watchers[watcher] = None
+
+    def unwatch_end(self, watcher: Watcher) -> None:
+        self._end_watchers.pop(watcher, None)
+
     def synced(self, error: StorageError | None) -> None:
         """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""
         if error is not None:
             self.stop(str(error))
-        else:
-            self._advance(self.log.synced)
+        elif self._syncs:
+            self._reached(self.log.synced)
+
+    def follower_fetched(
+        self, node: NodeId, broker_epoch: BrokerEpoch, fetched: Offset, synced: Offset
+    ) -> None:
+        """A follower has this log up to `fetched`, and safely up to `synced`."""
+        if self.stopped is None and self.insync.follower_fetched(
+            node, broker_epoch, fetched, synced, self.log.end, self._clock.now()
+        ):
+            self._advance(self.insync.high_watermark)
+
+    def assignment_changed(self, assignment: Assignment) -> None:
+        """The committed metadata says other things of the replicas, in this leader epoch."""
+        insync = self.insync
+        if self._alone:
+            # Until now nobody told it.
+            self._safe = self._own_position()
+            insync.advance_own(self._safe)
+        self._alone = self._is_alone(assignment)
+        if insync.assignment_changed(assignment, self._clock.now()):
+            self._advance(insync.high_watermark)
+
+    def proposal(self) -> tuple[ProposedMember, ...] | None:
+        """The ISR to propose to the controller now, if there is a reason to."""
+        if self._alone or self.stopped is not None:
+            return None
+        return self.insync.proposal(self.log.end, self._clock.now())
+
+    def proposal_ended(self, *, accepted: bool | None) -> None:
+        """The controller has answered, or (None) nobody knows what became of the proposal."""
+        if self.insync.proposal_ended(accepted=accepted):
+            self._advance(self.insync.high_watermark)
+
+    def log_start_moved(self) -> None:
+        """Records were deleted from the front: whoever waits below the new start must hear of it."""
+        self._wake_soon()
+
+    def stop(self, reason: str, *, wanted: bool = False) -> None:
+        """Take no more writes; everyone who waits is told to look for the leader again."""
+        if self.stopped is not None:
+            return
+        self.stopped = stopped = PartitionStopped(f"{self.name}: {reason}")
+        tell = events.info if wanted else events.error
+        tell("partition.stopped", partition=str(self.name), reason=reason)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        waiting, self._waiting = [*self._waiting, *self._waiting_here], deque()
+        self._waiting_here = deque()
+        for _, done, _ in waiting:
+            done(stopped)
+        self._wake_soon()
+        if self._end_watchers and not self._end_set:
+            self._end_set = True
+            self._timers.soon(self._tell_end)
+
+    def _own_position(self) -> Offset:
+        return self.log.synced if self._syncs else self.log.end
+
+    def _is_alone(self, assignment: Assignment) -> bool:
+        return assignment.replicas == (self._me,) and assignment.isr == (self._me,)
+
+    def _reached(self, safe: Offset) -> None:
+        """The log of this node is safe up to here."""
+        if self._alone:
+            self._advance(safe)
+        elif self.stopped is None:
+            self._safe = safe
+            release(self._waiting_here, safe)
+            if self.insync.advance_own(safe):
+                self._advance(self.insync.high_watermark)
 
     def _advance(self, offset: Offset) -> None:
         if self.stopped is not None or offset <= self.high_watermark:
@@ -186,18 +312,29 @@ class Partition:
         for watcher in list(self._watchers):
             watcher()
 
-    def log_start_moved(self) -> None:
-        """Records were deleted from the front: whoever waits below the new start must hear of it."""
-        self._wake_soon()
+    def _tell_end(self) -> None:
+        self._end_set = False
+        for watcher in list(self._end_watchers):
+            watcher()
 
-    def stop(self, reason: str, *, wanted: bool = False) -> None:
-        """Take no more writes; everyone who waits is told to look for the leader again."""
-        if self.stopped is not None:
-            return
-        self.stopped = PartitionStopped(f"{self.name}: {reason}")
-        tell = events.info if wanted else events.error
-        tell("partition.stopped", partition=str(self.name), reason=reason)
-        waiting, self._waiting = self._waiting, deque()
-        for _, done in waiting:
-            done(self.stopped)
-        self._wake_soon()
+    def _sweep_later(self) -> None:
+        if self._sweep is None and self.stopped is None:
+            deadline = Instant(self._clock.now() + SWEEP_MS * MILLISECOND)
+            self._sweep = self._timers.at(deadline, self._sweep_overdue)
+
+    def _sweep_overdue(self) -> None:
+        """One look at all who wait, now and then, is cheaper than a timer for each."""
+        self._sweep = None
+        overdue, next_deadline = take_overdue(self._waiting, self._clock.now())
+        if next_deadline is not None:
+            self._sweep_later()
+        for end, done, _ in overdue:
+            done(self._doubt(end))
+
+    def _doubt(self, end: Offset) -> InDoubt:
+        if self.has_minimum:
+            detail = f"the replicas have not confirmed {end - 1} in time"
+            return InDoubt(Why.TIMED_OUT, f"{self.name}: {detail}")
+        state = self.insync.assignment
+        detail = f"{len(state.isr)} in sync, {min(state.minimum, len(state.replicas))} are needed"
+        return InDoubt(Why.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")

@@ -51,7 +51,7 @@ from penstock.core.model import (
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Lane, Runtime
 from penstock.services.groups import Groups, GroupsOptions, Ticket
-from penstock.services.partitions import Fsync, Partition, SyncPolicy
+from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import LogOptions, PartitionLog
@@ -196,6 +196,7 @@ class GroupsBench:
             InlineSpawn(self.timers),
             CountingEntropy(),
         )
+        self.runtime: Runtime = runtime
         self.groups = Groups(NODE, runtime, self, self, options or brisk())
         self.image: MetadataImage = EMPTY_IMAGE
 
@@ -228,9 +229,9 @@ class GroupsBench:
         for index in range(partitions):
             name = TopicPartition(TopicName(topic), PartitionIndex(index))
             log = self._log(f"logs/{topic}/{index}", topic_id)
-            self.led[topic, index] = Partition(
-                name, topic_id, log, LeaderEpoch(epoch), timers=self.timers, policy=SyncPolicy(Fsync.EVERY)
-            )
+            replica = Replica(name, topic_id, log, SyncPolicy(Fsync.EVERY))
+            term = Term.alone(NODE, LeaderEpoch(epoch))
+            self.led[topic, index] = Partition(replica, term, self.runtime)
 
     def _log(self, path: str, topic_id: TopicId) -> PartitionLog:
         if self.disk.exists(path):

@@ -11,6 +11,7 @@ from penstock.core.model import (
     MILLISECOND,
     Instant,
     LeaderEpoch,
+    NodeId,
     PartitionIndex,
     StorageError,
     Timestamp,
@@ -20,8 +21,8 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.services.partitions import Fsync, HousekeepingOptions, Partition, SyncPolicy
-from penstock.services.partitions.housekeeping import Housekeeping
+from penstock.services.partitions import Fsync, HousekeepingOptions, Partition, Replica, SyncPolicy, Term
+from penstock.services.partitions.upkeep import Housekeeping
 from penstock.storage.disk import CrashableDisk, DiskFailed, File
 from penstock.storage.log import LogOptions, PartitionLog
 
@@ -91,10 +92,17 @@ class Bench:
         self.time, self.commit = Time(), Commit()
         self.runtime = cast(Runtime, _Clocks(self.time, self.time))
         log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, commit=self.commit)
-        self.partition = Partition(NAME, TOPIC_ID, log, LeaderEpoch(0), timers=self.time, policy=policy)
-        self.partitions = [self.partition]
-        self.housekeeping = Housekeeping(self.runtime, lambda: self.partitions, options)
+        self.replicas: list[Replica] = []
+        self.partition = self.lead(NAME, log, policy)
+        self.housekeeping = Housekeeping(self.runtime, lambda: self.replicas, options)
         self.housekeeping.start()
+
+    def lead(self, name: TopicPartition, log: PartitionLog, policy: SyncPolicy) -> Partition:
+        replica = Replica(name, TOPIC_ID, log, policy)
+        partition = Partition(replica, Term.alone(NodeId(1), LeaderEpoch(0)), self.runtime)
+        replica.role = partition
+        self.replicas.append(replica)
+        return partition
 
     def append(self) -> None:
         batch = write_batch([Record(0, NOW, None, b"x")])
@@ -166,14 +174,13 @@ def test_logs_are_expired_one_per_turn_of_the_loop() -> None:
     for index in range(3):
         name = TopicPartition(TopicName("old"), PartitionIndex(index))
         log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, options, commit=bench.commit)
-        old = Partition(name, TOPIC_ID, log, LeaderEpoch(0), timers=bench.time, policy=SyncPolicy(Fsync.NONE))
+        old = bench.lead(name, log, SyncPolicy(Fsync.NONE))
         batch = write_batch([Record(0, NOW - 60_000, None, b"x")])
         old.append(batch, check_batches(batch), NOW)
-        bench.partitions.append(old)
 
     bench.housekeeping.enforce_retention()
-    at_once = [partition.log.start for partition in bench.partitions]
+    at_once = [partition.log.start for partition in bench.replicas]
     bench.time.pass_ms(0)
 
     assert at_once == [0, 1, 0, 0]
-    assert [partition.log.start for partition in bench.partitions] == [0, 1, 1, 1]
+    assert [partition.log.start for partition in bench.replicas] == [0, 1, 1, 1]

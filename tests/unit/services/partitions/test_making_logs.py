@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.core.model import TopicId
 from penstock.runtime import Job, Lane
-from penstock.services.partitions.making import AT_ONCE, LogMaker, Order
+from penstock.services.partitions.upkeep.making import AT_ONCE, LogMaker, Order
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import LogOptions
 

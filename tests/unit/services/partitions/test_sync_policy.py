@@ -1,12 +1,15 @@
 """When records are acknowledged, and when they reach the device, by node mode and topic setting."""
 
 from collections.abc import Callable
+from typing import cast
 from uuid import UUID
 
 import pytest
 
 from penstock.core.model import (
+    Instant,
     LeaderEpoch,
+    NodeId,
     Offset,
     PartitionIndex,
     PenstockError,
@@ -17,8 +20,8 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.runtime import Callback, Timer
-from penstock.services.partitions import Fsync, Partition, SyncPolicy
+from penstock.runtime import Callback, Runtime, Timer
+from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.storage.disk import CrashableDisk, File
 from penstock.storage.log import PartitionLog
 
@@ -69,6 +72,9 @@ class Soon:
 
     def cancel(self) -> None: ...
 
+    def now(self) -> Instant:
+        return Instant(0)
+
     def turn(self) -> None:
         waiting, self._waiting = self._waiting, []
         for fire in waiting:
@@ -78,8 +84,11 @@ class Soon:
 class Bench:
     def __init__(self, policy: SyncPolicy) -> None:
         self.commit, self.timers = HeldCommit(), Soon()
+        self.clock = self.timers
         log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, commit=self.commit)
-        self.partition = Partition(NAME, TOPIC_ID, log, LeaderEpoch(0), timers=self.timers, policy=policy)
+        replica = Replica(NAME, TOPIC_ID, log, policy)
+        runtime = cast(Runtime, self)
+        self.partition = Partition(replica, Term.alone(NodeId(1), LeaderEpoch(0)), runtime)
         self.acknowledged: list[int] = []
 
     def append(self, count: int = 1) -> None:

@@ -290,12 +290,12 @@ def test_a_new_life_gives_out_other_producer_ids(stage: Stage) -> None:
 
 def test_a_restart_gives_every_partition_a_new_leader_epoch_before_it_is_served(stage: Stage) -> None:
     stage.create(NewTopic("orders", 2))
-    before = [partition.leader_epoch for partition in stage.backend.partitions]
+    before = [partition.leader_epoch for partition in stage.backend.partitions.led()]
     stage.node.cut_power()
 
     stage.start()
 
-    after = [partition.leader_epoch for partition in stage.backend.partitions]
+    after = [partition.leader_epoch for partition in stage.backend.partitions.led()]
     image = stage.backend.controller.image
     assert all(new > old for new, old in zip(after, before, strict=True))
     assert [image.partition("orders", index).leader for index in range(2)] == [1, 1]  # type: ignore[union-attr]

@@ -44,6 +44,6 @@ def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> N
 def _judge(call: Call, path: str, topic: str, index: int) -> ErrorCode:
     if os.path.normpath(path) != os.path.normpath(call.backend.node.data_dir):
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if call.backend.partitions.find(topic, index) is None:
+    if call.backend.partitions.find_log(topic, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE

@@ -15,7 +15,7 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.partitions import Partition
+from penstock.services.partitions import Replica
 
 SPACE_SINCE = 4
 UNKNOWN_SPACE = (-1, -1)
@@ -44,22 +44,22 @@ def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> None:
     call.reply(DescribeLogDirsResponse(throttle_time_ms=call.charge_time(), results=(directory,)))
 
 
-def _wanted(request: DescribeLogDirsRequest, call: Call) -> Iterable[Partition]:
+def _wanted(request: DescribeLogDirsRequest, call: Call) -> Iterable[Replica]:
     partitions = call.backend.partitions
     if request.topics is None:
-        return sorted(partitions, key=lambda partition: partition.name)
+        return sorted(partitions, key=lambda replica: replica.name)
     named = sorted({(topic.topic, index) for topic in request.topics for index in topic.partitions})
-    return (found for found in (partitions.find(*name) for name in named) if found is not None)
+    return (found for found in (partitions.find_log(*name) for name in named) if found is not None)
 
 
-def _topics(partitions: Iterable[Partition]) -> tuple[DescribeLogDirsResponseTopic, ...]:
+def _topics(replicas: Iterable[Replica]) -> tuple[DescribeLogDirsResponseTopic, ...]:
     by_topic: dict[str, list[DescribeLogDirsResponsePartition]] = {}
-    for partition in partitions:
-        topic, index = partition.name
+    for replica in replicas:
+        topic, index = replica.name
         by_topic.setdefault(topic, []).append(
             DescribeLogDirsResponsePartition(
                 partition_index=index,
-                partition_size=partition.log.size_bytes,
+                partition_size=replica.log.size_bytes,
                 offset_lag=0,
                 is_future_key=False,
             )

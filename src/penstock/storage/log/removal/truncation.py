@@ -15,8 +15,13 @@ from penstock.storage.log.state import LogState
 
 
 def truncate_to(state: LogState, offset: Offset) -> Offset:
-    """Cut off every batch that reaches `offset` or beyond; answers the new end."""
+    """Cut off every batch that reaches `offset` or beyond; answers the new end.
+
+    An epoch that begins at the end goes even if no batch does: it wrote nothing, and the
+    leader may know better who wrote there.
+    """
     if offset >= state.end:
+        state.epochs_changed = state.epochs.truncate_to(state.end) or state.epochs_changed
         return state.end
     if offset < state.start or offset < state.segments[0].base_offset:
         truncate_fully(state, offset)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
-from penstock.services.partitions.partition import Fsync, Partition
+from penstock.services.partitions.replica import Replica
+from penstock.services.partitions.syncing import Fsync
 
 LOOK_MS = 1_000
 
@@ -21,17 +22,17 @@ class HousekeepingOptions:
 
 
 class Housekeeping:
-    """Looks after every partition that `all_of_them` answers, by timers."""
+    """Looks after every log that `all_of_them` answers, by timers."""
 
     def __init__(
-        self, runtime: Runtime, all_of_them: Callable[[], list[Partition]], options: HousekeepingOptions
+        self, runtime: Runtime, all_of_them: Callable[[], list[Replica]], options: HousekeepingOptions
     ) -> None:
         self._runtime = runtime
         self._all = all_of_them
         self._options = options
         self._timers: dict[str, Timer] = {}
         # Partitions with unsynced records whose topic sets `flush.ms`, and since when.
-        self._dirty_since: dict[Partition, Instant] = {}
+        self._dirty_since: dict[Replica, Instant] = {}
 
     def start(self) -> None:
         self._every("look", LOOK_MS, self._look)
@@ -55,45 +56,45 @@ class Housekeeping:
         now = self._runtime.clock.now()
         # Made anew, so that partitions which are gone are forgotten.
         before, self._dirty_since = self._dirty_since, {}
-        for partition in self._all():
-            partition.log.maybe_checkpoint(now)
-            if partition.policy.before_acknowledging or partition.log.synced == partition.log.end:
+        for replica in self._all():
+            replica.log.maybe_checkpoint(now)
+            if replica.policy.before_acknowledging or replica.log.synced == replica.log.end:
                 continue
-            since = before.get(partition, now)
-            if now - since >= partition.policy.flush_ms * MILLISECOND:
+            since = before.get(replica, now)
+            if now - since >= replica.policy.flush_ms * MILLISECOND:
                 since = now
-                partition.sync_behind()
-            self._dirty_since[partition] = since
+                replica.sync_behind()
+            self._dirty_since[replica] = since
 
     def _sync_all(self) -> None:
-        for partition in self._all():
-            if partition.log.synced < partition.log.end:
-                partition.sync_behind()
+        for replica in self._all():
+            if replica.log.synced < replica.log.end:
+                replica.sync_behind()
 
     def enforce_retention(self) -> None:
         """Delete what is too old or too much: of one log per turn, since that waits for the device."""
         self._expire_on(iter(self._all()), self._runtime.clock.wall())
 
-    def _expire_on(self, partitions: Iterator[Partition], now: Timestamp) -> None:
-        for partition in partitions:
-            if self._expire(partition, now):
-                self._timers["expiring"] = self._runtime.timers.soon(lambda: self._expire_on(partitions, now))
+    def _expire_on(self, replicas: Iterator[Replica], now: Timestamp) -> None:
+        for replica in replicas:
+            if self._expire(replica, now):
+                self._timers["expiring"] = self._runtime.timers.soon(lambda: self._expire_on(replicas, now))
                 return
 
-    def _expire(self, partition: Partition, now: Timestamp) -> bool:
+    def _expire(self, replica: Replica, now: Timestamp) -> bool:
         """Whether something was deleted."""
-        if partition.stopped is not None:
+        if not replica.is_usable:
             return False
         try:
-            deleted = partition.log.expire(now)
+            deleted = replica.log.expire(now)
         except StorageError as error:
-            if partition.log.stopped is not None:
-                partition.stop(str(error))
+            if replica.log.stopped is not None:
+                replica.stop(str(error))
             else:
                 # A disk that is full, say: nothing was changed, and there may be room next time.
-                events.warning("partition.retention_failed", partition=str(partition.name), error=error)
+                events.warning("partition.retention_failed", partition=str(replica.name), error=error)
             return False
         if deleted:
-            events.info("partition.segments_deleted", partition=str(partition.name), segments=len(deleted))
-            partition.log_start_moved()
+            events.info("partition.segments_deleted", partition=str(replica.name), segments=len(deleted))
+            replica.log_start_moved()
         return bool(deleted)

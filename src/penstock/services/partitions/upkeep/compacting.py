@@ -6,7 +6,7 @@ from functools import partial
 from penstock.core.model import MILLISECOND, Instant, StorageError
 from penstock.observability import log as events
 from penstock.runtime import Job, Lane, LaneFull, Runtime, Timer, WorkerDied
-from penstock.services.partitions.partition import Partition
+from penstock.services.partitions.replica import Replica
 from penstock.storage.log import Cleaned, Compaction, CompactionOrder, CompactionRules
 
 TOKEN_BYTES = 8
@@ -19,7 +19,7 @@ class Compactor:
         self,
         runtime: Runtime,
         clean: Callable[[CompactionOrder], Cleaned],
-        candidates: Callable[[], list[tuple[Partition, CompactionRules]]],
+        candidates: Callable[[], list[tuple[Replica, CompactionRules]]],
     ) -> None:
         self._runtime = runtime
         self._clean = clean
@@ -28,7 +28,7 @@ class Compactor:
         self._timer: Timer | None = None
         self._job: Job | None = None
         # Damaged logs, and those that nobody can read: to try them again and again would help nobody.
-        self._uncleanable: dict[Partition, None] = {}
+        self._uncleanable: dict[Replica, None] = {}
 
     def start(self, backoff_ms: int) -> None:
         self._backoff_ms = backoff_ms
@@ -49,13 +49,13 @@ class Compactor:
     def _look(self) -> None:
         """Give the dirtiest log to a worker, if there is one."""
         now = self._runtime.clock.wall()
-        best: tuple[float, Partition, CompactionRules] | None = None
-        for partition, rules in self._candidates():
-            if partition.stopped is not None or partition in self._uncleanable:
+        best: tuple[float, Replica, CompactionRules] | None = None
+        for replica, rules in self._candidates():
+            if not replica.is_usable or replica in self._uncleanable:
                 continue
-            ratio = partition.log.dirty_ratio(rules, now)
+            ratio = replica.log.dirty_ratio(rules, now)
             if ratio > 0 and (best is None or ratio > best[0]):
-                best = (ratio, partition, rules)
+                best = (ratio, replica, rules)
         token = self._runtime.entropy.bytes(TOKEN_BYTES).hex() if best is not None else ""
         compaction = None if best is None else best[1].log.begin_compaction(best[2], now, token)
         if best is None or compaction is None:
@@ -63,35 +63,35 @@ class Compactor:
         else:
             self._spawn(best[1], compaction)
 
-    def _spawn(self, partition: Partition, compaction: Compaction) -> None:
+    def _spawn(self, replica: Replica, compaction: Compaction) -> None:
         def done(cleaned: Cleaned) -> None:
-            self._finish(partition, compaction, cleaned)
+            self._finish(replica, compaction, cleaned)
             self._look_later()
 
         def failed(error: Exception) -> None:
-            self._give_up(partition, compaction, error)
+            self._give_up(replica, compaction, error)
             self._look_later()
 
         work = partial(self._clean, compaction.order)
         self._job = self._runtime.spawn.spawn(work, done, failed, Lane.WORKER)
 
-    def _finish(self, partition: Partition, compaction: Compaction, cleaned: Cleaned) -> None:
-        if partition.stopped is not None:
+    def _finish(self, replica: Replica, compaction: Compaction, cleaned: Cleaned) -> None:
+        if not replica.is_usable:
             compaction.cancel()
             return
         try:
-            compacted = partition.log.finish_compaction(compaction, cleaned)
+            compacted = replica.log.finish_compaction(compaction, cleaned)
         except StorageError as error:
-            self._give_up(partition, compaction, error)
+            self._give_up(replica, compaction, error)
             return
         if compacted is not None:
-            events.info("partition.compacted", partition=str(partition.name), **compacted._asdict())
+            events.info("partition.compacted", partition=str(replica.name), **compacted._asdict())
 
-    def _give_up(self, partition: Partition, compaction: Compaction, error: Exception) -> None:
-        events.warning("partition.not_compacted", partition=str(partition.name), error=error)
+    def _give_up(self, replica: Replica, compaction: Compaction, error: Exception) -> None:
+        events.warning("partition.not_compacted", partition=str(replica.name), error=error)
         if not isinstance(error, StorageError | LaneFull | WorkerDied):
-            self._uncleanable[partition] = None
-        if partition.log.stopped is not None:
-            partition.stop(str(error))
+            self._uncleanable[replica] = None
+        if not replica.is_usable:
+            replica.stop(str(error))
         else:
             compaction.cancel()
