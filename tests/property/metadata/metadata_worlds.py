@@ -30,6 +30,7 @@ from penstock.core.metadata import (
     IsrMember,
     MetadataImage,
     MetadataMachine,
+    ReassignPartition,
     RegisterBroker,
     ResignReplica,
     ResourceKind,
@@ -106,7 +107,7 @@ def topic_commands(draw: st.DrawFn) -> Command:
     name = draw(NAMES)
     configs = tuple(draw(st.lists(CONFIGS, max_size=2)))
     validate_only = draw(st.integers(0, 9)) == 0
-    match draw(st.integers(0, 5)):
+    match draw(st.integers(0, 7)):
         case 0 | 1:
             count, factor = draw(st.integers(-1, 5)), draw(st.integers(-1, 4))
             return CreateTopic(name, draw(TOPIC_IDS), count, factor, (), configs, validate_only)
@@ -118,6 +119,10 @@ def topic_commands(draw: st.DrawFn) -> Command:
             return DeleteTopic(topic_id=draw(TOPIC_IDS)) if draw(st.booleans()) else DeleteTopic(name)
         case 4:
             return CreatePartitions(name, draw(st.integers(0, 8)), validate_only=validate_only)
+        case 5 | 6:
+            index = PartitionIndex(draw(st.integers(0, 2)))
+            target = st.lists(NODES, min_size=1, max_size=3, unique=True).map(tuple)
+            return ReassignPartition(name, index, draw(st.one_of(st.none(), target, target)))
         case _:
             index = PartitionIndex(draw(st.integers(0, 2)))
             return ElectLeader(name, index, draw(st.sampled_from(Election)))

@@ -101,6 +101,12 @@ def check_partition(image: MetadataImage, index: int, partition: Partition) -> N
     isr, elr, last = map(frozenset, (partition.isr, partition.elr, partition.last_known_elr))
     assert partition.index == index
     assert isr | elr | last <= frozenset(partition.replicas)
+    adding, removing = frozenset(partition.adding), frozenset(partition.removing)
+    assert adding | removing <= frozenset(partition.replicas)
+    assert not adding & removing
+    assert partition.target
+    assert partition.origin
+    assert len(frozenset(partition.replicas)) == len(partition.replicas) == len(partition.directories)
     assert len(isr) + len(elr) + len(last) == len(isr | elr | last), "one role each"
     if partition.leader == NO_LEADER:
         assert not any(image.may_lead(node_id) for node_id in (*partition.isr, *partition.elr))

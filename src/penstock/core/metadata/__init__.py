@@ -46,6 +46,7 @@ from penstock.core.metadata.commands import (
     FormCluster,
     IncrementalAlterConfigs,
     IsrMember,
+    ReassignPartition,
     RegisterBroker,
     ResignReplica,
     StopBroker,
@@ -158,6 +159,7 @@ __all__ = [
     "IsrMember",
     "ResignReplica",
     "ElectLeader",
+    "ReassignPartition",
     "Election",
     # Replies
     "Reply",

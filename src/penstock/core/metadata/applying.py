@@ -10,7 +10,7 @@ import msgspec
 from penstock.core.metadata import facts
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.names import lookalike_key
-from penstock.core.metadata.sharing import Series, Table
+from penstock.core.metadata.sharing import Table
 from penstock.core.metadata.state import ConfigResource, Partition, ResourceKind, Topic
 from penstock.core.model import BrokerEpoch, NodeId, ProducerId, TopicName
 
@@ -86,7 +86,7 @@ def _broker_epoch_reserved(image: MetadataImage, fact: facts.BrokerEpochReserved
 def _topic_created(image: MetadataImage, fact: facts.TopicCreated) -> MetadataImage:
     if fact.id in image.topics or fact.name in image.topic_ids:
         return image
-    topic = Topic(fact.id, fact.name, Series())
+    topic = Topic(fact.id, fact.name)
     return replace(
         image,
         topics=image.topics.put(fact.id, topic),
@@ -124,8 +124,7 @@ def _partition_created(image: MetadataImage, fact: facts.PartitionCreated) -> Me
     topic = image.topics.get(fact.topic_id)
     if topic is None or fact.partition.index != len(topic.partitions):
         return image
-    grown = Topic(topic.id, topic.name, topic.partitions.appended(fact.partition))
-    topics = image.topics.put(topic.id, grown)
+    topics = image.topics.put(topic.id, topic.with_partition(fact.partition))
     return replace(image, topics=topics, partition_count=image.partition_count + 1)
 
 
@@ -134,8 +133,7 @@ def _partition_changed(image: MetadataImage, fact: facts.PartitionChanged) -> Me
     partition: Partition = fact.partition
     if topic is None or topic.partition(partition.index) is None:
         return image
-    changed = Topic(topic.id, topic.name, topic.partitions.replaced(partition.index, partition))
-    return replace(image, topics=image.topics.put(topic.id, changed))
+    return replace(image, topics=image.topics.put(topic.id, topic.with_partition(partition)))
 
 
 def _config_set(image: MetadataImage, fact: facts.ConfigSet) -> MetadataImage:

@@ -241,12 +241,26 @@ class ElectLeader:
     election: Election = Election.PREFERRED
 
 
+@dataclass(frozen=True, slots=True)
+class ReassignPartition:
+    """Move a partition to these replicas, the preferred leader first; None calls a move off.
+
+    A move that is under way is replaced by a new one.
+    """
+
+    topic: str
+    index: PartitionIndex
+    replicas: tuple[NodeId, ...] | None
+    # Whether there may be more or fewer replicas afterwards than before.
+    resize: bool = True
+
+
 BrokerCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | StopBroker | DrainBroker | UnregisterBroker
 )
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
-PartitionCommand: TypeAlias = ChangePartition | ResignReplica | ElectLeader
+PartitionCommand: TypeAlias = ChangePartition | ResignReplica | ElectLeader | ReassignPartition
 Command: TypeAlias = (
     FormCluster
     | UpdateFeatures

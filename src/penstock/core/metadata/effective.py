@@ -36,7 +36,7 @@ def layers_for(
         broker=NOTHING if node == ALL_BROKERS else image.config(ResourceKind.BROKER, node),
         cluster=image.config(ResourceKind.BROKER, ALL_BROKERS),
         static=static,
-        defaults=NOTHING if topic is None else topic_defaults(topic.replication_factor),
+        defaults=NOTHING if topic is None else topic_defaults(topic.replicas_to_rely_on),
     )
 
 

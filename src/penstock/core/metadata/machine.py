@@ -17,6 +17,7 @@ from penstock.core.metadata.decisions.departures import drain_broker, stop_broke
 from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
 from penstock.core.metadata.decisions.features import allocate_producer_ids, form_cluster, update_features
 from penstock.core.metadata.decisions.partitions import change_partition, elect_leader, resign_replica
+from penstock.core.metadata.decisions.reassignment import reassign_partition
 from penstock.core.metadata.decisions.topics import create_topic, delete_topic
 from penstock.core.metadata.facts import Fact
 from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -121,5 +122,7 @@ class MetadataMachine:
                 return resign_replica(self.image, command, self._around)
             case commands.ElectLeader():
                 return elect_leader(self.image, command, self._around)
+            case commands.ReassignPartition():
+                return reassign_partition(self.image, command, self._around)
             case _:
                 assert_never(command)

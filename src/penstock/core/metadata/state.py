@@ -6,7 +6,7 @@ fields with defaults at the end.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
@@ -73,7 +73,8 @@ class Partition(Stored, frozen=True):
 
     `elr` are replicas outside the ISR that hold every committed record all the same
     (KIP-966); `last_known_elr` are those that once did. The leader epoch grows with every
-    change of leader, the partition epoch with every change at all.
+    change of leader, the partition epoch with every change at all. While replicas move,
+    `replicas` holds the old and the new ones: first those that shall be, then `removing`.
     """
 
     index: PartitionIndex
@@ -85,6 +86,29 @@ class Partition(Stored, frozen=True):
     elr: tuple[NodeId, ...] = ()
     last_known_elr: tuple[NodeId, ...] = ()
     directories: tuple[UUID, ...] = ()
+    # Replicas that a reassignment brings, and those it takes away once the new ones are in sync.
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[NodeId, ...]:
+        """The replicas that the partition shall have, the preferred leader first."""
+        return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
+
+    @property
+    def origin(self) -> tuple[NodeId, ...]:
+        """The replicas that the partition had before a reassignment."""
+        return tuple(node_id for node_id in self.replicas if node_id not in self.adding)
+
+    @property
+    def replicas_to_rely_on(self) -> int:
+        """How many replicas there are, both before and after a reassignment."""
+        return len(self.replicas) - max(len(self.adding), len(self.removing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +117,9 @@ class Topic:
 
     id: TopicId
     name: TopicName
-    partitions: Series[Partition]
+    partitions: Series[Partition] = field(default_factory=Series)
+    # How many partitions there are per number of replicas: nearly always one pair.
+    factors: tuple[tuple[int, int], ...] = ()
 
     @property
     def internal(self) -> bool:
@@ -101,7 +127,29 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas) if self.partitions else 0
+        """How many replicas a partition shall have; reassignments may make that differ."""
+        return len(self.partitions[0].target) if self.partitions else 0
+
+    @property
+    def replicas_to_rely_on(self) -> int:
+        """The smallest number of replicas that any partition has or shall have."""
+        return self.factors[0][0] if self.factors else 0
+
+    def with_partition(self, partition: Partition) -> "Topic":
+        """The topic with one more partition, or with another state of one it has."""
+        former = self.partition(partition.index)
+        if former is None:
+            assert partition.index == len(self.partitions), "partitions are numbered without a gap"
+            partitions = self.partitions.appended(partition)
+        else:
+            partitions = self.partitions.replaced(partition.index, partition)
+        factors = dict(self.factors)
+        if former is not None:
+            factors[former.replicas_to_rely_on] -= 1
+        factor = partition.replicas_to_rely_on
+        factors[factor] = factors.get(factor, 0) + 1
+        counts = tuple(sorted((factor, count) for factor, count in factors.items() if count))
+        return Topic(self.id, self.name, partitions, counts)
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None

@@ -60,16 +60,16 @@ def with_topic(brokers: int, replicas: int, **configs: str) -> MetadataMachine:
     return machine
 
 
-def proposal(machine: MetadataMachine, *isr: int) -> ChangePartition:
+def proposal(machine: MetadataMachine, *isr: int, index: int = 0) -> ChangePartition:
     """What the leader would send if it found these replicas in sync."""
-    partition = partition_of(machine, "t")
+    partition = partition_of(machine, "t", index)
     members = tuple(IsrMember(NodeId(n), broker_of(machine, n).epoch) for n in isr)
     leader = broker_of(machine, partition.leader)
     return ChangePartition(
         leader.node_id,
         leader.epoch,
         TOPIC,
-        FIRST,
+        partition.index,
         partition.leader_epoch,
         partition.partition_epoch,
         members,

@@ -10,14 +10,13 @@ from penstock.core.metadata.commands import (
 )
 from penstock.core.metadata.configs import ConfigType, Update, definitions, problem_with, split_list
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.leadership import elected, with_epochs, with_isr
-from penstock.core.metadata.decisions.rules import ElectionRules
+from penstock.core.metadata.decisions.rules import follow_rules
 from penstock.core.metadata.effective import ALL_BROKERS, layers_for
-from penstock.core.metadata.facts import ConfigRemoved, ConfigSet, PartitionChanged
+from penstock.core.metadata.facts import ConfigRemoved, ConfigSet
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.names import problem_with_name
 from penstock.core.metadata.replies import Done
-from penstock.core.metadata.state import ConfigResource, ResourceKind
+from penstock.core.metadata.state import ConfigResource, ResourceKind, Topic
 from penstock.core.model import Refused, Why
 
 ELECTION_KEYS = ("min.insync.replicas", "unclean.leader.election.enable")
@@ -99,30 +98,15 @@ def _alter(
         else:
             draft.add(ConfigRemoved(resource.kind, resource.name, key))
     if any(key in ELECTION_KEYS for key in changed):
-        _follow_new_rules(draft, resource, around)
+        follow_rules(draft, _topics_under(draft.image, resource), around)
     return draft.decision(Done(), validate_only=validate_only)
 
 
-def _follow_new_rules(draft: Draft, resource: ConfigResource, around: Surroundings) -> None:
-    """Let partitions follow another minimum ISR, or another answer about unclean leaders.
-
-    With a lower minimum the ISR alone may commit again, so that the ELR is no longer sure
-    to hold everything: it must not outlive the change.
-    """
-    if resource.kind is ResourceKind.TOPIC:
-        named = draft.image.topic(resource.name)
-        topics = [] if named is None else [named]
-    else:
-        topics = list(draft.image.each_topic())
-    rules = ElectionRules(draft.image, around)
-    for topic in topics:
-        minimum, unclean = rules.of(topic)
-        for partition in topic.partitions:
-            after = with_isr(partition, partition.isr, minimum)
-            after = elected(after, draft.image, minimum, unclean=unclean)
-            changed = with_epochs(partition, after)
-            if changed is not None:
-                draft.add(PartitionChanged(topic.id, changed))
+def _topics_under(image: MetadataImage, resource: ConfigResource) -> list[Topic]:
+    if resource.kind is not ResourceKind.TOPIC:
+        return list(image.each_topic())
+    named = image.topic(resource.name)
+    return [] if named is None else [named]
 
 
 def _problem_with_resource(image: MetadataImage, resource: ConfigResource) -> Refused | None:

@@ -46,7 +46,49 @@ def reconsidered(
         after = with_isr(after, without(after.isr, node_id), minimum, barred=node_id if lost else None)
     if after.leader not in after.isr or not image.is_live(after.leader):
         after = msgspec.structs.replace(after, leader=NO_LEADER)
-    return handed_over(elected(after, image, minimum, unclean=unclean), image, minimum)
+    return settled(elected(after, image, minimum, unclean=unclean), image, minimum)
+
+
+def settled(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
+    """The partition after what was only waiting for the replicas that are in sync now."""
+    return handed_over(arrived(partition, image, minimum), image, minimum)
+
+
+def arrived(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
+    """The partition without the replicas that a reassignment takes away, once it can do without.
+
+    Every new replica must be in sync, and among those that stay at least the minimum: a
+    replica of the target that is down for long does not hold up the move, and the move
+    does not stop writes that were possible before.
+    """
+    if not partition.is_moving:
+        return partition
+    target = partition.target
+    isr = tuple(node_id for node_id in partition.isr if node_id in target)
+    if len(isr) < min(minimum, len(target)) or any(node_id not in isr for node_id in partition.adding):
+        return partition
+    after = with_isr(with_replicas(partition, image, target), isr, minimum)
+    if after.leader not in isr:
+        leader = next((node_id for node_id in _candidates(after, image) if node_id in isr), None)
+        if leader is None:
+            return partition
+        after = msgspec.structs.replace(after, leader=leader)
+    return after
+
+
+def with_replicas(
+    partition: Partition, image: MetadataImage, replicas: Nodes, adding: Nodes = (), removing: Nodes = ()
+) -> Partition:
+    """The partition on other brokers; ISR, ELR and leader are the caller's to follow up."""
+    known = dict(zip(partition.replicas, partition.directories, strict=False))
+    for node_id in replicas:
+        broker = image.broker(node_id)
+        if broker is not None and node_id not in partition.replicas:
+            known[node_id] = broker.directory_id
+    directories = tuple(known[node_id] for node_id in replicas if node_id in known)
+    return msgspec.structs.replace(
+        partition, replicas=replicas, directories=directories, adding=adding, removing=removing
+    )
 
 
 def _must_leave(partition: Partition, image: MetadataImage, node_id: NodeId) -> bool:
@@ -110,12 +152,17 @@ def _last_known(partition: Partition) -> NodeId | None:
 
 
 def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> Partition | None:
-    """`after` under the epochs it needs; None if nothing changed. `renew` forces a new leader epoch."""
+    """`after` under the epochs it needs; None if nothing changed. `renew` forces a new leader epoch.
+
+    A replica that is taken away is forgotten under a new leader epoch: should it come back,
+    with an empty log, no fetch of its former life can pass for one of the new.
+    """
     if after == before and not renew:
         return None
-    new_leader = renew or after.leader != before.leader
+    fewer = any(node_id not in after.replicas for node_id in before.replicas)
+    new_epoch = renew or fewer or after.leader != before.leader
     return msgspec.structs.replace(
         after,
-        leader_epoch=LeaderEpoch(before.leader_epoch + new_leader),
+        leader_epoch=LeaderEpoch(before.leader_epoch + new_epoch),
         partition_epoch=before.partition_epoch + 1,
     )

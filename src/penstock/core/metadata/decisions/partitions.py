@@ -5,7 +5,7 @@ import msgspec
 from penstock.core.metadata.commands import ChangePartition, Election, ElectLeader, ResignReplica
 from penstock.core.metadata.decisions.brokers import known_broker
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.leadership import elected, handed_over, with_epochs, with_isr, without
+from penstock.core.metadata.decisions.leadership import elected, settled, with_epochs, with_isr, without
 from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.facts import PartitionChanged
 from penstock.core.metadata.image import MetadataImage
@@ -27,8 +27,7 @@ def change_partition(
     minimum, _ = ElectionRules(image, around).of(topic)
     members = [member.node_id for member in command.isr]
     isr = tuple(node_id for node_id in partition.replicas if node_id in members)
-    # A leader that was only kept because nobody else was in sync can go now.
-    after = handed_over(with_isr(partition, isr, minimum), image, minimum)
+    after = settled(with_isr(partition, isr, minimum), image, minimum)
     # A leader that has not heard of an earlier proposal proposes again, perhaps what is there
     # already. The new partition epoch is what it needs: nothing older can be accepted any more.
     changed = with_epochs(partition, after) or msgspec.structs.replace(

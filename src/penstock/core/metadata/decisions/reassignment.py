@@ -1,0 +1,115 @@
+"""Moving the replicas of a partition to other brokers.
+
+    replicas 1 2 3                       wanted: 4 2
+    replicas 4 2 1 3   adding 4   removing 1 3      until 4 is in the ISR
+    replicas 4 2
+
+While the move is under way the partition has the old and the new replicas, and each of them
+may be in the ISR. It ends in the decision that takes the last new replica into the ISR.
+"""
+
+import msgspec
+
+from penstock.core.metadata.commands import ReassignPartition
+from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
+from penstock.core.metadata.decisions.leadership import (
+    elected,
+    settled,
+    with_epochs,
+    with_isr,
+    with_replicas,
+)
+from penstock.core.metadata.decisions.rules import ElectionRules, follow_rules
+from penstock.core.metadata.facts import PartitionChanged
+from penstock.core.metadata.image import MetadataImage
+from penstock.core.metadata.replies import ChangedPartition
+from penstock.core.metadata.state import NO_LEADER, Partition, Topic
+from penstock.core.model import NodeId, Refused, Why
+
+
+def reassign_partition(
+    image: MetadataImage, command: ReassignPartition, around: Surroundings
+) -> MetadataDecision:
+    topic = image.topic(command.topic)
+    partition = None if topic is None else topic.partition(command.index)
+    if topic is None or partition is None:
+        return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
+    if command.replicas is None:
+        after = _called_off(image, partition)
+    else:
+        after = _problem_with_target(image, partition, command) or _towards(
+            image, partition, command.replicas
+        )
+    if isinstance(after, Refused):
+        return refused(after.why, after.detail)
+    return _decided(image, topic, partition, after, around)
+
+
+def _problem_with_target(
+    image: MetadataImage, partition: Partition, command: ReassignPartition
+) -> Refused | None:
+    wanted = command.replicas or ()
+    if not wanted:
+        return Refused(Why.INVALID_ASSIGNMENT, "a partition needs a replica")
+    if len(frozenset(wanted)) != len(wanted):
+        return Refused(Why.INVALID_ASSIGNMENT, "a broker holds at most one replica")
+    for node_id in wanted:
+        broker = image.broker(node_id)
+        if broker is None and node_id not in partition.origin:
+            return Refused(Why.INVALID_ASSIGNMENT, f"there is no broker {node_id}")
+        if broker is not None and broker.drained and node_id not in partition.replicas:
+            return Refused(Why.INVALID_ASSIGNMENT, f"broker {node_id} is drained")
+    if not command.resize and len(wanted) != len(partition.origin):
+        detail = f"there are {len(partition.origin)} replicas, which would become {len(wanted)}"
+        return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
+    return None
+
+
+def _towards(image: MetadataImage, partition: Partition, wanted: tuple[NodeId, ...]) -> Partition | Refused:
+    """The partition on its way from where it was first, whatever move is under way."""
+    adding = tuple(node_id for node_id in wanted if node_id not in partition.origin)
+    removing = tuple(node_id for node_id in partition.origin if node_id not in wanted)
+    return _without_loss(partition, with_replicas(partition, image, (*wanted, *removing), adding, removing))
+
+
+def _called_off(image: MetadataImage, partition: Partition) -> Partition | Refused:
+    if not partition.is_moving:
+        return Refused(Why.NO_REASSIGNMENT, "no reassignment of this partition is under way")
+    return _without_loss(partition, with_replicas(partition, image, partition.origin))
+
+
+def _without_loss(partition: Partition, after: Partition) -> Partition | Refused:
+    complete = (*partition.isr, *partition.elr)
+    if complete and not any(node_id in after.replicas for node_id in complete):
+        detail = "only replicas that would go are sure to hold every record"
+        return Refused(Why.INVALID_ASSIGNMENT, detail)
+    return after
+
+
+def _decided(
+    image: MetadataImage, topic: Topic, partition: Partition, after: Partition, around: Surroundings
+) -> MetadataDecision:
+    """Judge the new replicas by the rules that come with them: fewer replicas, lower minimum."""
+    before, _ = ElectionRules(image, around).of(topic)
+    supposed = Draft(image)
+    supposed.add(PartitionChanged(topic.id, after))
+    minimum, _ = ElectionRules(supposed.image, around).of(_found(supposed.image, topic))
+    isr = tuple(node_id for node_id in after.isr if node_id in after.replicas)
+    after = with_isr(after, isr, minimum)
+    if after.leader not in isr:
+        after = msgspec.structs.replace(after, leader=NO_LEADER)
+    # New replicas are empty: where nobody complete is left, a move must not make them leaders.
+    after = settled(elected(after, image, minimum, unclean=False), image, minimum)
+    changed = with_epochs(partition, after)
+    draft = Draft(image)
+    if changed is not None:
+        draft.add(PartitionChanged(topic.id, changed))
+        if minimum < before:
+            follow_rules(draft, [_found(draft.image, topic)], around)
+    return draft.decision(ChangedPartition(changed or partition))
+
+
+def _found(image: MetadataImage, topic: Topic) -> Topic:
+    found = image.topic_by_id(topic.id)
+    assert found is not None
+    return found
