@@ -19,6 +19,7 @@ OWN_COMMANDS = {
     "produce": "penstock.cli.messaging.produce:produce",
     "consume": "penstock.cli.messaging.consume:consume",
     "group": "penstock.cli.messaging.groups:app",
+    "cluster": "penstock.cli.cluster.command:app",
     "bench": "penstock.cli.bench.command:app",
     "demo": "penstock.cli.demo.command:demo",
     "config": "penstock.cli.configuration:app",

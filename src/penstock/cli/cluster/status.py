@@ -1,0 +1,91 @@
+"""`penstock cluster status`: whether everything is where it should be."""
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from penstock.cli.cluster.moves import MOVE_COLUMNS, ids, move_row, moves_of
+from penstock.cli.cluster.overview import Overview, Partition, survey
+from penstock.cli.messaging.options import BOOTSTRAP
+from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
+
+if TYPE_CHECKING:
+    from penstock.cli.cluster.asking import ClusterDoor
+
+
+def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
+    """Show brokers, what is offline or behind, and what is being moved; exit with 1 if anything is offline.
+
+    Partitions are offline without a leader, under-replicated when a replica is not in sync, and under
+    their minimum when fewer are in sync than `min.insync.replicas`, so that acks=all is refused.
+    """
+    from penstock.cli.cluster.asking import door_to
+
+    with door_to(bootstrap) as door:
+        found = look(door)
+    if as_json:
+        show_json(_json(found))
+    else:
+        _show(found)
+    if found.offline:
+        sys.stderr.write(f"penstock: {counted(len(found.offline), 'partition')} offline\n")
+        raise typer.Exit(1)
+
+
+def look(door: "ClusterDoor") -> Overview:
+    """Ask for everything that a status is made of."""
+    cluster = door.cluster()
+    registered = door.registered(cluster)
+    partitions = door.partitions()
+    controller = cluster.controller_id if cluster.controller_id >= 0 else None
+    return survey(
+        (cluster.cluster_id, controller), registered, partitions, moves_of(door, registered, partitions)
+    )
+
+
+def _json(found: Overview) -> dict[str, Any]:
+    return {
+        "cluster_id": found.cluster_id,
+        "controller": found.controller,
+        "brokers": [asdict(one) for one in found.brokers],
+        "partitions": found.partitions,
+        "offline": [asdict(one) for one in found.offline],
+        "under_replicated": [asdict(one) for one in found.under_replicated],
+        "under_min_isr": [asdict(one) for one in found.under_minimum],
+        "reassignments": [{**asdict(one), "percent": one.percent} for one in found.moves],
+    }
+
+
+def _show(found: Overview) -> None:
+    sys.stdout.write(f"cluster {found.cluster_id}, controller {_or_none(found.controller)}\n")
+    show_table(
+        "",
+        ("node", "address", "state", "rack", "leads", "replicas"),
+        [
+            (one.node_id, one.address or "-", one.state, one.rack or "-", one.leads, one.replicas)
+            for one in found.brokers
+        ],
+    )
+    sys.stdout.write(
+        f"{counted(found.partitions, 'partition')}: {len(found.offline)} offline, "
+        f"{len(found.under_replicated)} under-replicated, {len(found.under_minimum)} under min ISR\n"
+    )
+    wrong = {
+        one: None for group in (found.offline, found.under_minimum, found.under_replicated) for one in group
+    }
+    if wrong:
+        show_table("", ("partition", "leader", "replicas", "in sync", "what"), map(_row, wrong))
+    if found.moves:
+        sys.stdout.write(f"{counted(len(found.moves), 'reassignment')} under way\n")
+        show_table("", MOVE_COLUMNS, map(move_row, found.moves))
+
+
+def _row(one: Partition) -> tuple[object, ...]:
+    what = "offline" if one.is_offline else "under min ISR" if one.is_under_minimum else "under-replicated"
+    return one.name, _or_none(one.leader), ids(one.replicas), ids(one.in_sync), what
+
+
+def _or_none(node_id: int | None) -> object:
+    return "none" if node_id is None else node_id
