@@ -1,0 +1,220 @@
+"""The follower's side: fetching from one leader node what it has of the partitions it leads.
+
+One fetch is on its way at a time, for all partitions together. Each fetch names the partitions whose
+position or synced position has changed since the last one. Nothing is assumed of an answer: it
+names the position that it answers, and is good if that is still where the log ends. A fetch
+that is not answered in time, or turned away, makes the session begin anew with all partitions.
+
+When partitions come or go, a fetch is sent at once, whether or not one is on its way: the leader
+answers the last one it got. A partition that has just got a new leader does not wait for a
+long poll to end.
+"""
+
+from collections.abc import Callable, Mapping
+
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId
+from penstock.observability import log as events
+from penstock.runtime import Buffer, Runtime, Timer
+from penstock.services.partitions import Followed
+from penstock.services.replication.applying import Outcome, apply
+from penstock.services.replication.codec import (
+    Answer,
+    Fetch,
+    FetchRow,
+    Progress,
+    ProgressRow,
+    Restart,
+    encode_fetch,
+    encode_progress,
+)
+from penstock.services.replication.judging import last_epoch_of
+from penstock.services.replication.options import ReplicationOptions
+
+# A link that is not there is tried again after this; the hub tells when it opens.
+NO_LINK_MS = 500
+
+
+class Fetcher:
+    """Follows one leader node."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node: NodeId,
+        broker_epoch: BrokerEpoch,
+        send: Callable[[Buffer], bool],
+        options: ReplicationOptions,
+    ) -> None:
+        self._runtime = runtime
+        self._node = node
+        self._broker_epoch = broker_epoch
+        self._send = send
+        self._answer_ns = (options.fetch_wait_ms + options.answer_timeout_ms) * MILLISECOND
+        self._trouble_ns = options.trouble_ms * MILLISECOND
+        self._followed: dict[bytes, Followed] = {}
+        self._session = 0
+        self._sequence = -1
+        self._progress_number = 0
+        # Partitions that the leader does not know as they are, or not at all, or need not know.
+        self._unsaid: dict[bytes, None] = {}
+        self._forgotten: dict[bytes, None] = {}
+        self._resting: dict[bytes, Timer] = {}
+        self._synced: dict[bytes, None] = {}
+        self._is_waiting = False
+        self._answer_by = Instant(0)
+        self._timer: Timer | None = None
+        self._telling: Timer | None = None
+        self._begin_session()
+
+    def follow(self, followed: Mapping[bytes, Followed]) -> None:
+        """These are the partitions that the node leads."""
+        changed = False
+        for key, old in list(self._followed.items()):
+            if followed.get(key) is not old:
+                self._let_go(key, old)
+                changed = True
+        for key, new in followed.items():
+            if key not in self._followed:
+                self._take_up(key, new)
+                changed = True
+        if changed:
+            self.fetch()
+
+    def fetch(self) -> None:
+        """Send a fetch now, whatever is on its way."""
+        if not self._followed and not self._forgotten:
+            self._is_waiting = False
+            return
+        rows = [self._row(key) for key in self._unsaid if key in self._followed]
+        fetch = Fetch(self._broker_epoch, self._session, self._sequence + 1, rows, list(self._forgotten))
+        now = self._runtime.clock.now()
+        if self._send(encode_fetch(fetch)):
+            self._sequence += 1
+            self._unsaid.clear()
+            self._forgotten.clear()
+            self._synced.clear()
+            self._is_waiting = True
+            self._answer_by = Instant(now + self._answer_ns)
+        else:
+            self._is_waiting = False
+            self._answer_by = Instant(now + NO_LINK_MS * MILLISECOND)
+        self._arm()
+
+    def reached(self) -> None:
+        """The link is there (again): what was on the old one is lost."""
+        self._begin_session()
+        self.fetch()
+
+    def drained(self) -> None:
+        """The link takes frames again."""
+        if not self._is_waiting:
+            self.fetch()
+
+    def answered(self, answer: Answer) -> None:
+        if answer.session != self._session or answer.sequence > self._sequence:
+            return
+        if answer.sequence == self._sequence:
+            self._is_waiting = False
+        went_back = False
+        for row, batches in answer.rows:
+            followed = self._followed.get(row.key)
+            if followed is not None and row.key not in self._resting:
+                outcome = apply(followed, row, batches)
+                went_back = went_back or outcome is Outcome.WENT_BACK
+                self._settle(row.key, outcome)
+        if went_back:
+            # What was said before is no longer true, and may still be on its way.
+            self._begin_session()
+        if not self._is_waiting or self._unsaid:
+            self.fetch()
+
+    def restarted(self, restart: Restart) -> None:
+        """The leader does not know the session."""
+        if restart.session == self._session:
+            self._begin_session()
+            self.fetch()
+
+    def stop(self) -> None:
+        for key, followed in list(self._followed.items()):
+            self._let_go(key, followed)
+        for timer in (self._timer, self._telling):
+            if timer is not None:
+                timer.cancel()
+
+    def _settle(self, key: bytes, outcome: Outcome) -> None:
+        if outcome is Outcome.MOVED or outcome is Outcome.STALE:
+            self._unsaid[key] = None
+        elif outcome is Outcome.TROUBLE:
+            deadline = Instant(self._runtime.clock.now() + self._trouble_ns)
+            self._resting[key] = self._runtime.timers.at(deadline, lambda: self._rested(key))
+
+    def _rested(self, key: bytes) -> None:
+        """Perhaps the trouble is over."""
+        del self._resting[key]
+        self._unsaid[key] = None
+        self.fetch()
+
+    def _take_up(self, key: bytes, followed: Followed) -> None:
+        self._followed[key] = followed
+        self._unsaid[key] = None
+        self._forgotten.pop(key, None)
+        followed.on_synced = lambda: self._has_synced(key)
+
+    def _let_go(self, key: bytes, followed: Followed) -> None:
+        del self._followed[key]
+        followed.on_synced = None
+        self._unsaid.pop(key, None)
+        self._synced.pop(key, None)
+        self._forgotten[key] = None
+        if key in self._resting:
+            self._resting.pop(key).cancel()
+
+    def _row(self, key: bytes) -> FetchRow:
+        followed = self._followed[key]
+        log = followed.log
+        return FetchRow(key, followed.leader_epoch, log.end, last_epoch_of(log), followed.synced)
+
+    def _has_synced(self, key: bytes) -> None:
+        """Tell the leader soon: what was synced in one turn goes into one frame."""
+        self._synced[key] = None
+        # Also with the next fetch, since nobody answers what is said here.
+        self._unsaid[key] = None
+        if self._telling is None:
+            self._telling = self._runtime.timers.soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = None
+        if self._synced and self._is_waiting:
+            followed = self._followed
+            rows = [
+                ProgressRow(key, followed[key].leader_epoch, followed[key].synced) for key in self._synced
+            ]
+            self._synced.clear()
+            self._progress_number += 1
+            progress = Progress(self._broker_epoch, self._session, self._progress_number, rows)
+            self._send(encode_progress(progress))
+
+    def _begin_session(self) -> None:
+        self._session += 1
+        self._sequence = -1
+        self._progress_number = 0
+        self._is_waiting = False
+        self._forgotten.clear()
+        self._unsaid = {key: None for key in self._followed if key not in self._resting}
+
+    def _arm(self) -> None:
+        """One timer. It is not moved with every fetch, but looks again when it fires."""
+        if self._timer is None:
+            self._timer = self._runtime.timers.at(self._answer_by, self._fired)
+
+    def _fired(self) -> None:
+        self._timer = None
+        if not self._followed:
+            return
+        if self._runtime.clock.now() < self._answer_by:
+            self._arm()
+            return
+        if self._is_waiting:
+            events.info("replica.no_answer", node=self._node, session=self._session)
+        self._begin_session()
+        self.fetch()

@@ -1,0 +1,113 @@
+"""Frames of replication, whole, cut short, and made up."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.model import ProtocolError, TopicId
+from penstock.services.replication.codec import (
+    Answer,
+    AnswerRow,
+    Fetch,
+    FetchRow,
+    Progress,
+    ProgressRow,
+    Restart,
+    Status,
+    decode,
+    encode_answer,
+    encode_fetch,
+    encode_progress,
+    encode_restart,
+    key_of,
+    partition_of,
+)
+
+TOPIC = TopicId(UUID("0190163d-8694-739b-aea5-966c26f8ad91"))
+KEY, OTHER = key_of(TOPIC, 0), key_of(TOPIC, 4_711)
+
+FETCH = Fetch(7, 3, 12, [FetchRow(KEY, 5, 1_000, 4, 900), FetchRow(OTHER, 6, 0, -1, 0)], [OTHER])
+PROGRESS = Progress(7, 3, 2, [ProgressRow(KEY, 5, 1_000)])
+RESTART = Restart(3, 12)
+ROWS = [
+    AnswerRow(KEY, Status.OK, 5, 1_000, 950, 10),
+    AnswerRow(OTHER, Status.DIVERGED, 6, 40, 30, 0, 4, 38),
+]
+CONTENTS = [b"two batches", b""]
+
+
+def answer_bytes() -> bytes:
+    return b"".join(encode_answer(3, 12, ROWS, CONTENTS))
+
+
+FRAMES = {
+    "fetch": encode_fetch(FETCH),
+    "answer": answer_bytes(),
+    "restart": encode_restart(RESTART),
+    "progress": encode_progress(PROGRESS),
+}
+
+
+def test_a_partition_is_known_by_topic_id_and_number() -> None:
+    assert len(KEY) == 20
+    assert partition_of(OTHER) == (TOPIC, 4_711)
+
+
+def test_frames_come_out_as_they_went_in() -> None:
+    assert decode(memoryview(FRAMES["fetch"])) == FETCH
+    assert decode(memoryview(FRAMES["progress"])) == PROGRESS
+    assert decode(memoryview(FRAMES["restart"])) == RESTART
+    answer = decode(memoryview(FRAMES["answer"]))
+    assert isinstance(answer, Answer)
+    assert (answer.session, answer.sequence) == (3, 12)
+    assert [row for row, _ in answer.rows] == ROWS
+    assert [bytes(content) for _, content in answer.rows] == CONTENTS
+
+
+def test_a_fetch_is_written_as_documented() -> None:
+    fetch = Fetch(1, 2, 0, [FetchRow(KEY, 3, 258, -1, 255)], [])
+
+    assert encode_fetch(fetch).hex() == (
+        "01"
+        "0100000000000000" + "02000000" + "00000000" + "01000000" + "00000000"
+        "0190163d8694739baea5966c26f8ad91"
+        + "00000000"
+        + "03000000"
+        + "0201000000000000"
+        + "ffffffff"
+        + "ff00000000000000"
+    )
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_that_is_cut_short_or_too_long_is_refused(name: str) -> None:
+    frame = FRAMES[name]
+
+    for length in range(len(frame)):
+        with pytest.raises(ProtocolError):
+            decode(memoryview(frame)[:length])
+    with pytest.raises(ProtocolError):
+        decode(memoryview(frame + b"x"))
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_counts_that_cannot_be_true_build_nothing(name: str) -> None:
+    frame = bytearray(FRAMES[name])
+
+    for position in range(1, min(len(frame) - 4, 30)):
+        harmed = bytearray(frame)
+        harmed[position : position + 4] = b"\xff\xff\xff\x7f"
+        try:
+            decode(memoryview(harmed))
+        except ProtocolError:
+            continue
+
+
+def test_positions_before_the_beginning_are_refused() -> None:
+    below = Fetch(7, 3, 12, [FetchRow(KEY, 5, -1, 4, 0)], [])
+    unsynced = Fetch(7, 3, 12, [FetchRow(KEY, 5, 0, 4, -1)], [])
+    backwards = Progress(7, 3, 2, [ProgressRow(KEY, 5, -2)])
+
+    for frame in (encode_fetch(below), encode_fetch(unsynced), encode_progress(backwards)):
+        with pytest.raises(ProtocolError):
+            decode(memoryview(frame))
