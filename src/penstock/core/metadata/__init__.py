@@ -30,6 +30,7 @@ from penstock.core.metadata.commands import (
     AllocateProducerIds,
     AlterConfigs,
     Assignment,
+    BalanceLeaders,
     ChangePartition,
     Command,
     ConfigChange,
@@ -100,6 +101,7 @@ from penstock.core.metadata.names import (
     problem_with_name,
 )
 from penstock.core.metadata.replies import (
+    BalancedLeaders,
     ChangedPartition,
     CreatedPartitions,
     CreatedTopic,
@@ -159,6 +161,7 @@ __all__ = [
     "IsrMember",
     "ResignReplica",
     "ElectLeader",
+    "BalanceLeaders",
     "ReassignPartition",
     "Election",
     # Replies
@@ -171,6 +174,7 @@ __all__ = [
     "CreatedPartitions",
     "ProducerIdBlock",
     "ChangedPartition",
+    "BalancedLeaders",
     # What an image holds
     "Broker",
     "Listener",

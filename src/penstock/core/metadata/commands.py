@@ -242,6 +242,13 @@ class ElectLeader:
 
 
 @dataclass(frozen=True, slots=True)
+class BalanceLeaders:
+    """Give leadership back to preferred replicas, at most so many at a time; asked now and then."""
+
+    moves_max: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
 class ReassignPartition:
     """Move a partition to these replicas, the preferred leader first; None calls a move off.
 
@@ -260,7 +267,9 @@ BrokerCommand: TypeAlias = (
 )
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
-PartitionCommand: TypeAlias = ChangePartition | ResignReplica | ElectLeader | ReassignPartition
+PartitionCommand: TypeAlias = (
+    ChangePartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition
+)
 Command: TypeAlias = (
     FormCluster
     | UpdateFeatures

@@ -7,16 +7,18 @@ from penstock.core.metadata import commands
 from penstock.core.metadata.applying import applied, replayed
 from penstock.core.metadata.decisions.assignments import create_partitions
 from penstock.core.metadata.decisions.brokers import (
+    drain_broker,
     fence_broker,
     register_broker,
+    stop_broker,
     unfence_broker,
     unregister_broker,
 )
 from penstock.core.metadata.decisions.configs import alter_configs, incremental_alter_configs
-from penstock.core.metadata.decisions.departures import drain_broker, stop_broker
 from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
+from penstock.core.metadata.decisions.elections import balance_leaders, elect_leader
 from penstock.core.metadata.decisions.features import allocate_producer_ids, form_cluster, update_features
-from penstock.core.metadata.decisions.partitions import change_partition, elect_leader, resign_replica
+from penstock.core.metadata.decisions.partitions import change_partition, resign_replica
 from penstock.core.metadata.decisions.reassignment import reassign_partition
 from penstock.core.metadata.decisions.topics import create_topic, delete_topic
 from penstock.core.metadata.facts import Fact
@@ -122,6 +124,8 @@ class MetadataMachine:
                 return resign_replica(self.image, command, self._around)
             case commands.ElectLeader():
                 return elect_leader(self.image, command, self._around)
+            case commands.BalanceLeaders():
+                return balance_leaders(self.image, command, self._around)
             case commands.ReassignPartition():
                 return reassign_partition(self.image, command, self._around)
             case _:

@@ -68,6 +68,14 @@ class ChangedPartition:
     partition: Partition
 
 
+@dataclass(frozen=True, slots=True)
+class BalancedLeaders:
+    """How many leaderships went back, and how many are to follow."""
+
+    moved: int
+    left: int
+
+
 Reply: TypeAlias = (
     Done
     | RegisteredBroker
@@ -77,5 +85,6 @@ Reply: TypeAlias = (
     | CreatedPartitions
     | ProducerIdBlock
     | ChangedPartition
+    | BalancedLeaders
     | Refused
 )

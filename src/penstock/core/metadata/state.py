@@ -58,6 +58,8 @@ class Broker(Stored, frozen=True):
     stopping: bool = False
     # An operator wants it empty: no new replicas, and it leads only what nobody else can.
     drained: bool = False
+    # Whether this life acknowledges only what is on disk: its crash loses nothing then.
+    synced: bool = True
 
     def listener(self, name: str) -> Listener | None:
         return next((listener for listener in self.listeners if listener.name == name), None)
@@ -85,6 +87,7 @@ class Partition(Stored, frozen=True):
     partition_epoch: int = 0
     elr: tuple[NodeId, ...] = ()
     last_known_elr: tuple[NodeId, ...] = ()
+    # Where each replica was when it was in sync last; on another disk it has nothing of that.
     directories: tuple[UUID, ...] = ()
     # Replicas that a reassignment brings, and those it takes away once the new ones are in sync.
     adding: tuple[NodeId, ...] = ()

@@ -80,6 +80,7 @@ def test_every_registration_is_a_new_epoch_even_after_the_broker_left_for_good()
     machine = cluster(brokers=2)
     last = broker_of(machine, 2).epoch
 
+    fence(machine, 2)
     perform(machine, UnregisterBroker(NodeId(2)))
     reply = perform(machine, registration(2))
 
@@ -213,6 +214,84 @@ def test_the_only_replica_leads_again_even_after_an_unclean_stop() -> None:
     after = partition_of(machine, "t")
     assert (after.leader, after.isr, after.leader_epoch) == (1, (1,), 1)
     assert after.last_known_elr == ()
+
+
+def test_a_crash_is_judged_by_the_fsync_mode_of_the_life_that_it_ended() -> None:
+    machine = with_topic(3, 3)
+    _, second, _ = partition_of(machine, "t").replicas
+    crashed_in = broker_of(machine, second).epoch
+    perform(machine, registration(second, previous_epoch=crashed_in, synced=False))
+    assert second in partition_of(machine, "t").isr
+
+    perform(machine, registration(second, synced=True))
+
+    assert second not in partition_of(machine, "t").isr
+
+
+def test_a_new_disk_of_the_last_complete_replica_is_not_the_way_back() -> None:
+    machine = with_topic(2, 2, min_insync_replicas="1")
+    first, second = partition_of(machine, "t").replicas
+    perform(machine, proposal(machine, first))
+    fence(machine, first)
+
+    perform(machine, replace(registration(first), directory_id=UUID(int=77)))
+
+    after = partition_of(machine, "t")
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), ())
+    perform(machine, ElectLeader("t", FIRST, Election.UNCLEAN))
+    assert partition_of(machine, "t").leader == second
+    perform(machine, proposal(machine, second, first))
+    assert partition_of(machine, "t").directories == (UUID(int=77), directory(second))
+
+
+def test_a_replica_that_lost_its_tail_is_not_the_way_back_for_one_that_lost_everything() -> None:
+    machine = with_topic(3, 3)  # minimum ISR is 2
+    first, second, third = partition_of(machine, "t").replicas
+    fence(machine, third)
+    fence(machine, second)
+    perform(machine, registration(second, synced=False))
+    assert partition_of(machine, "t").last_known_elr == (second,)
+    fence(machine, first)
+
+    perform(machine, replace(registration(first), directory_id=UUID(int=77)))
+
+    assert (partition_of(machine, "t").leader, partition_of(machine, "t").last_known_elr) == (NO_LEADER, ())
+
+
+def test_two_that_lost_their_tails_wait_for_somebody_to_choose() -> None:
+    machine = with_topic(3, 3)
+    first, second, third = partition_of(machine, "t").replicas
+    fence(machine, third)
+    fence(machine, second)
+    for node_id in (second, first):
+        perform(machine, registration(node_id, synced=False))
+    unfence(machine, third)
+    waiting = partition_of(machine, "t")
+    assert (waiting.leader, waiting.last_known_elr) == (NO_LEADER, (first, second))
+
+    perform(machine, ElectLeader("t", FIRST, Election.UNCLEAN))
+
+    assert partition_of(machine, "t").leader == first
+
+
+def test_the_only_replica_leads_again_with_what_it_has_even_on_a_new_disk() -> None:
+    machine = with_topic(1, 1)
+    fence(machine, 1)
+
+    perform(machine, replace(registration(1), directory_id=UUID(int=77)))
+
+    assert (partition_of(machine, "t").leader, partition_of(machine, "t").isr) == (1, (1,))
+
+
+def test_a_broker_that_was_forgotten_and_returns_leads_the_partitions_that_only_it_has() -> None:
+    machine = with_topic(1, 1)
+    fence(machine, 1)
+    perform(machine, UnregisterBroker(NodeId(1)))
+    assert partition_of(machine, "t").leader == NO_LEADER
+
+    perform(machine, registration(1))
+
+    assert partition_of(machine, "t").leader == 1
 
 
 def test_a_replica_with_a_new_directory_has_lost_everything() -> None:
@@ -381,6 +460,8 @@ def test_a_broker_that_leaves_for_good_leads_nothing_any_more() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas
 
+    assert why(machine, UnregisterBroker(first)) is Why.INVALID_REQUEST
+    fence(machine, first)
     perform(machine, UnregisterBroker(first))
 
     after = partition_of(machine, "t")

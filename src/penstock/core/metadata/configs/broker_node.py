@@ -77,6 +77,12 @@ REPLICATION = (
         "How often preferred leadership is looked at.",
         at_least(1),
     ),
+    _number(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "Share of leaderships that a broker may miss before they return to it.",
+        0,
+    ),
     _number("broker.session.timeout.ms", 2_000, "Silence after which a broker is fenced."),
     _number("broker.heartbeat.interval.ms", 500, "How often a broker reports to the controller."),
     ConfigDefinition(

@@ -1,18 +1,27 @@
-"""Brokers that come, fall silent, return and leave, and what that does to partitions."""
+"""Brokers that come, fall silent, return, stop and leave, and what that does to partitions."""
 
-from penstock.core.metadata.commands import FenceBroker, RegisterBroker, UnfenceBroker, UnregisterBroker
+from penstock.core.metadata.commands import (
+    DrainBroker,
+    FenceBroker,
+    RegisterBroker,
+    StopBroker,
+    UnfenceBroker,
+    UnregisterBroker,
+)
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.leadership import reconsidered, with_epochs
+from penstock.core.metadata.decisions.leadership import Loss, reconsidered, with_epochs
 from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.facts import (
+    BrokerDrained,
     BrokerFenced,
     BrokerRegistered,
+    BrokerStopping,
     BrokerUnfenced,
     BrokerUnregistered,
     PartitionChanged,
 )
 from penstock.core.metadata.image import MetadataImage
-from penstock.core.metadata.replies import Done, RegisteredBroker
+from penstock.core.metadata.replies import Done, LeavingBroker, RegisteredBroker
 from penstock.core.metadata.state import Broker
 from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
 
@@ -33,16 +42,22 @@ def register_broker(image: MetadataImage, command: RegisterBroker, around: Surro
         command.previous_epoch,
         command.fenced,
         drained=former is not None and former.drained,
+        synced=command.synced,
     )
     draft = Draft(image)
     draft.add(BrokerRegistered(broker))
-    if former is not None:
-        stopped_cleanly = command.previous_epoch == former.epoch
-        same_disk = command.directory_id == former.directory_id
-        # A new directory holds nothing of what the replica once acknowledged.
-        lost = not same_disk or not (command.synced or stopped_cleanly)
-        reconsider(draft, command.node_id, around, restarted=True, lost=lost)
+    _reconsider(draft, command.node_id, around, restarted=True, loss=_loss(former, command))
     return draft.decision(RegisteredBroker(epoch))
+
+
+def _loss(former: Broker | None, command: RegisterBroker) -> Loss:
+    """What a broker may have lost since its last life, whose way of syncing counts as well."""
+    if former is None:
+        return Loss.NOTHING
+    if command.directory_id != former.directory_id:
+        return Loss.EVERYTHING
+    stopped_cleanly = command.previous_epoch == former.epoch
+    return Loss.NOTHING if stopped_cleanly or (command.synced and former.synced) else Loss.TAIL
 
 
 def _problem_with_registration(image: MetadataImage, command: RegisterBroker) -> Refused | None:
@@ -74,7 +89,7 @@ def fence_broker(image: MetadataImage, command: FenceBroker, around: Surrounding
     draft = Draft(image)
     if not broker.fenced:
         draft.add(BrokerFenced(broker.node_id, broker.epoch))
-        reconsider(draft, broker.node_id, around)
+        _reconsider(draft, broker.node_id, around)
     return draft.decision(Done())
 
 
@@ -85,8 +100,36 @@ def unfence_broker(image: MetadataImage, command: UnfenceBroker, around: Surroun
     draft = Draft(image)
     if broker.fenced:
         draft.add(BrokerUnfenced(broker.node_id, broker.epoch))
-        reconsider(draft, broker.node_id, around)
+        _reconsider(draft, broker.node_id, around)
     return draft.decision(Done())
+
+
+def stop_broker(image: MetadataImage, command: StopBroker, around: Surroundings) -> MetadataDecision:
+    """Controlled shutdown. A broker that asks again is told what it leads by now."""
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    draft = Draft(image)
+    if not broker.stopping:
+        draft.add(BrokerStopping(broker.node_id, broker.epoch))
+    _reconsider(draft, broker.node_id, around)
+    return draft.decision(_what_is_left(draft.image, broker.node_id))
+
+
+def drain_broker(image: MetadataImage, command: DrainBroker, around: Surroundings) -> MetadataDecision:
+    broker = image.broker(command.node_id)
+    if broker is None:
+        return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+    draft = Draft(image)
+    if broker.drained is command.undo:
+        draft.add(BrokerDrained(broker.node_id, drained=not command.undo))
+    _reconsider(draft, broker.node_id, around)
+    return draft.decision(_what_is_left(draft.image, broker.node_id))
+
+
+def _what_is_left(image: MetadataImage, node_id: NodeId) -> LeavingBroker:
+    leaders = [partition.leader for _, partition in image.partitions_of(node_id)]
+    return LeavingBroker(leaders.count(node_id), len(leaders))
 
 
 def unregister_broker(
@@ -95,9 +138,12 @@ def unregister_broker(
     broker = image.broker(command.node_id)
     if broker is None:
         return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+    if not broker.fenced:
+        detail = f"broker {command.node_id} is live: it must be stopped before it can be forgotten"
+        return refused(Why.INVALID_REQUEST, detail)
     draft = Draft(image)
     draft.add(BrokerUnregistered(broker.node_id, broker.epoch))
-    reconsider(draft, broker.node_id, around, lost=True)
+    _reconsider(draft, broker.node_id, around, loss=Loss.EVERYTHING)
     return draft.decision(Done())
 
 
@@ -111,14 +157,19 @@ def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> B
     return broker
 
 
-def reconsider(
-    draft: Draft, node_id: NodeId, around: Surroundings, *, restarted: bool = False, lost: bool = False
+def _reconsider(
+    draft: Draft,
+    node_id: NodeId,
+    around: Surroundings,
+    *,
+    restarted: bool = False,
+    loss: Loss = Loss.NOTHING,
 ) -> None:
     """Look again at every partition with a replica on the broker."""
     rules = ElectionRules(draft.image, around)
     for topic, partition in draft.image.partitions_of(node_id):
         minimum, unclean = rules.of(topic)
-        after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, lost=lost)
+        after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, loss=loss)
         # A leader that restarted must not write under the epoch of its former life.
         renew = restarted and partition.leader == node_id
         changed = with_epochs(partition, after, renew=renew)

@@ -6,6 +6,8 @@ ELR   outside the ISR, yet sure to hold every committed record: kept while the I
 last known ELR   were in the ELR once, and may have lost records since
 """
 
+import enum
+
 import msgspec
 
 from penstock.core.metadata.image import MetadataImage
@@ -15,35 +17,62 @@ from penstock.core.model import LeaderEpoch, NodeId
 Nodes = tuple[NodeId, ...]
 
 
+class Loss(enum.IntEnum):
+    """What a replica may have lost of the records it once acknowledged."""
+
+    NOTHING = 0
+    # What it had not synced when it fell.
+    TAIL = 1
+    # Its disk is another one, or its log is damaged.
+    EVERYTHING = 2
+
+
 def without(nodes: Nodes, node_id: NodeId) -> Nodes:
     return tuple(node for node in nodes if node != node_id)
 
 
-def with_isr(partition: Partition, isr: Nodes, minimum: int, barred: NodeId | None = None) -> Partition:
-    """The partition with another ISR, and the ELR that follows from it.
-
-    `barred` may have lost records, so it cannot count as eligible.
-    """
+def with_isr(partition: Partition, isr: Nodes, minimum: int) -> Partition:
+    """The partition with another ISR, and the ELR that follows from it."""
     if len(isr) >= minimum:
         return msgspec.structs.replace(partition, isr=isr, elr=(), last_known_elr=())
     had_it_all = (*partition.isr, *partition.elr)
-    once = (*had_it_all, *partition.last_known_elr)
-    elr = tuple(n for n in partition.replicas if n in had_it_all and n not in isr and n != barred)
-    last_known = tuple(n for n in partition.replicas if n in once and n not in isr and n not in elr)
+    elr = tuple(n for n in partition.replicas if n in had_it_all and n not in isr)
+    last_known = tuple(
+        n for n in partition.replicas if n in partition.last_known_elr and n not in (*isr, *elr)
+    )
     return msgspec.structs.replace(partition, isr=isr, elr=elr, last_known_elr=last_known)
 
 
+def after_loss(partition: Partition, node_id: NodeId, minimum: int, loss: Loss) -> Partition:
+    """The partition without `node_id` in ISR and ELR, because it may miss records.
+
+    A replica that has nothing left of what it alone was sure to have must not be the way back.
+    """
+    complete = node_id in (*partition.isr, *partition.elr)
+    after = with_isr(partition, without(partition.isr, node_id), minimum)
+    elr, last_known = without(after.elr, node_id), after.last_known_elr
+    if len(after.isr) >= minimum:
+        last_known = ()
+    elif loss is Loss.EVERYTHING and len(partition.replicas) > 1:
+        last_known = () if complete or node_id in last_known else last_known
+    elif complete:
+        last_known = tuple(n for n in partition.replicas if n == node_id or n in last_known)
+    return msgspec.structs.replace(after, elr=elr, last_known_elr=last_known)
+
+
 def reconsidered(
-    partition: Partition, image: MetadataImage, node_id: NodeId, minimum: int, *, unclean: bool, lost: bool
+    partition: Partition, image: MetadataImage, node_id: NodeId, minimum: int, *, unclean: bool, loss: Loss
 ) -> Partition:
     """The partition after something happened to broker `node_id`.
 
-    `image` already knows what state that broker is in. `lost` says that it may have lost
-    records it had acknowledged. `unclean` allows a leader that may miss records.
+    `image` already knows what state that broker is in. `unclean` allows a leader that may
+    miss records.
     """
     after = partition
-    if lost or (node_id in partition.isr and _must_leave(partition, image, node_id)):
-        after = with_isr(after, without(after.isr, node_id), minimum, barred=node_id if lost else None)
+    if loss:
+        after = after_loss(after, node_id, minimum, loss)
+    elif node_id in partition.isr and _must_leave(partition, image, node_id):
+        after = with_isr(after, without(after.isr, node_id), minimum)
     if after.leader not in after.isr or not image.is_live(after.leader):
         after = msgspec.structs.replace(after, leader=NO_LEADER)
     return settled(elected(after, image, minimum, unclean=unclean), image, minimum)
@@ -51,7 +80,19 @@ def reconsidered(
 
 def settled(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
     """The partition after what was only waiting for the replicas that are in sync now."""
-    return handed_over(arrived(partition, image, minimum), image, minimum)
+    return _with_directories(handed_over(arrived(partition, image, minimum), image, minimum), image)
+
+
+def _with_directories(partition: Partition, image: MetadataImage) -> Partition:
+    """The partition with the directories in which its replicas were in sync last."""
+    directories = []
+    for node_id, former in zip(partition.replicas, partition.directories, strict=False):
+        broker = image.broker(node_id) if node_id in partition.isr else None
+        directories.append(former if broker is None else broker.directory_id)
+    known = tuple(directories)
+    return (
+        partition if known == partition.directories else msgspec.structs.replace(partition, directories=known)
+    )
 
 
 def arrived(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
@@ -127,7 +168,7 @@ def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean
         return msgspec.structs.replace(with_isr(partition, (eligible,), minimum), leader=eligible)
     last = _last_known(partition)
     if last is None and unclean:
-        last = next(iter(candidates), None)
+        last = _most_likely(partition, image, candidates)
     if last is None or not image.may_lead(last):
         return partition
     # Whatever the others held beyond this leader's log will be cut off: nobody is eligible.
@@ -139,6 +180,18 @@ def _candidates(partition: Partition, image: MetadataImage) -> Nodes:
     able = tuple(node_id for node_id in partition.replicas if image.may_lead(node_id))
     drained = tuple(node_id for node_id in able if image.is_leaving(node_id))
     return (*(node_id for node_id in able if node_id not in drained), *drained)
+
+
+def _most_likely(partition: Partition, image: MetadataImage, candidates: Nodes) -> NodeId | None:
+    """Who misses the least, as far as one can guess: on a new disk, or as a newcomer, nearly all."""
+    places = dict(zip(partition.replicas, partition.directories, strict=False))
+
+    def doubts(node_id: NodeId) -> tuple[bool, bool, bool]:
+        broker = image.broker(node_id)
+        moved = broker is not None and places.get(node_id, broker.directory_id) != broker.directory_id
+        return moved, node_id in partition.adding, node_id not in partition.last_known_elr
+
+    return min(candidates, key=doubts, default=None)
 
 
 def _last_known(partition: Partition) -> NodeId | None:

@@ -1,11 +1,19 @@
-"""Changes that replicas propose, and elections that operators ask for."""
+"""Changes that replicas ask for: another ISR, and to be left out because of damage."""
 
 import msgspec
 
-from penstock.core.metadata.commands import ChangePartition, Election, ElectLeader, ResignReplica
+from penstock.core.metadata.commands import ChangePartition, ResignReplica
 from penstock.core.metadata.decisions.brokers import known_broker
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.leadership import elected, settled, with_epochs, with_isr, without
+from penstock.core.metadata.decisions.leadership import (
+    Loss,
+    after_loss,
+    elected,
+    settled,
+    with_epochs,
+    with_isr,
+    without,
+)
 from penstock.core.metadata.decisions.rules import ElectionRules
 from penstock.core.metadata.facts import PartitionChanged
 from penstock.core.metadata.image import MetadataImage
@@ -99,7 +107,7 @@ def resign_replica(image: MetadataImage, command: ResignReplica, around: Surroun
         detail = f"nobody but broker {node_id} is sure to have the records of {topic.name}/{command.index}"
         return refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, detail)
     minimum, _ = ElectionRules(image, around).of(topic)
-    after = with_isr(partition, without(partition.isr, node_id), minimum, barred=node_id)
+    after = after_loss(partition, node_id, minimum, Loss.EVERYTHING)
     if after.leader == node_id:
         after = elected(msgspec.structs.replace(after, leader=NO_LEADER), image, minimum, unclean=False)
     # The leader may know the replica as caught up, from a fetch of before the damage was found.
@@ -109,42 +117,3 @@ def resign_replica(image: MetadataImage, command: ResignReplica, around: Surroun
     draft = Draft(image)
     draft.add(PartitionChanged(topic.id, changed))
     return draft.decision(ChangedPartition(changed))
-
-
-def elect_leader(image: MetadataImage, command: ElectLeader, around: Surroundings) -> MetadataDecision:
-    topic = image.topic(command.topic)
-    partition = None if topic is None else topic.partition(command.index)
-    if topic is None or partition is None:
-        return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
-    minimum, _ = ElectionRules(image, around).of(topic)
-    if command.election is Election.PREFERRED:
-        after = _preferred(image, partition)
-    else:
-        after = _anyone(image, partition, minimum)
-    if isinstance(after, Refused):
-        return refused(after.why, after.detail)
-    changed = with_epochs(partition, after)
-    assert changed is not None, "an election that changes nothing is refused"
-    draft = Draft(image)
-    draft.add(PartitionChanged(topic.id, changed))
-    return draft.decision(ChangedPartition(changed))
-
-
-def _preferred(image: MetadataImage, partition: Partition) -> Partition | Refused:
-    preferred = partition.replicas[0]
-    if partition.leader == preferred:
-        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
-    if preferred not in partition.isr or not image.may_lead(preferred):
-        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
-    if image.is_leaving(preferred):
-        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is drained")
-    return msgspec.structs.replace(partition, leader=preferred)
-
-
-def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partition | Refused:
-    if partition.leader != NO_LEADER:
-        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads")
-    after = elected(partition, image, minimum, unclean=True)
-    if after.leader == NO_LEADER:
-        return Refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is live")
-    return after
