@@ -135,6 +135,16 @@ class InSync:
         follower.moved(fetched, synced, log_end, now)
         return self._advance()
 
+    def fell_behind(self, node: NodeId, now: Instant) -> None:
+        """The log has grown beyond a follower that had all of it: its time begins now.
+
+        Followers repeat themselves only when they have moved. Without this, one that had nothing
+        to fetch for long would be late as soon as there is something.
+        """
+        follower = self._followers.get(node)
+        if follower is not None and follower.synced >= follower.fetched >= 0:
+            follower.caught_up_at = now
+
     def assignment_changed(self, state: Assignment, now: Instant) -> bool:
         """Metadata of this leader epoch was committed; answers whether the high watermark moved."""
         if state.partition_epoch < self._state.partition_epoch:

@@ -4,6 +4,7 @@
 when a follower that is not in the ISR has fetched, and when the time of one that is has run out.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, Refus
 from penstock.core.replica import UNKNOWN_EPOCH, ProposedMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
-from penstock.services.partitions import Partition, Partitions
+from penstock.services.partitions import Partition
 from penstock.services.replication.options import ReplicationOptions, Submit
 
 # The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
@@ -55,14 +56,17 @@ class Proposing:
     def start(self, broker_epoch: BrokerEpoch) -> None:
         self._broker_epoch = broker_epoch
 
-    def follow(self, image: MetadataImage, partitions: Partitions) -> None:
+    def follow(self, image: MetadataImage) -> None:
         """New metadata was committed, and the partitions have heard of it."""
         self._image = image
         for partition, epoch in list(self._proposed.items()):
             if partition.stopped is not None or partition.insync.assignment.partition_epoch > epoch:
                 del self._proposed[partition]
                 self._look_later(partition)
-        for partition in partitions.led():
+
+    def roles_changed(self, led: Iterable[Partition]) -> None:
+        """These are the partitions to look after."""
+        for partition in led:
             if partition not in self._last_asked and partition not in self._proposed:
                 self._look_later(partition)
 

@@ -52,7 +52,7 @@ class Replication:
     def follow(self, image: MetadataImage) -> None:
         """New metadata was committed. Call this after the partitions have followed it."""
         self._hub.keep("replication", _peers_of(image, self._node_id))
-        self.proposing.follow(image, self._partitions)
+        self.proposing.follow(image)
 
     def stop(self) -> None:
         self._is_running = False
@@ -112,6 +112,7 @@ class Replication:
                 fetcher = self._fetchers[node] = self._new_fetcher(node)
             fetcher.follow(wanted)
         self.serving.roles_changed()
+        self.proposing.roles_changed(self._partitions.led())
 
     def _new_fetcher(self, node: NodeId) -> Fetcher:
         def send(frame: Buffer) -> bool:

@@ -118,6 +118,9 @@ class Serving:
 
     def _new_row(self, session: Session, key: bytes) -> Row:
         def more(row: Row) -> None:
+            if row.is_at_end and row.partition is not None:
+                row.is_at_end = False
+                row.partition.insync.fell_behind(session.node, self._runtime.clock.now())
             session.ready[row] = None
             self._wake(session)
 
@@ -127,6 +130,7 @@ class Serving:
         """Find out what a follower's position means here."""
         found = self._partitions.find_by_id(*partition_of(row.key)) if _is_stale(row) else row.partition
         row.verdict = None
+        row.is_at_end = False
         if found is None or found.stopped is not None or found.leader_epoch != row.leader_epoch:
             row.attach(None)
             session.ready.pop(row, None)
@@ -139,10 +143,11 @@ class Serving:
         row.verdict = judge(found.log, row.position, row.last_epoch)
         if row.verdict is None:
             self._count(session, row, found)
-        if row.verdict is not None or row.position < found.log.end:
-            session.ready[row] = None
-        else:
+        row.is_at_end = row.verdict is None and row.position >= found.log.end
+        if row.is_at_end:
             session.ready.pop(row, None)
+        else:
+            session.ready[row] = None
         session.unsettled[row] = None
 
     def _count(self, session: Session, row: Row, partition: Partition) -> None:

@@ -24,6 +24,7 @@ class Row:
 
     __slots__ = (
         "_more",
+        "is_at_end",
         "is_warming",
         "key",
         "last_epoch",
@@ -45,6 +46,8 @@ class Row:
         # What is wrong with the position; followers at such positions have nothing in common with us.
         self.verdict: tuple[Status, int, int] | None = None
         self.told_watermark = self.told_start = NEVER_TOLD
+        # Whether there was nothing to fetch, the last time we looked.
+        self.is_at_end = False
         self.is_warming = False
 
     def say(self, said: FetchRow) -> None:

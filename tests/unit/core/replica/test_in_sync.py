@@ -365,6 +365,32 @@ def test_silence_is_no_lag_while_there_is_nothing_to_fetch() -> None:
     assert leader.insync.next_deadline() == 6 * LAG_MAX_NS + 1
 
 
+def test_the_time_of_a_follower_that_had_everything_begins_when_there_is_more() -> None:
+    leader = Leader(isr=(1, 2))
+    leader.fetch(2, 100)
+
+    leader.now = 3 * LAG_MAX_NS
+    leader.append(150)
+    leader.insync.fell_behind(SECOND_NODE, Instant(leader.now))
+    leader.now += LAG_MAX_NS
+    assert leader.propose() is None
+
+    leader.now += 1
+    assert leader.propose() == [1]
+
+
+def test_a_follower_that_had_not_synced_everything_gets_no_more_time() -> None:
+    leader = Leader(isr=(1, 2))
+    leader.fetch(2, 100, synced=90)
+
+    leader.now = LAG_MAX_NS
+    leader.append(150)
+    leader.insync.fell_behind(SECOND_NODE, Instant(leader.now))
+    leader.now += 1
+
+    assert leader.propose() == [1]
+
+
 def test_a_follower_that_is_never_at_the_end_but_reaches_earlier_ends_keeps_up() -> None:
     leader = Leader(isr=(1, 2))
 

@@ -29,7 +29,7 @@ from penstock.core.model import (
     Why,
 )
 from penstock.core.records import Record, check_batches, read_records, write_batch
-from penstock.runtime import Address, Callback, Runtime
+from penstock.runtime import Address, Callback, Link, Runtime
 from penstock.services.partitions import (
     Fsync,
     HousekeepingOptions,
@@ -38,8 +38,9 @@ from penstock.services.partitions import (
     Partitions,
     PartitionsOptions,
 )
-from penstock.services.peering import PeerHub
+from penstock.services.peering import Channel, PeerHub
 from penstock.services.replication import Replication, ReplicationOptions
+from penstock.services.replication.codec import Kind
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory
@@ -48,8 +49,21 @@ from penstock.storage.log import PartitionLog
 from tests.unit.core.metadata.clusters import CLUSTER, perform, registration
 
 PORT = 7000
-TOPIC = TopicId(UUID(int=77))
 NEWS_MS = 2
+ANSWER_WITH_DATA_BYTES = 100
+
+
+class Wire(PeerHub):
+    """Links on which bytes may be harmed."""
+
+    harm_next_bulk = False
+
+    def received(self, link: Link, frame: bytes) -> None:
+        is_answer = frame[0] == Channel.REPLICATION and frame[1] == Kind.ANSWER
+        if self.harm_next_bulk and is_answer and len(frame) > ANSWER_WITH_DATA_BYTES:
+            self.harm_next_bulk = False
+            frame = frame[:-1] + bytes((frame[-1] ^ 1,))
+        super().received(link, frame)
 
 
 class Broker:
@@ -64,7 +78,7 @@ class Broker:
         self.partitions = Partitions(
             node_id, runtime, LogStore(disk, disk, commit), PartitionsOptions(stage.static, housekeeping)
         )
-        self.hub = PeerHub(runtime, node_id, Address(stage.name_of(node_id), PORT))
+        self.hub = Wire(runtime, node_id, Address(stage.name_of(node_id), PORT))
         self.replication = Replication(
             runtime, self.hub, self.partitions, self.submit, node_id, stage.options
         )
@@ -131,6 +145,8 @@ class Stage:
         # How many commands do not reach the controller, and how many replies do not reach the broker.
         self.drop_commands = 0
         self.drop_replies = 0
+        # How long the metadata takes to those who are slow.
+        self.news_ms: dict[NodeId, int] = {}
         perform(self.machine, FormCluster(CLUSTER))
         for number in range(1, brokers + 1):
             self.world.add(self.name_of(NodeId(number)), self._program(NodeId(number)))
@@ -152,7 +168,8 @@ class Stage:
         if image is not before:
             for broker in list(self.brokers.values()):
                 if self.world.nodes[self.name_of(broker.node_id)].is_up:
-                    broker.later(NEWS_MS, self._teller(broker, image))
+                    delay_ms = self.news_ms.get(broker.node_id, NEWS_MS)
+                    broker.later(delay_ms, self._teller(broker, image))
         return reply
 
     @staticmethod
@@ -161,10 +178,14 @@ class Stage:
 
     def create(self, *replicas: int, partitions: int = 1, **configs: str) -> None:
         """Topic "t" with these replicas, the first one leading."""
+        self.create_another("t", *replicas, partitions=partitions, **configs)
+
+    def create_another(self, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
         nodes = tuple(NodeId(node) for node in replicas)
+        topic_id = TopicId(UUID(int=ord(topic)))
         assignments = tuple(Assignment(PartitionIndex(index), nodes) for index in range(partitions))
         pairs = tuple((key.replace("_", "."), value) for key, value in configs.items())
-        reply = self.perform(CreateTopic("t", TOPIC, assignments=assignments, configs=pairs))
+        reply = self.perform(CreateTopic(topic, topic_id, assignments=assignments, configs=pairs))
         assert not isinstance(reply, Refused), reply
         self.run(500)
 
@@ -178,23 +199,41 @@ class Stage:
         return list(state.isr)
 
     def leader(self, index: int = 0) -> Partition:
-        state = self.machine.image.partition("t", index)
+        return self.leader_of("t", index)
+
+    def leader_of(self, topic: str, index: int = 0) -> Partition:
+        state = self.machine.image.partition(topic, index)
         assert state is not None
-        found = self.brokers[state.leader].partitions.find("t", index)
+        found = self.brokers[state.leader].partitions.find(topic, index)
         assert found is not None
         return found
 
-    def log(self, node: int, index: int = 0) -> PartitionLog:
-        found = self.brokers[NodeId(node)].partitions.find_log("t", index)
+    def log(self, node: int, index: int = 0, topic: str = "t") -> PartitionLog:
+        found = self.brokers[NodeId(node)].partitions.find_log(topic, index)
         assert found is not None
         return found.log
 
-    def ends(self, *nodes: int, index: int = 0) -> list[int]:
-        return [self.log(node, index).end for node in nodes]
+    def ends(self, *nodes: int, index: int = 0, topic: str = "t") -> list[int]:
+        return [self.log(node, index, topic).end for node in nodes]
 
     def append(self, *values: str, index: int = 0) -> None:
         """One batch at the leader."""
         append(self.leader(index), *values)
+
+    def append_as_producer(self, producer_id: int, *values: str) -> None:
+        """One batch of an idempotent producer."""
+        append(self.leader(), *values, producer_id=producer_id)
+
+    def append_with_hole(self, offset: int, value: str) -> None:
+        """What compaction leaves: a batch that does not stand right behind the one before."""
+        partition = self.leader()
+        record = Record(0, 1_000, None, value.encode())
+        batch = write_batch([record], base_offset=offset, leader_epoch=partition.leader_epoch)
+        partition.log.append_replica(batch, check_batches(batch), Timestamp(1_000))
+        partition.log.sync(partition.synced)
+
+    def send_raw(self, sender: int, receiver: int, frame: bytes) -> None:
+        assert self.brokers[NodeId(sender)].hub.send(Channel.REPLICATION, NodeId(receiver), frame)
 
     def values(self, node: int, index: int = 0) -> list[str]:
         return values_of(self.log(node, index))
@@ -213,12 +252,25 @@ class Stage:
         assert known is not None
         self.perform(FenceBroker(NodeId(node), known.epoch))
 
+    def unfence(self, node: int) -> None:
+        self.perform(UnfenceBroker(NodeId(node), self.brokers[NodeId(node)].broker_epoch))
+
     def start(self, node: int) -> None:
         self.world.nodes[self.name_of(NodeId(node))].start()
 
+    def start_all(self) -> None:
+        self.world.start_all()
 
-def append(partition: Partition, *values: str) -> None:
-    batch = write_batch([Record(0, 1_000, None, value.encode()) for value in values])
+
+def append(partition: Partition, *values: str, producer_id: int = -1) -> None:
+    records = [Record(0, 1_000, None, value.encode()) for value in values]
+    numbered = producer_id >= 0
+    batch = write_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=0 if numbered else -1,
+        base_sequence=0 if numbered else -1,
+    )
     partition.append(batch, check_batches(batch), Timestamp(1_000))
 
 
