@@ -16,10 +16,13 @@ from penstock.core.wire.kafka.metadata import (
 )
 from penstock.runtime import Address
 from penstock.runtime.clock import MachineClock
-from tests.support.nodes import DOORS, NodeProcess
+from tests.support.network import Network
+from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
 
 HOST = "127.0.0.1"
+# The ports that nodes have on machines of their own.
+PORTS = {"kafka": 9092, "http": 8080, "metrics": 9090, "peer": 7000}
 SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.02
 
@@ -29,24 +32,36 @@ T = TypeVar("T")
 class ClusterProcesses:
     """Nodes 1 to `count`, started, hit and asked by number.
 
-    Their ports stay reserved while the cluster exists: otherwise a client that knocks at a dead node
-    could be given that very port for its own end of a connection.
+    On loopback their ports stay reserved while the cluster exists: otherwise a client that knocks at
+    a dead node could be given that very port for its own end of a connection.
     """
 
-    def __init__(self, root: Path, *settings: str, count: int = 3) -> None:
+    def __init__(self, root: Path, *settings: str, count: int = 3, network: Network | None = None) -> None:
         self.root = root
         self._settings = settings
+        self._network = network
         numbers = range(1, count + 1)
-        self._reserved = Reservations(
-            {f"{door} {number}": Address(HOST, 0) for number in numbers for door in (*DOORS, "peer")}
-        )
-        self.voters = ",".join(f"{number}@{self._reserved[f'peer {number}']}" for number in numbers)
+        wanted = {f"{door} {number}": Address(HOST, 0) for number in numbers for door in PORTS}
+        self._reserved = Reservations({} if network else wanted)
+        self.voters = ",".join(f"{number}@{self.door(number, 'peer')}" for number in numbers)
         self.nodes = {number: self._node(number) for number in numbers}
 
     def _node(self, number: int) -> NodeProcess:
-        doors = [f"listen.{door}={self._reserved[f'{door} {number}']}" for door in (*DOORS, "peer")]
-        own = (f"node.id={number}", f"cluster.voters={self.voters}", *doors)
-        return NodeProcess(self.root / f"node-{number}", *own, *self._settings)
+        node = NodeProcess(self.root / f"node-{number}", *self.settings_of(number), *self._settings)
+        if self._network is not None:
+            node.wrapper = self._network.wrapper(number)
+        return node
+
+    def settings_of(self, number: int) -> list[str]:
+        """Who a node is, and where."""
+        doors = [f"listen.{door}={self.door(number, door)}" for door in PORTS]
+        return [f"node.id={number}", f"cluster.voters={self.voters}", *doors]
+
+    def door(self, number: int, door: str) -> Address:
+        """Where a node listens, or would if it ran."""
+        if self._network is not None:
+            return Address(self._network.host(number), PORTS[door])
+        return self._reserved[f"{door} {number}"]
 
     def start(self) -> "ClusterProcesses":
         """Start every node, and wait until all are ready."""
@@ -66,14 +81,14 @@ class ClusterProcesses:
     @property
     def bootstrap(self) -> str:
         """Every Kafka address, for bootstrap.servers; also of nodes that are down."""
-        return ",".join(f"{HOST}:{self._reserved[f'kafka {number}'].port}" for number in self.nodes)
+        return ",".join(str(self.door(number, "kafka")) for number in self.nodes)
 
     @property
     def running(self) -> list[int]:
         return [number for number, node in self.nodes.items() if node.is_running]
 
     def address(self, number: int) -> tuple[str, int]:
-        return HOST, self._reserved[f"kafka {number}"].port
+        return self.door(number, "kafka")
 
     def metadata(self, number: int, topics: Sequence[str] | None = None) -> MetadataResponse:
         """What one node tells clients."""
@@ -128,9 +143,11 @@ class ClusterProcesses:
 
 
 @contextlib.contextmanager
-def cluster_of(root: Path, *settings: str, count: int = 3) -> Iterator[ClusterProcesses]:
+def cluster_of(
+    root: Path, *settings: str, count: int = 3, network: Network | None = None
+) -> Iterator[ClusterProcesses]:
     """A cluster that is ready, and ended at the end."""
-    cluster = ClusterProcesses(root, *settings, count=count)
+    cluster = ClusterProcesses(root, *settings, count=count, network=network)
     try:
         yield cluster.start()
     finally:

@@ -1,0 +1,104 @@
+"""A cluster under load: what every scenario with faults needs before it begins and at its end."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.simulation.checkers.log import check_log
+from tests.cluster.load import QUIET, Load
+from tests.cluster.readers import GroupReaders, read_everything
+from tests.support.clusters import ClusterProcesses, cluster_of, until
+
+TOPIC = "watched"
+PARTITIONS = 3
+CATCH_UP_SECONDS = 60.0
+# Fewer partitions to look after than by default, so that two cores are enough for the rest.
+SETTINGS = ("groups.offsets_partitions=3", "groups.initial_rebalance_delay_ms=0")
+
+
+@dataclass
+class Verdict:
+    """What a run showed."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    read: int = 0
+    failed: list[str] = field(default_factory=list)
+    anomalies: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.anomalies and not self.failed and self.sent > 0
+
+
+class Stage:
+    """Producers and a group at work on a topic with three replicas, two of which must have a record."""
+
+    def __init__(self, cluster: ClusterProcesses, rate: int) -> None:
+        self.cluster = cluster
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        wanted = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+        admin.create_topics([wanted])[TOPIC].result(timeout=20)
+        self.await_in_sync()
+        self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, rate).start()
+        self.readers = GroupReaders(cluster.bootstrap, TOPIC, self.load.histories).start()
+        self.verdict = Verdict()
+
+    def await_in_sync(self) -> None:
+        self.cluster.await_in_sync(TOPIC)
+
+    def led_by(self, number: int) -> list[int]:
+        """The partitions that a node leads."""
+        found = self.cluster.partitions(TOPIC)
+        return [index for index, partition in found.items() if partition.leader_id == number]
+
+    def outage(self, since: int, partitions: Sequence[int], seconds: float = 60.0) -> float:
+        """The longest of these partitions' waits for the next accepted write."""
+        waits = [self.load.accepted_since(since, partition, seconds) for partition in partitions]
+        known = [wait for wait in waits if wait is not None]
+        if len(known) < len(waits):
+            self.verdict.anomalies.append(f"no write was accepted within {seconds:g} s")
+        return max(known, default=seconds)
+
+    def finish(self) -> Verdict:
+        """End the load, let the group catch up, and judge what is there."""
+        verdict = self.verdict
+        verdict.anomalies += self.load.finish()
+        verdict.anomalies += self.readers.await_all_read(CATCH_UP_SECONDS)
+        self.readers.finish()
+        verdict.sent, verdict.acknowledged = self.load.account.sent, self.load.account.acknowledged
+        verdict.read, verdict.failed = self.readers.read, self.load.account.failed
+        for partition, rows in read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS).items():
+            verdict.anomalies += check_log(self.load.histories[partition], rows)
+        return verdict
+
+    def abandon(self) -> None:
+        """End the threads after a failure, whatever state they are in."""
+        self.load.abandon()
+        self.readers.finish()
+
+
+@contextlib.contextmanager
+def stage(root: Path, *settings: str, rate: int = 600) -> Iterator[Stage]:
+    """Three nodes with a load on them."""
+    with cluster_of(root, *SETTINGS, *settings) as cluster:
+        set_up = Stage(cluster, rate)
+        try:
+            set_up.load.await_acknowledged(rate // 4)
+            yield set_up
+        except BaseException:
+            cluster.close()
+            set_up.abandon()
+            raise
+
+
+def moment() -> int:
+    """Now, on the clock that the load writes into its values."""
+    return time.monotonic_ns()
+
+
+__all__ = ["PARTITIONS", "TOPIC", "Stage", "Verdict", "moment", "stage", "until"]
