@@ -12,20 +12,19 @@ from penstock.core.metadata import (
     MetadataImage,
     Reply,
 )
-from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
+from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, TopicId
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import (
     Controller,
-    Membership,
     QuorumOptions,
     QuorumStore,
-    Registration,
     SoloQuorum,
 )
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
+from tests.support.lone_broker import LoneBroker
 
 TOPICS = 20
 PARTITIONS = 3
@@ -64,9 +63,7 @@ class MetadataHost:
         ledger.images.append(self.controller.image)
         assert self.quorum.leader_epoch is not None
         ledger.terms.append(self.quorum.leader_epoch)
-        self.membership = Membership(
-            self.controller, self._directory, Registration(NodeId(1), ()), runtime.entropy
-        )
+        self.membership = LoneBroker(runtime, self.controller, self._directory)
         self.membership.join(self._joined)
 
     def _joined(self, epoch: BrokerEpoch) -> None:

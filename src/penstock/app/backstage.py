@@ -7,19 +7,20 @@ from penstock.app.addresses import reachable
 from penstock.app.options import NodeOptions
 from penstock.core.metadata import Listener, Surroundings
 from penstock.core.model import BrokerEpoch
-from penstock.core.raft import Configuration, Member
 from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import Controller, Membership, QuorumStore, Registration
-from penstock.services.cluster.raft import RaftQuorum, RaftSetup
+from penstock.services.cluster import ClusterMember, ClusterOptions, QuorumStore, Registration
 from penstock.services.groups import GroupMetrics, Groups, options_of_node
 from penstock.services.partitions import Fsync, HousekeepingOptions, LogStore, Partitions, PartitionsOptions
 from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
+from penstock.services.replication import Replication
 from penstock.services.topics import Configs, ProducerIds, Topics
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
+
+BROKER, CONTROLLER = "broker", "controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,40 @@ class Backstage:
         self._options = options
         self._listeners = listeners
         self._ready: Callable[[Backend], None]
+        self._without_broker: Callback | None = None
         self._is_open = False
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self._groups: Groups | None = None
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit)
-        joined = storage.directory.cluster_id is not None
-        me = Member(options.node_id, storage.directory.directory_id)
-        # The only voter so far; it needs no address, and leads without waiting for anybody.
-        setup = RaftSetup(me, None, Configuration((me,)))
-        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
-        self.controller = Controller(runtime, self.quorum, Surroundings(options.static))
+        self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
+        self.quorum = self.member.quorum
+        self.controller = self.member.controller
+        self.membership = self.member.membership
         self.partitions = self._build_partitions()
-        self.membership = self._build_membership()
+        self.replication = Replication(
+            runtime, self.member.hub, self.partitions, self.controller.submit, options.node_id
+        )
+
+    def _cluster_options(self) -> ClusterOptions:
+        options = self._options
+        registration = Registration(
+            options.node_id,
+            tuple(_registered(listener) for listener in self._listeners),
+            options.rack,
+            synced=options.fsync is Fsync.EVERY,
+        )
+        return ClusterOptions(
+            registration,
+            options.peer,
+            options.voters,
+            is_broker=BROKER in options.roles,
+            is_controller=CONTROLLER in options.roles,
+            advertised=reachable,
+            around=Surroundings(options.static),
+            quorum=options.quorum,
+        )
 
     def _build_partitions(self) -> Partitions:
         options, storage = self._options, self._storage
@@ -76,28 +97,29 @@ class Backstage:
             ),
         )
 
-    def _build_membership(self) -> Membership:
-        options = self._options
-        registration = Registration(
-            options.node_id,
-            tuple(_registered(listener) for listener in self._listeners),
-            options.rack,
-            synced=options.fsync is Fsync.EVERY,
-        )
-        return Membership(self.controller, self._storage.directory, registration, self._runtime.entropy)
+    def start(self, ready: Callable[[Backend], None], without_broker: Callback | None = None) -> None:
+        """Recover, join the cluster and open the logs; `ready` hears when clients can be served.
 
-    def start(self, ready: Callable[[Backend], None]) -> None:
-        """Recover, join the cluster and open the logs; `ready` hears when clients can be served."""
+        A node that is no broker serves none: `without_broker` hears when it has joined.
+        """
         self._ready = ready
-        self.controller.start()
-        self.controller.when_leading(lambda: self.membership.join(self._joined))
+        self._without_broker = without_broker
+        self.member.start(self._joined)
 
-    def _joined(self, epoch: BrokerEpoch) -> None:
-        # Now and not earlier: partitions that this node leads have a new leader epoch.
-        image = self.controller.image
+    def _joined(self, epoch: BrokerEpoch | None) -> None:
+        image, controller = self.controller.image, self.controller
+        if epoch is None:
+            events.info("node.joined", cluster_id=image.cluster_id)
+            if self._without_broker is not None:
+                self._without_broker()
+            return
+        # Now and not earlier: nothing that this node led before its start does it lead now.
         reports = self.partitions.open_all(image, self._storage.directory)
         self._is_open = True
-        self.controller.subscribe(self.partitions.follow)
+        controller.subscribe(self.partitions.follow)
+        controller.subscribe(self.replication.follow)
+        self.replication.start(epoch)
+        self.replication.follow(image)
         events.info(
             "node.joined",
             cluster_id=image.cluster_id,
@@ -105,7 +127,7 @@ class Backstage:
             logs=len(reports),
             bytes_read=sum(report.bytes_read for report in reports),
         )
-        self.partitions.when_settled(lambda: self._ready(self._backend(epoch)))
+        self.member.go_live(lambda: self.partitions.when_settled(lambda: self._ready(self._backend(epoch))))
 
     def _backend(self, epoch: BrokerEpoch) -> Backend:
         runtime, options, controller = self._runtime, self._options, self.controller
@@ -152,20 +174,22 @@ class Backstage:
 
     def wind_down(self, done: Callback) -> None:
         """Bring the logs to a state from which they can be closed at once; takes a while with many."""
+        self.replication.stop()
         self.partitions.checkpoint_all(done)
 
     def close(self) -> None:
         """Make everything durable, close it and say that it was clean. Blocks on the disk."""
+        self.replication.stop()
         self.partitions.close()
-        failed = any(partition.log.stopped is not None for partition in self.partitions)
-        self.quorum.close()
+        failed = any(replica.log.stopped is not None for replica in self.partitions)
+        self.member.close()
         # A log whose disk failed has lost something: the next start must not trust it.
         clean = self.membership.epoch if self._is_open and not failed else None
         self._storage.directory.close(clean)
 
     def abandon(self) -> None:
         """Leave without waiting for the logs: what was acknowledged is safe, but this was no clean stop."""
-        self.quorum.close()
+        self.member.close()
         self._storage.directory.close()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.app.addresses import Reservations
 from penstock.app.backstage import Backstage, NodeStorage
@@ -60,6 +60,8 @@ class Node:
         self.is_closed = False
         self.backend: Backend | None = None
         listeners = tuple(_listener(listener, reserved) for listener in options.listeners)
+        if options.peer is not None:
+            options = replace(options, peer=reserved[PEER])
         self.backstage = Backstage(runtime, storage, options, listeners)
         self.addresses = NodeAddresses(
             {listener.name: listener.bound for listener in listeners},

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from penstock.app.settings import static_settings
 from penstock.config import Address as ConfiguredAddress
@@ -12,7 +11,7 @@ from penstock.core.metadata.configs import NOTHING
 from penstock.core.model import NodeId
 from penstock.gateways.kafka.connection import ConnectionLimits
 from penstock.runtime import Address
-from penstock.services.cluster import QuorumOptions
+from penstock.services.cluster import QuorumOptions, Voter
 from penstock.services.partitions import Fsync
 
 
@@ -24,13 +23,6 @@ class ListenerOptions:
     name: str = "PLAINTEXT"
     security: str = "PLAINTEXT"
     advertised: Address | None = None
-
-
-class Voter(NamedTuple):
-    """A founding member of the metadata quorum, and where its peers find it."""
-
-    node_id: NodeId
-    address: Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import (
     Controller,
-    Membership,
     Quorum,
     QuorumOptions,
     QuorumStore,
-    Registration,
     SoloQuorum,
 )
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
@@ -22,6 +20,7 @@ from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
+from tests.support.lone_broker import LoneBroker
 
 TOPICS = 12
 OPTIONS = QuorumOptions(snapshot_facts=8, segment_bytes=1_500)
@@ -57,9 +56,7 @@ class LoneHost:
             setup = RaftSetup(ME, None, Configuration((ME,)))
             self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
         self.controller = Controller(runtime, self.quorum)
-        self.membership = Membership(
-            self.controller, self._directory, Registration(NodeId(1), ()), runtime.entropy
-        )
+        self.membership = LoneBroker(runtime, self.controller, self._directory)
         self.controller.start()
         self.controller.when_leading(self._lead)
 

@@ -94,6 +94,11 @@ class Raft:
         return self._ledger.configuration
 
     @property
+    def founders(self) -> Configuration | None:
+        """The founding members, as long as they are the members still; None after any change."""
+        return self._ledger.configuration if self._ledger.configuration_index == 0 else None
+
+    @property
     def persisted(self) -> Index:
         """How far the log is durable here."""
         return self._ledger.log.persisted

@@ -25,14 +25,21 @@ Left out: sessions of other brokers; commands of nodes that do not lead; handing
 before a stop.
 """
 
+from penstock.services.cluster.control.messages import Voter
 from penstock.services.cluster.controller import Controller
 from penstock.services.cluster.ids import new_cluster_id, parse_cluster_id, show_cluster_id
-from penstock.services.cluster.membership import Membership, NotAdmitted, Registration
+from penstock.services.cluster.member import ClusterMember
+from penstock.services.cluster.membership import Forming, Membership, NotAdmitted, Registration
+from penstock.services.cluster.options import ClusterOptions
 from penstock.services.cluster.quorum import NotLeading, Quorum, QuorumEvents, QuorumFailed
 from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore, SoloQuorum
 
 __all__ = [
     "Controller",
+    "ClusterMember",
+    "ClusterOptions",
+    "Voter",
+    "Forming",
     "Membership",
     "Registration",
     "NotAdmitted",

@@ -1,8 +1,9 @@
 """Decides commands, and keeps the committed image."""
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.metadata import (
     EMPTY_IMAGE,
@@ -14,12 +15,13 @@ from penstock.core.metadata import (
     Surroundings,
     replayed,
 )
-from penstock.core.model import LeaderEpoch, Offset, Refused, Why
+from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster.quorum import Quorum, QuorumBusy
 from penstock.storage.disk import DiskFull
 
 Done: TypeAlias = Callable[[Reply], None]
+Decided: TypeAlias = Callable[[Reply, Offset], None]
 Subscriber: TypeAlias = Callable[[MetadataImage], None]
 
 # More facts than this are appended at once, without waiting for the turn to end.
@@ -31,20 +33,51 @@ class Waiting(NamedTuple):
 
     end: Offset
     reply: Reply
-    done: Done
+    done: Decided
+
+
+class Elsewhere(Protocol):
+    """The way to whoever decides, when that is not this node."""
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The node that leads, as far as we know."""
+
+    def submit(self, command: Command, done: Done) -> None: ...
+
+    def look_again(self) -> None:
+        """Commands are decided here from now on."""
+
+
+class Leadership(Protocol):
+    """Who has something to do while this node decides."""
+
+    def began(self) -> None:
+        """Commands are decided here; `submit` from here is decided here."""
+
+    def ended(self) -> None:
+        """They are no longer."""
 
 
 class Controller:
     """The host of the metadata machine on this node.
 
     Commands of one turn of the loop share one append. A `done` is never called inside
-    `submit`, and answers come in the order of the commands.
+    `submit`, and answers that are decided here come in the order of the commands. What is
+    decided `elsewhere` is answered once our own committed image has it.
     """
 
-    def __init__(self, runtime: Runtime, quorum: Quorum, around: Surroundings | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        quorum: Quorum,
+        around: Surroundings | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
         self._runtime = runtime
         self._quorum = quorum
         self._around = around or Surroundings()
+        self._elsewhere = elsewhere
         self._machine: MetadataMachine | None = None
         self._epoch = LeaderEpoch(-1)
         self._pending: list[Fact] = []
@@ -52,15 +85,24 @@ class Controller:
         self._appended = EMPTY_IMAGE
         self._end = Offset(0)
         self._waiting: deque[Waiting] = deque()
+        # Answers from elsewhere that are ahead of our image, by the log end they need.
+        self._held: list[tuple[Offset, int, Reply, Done]] = []
+        self._holds = 0
         self._turn_set = False
         self._subscribers: list[Subscriber] = []
         self._eager: list[Callback] = []
+        self._duties: list[Leadership] = []
         self.image: MetadataImage = EMPTY_IMAGE
 
     @property
     def is_leading(self) -> bool:
         """Whether commands are decided here."""
         return self._machine is not None
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Which node decides; None if we do not know of any, or if there are no others."""
+        return None if self._elsewhere is None else self._elsewhere.leader
 
     @property
     def committed(self) -> Offset:
@@ -82,8 +124,19 @@ class Controller:
         else:
             self._runtime.timers.soon(ready)
 
+    def while_leading(self, duty: Leadership) -> None:
+        """Tell `duty` whenever this node begins and ceases to decide."""
+        self._duties.append(duty)
+
     def submit(self, command: Command, done: Done) -> None:
-        """Decide a command; `done` hears the reply once what it was decided on is committed."""
+        """Have a command decided; `done` hears the reply once what it was decided on is committed."""
+        if self._machine is None and self._elsewhere is not None:
+            self._elsewhere.submit(command, done)
+        else:
+            self.decide(command, lambda reply, _: done(reply))
+
+    def decide(self, command: Command, done: Decided) -> None:
+        """Decide a command here; `done` hears the reply and the log end behind it."""
         machine = self._machine
         if machine is None:
             self._waiting.append(Waiting(Offset(0), _NOT_LEADING, done))
@@ -98,6 +151,12 @@ class Controller:
         if not self._turn_set:
             self._turn_set = True
             self._runtime.timers.soon(self._turn_ended)
+
+    def hold(self, end: Offset, reply: Reply, done: Done) -> None:
+        """Give a reply that was decided elsewhere once every fact below `end` is in our image."""
+        self._holds += 1
+        heapq.heappush(self._held, (end, self._holds, reply, done))
+        self._runtime.timers.soon(self._release)
 
     def _turn_ended(self) -> None:
         self._turn_set = False
@@ -127,10 +186,14 @@ class Controller:
         waiting, committed = self._waiting, self._quorum.committed
         while waiting and waiting[0].end <= committed:
             entry = waiting.popleft()
-            entry.done(entry.reply)
+            entry.done(entry.reply, entry.end)
+        while self._held and self._held[0][0] <= self._quorum.committed:
+            _, _, reply, done = heapq.heappop(self._held)
+            done(reply)
 
     def restored(self, image: MetadataImage) -> None:
         self._follow(image)
+        self._release()
 
     def facts_committed(self, facts: Sequence[Fact]) -> None:
         self._follow(replayed(self.image, facts))
@@ -148,14 +211,20 @@ class Controller:
         eager, self._eager = self._eager, []
         for ready in eager:
             self._runtime.timers.soon(ready)
+        if self._elsewhere is not None:
+            self._elsewhere.look_again()
+        for duty in self._duties:
+            duty.began()
 
     def leadership_lost(self) -> None:
         """Drop the speculative image; whoever waits must ask the new leader what became of it."""
         self._machine = None
+        for duty in self._duties:
+            duty.ended()
         self._pending.clear()
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
-            entry.done(_NOT_LEADING)
+            entry.done(_NOT_LEADING, Offset(0))
 
 
 _NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this node does not lead the metadata quorum")

@@ -11,14 +11,26 @@ from penstock.core.metadata import (
     RegisterBroker,
     RegisteredBroker,
     Reply,
-    UnfenceBroker,
 )
-from penstock.core.model import BrokerEpoch, NodeId, PenstockError, Refused
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    PenstockError,
+    Refused,
+    Why,
+)
 from penstock.observability import log as events
-from penstock.runtime import Entropy
+from penstock.runtime import Entropy, Runtime
 from penstock.services.cluster.controller import Controller
-from penstock.services.cluster.ids import new_cluster_id, parse_cluster_id, show_cluster_id
+from penstock.services.cluster.ids import new_cluster_id, show_cluster_id
 from penstock.storage.directory import DataDirectory
+
+AGAIN_MS = 100
+# A broker that was replaced counts as live until its session is over.
+RIVAL_NS = 5 * SECOND
 
 
 class NotAdmitted(PenstockError):
@@ -35,44 +47,60 @@ class Registration:
     synced: bool = True
 
 
+class Forming:
+    """Gives a cluster that has no identity yet its own, if this node is the first to lead it."""
+
+    def __init__(self, controller: Controller, entropy: Entropy) -> None:
+        self._controller = controller
+        self._entropy = entropy
+        controller.while_leading(self)
+
+    def began(self) -> None:
+        if self._controller.image.cluster_id is None:
+            cluster_id = show_cluster_id(new_cluster_id(self._entropy))
+            self._controller.submit(FormCluster(cluster_id), self._formed)
+
+    def ended(self) -> None:
+        """Whoever leads next sees what is missing."""
+
+    def _formed(self, reply: Reply) -> None:
+        if not isinstance(reply, Refused):
+            events.info("cluster.formed", cluster_id=self._controller.image.cluster_id)
+
+
 class Membership:
-    """Joins the cluster, forming it if there is none yet. Refusals end the node."""
+    """Registers the broker of this node. What the cluster refuses for good ends the node."""
 
     def __init__(
-        self, controller: Controller, directory: DataDirectory, registration: Registration, entropy: Entropy
+        self, runtime: Runtime, controller: Controller, directory: DataDirectory, registration: Registration
     ) -> None:
+        self._runtime = runtime
         self._controller = controller
         self._directory = directory
         self._registration = registration
-        self._entropy = entropy
+        self._give_up_at = Instant(0)
         self._joined: Callable[[BrokerEpoch], None]
         self.epoch: BrokerEpoch | None = None
 
-    def join(self, done: Callable[[BrokerEpoch], None]) -> None:
-        """Become a live broker; `done` hears the epoch once the cluster has committed it."""
-        self._joined = done
-        if self._controller.image.cluster_id is not None:
-            self._register()
-            return
-        cluster_id = new_cluster_id(self._entropy)
-        self._controller.submit(FormCluster(show_cluster_id(cluster_id)), self._formed)
+    def join(self, done: Callable[[BrokerEpoch], None], peer: Listener | None = None) -> None:
+        """Register a new broker epoch, fenced; `done` hears it once our image has it.
 
-    def _formed(self, reply: Reply) -> None:
-        _expect(reply)
-        events.info("cluster.formed", cluster_id=self._controller.image.cluster_id)
+        The image must have the cluster's id. `peer` is where other nodes find us.
+        """
+        self._joined = done
+        self._peers = () if peer is None else (peer,)
+        self._give_up_at = Instant(self._runtime.clock.now() + RIVAL_NS)
         self._register()
 
     def _register(self) -> None:
         cluster_id = self._controller.image.cluster_id
         assert cluster_id is not None
-        # Only now that the metadata is committed: a directory that says it has joined must have it.
-        self._directory.join_cluster(parse_cluster_id(cluster_id))
         node, clean = self._registration, self._directory.last_clean_epoch
         command = RegisterBroker(
             cluster_id,
             node.node_id,
             self._directory.directory_id,
-            node.listeners,
+            (*node.listeners, *self._peers),
             node.rack,
             SUPPORTED_FEATURES,
             previous_epoch=NO_BROKER_EPOCH if clean is None else clean,
@@ -81,18 +109,18 @@ class Membership:
         self._controller.submit(command, self._registered)
 
     def _registered(self, reply: Reply) -> None:
-        _expect(reply)
+        if isinstance(reply, Refused):
+            self._refused(reply)
+            return
         assert isinstance(reply, RegisteredBroker)
         self.epoch = reply.epoch
-        command = UnfenceBroker(self._registration.node_id, reply.epoch)
-        self._controller.submit(command, self._unfenced)
+        self._joined(reply.epoch)
 
-    def _unfenced(self, reply: Reply) -> None:
-        _expect(reply)
-        assert self.epoch is not None
-        self._joined(self.epoch)
-
-
-def _expect(reply: Reply) -> None:
-    if isinstance(reply, Refused):
-        raise NotAdmitted(f"the cluster refuses this node: {reply.detail or reply.why.value}")
+    def _refused(self, refusal: Refused) -> None:
+        now = self._runtime.clock.now()
+        may_pass = refusal.why is Why.NOT_CONTROLLER or (
+            refusal.why is Why.DUPLICATE_BROKER and now < self._give_up_at
+        )
+        if not may_pass:
+            raise NotAdmitted(f"the cluster refuses this node: {refusal.detail or refusal.why.value}")
+        self._runtime.timers.at(Instant(now + AGAIN_MS * MILLISECOND), self._register)

@@ -25,10 +25,11 @@ from penstock.services.peering.channels import (
     LINE_OF,
     Channel,
     ChannelHandler,
+    LaxWatcher,
     Line,
     Peer,
     PeerWatcher,
 )
 from penstock.services.peering.hub import PeerHub
 
-__all__ = ["PeerHub", "Peer", "Channel", "ChannelHandler", "PeerWatcher", "Line", "LINE_OF"]
+__all__ = ["PeerHub", "Peer", "Channel", "ChannelHandler", "PeerWatcher", "LaxWatcher", "Line", "LINE_OF"]

@@ -49,11 +49,24 @@ class ChannelHandler(Protocol):
 class PeerWatcher(Protocol):
     """Who wants to know how the links that we dialled fare."""
 
-    def reached(self, node: NodeId, identity: Identity) -> None:
+    def reached(self, node: NodeId, identity: Identity, /) -> None:
         """A link is open: frames to the node are taken."""
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: Ending, /) -> None:
         """A link is over, or an attempt to open one has failed; the next attempt follows by itself."""
 
-    def drained(self, node: NodeId, channel: Channel) -> None:
+    def drained(self, node: NodeId, channel: Channel, /) -> None:
         """What was turned away can be sent: there is room again, or the link has opened."""
+
+
+class LaxWatcher:
+    """A `PeerWatcher` to begin with: it does nothing about what its heirs do not care for."""
+
+    def reached(self, _node: NodeId, _identity: Identity, /) -> None:
+        """A link is open."""
+
+    def lost(self, _node: NodeId, _ending: Ending, /) -> None:
+        """A link is over."""
+
+    def drained(self, _node: NodeId, _channel: Channel, /) -> None:
+        """There is room again."""

@@ -21,6 +21,6 @@ leadership before a stop.
 """
 
 from penstock.services.cluster.raft.hosting import RaftSetup
-from penstock.services.cluster.raft.quorum import Outcome, RaftQuorum
+from penstock.services.cluster.raft.quorum import Outcome, QuorumWatcher, RaftQuorum
 
-__all__ = ["RaftQuorum", "RaftSetup", "Outcome"]
+__all__ = ["RaftQuorum", "QuorumWatcher", "RaftSetup", "Outcome"]

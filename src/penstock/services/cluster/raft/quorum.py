@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 from penstock.core.metadata import Fact
 from penstock.core.model import MILLISECOND, Instant, LeaderEpoch, Offset
@@ -13,7 +14,9 @@ from penstock.core.raft import (
     ChangeMembers,
     Command,
     CommitUpTo,
+    Configuration,
     Effect,
+    FollowLeader,
     HandingOver,
     Index,
     Member,
@@ -27,6 +30,7 @@ from penstock.core.raft import (
     StopLeading,
     Ticket,
     TransferLeadership,
+    UseConfiguration,
 )
 from penstock.runtime import Callback, Runtime, Timer
 from penstock.services.cluster.quorum import NotLeading, QuorumBusy, QuorumEvents
@@ -38,6 +42,16 @@ from penstock.services.cluster.solo import CHECKPOINT_LOOK_MS, QuorumOptions, Qu
 
 Outcome: TypeAlias = Accepted | ReadableFrom | HandingOver | Refused
 Done: TypeAlias = Callable[[Outcome], None]
+
+
+class QuorumWatcher(Protocol):
+    """Who wants to know who takes part and who leads; told after the step, in order."""
+
+    def members_changed(self, configuration: Configuration) -> None:
+        """These take part from now on; also told at the start."""
+
+    def leader_changed(self, leader: Member | None) -> None:
+        """Now `leader` leads, or nobody that we know of."""
 
 
 class RaftQuorum:
@@ -70,7 +84,9 @@ class RaftQuorum:
         # What we proposed need not be read back from its bytes.
         self._proposed: dict[Index, Sequence[Fact]] = {}
         self._news: deque[Callback] = deque()
+        self._watchers: list[QuorumWatcher] = []
         self._is_acting = False
+        self._is_started = False
         # What is committed and noted; the controller hears of it a little later.
         self._applied, self._applied_end = Index(0), Offset(0)
         self.leader_epoch: LeaderEpoch | None = None
@@ -81,20 +97,33 @@ class RaftQuorum:
         return self._host.store.end
 
     @property
+    def me(self) -> Member:
+        return self._setup.me
+
+    @property
     def raft(self) -> Raft:
         """For those who ask who leads and who takes part."""
         return self._host.raft
 
+    def watch(self, watcher: QuorumWatcher) -> None:
+        self._watchers.append(watcher)
+
+    def begin_with(self, founders: Configuration) -> None:
+        """Before the start: who founds the quorum, if this directory is new."""
+        self._setup = replace(self._setup, founders=founders)
+
     def start(self, events: QuorumEvents) -> None:
-        """Recover, listen, and take part."""
+        """Recover, and take part."""
         self._events = events
         ticks = self._runtime.clock.now
         found = recover(self._place, self._setup.founders, self._options, ticks, joined=self._joined)
         self._applied, self._applied_end = found.store.snapshot.index, found.end
         self.committed = found.end
         self._host = RaftHost(self._runtime, self._place, self._setup, found, self)
+        self._is_started = True
         self._look_for_checkpoints()
         events.restored(found.image)
+        self._members_changed(self._host.raft.configuration)
         self._host.begin()
 
     def _look_for_checkpoints(self) -> None:
@@ -114,8 +143,20 @@ class RaftQuorum:
                 self._news.append(self._lost)
             case Answer(ticket, outcome):
                 self._note_answer(ticket, outcome)
+            case UseConfiguration(configuration):
+                self._news.append(lambda: self._members_changed(configuration))
+            case FollowLeader(_, leader):
+                self._news.append(lambda: self._leader_changed(leader))
             case _:
                 pass
+
+    def _members_changed(self, configuration: Configuration) -> None:
+        for watcher in self._watchers:
+            watcher.members_changed(configuration)
+
+    def _leader_changed(self, leader: Member | None) -> None:
+        for watcher in self._watchers:
+            watcher.leader_changed(leader)
 
     def _note_commit(self, index: Index) -> None:
         if index <= self._applied:
@@ -142,6 +183,7 @@ class RaftQuorum:
 
     def note_failure(self) -> None:
         self._proposed.clear()
+        self._news.append(lambda: self._leader_changed(None))
         for ticket in list(self._asked):
             self._note_answer(ticket, Refused(Obstacle.NOT_LEADING))
         self._news.append(self._lost)
@@ -223,6 +265,8 @@ class RaftQuorum:
         """Take part no more, and close the log."""
         self.leader_epoch = None
         self._news.clear()
+        if not self._is_started:
+            return
         if self._checkpoint_timer is not None:
             self._checkpoint_timer.cancel()
         self._host.close()

@@ -13,6 +13,7 @@ from penstock.core.raft import (
 )
 from penstock.observability import log as events
 from penstock.services.cluster.metadata_log import BATCH_BYTES_MAX, TOPIC_ID
+from penstock.services.cluster.metadata_log import DIRECTORY as OLD_LOG
 from penstock.services.cluster.raft.adoption import adopt, forget_adopted
 from penstock.services.cluster.raft.images import (
     DIRECTORY,
@@ -24,7 +25,9 @@ from penstock.services.cluster.raft.images import (
 from penstock.services.cluster.raft.promises import read_ballot
 from penstock.services.cluster.raft.store import RaftStore
 from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore
+from penstock.storage.disk import Disk
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
+from penstock.storage.log.names import IDENTITY
 
 LOG = f"{DIRECTORY}/log"
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
@@ -40,6 +43,12 @@ class Found:
     image: MetadataImage
     end: Offset
     facts: int
+
+
+def is_blank(disk: Disk) -> bool:
+    """Whether nothing that counts was ever written here. Blocks."""
+    has_log = disk.exists(f"{LOG}/{IDENTITY}") or disk.is_directory(OLD_LOG)
+    return not has_log and read_ballot(disk) is None
 
 
 def recover(
@@ -78,7 +87,8 @@ def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None
     is_used = read_ballot(place.disk) is not None or (former is not None and former.meta.index > 0)
     if joined or is_used:
         raise MetadataLost("the raft log of this data directory is gone")
-    if former is None:
+    if former is None or former.meta.configuration != founders:
+        # One that was interrupted before there was a log has not happened.
         content = encode_snapshot(founding(founders), Offset(0), ())
         write_snapshot(place.disk, founding().index, content)
 

@@ -1,0 +1,186 @@
+"""A node's part in its cluster, from the first contact to the farewell."""
+
+from collections.abc import Callable
+
+from penstock.core.metadata import Listener, MetadataImage
+from penstock.core.model import BrokerEpoch
+from penstock.core.raft import NOBODY, Configuration, Member
+from penstock.observability import log as events
+from penstock.runtime import Address, Callback, Runtime
+from penstock.services.cluster.control import ControlDesk, Forwarding
+from penstock.services.cluster.control.addresses import PEER_LISTENER, AddressBook
+from penstock.services.cluster.control.freshness import Freshness
+from penstock.services.cluster.control.messages import Standing
+from penstock.services.cluster.control.reception import Reception
+from penstock.services.cluster.controller import Controller
+from penstock.services.cluster.founding import (
+    Admission,
+    Foreigners,
+    Found,
+    Founding,
+    Joining,
+    JoinThem,
+    founds_alone,
+    read_wish,
+    write_wish,
+)
+from penstock.services.cluster.ids import parse_cluster_id
+from penstock.services.cluster.membership import Forming, Membership
+from penstock.services.cluster.options import ClusterOptions
+from penstock.services.cluster.raft import RaftQuorum, RaftSetup
+from penstock.services.cluster.raft.recovery import is_blank
+from penstock.services.cluster.sessions import Pulse, Sessions
+from penstock.services.cluster.solo import QuorumStore
+from penstock.services.peering import PeerHub
+from penstock.storage.directory import DataDirectory, WrongNode
+
+
+class ClusterMember:
+    """Everything that makes this node one of several; with no others around it is the cluster.
+
+    start ── founded or joined ── registered as a broker ──► `registered`
+             (whoever owns the logs opens them now)  go_live ── unfenced ──► `live`
+    """
+
+    def __init__(
+        self, runtime: Runtime, store: QuorumStore, directory: DataDirectory, options: ClusterOptions
+    ) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._directory = directory
+        self._options = options
+        node_id = options.registration.node_id
+        self.me = Member(node_id, directory.directory_id)
+        self.hub = PeerHub(runtime, node_id, options.listen)
+        self._desk = ControlDesk(runtime, self.hub)
+        self._book = AddressBook(self.me, self.hub, options.voters)
+        self._founding = Founding(runtime, self.hub, self._desk, self.me, options.voters)
+        self._joining = Joining(runtime, store.disk, self._desk, self._book, self.me)
+        self._foreigners: Foreigners | None = None
+        self._freshness: Freshness | None = None
+        # Whoever leads is about to give the cluster its name, and we wait for it.
+        self._is_nameless = False
+        setup = RaftSetup(self.me, self.hub, NOBODY, options.raft, options.raft_type)
+        joined = directory.cluster_id is not None
+        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
+        self._forwarding = Forwarding(runtime, self._desk, node_id)
+        self.controller = Controller(runtime, self.quorum, options.around, self._forwarding)
+        self._forwarding.serve(self.controller)
+        self.hub.watch(self._forwarding)
+        self.quorum.watch(self)
+        self._sessions = Sessions(runtime, self.hub, self._desk, self.controller, options.sessions)
+        self._pulse = Pulse(runtime, self._desk, self.controller, self._sessions, node_id, options.sessions)
+        self._forming = Forming(self.controller, runtime.entropy)
+        self.membership = Membership(runtime, self.controller, directory, options.registration)
+        self._registered: Callable[[BrokerEpoch | None], None]
+
+    def start(self, registered: Callable[[BrokerEpoch | None], None]) -> None:
+        """Take part; `registered` hears our broker epoch, or None once a node without a broker knows all.
+
+        Blocks on the disk. Whatever makes no sense is raised, now or later.
+        """
+        self._registered = registered
+        options, directory = self._options, self._directory
+        directory.claim(self.me.node_id)
+        if directory.cluster_id is not None:
+            self.hub.join_cluster(directory.cluster_id)
+        self.hub.open()
+        self._reception = Reception(self._desk, self.hub, self._book, self._address())
+        self._book.open()
+        if directory.cluster_id is not None or not is_blank(self._store.disk):
+            self._foreigners = Foreigners(self.hub, options.voters)
+            self._take_part(None)
+        elif founds_alone(self.me.node_id, options.voters):
+            self._take_part(Configuration((self.me,)))
+        else:
+            self._reception.stand = self._founding.standing
+            self._founding.begin(self._address(), self._decided)
+
+    def _address(self) -> Address | None:
+        """Where others find us: where the voters look for us, or else where we listen."""
+        listed = (voter.address for voter in self._options.voters if voter.node_id == self.me.node_id)
+        bound = self.hub.address
+        return next(listed, None) or (None if bound is None else self._options.advertised(bound))
+
+    def _decided(self, outcome: Found | JoinThem) -> None:
+        match outcome:
+            case Found(members):
+                events.info("quorum.founded", voters=len(members.voters))
+                self._take_part(members)
+            case JoinThem():
+                listed = any(voter.node_id == self.me.node_id for voter in self._options.voters)
+                # Before the log: a directory with a log is not asked again what it wants.
+                write_wish(self._store.disk, wants_vote=listed and self._options.is_controller)
+                self._take_part(NOBODY)
+
+    def _take_part(self, founders: Configuration | None) -> None:
+        """Recover what there is, or begin with these founders, and be a member from now on."""
+        self.controller.subscribe(self._book.follow)
+        self.controller.subscribe(self._follow)
+        if founders is not None:
+            self.quorum.begin_with(founders)
+        # Raft speaks up from here on, so everybody who is asked about it must be there.
+        self.controller.start()
+        self._check_own_name()
+        self._admission = Admission(self._desk, self.hub, self._book, self.quorum)
+        freshness = Freshness(self._runtime, self._desk, self.quorum, self.controller, self.me.node_id)
+        self._freshness = freshness
+        self._reception.stand = self._standing
+        self._joining.begin(wants_vote=read_wish(self._store.disk))
+        freshness.catch_up(self._caught_up)
+
+    def _check_own_name(self) -> None:
+        for member in self.quorum.raft.configuration.members:
+            if member.directory_id == self.me.directory_id and member != self.me:
+                raise WrongNode(str(member.node_id), self.me.node_id)
+
+    def _standing(self) -> Standing:
+        return Standing(True, self._directory.cluster_id, self.quorum.raft.founders)
+
+    def members_changed(self, configuration: Configuration) -> None:
+        self._book.members_changed(configuration)
+        self._joining.members_changed(configuration)
+
+    def leader_changed(self, leader: Member | None) -> None:
+        node = None if leader is None else leader.node_id
+        events.info("quorum.leader", node=node, term=self.quorum.raft.term)
+        self._forwarding.leader_changed(node)
+        self._pulse.leader_changed()
+        if self._freshness is not None:
+            self._freshness.leader_changed()
+        if self._foreigners is not None:
+            self._foreigners.leader_changed(leader)
+
+    def _follow(self, image: MetadataImage) -> None:
+        if image.cluster_id is not None and self._directory.cluster_id is None:
+            # Only now that the metadata is committed: a directory that says it has joined must have it.
+            cluster_id = parse_cluster_id(image.cluster_id)
+            self._directory.join_cluster(cluster_id)
+            self.hub.join_cluster(cluster_id)
+        if self._is_nameless and image.cluster_id is not None:
+            self._is_nameless = False
+            self._runtime.timers.soon(self._caught_up)
+
+    def _caught_up(self) -> None:
+        image = self.controller.image
+        if image.cluster_id is None:
+            self._is_nameless = True
+            return
+        self._directory.join_cluster(parse_cluster_id(image.cluster_id))
+        if self._options.is_broker:
+            address = self._address()
+            peer = None if address is None else Listener(PEER_LISTENER, address.host, address.port)
+            self.membership.join(self._registered, peer)
+        else:
+            self._registered(None)
+
+    def go_live(self, live: Callback) -> None:
+        """The broker can lead from here on; `live` hears when the cluster says so too."""
+        assert self.membership.epoch is not None
+        self._pulse.begin(self.membership.epoch, live)
+
+    def close(self) -> None:
+        """Take part no more. Blocks on the disk."""
+        self._pulse.end()
+        self.hub.close()
+        self.quorum.close()
