@@ -136,7 +136,6 @@ def test_a_listener_for_every_interface_is_warned_about() -> None:
     [
         ("listen.listeners=a=sasl_ssl://h:1", "listen.listeners: a asks for SASL_SSL; only PLAINTEXT"),
         ("security.authentication=scram", "security.authentication: scram is not available so far"),
-        ("cluster.voters=1@h:1", "cluster.voters"),
         ("node.roles=controller", "node.roles"),
     ],
 )
