@@ -80,6 +80,8 @@ class Backstage:
             advertised=reachable,
             around=Surroundings(options.static),
             quorum=options.quorum,
+            sessions=options.sessions,
+            raft=options.raft,
         )
 
     def _build_partitions(self) -> Partitions:

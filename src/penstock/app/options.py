@@ -9,9 +9,10 @@ from penstock.config import Address as ConfiguredAddress
 from penstock.config import Config
 from penstock.core.metadata.configs import NOTHING
 from penstock.core.model import NodeId
+from penstock.core.raft import RaftOptions
 from penstock.gateways.kafka.connection import ConnectionLimits
 from penstock.runtime import Address
-from penstock.services.cluster import QuorumOptions, Voter
+from penstock.services.cluster import QuorumOptions, SessionOptions, Voter
 from penstock.services.partitions import Fsync
 
 
@@ -47,6 +48,8 @@ class NodeOptions:
     retention_check_ms: int = 300_000
     static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
+    raft: RaftOptions = field(default_factory=RaftOptions)
+    sessions: SessionOptions = field(default_factory=SessionOptions)
     # Requests that are not complete and answers that are not read yet: half for each.
     in_flight_bytes_max: int = 512 << 20
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)

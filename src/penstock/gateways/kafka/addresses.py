@@ -48,9 +48,13 @@ def named_brokers(call: Call, *, fenced: bool = False) -> list[NamedBroker]:
 
 
 def controller_id(call: Call) -> int:
-    """Whom clients send administrative requests to: this node, if it decides."""
+    """Whom administrators should ask: any node would do, for commands are carried to whoever leads."""
     backend = call.backend
-    return backend.node.node_id if backend.controller.is_leading else NO_LEADER
+    leader = backend.node.node_id if backend.controller.is_leading else backend.controller.leader
+    if leader is None:
+        return NO_LEADER
+    # A controller that is no broker has no door for clients.
+    return leader if backend.controller.image.is_live(leader) else backend.node.node_id
 
 
 class Standing(NamedTuple):

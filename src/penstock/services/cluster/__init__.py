@@ -32,12 +32,14 @@ from penstock.services.cluster.member import ClusterMember
 from penstock.services.cluster.membership import Forming, Membership, NotAdmitted, Registration
 from penstock.services.cluster.options import ClusterOptions
 from penstock.services.cluster.quorum import NotLeading, Quorum, QuorumEvents, QuorumFailed
+from penstock.services.cluster.sessions import SessionOptions
 from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore, SoloQuorum
 
 __all__ = [
     "Controller",
     "ClusterMember",
     "ClusterOptions",
+    "SessionOptions",
     "Voter",
     "Forming",
     "Membership",

@@ -134,6 +134,8 @@ class Stage:
             NodeId(1),
             (ListenerOptions(Address("node", 9092)),),
             static={"num.partitions": "2", **(static or {})},
+            # Other brokers are registered by tests, and never heard of again.
+            sessions=SessionOptions(session_ms=1_000_000_000),
         )
         self._listener = KafkaListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
         self.backend: Backend
