@@ -30,6 +30,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.runtime.pipes import Backlog, Budget, Part
 from penstock.security import Cost, Operation, Resource, Session
+from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
