@@ -125,7 +125,7 @@ class Partitions:
                 events.warning("partition.set_aside", partition=str(found.partition), place=place)
             elif self._node_id not in state.replicas:
                 events.info("partition.moved_away", partition=str(found.partition))
-                self._shelf.discard(found.partition)
+                self._shelf.condemn(found.partition)
             else:
                 reports.append(self._open(topic, state))
         self._shelf.remove_leftovers(lambda name: image.topic(name) is not None)

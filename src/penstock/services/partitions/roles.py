@@ -59,7 +59,7 @@ class Roles:
             role.assignment_changed(role.insync.assignment._replace(minimum=self._minimum(replica)))
 
     def _minimum(self, replica: Replica) -> int:
-        return self._settings.of(replica.name.topic).min_insync_replicas
+        return self._settings.minimum_in_sync(replica.name.topic)
 
     def _lead(self, replica: Replica, partition: Partition) -> None:
         replica.role = partition

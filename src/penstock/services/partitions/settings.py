@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.metadata import EMPTY_IMAGE, MetadataImage, Topic, broker_setting, options_of
 from penstock.core.metadata.configs import NOTHING, Cleanup, TopicOptions
+from penstock.core.metadata.effective import topic_value
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.services.partitions.syncing import SyncPolicy
 from penstock.services.partitions.upkeep import HousekeepingOptions
@@ -31,6 +32,7 @@ class LogSettings:
         self._options = options
         self._image = EMPTY_IMAGE
         self._topics: dict[str, TopicOptions] = {}
+        self._minima: dict[str, int] = {}
 
     def follow(self, image: MetadataImage) -> bool:
         """Take up a new image; answers whether settings may have changed in it."""
@@ -38,16 +40,18 @@ class LogSettings:
         if before.configs is image.configs:
             return False
         self._topics.clear()
+        self._minima.clear()
         return True
 
     def topic_changed(self, topic: Topic, before: Topic | None) -> None:
         """How many replicas must be in sync depends on how many there are."""
-        if before is not None and before.replication_factor != topic.replication_factor:
+        if before is not None and before.replicas_to_rely_on != topic.replicas_to_rely_on:
             self.forget(topic.name)
 
     def forget(self, topic: str) -> None:
         """The topic is gone, or is another one now."""
         self._topics.pop(topic, None)
+        self._minima.pop(topic, None)
 
     def of(self, topic: str) -> TopicOptions:
         """A topic's options."""
@@ -55,6 +59,21 @@ class LogSettings:
         if found is None:
             found = options_of(self._image, topic, self._node_id, self._options.static)
             self._topics[topic] = found
+        return found
+
+    def minimum_in_sync(self, name: str) -> int:
+        """How many replicas must be in sync, as the cluster sees it.
+
+        Settings of this one broker do not count: the controller could not know what a leader
+        takes for committed, and might let somebody lead who does not have it.
+        """
+        found = self._minima.get(name)
+        if found is None:
+            topic = self._image.topic(name)
+            assert topic is not None
+            value = topic_value(self._image, topic, "min.insync.replicas", self._options.static)
+            assert isinstance(value, int)
+            found = self._minima[name] = value
         return found
 
     def sync_policy(self, topic: str) -> SyncPolicy:

@@ -72,3 +72,14 @@ def test_replacing_an_item_leaves_earlier_versions_alone() -> None:
 def test_a_series_has_nothing_outside_its_ends(index: int) -> None:
     with pytest.raises(IndexError):
         Series(range(3))[index]
+
+
+def test_a_table_knows_what_is_new_or_replaced_since_an_earlier_one() -> None:
+    before: Table[str, str] = Table()
+    for key in ("a", "b", "c"):
+        before = before.put(key, key)
+
+    after = before.put("b", "another").put("d", "new").drop("c")
+
+    assert after.keys_changed_since(before) == ["b", "d"]
+    assert before.keys_changed_since(before) == []

@@ -1,8 +1,6 @@
 """A node's groups on the in-memory disk, with time, syncs and spawned work in the test's hands."""
 
-import heapq
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -36,8 +34,6 @@ from penstock.core.metadata import (
     Partition as PlacedPartition,
 )
 from penstock.core.model import (
-    MILLISECOND,
-    Instant,
     LeaderEpoch,
     NodeId,
     Offset,
@@ -49,12 +45,12 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.runtime import Lane, Runtime
 from penstock.services.groups import Groups, GroupsOptions, Ticket
 from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
-from penstock.storage.commit import GroupCommit, SyncTarget
+from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import LogOptions, PartitionLog
+from tests.support.hands import HandSyncs, HandTimers, hand_runtime
 
 NODE = NodeId(1)
 OFFSETS_ID = TopicId(UUID(int=50))
@@ -74,106 +70,6 @@ def topic_facts(name: str, topic_id: TopicId, partitions: int, leader: int = NOD
     ]
 
 
-class HandTimers:
-    """Timers and a clock that move when the test says so."""
-
-    def __init__(self) -> None:
-        self.instant = 1_000_000_000
-        self.wall_ms = 1_700_000_000_000
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = count()
-
-    def now(self) -> Instant:
-        return Instant(self.instant)
-
-    def wall(self) -> Timestamp:
-        return Timestamp(self.wall_ms)
-
-    def at(self, deadline: Instant, fire: Callable[[], None]) -> "HandTimer":
-        timer = HandTimer(fire)
-        heapq.heappush(self._heap, (deadline, next(self._order), timer.run))
-        return timer
-
-    def soon(self, fire: Callable[[], None]) -> "HandTimer":
-        return self.at(self.now(), fire)
-
-    def step(self) -> bool:
-        """Fire what is due first, if anything is."""
-        if not self._heap or self._heap[0][0] > self.instant:
-            return False
-        heapq.heappop(self._heap)[2]()
-        return True
-
-    def run(self) -> None:
-        while self.step():
-            pass
-
-    def pass_ms(self, duration_ms: int) -> None:
-        end = self.instant + duration_ms * MILLISECOND
-        while self._heap and self._heap[0][0] <= end:
-            self._move_to(max(self.instant, self._heap[0][0]))
-            self.run()
-        self._move_to(end)
-
-    def _move_to(self, instant: int) -> None:
-        self.wall_ms += (instant - self.instant) // MILLISECOND
-        self.instant = instant
-
-
-class HandTimer:
-    def __init__(self, fire: Callable[[], None]) -> None:
-        self._fire: Callable[[], None] | None = fire
-
-    def cancel(self) -> None:
-        self._fire = None
-
-    def run(self) -> None:
-        fire, self._fire = self._fire, None
-        if fire is not None:
-            fire()
-
-
-class HandSyncs:
-    """Syncs that end when the test says so, or at once."""
-
-    def __init__(self) -> None:
-        self.held = False
-        self.waiting: list[tuple[Sequence[SyncTarget], Callable[[OSError | None], None]]] = []
-
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
-        self.waiting.append((files, done))
-
-    def finish(self, error: OSError | None = None) -> None:
-        while self.waiting:
-            files, done = self.waiting.pop(0)
-            if error is None:
-                for file in files:
-                    file.sync()
-            done(error)
-
-
-class InlineSpawn:
-    """Runs work when it is asked for, and tells so later."""
-
-    def __init__(self, timers: HandTimers) -> None:
-        self._timers = timers
-
-    def spawn(
-        self, work: Callable[[], Any], done: Callable[[Any], None], failed: object, lane: Lane
-    ) -> HandTimer:
-        del failed, lane
-        result = work()
-        return self._timers.soon(lambda: done(result))
-
-
-class CountingEntropy:
-    def __init__(self) -> None:
-        self._next = count(1)
-
-    def bytes(self, size: int) -> bytes:
-        return next(self._next).to_bytes(size, "big")
-
-
 class GroupsBench:
     """One node that leads some partitions of the offsets topic, and one partition that groups read."""
 
@@ -188,16 +84,8 @@ class GroupsBench:
         self.led: dict[tuple[str, int], Partition] = {}
         self.asked_for: list[tuple[str, Callable[[CreatedTopic | Refused], None]]] = []
         self.partitions = partitions
-        runtime: Any = Runtime(
-            self.timers,
-            self.timers,
-            None,  # type: ignore[arg-type]  # groups have no peers
-            self.syncs,
-            InlineSpawn(self.timers),
-            CountingEntropy(),
-        )
-        self.runtime: Runtime = runtime
-        self.groups = Groups(NODE, runtime, self, self, options or brisk())
+        self.runtime = hand_runtime(self.timers, self.syncs)
+        self.groups = Groups(NODE, self.runtime, self, self, options or brisk())
         self.image: MetadataImage = EMPTY_IMAGE
 
     def find(self, topic: str, index: int) -> Partition | None:

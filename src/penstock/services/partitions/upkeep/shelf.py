@@ -66,9 +66,13 @@ class Shelf:
 
     def discard(self, name: TopicPartition) -> None:
         """Remove a log's directory; under another name first, so that it may be made anew."""
+        self._remove(self.condemn(name))
+
+    def condemn(self, name: TopicPartition) -> str:
+        """Leave a log's directory to the next `remove_leftovers`; answers its new name."""
         doomed = doomed_path(name, self._runtime.entropy)
         self._store.disk.rename(partition_path(name), doomed)
-        self._remove(doomed)
+        return doomed
 
     def remove_leftovers(self, is_topic: Callable[[str], bool]) -> None:
         """Remove what a stop or a crash came before."""
