@@ -5,6 +5,7 @@ frames may vanish or overtake each other on a link that stays open.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,15 @@ class Network:
         self._cuts: dict[tuple[str, str], object] = {}
         self._links: dict[SimulatedLink, None] = {}
         self._next_port = 40_000
+        self._watchers: list[Callable[[str], None]] = []
+
+    def when_process_ends(self, watcher: Callable[[str], None]) -> None:
+        """Tell `watcher` the host whenever a process ends on a machine that runs on."""
+        self._watchers.append(watcher)
+
+    def is_dark(self, host: str) -> bool:
+        """Whether there is not even a kernel that could answer."""
+        return host in self._dark
 
     def delay(self) -> int:
         weather = self.weather
@@ -101,6 +111,8 @@ class Network:
             self._dark[host] = None
         for link in [link for link in self._links if link.host == host]:
             link.vanish(silently=power_lost)
+        for watcher in self._watchers if not power_lost else ():
+            watcher(host)
 
     def light_up(self, host: str) -> None:
         self._dark.pop(host, None)

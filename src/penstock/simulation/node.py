@@ -53,6 +53,7 @@ class SimulatedNode:
         self._clock: SimulatedClock | None = None
         self._life: Life | None = None
         self._service: Service | None = None
+        self._stopping = False
 
     @property
     def identity(self) -> Identity:
@@ -62,6 +63,11 @@ class SimulatedNode:
     @property
     def is_up(self) -> bool:
         return self._life is not None and self._life.alive
+
+    @property
+    def life(self) -> Life | None:
+        """The present life, or the last one."""
+        return self._life
 
     @property
     def disk(self) -> CrashableDisk:
@@ -86,7 +92,7 @@ class SimulatedNode:
             SimulatedSpawn(life, self.pace),
             SimulatedEntropy(luck),
         )
-        self._life, self._service = life, None
+        self._life, self._service, self._stopping = life, None, False
         life.deliver("start", self.lives, self._run, runtime)
 
     def _run(self, runtime: Runtime) -> None:
@@ -112,11 +118,12 @@ class SimulatedNode:
         self._network.go_dark(self.name, power_lost=power_lost)
 
     def stop(self) -> None:
-        """Ask the service to wind down; the process ends when it has."""
+        """Ask the service to wind down, once; the process ends when it has."""
         assert self._life is not None
         if self._service is None:
             self.kill()
-        else:
+        elif not self._stopping:
+            self._stopping = True
             self._life.deliver("stop", 0, self._service.stop, self.kill)
 
     def pause(self) -> None:

@@ -24,6 +24,8 @@ class World:
         self.trace = Trace()
         self.network = Network(self.scheduler, random.Random(f"{seed}/network"), self.trace)
         self.nodes: dict[str, SimulatedNode] = {}
+        # Where clients are that no fault of a machine concerns; a partition of the network does.
+        self.hosts: list[str] = []
         self.failures: list[str] = []
         self._broken: dict[str, None] = {}
 

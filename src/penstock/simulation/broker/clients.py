@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.core.model import PenstockError, ProducerId, Refused, Why
-from penstock.core.records import Record, read_records, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.services.partitions import Partition
 from penstock.services.records import Fetched, FetchLimits, Placed, Wanted
 from penstock.simulation.checkers.log import LogHistory
+from penstock.simulation.values import batch_of, values_of
 
 IN_FLIGHT_MAX = 5
 FETCH = FetchLimits(min_bytes=1, max_bytes=1 << 16, max_wait_ms=500)
@@ -98,13 +98,8 @@ class ProducerLife:
     def _send(self, batch: Pending) -> None:
         batch.sent = True
         assert self._memory.producer_id is not None
-        data = write_batch(
-            [Record(0, 1_700_000_000_000, None, value) for value in batch.values],
-            producer_id=self._memory.producer_id,
-            producer_epoch=0,
-            base_sequence=batch.sequence,
-        )
-        placed = self._backend.producing.append(self._partition, memoryview(data))
+        data = batch_of(batch.values, self._memory.producer_id, batch.sequence)
+        placed = self._backend.producing.append(self._partition, memoryview(bytearray(data)))
         if isinstance(placed, Refused):
             self._refused(placed)
             return
@@ -141,20 +136,12 @@ class Consumer:
         self._backend.fetching.fetch([Wanted(self.partition, self.position, 1 << 16)], FETCH, self._got)
 
     def _got(self, found: list[Fetched]) -> None:
-        for offset, value in values_of(found[0]):
+        for offset, value in values_in(found[0]):
             if offset >= self.position:
                 self._history.saw(offset, value)
                 self.position = offset + 1
 
 
-def values_of(found: Fetched) -> list[tuple[int, bytes]]:
+def values_in(found: Fetched) -> list[tuple[int, bytes]]:
     """The records of one answer."""
-    if found.records is None:
-        return []
-    content = memoryview(found.records.to_bytes())
-    values = []
-    while content:
-        size = 12 + int.from_bytes(content[8:12])
-        values += [(record.offset, record.value or b"") for record in read_records(content[:size])]
-        content = content[size:]
-    return values
+    return [] if found.records is None else values_of(found.records.to_bytes())

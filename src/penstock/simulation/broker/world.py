@@ -12,7 +12,7 @@ from penstock.runtime import Callback, Runtime, Timer
 from penstock.services.partitions import Partition
 from penstock.services.records import Fetched, FetchLimits, Wanted
 from penstock.services.topics import NewTopic
-from penstock.simulation.broker.clients import Consumer, ProducerLife, ProducerMemory, values_of
+from penstock.simulation.broker.clients import Consumer, ProducerLife, ProducerMemory, values_in
 from penstock.simulation.checkers.log import LogHistory, check_log
 from penstock.simulation.faults import FaultKind, FaultPlan, Nemesis
 from penstock.simulation.network import FAIR
@@ -164,7 +164,7 @@ def _read_to_the_end(world: World, run: BrokerRun) -> list[tuple[int, bytes]]:
     while at < end:
         found: list[Fetched] = []
         fetching.fetch([Wanted(partition, at, 1 << 20)], limits, found.extend)
-        final += [pair for pair in values_of(found[0]) if pair[0] >= at]
+        final += [pair for pair in values_in(found[0]) if pair[0] >= at]
         assert final and final[-1][0] >= at, "nothing is found below the high watermark"  # noqa: PT018
         at = final[-1][0] + 1
     return final

@@ -4,26 +4,39 @@ Values are unique. A producer writes down each batch before it sends it and each
 acknowledgement it gets; a consumer writes down what it read and where. At the end the
 partition is read once more, from its start to its end, and compared:
 
-    lost             acknowledged, or read by somebody, and not there at the end
+    inconsistent     one offset, two values
+    lost             acknowledged, or read by somebody, and passed over by those who read on
+    unseen           acknowledged, and nobody ever got as far
     duplicate        one value at two offsets
     moved            acknowledged or read at one offset, found at another
     unexpected       there, but never sent
     out of order     a producer's values are not in the order it sent them
     gap              offsets that hold nothing
+    poll skip        a consumer went from one record to a later one, past others
+    poll back        a consumer was given a record again without having asked for it
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class LogHistory:
-    """What the clients of one partition saw. Lists of values are in the order of sending."""
+    """What the clients of one partition saw. Lists of values are in the order of sending.
+
+    `acknowledged` was promised to survive whatever a minority of nodes goes through. What the
+    leader alone acknowledged is in `told_by_leader`: it may be lost, but must not move.
+    """
 
     sent: dict[str, list[bytes]] = field(default_factory=dict)
+    # Sent by producers that do not wait for one batch to arrive before the next one overtakes it.
+    sent_in_any_order: list[bytes] = field(default_factory=list)
     acknowledged: dict[bytes, int] = field(default_factory=dict)
+    told_by_leader: dict[bytes, int] = field(default_factory=dict)
     read: dict[int, bytes] = field(default_factory=dict)
+    # Of each consumer, the offsets it was given; a new list begins when it asked for another place.
+    polls: dict[str, list[list[int]]] = field(default_factory=dict)
     # Two consumers, or one at two times, saw different values at one offset.
     contradictions: list[str] = field(default_factory=list)
 
@@ -31,6 +44,17 @@ class LogHistory:
         before = self.read.setdefault(offset, value)
         if before != value:
             self.contradictions.append(f"inconsistent: offset {offset} was {before!r}, then {value!r}")
+
+    def sought(self, consumer: str) -> None:
+        """A consumer begins anew, wherever it wants to."""
+        self.polls.setdefault(consumer, []).append([])
+
+    def polled(self, consumer: str, records: Iterable[tuple[int, bytes]]) -> None:
+        """A consumer that assigns itself was given these records, in this order."""
+        offsets = self.polls[consumer][-1]
+        for offset, value in records:
+            self.saw(offset, value)
+            offsets.append(offset)
 
 
 def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]]) -> list[str]:
@@ -42,12 +66,19 @@ def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]]) -> list[s
             anomalies.append(f"duplicate: {value!r} at {places[value]} and {offset}")
         places.setdefault(value, offset)
     anomalies += _check_offsets(final)
-    anomalies += _check_places("acknowledged", dict(history.acknowledged.items()), places)
-    anomalies += _check_places("read", {v: o for o, v in history.read.items()}, places)
-    known = {value for values in history.sent.values() for value in values}
+    passed = max(history.read, default=-1)
+    anomalies += _check_places("acknowledged", history.acknowledged, places, passed)
+    anomalies += _check_told(history.told_by_leader, places)
+    anomalies += _check_places("read", {v: o for o, v in history.read.items()}, places, passed)
+    known = dict.fromkeys(history.sent_in_any_order)
+    known |= dict.fromkeys(value for values in history.sent.values() for value in values)
     anomalies += [f"unexpected: {value!r} was never sent" for value in places if value not in known]
     for name, values in history.sent.items():
         anomalies += _check_order(name, [places[value] for value in values if value in places])
+    there = sorted(places.values())
+    for name, runs in history.polls.items():
+        for run in runs:
+            anomalies += _check_polls(name, run, there)
     return anomalies
 
 
@@ -60,15 +91,26 @@ def _check_offsets(final: Sequence[tuple[int, bytes]]) -> list[str]:
     ]
 
 
-def _check_places(how: str, expected: Mapping[bytes, int], places: Mapping[bytes, int]) -> list[str]:
+def _check_places(
+    how: str, expected: Mapping[bytes, int], places: Mapping[bytes, int], passed: int
+) -> list[str]:
     anomalies = []
     for value, offset in expected.items():
         found = places.get(value)
         if found is None:
-            anomalies.append(f"lost: {value!r} was {how} at {offset}")
+            kind = "lost" if offset <= passed else "unseen"
+            anomalies.append(f"{kind}: {value!r} was {how} at {offset}")
         elif found != offset:
-            anomalies.append(f"moved: {value!r} was {how} at {offset} and is at {found}")
+            anomalies.append(f"moved: {value!r} was {how} at {offset}, and is at {found}")
     return anomalies
+
+
+def _check_told(told: Mapping[bytes, int], places: Mapping[bytes, int]) -> list[str]:
+    return [
+        f"moved: {value!r} was acknowledged at {offset}, and is at {places[value]}"
+        for value, offset in told.items()
+        if places.get(value, offset) != offset
+    ]
 
 
 def _check_order(name: str, offsets: Sequence[int]) -> list[str]:
@@ -77,3 +119,16 @@ def _check_order(name: str, offsets: Sequence[int]) -> list[str]:
         for before, after in itertools.pairwise(offsets)
         if after <= before
     ]
+
+
+def _check_polls(name: str, offsets: Sequence[int], there: Sequence[int]) -> list[str]:
+    anomalies = []
+    known = dict.fromkeys(there)
+    for before, after in itertools.pairwise(offsets):
+        if after <= before:
+            anomalies.append(f"poll back: {name} was given {after} behind {before}")
+        elif after > before + 1:
+            passed = [offset for offset in range(before + 1, after) if offset in known]
+            if passed:
+                anomalies.append(f"poll skip: {name} went from {before} to {after}, past {passed[0]}")
+    return anomalies

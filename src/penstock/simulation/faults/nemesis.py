@@ -1,76 +1,37 @@
-"""What goes wrong in a run, and who makes it go wrong.
+"""Carries a plan of faults out, and repairs everything at the end."""
 
-A plan is drawn from the seed: a random subset of the faults, a pace, and a kind of
-weather. Subsets matter, because some bugs need long quiet stretches with one kind of
-fault, and a world in which everything fails all the time never shows them.
-"""
-
-import enum
 import errno
-import random
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from penstock.core.model import MILLISECOND, SECOND
+from penstock.core.model import MILLISECOND
 from penstock.runtime import Callback
-from penstock.simulation.network import FAIR, Weather
+from penstock.simulation.faults.damage import Damage
+from penstock.simulation.faults.plan import Aim, FaultKind, FaultPlan
+from penstock.simulation.network import FAIR
 from penstock.simulation.node import SimulatedNode
 from penstock.simulation.world import World
 from penstock.storage.disk import Failure
 
 
-class FaultKind(enum.Enum):
-    """Everything the nemesis can do. The values are names in plans and reports."""
-
-    KILL = "kill"
-    KILL_ALL = "kill-all"
-    POWER_CUT = "power-cut"
-    POWER_CUT_ALL = "power-cut-all"
-    POWER_CUT_IN_WRITE = "power-cut-in-write"
-    STOP = "stop"
-    PAUSE = "pause"
-    ONE_WAY_CUT = "one-way-cut"
-    ISOLATE = "isolate"
-    SPLIT = "split"
-    RING = "ring"
-    CLOCK_JUMP = "clock-jump"
-    FAILED_SYNC = "failed-sync"
-    FAILED_WRITE = "failed-write"
-    SLOW_DISK = "slow-disk"
-
-
-@dataclass(frozen=True, slots=True)
-class FaultPlan:
-    """Which faults, how often, how long, and the weather between them."""
-
-    kinds: tuple[FaultKind, ...]
-    every_ns: int
-    lasting_ns: int
-    weather: Weather
-
-    @staticmethod
-    def draw(luck: random.Random) -> "FaultPlan":
-        kinds = tuple(kind for kind in FaultKind if luck.random() < 0.4)
-        weather = Weather(
-            delay_max_ns=luck.choice((1, 5, 20, 100)) * MILLISECOND,
-            loss=luck.choice((0.0, 0.01, 0.1)),
-            duplicate=luck.choice((0.0, 0.01, 0.1)),
-            reorder=luck.choice((0.0, 0.05, 0.3)),
-        )
-        every_ns = luck.choice((50, 200, 1000)) * MILLISECOND
-        return FaultPlan(kinds, every_ns, luck.choice((100, 500, 3000)) * MILLISECOND, weather)
-
-
-CALM = FaultPlan((), SECOND, SECOND, FAIR)
-
-
 class Nemesis:
-    """Carries out a plan on a world, until it is told to stop; then everything is repaired."""
+    """Carries out a plan on a world, until it is told to stop; then everything is repaired.
 
-    def __init__(self, world: World, plan: FaultPlan) -> None:
+    `find` answers the machine that a fault is aimed at, if there is one just now.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        plan: FaultPlan,
+        find: Callable[[Aim], SimulatedNode | None] | None = None,
+        damage: Damage | None = None,
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._world = world
         self._plan = plan
+        self._find = find
+        self._damage = damage
         self._luck = world.random("nemesis")
         self._active = False
 
@@ -100,11 +61,17 @@ class Nemesis:
         if not self._active:
             return
         kind = self._luck.choice(self._plan.kinds)
-        victim = self._luck.choice(list(self._world.nodes.values()))
+        victim = self._victim()
         self.counts[kind.value] += 1
         self._world.note(victim.name, "fault", kind.value)
         self._carry_out(kind, victim)
         self._schedule_next()
+
+    def _victim(self) -> SimulatedNode:
+        aims = self._plan.aims
+        aim = aims[0] if len(aims) == 1 else self._luck.choice(aims)
+        found = self._find(aim) if self._find is not None and aim is not Aim.ANYBODY else None
+        return found or self._luck.choice(list(self._world.nodes.values()))
 
     def _carry_out(self, kind: FaultKind, victim: SimulatedNode) -> None:
         match kind:
@@ -119,6 +86,10 @@ class Nemesis:
                 victim.jump_clock(self._luck.choice((-3_600_000, -1000, -10, 10, 1000, 3_600_000)))
             case FaultKind.ONE_WAY_CUT | FaultKind.ISOLATE | FaultKind.SPLIT | FaultKind.RING:
                 self._cut(self._paths(kind, victim))
+            case FaultKind.ROLLING_RESTART:
+                self._restart_next(list(self._world.nodes.values()))
+            case FaultKind.DAMAGE:
+                self._rot()
             case _:
                 self._harm_disk(kind, victim)
 
@@ -141,10 +112,35 @@ class Nemesis:
     def _start_all(self) -> None:
         self._world.start_all()
 
+    def _restart_next(self, left: list[SimulatedNode]) -> None:
+        """Stop and start one node after the other, as an operator does."""
+        if not left:
+            return
+        node, others = left[0], left[1:]
+        if node.is_up:
+            node.stop()
+
+        def start() -> None:
+            if not node.is_up:
+                self._world.start_all([node.name])
+            self._later(lambda: self._restart_next(others))
+
+        self._later(start)
+
+    def _rot(self) -> None:
+        assert self._damage is not None, "the plan asks for damage, and nobody does it"
+        victim = self._damage.victim
+        if victim.is_up:
+            victim.kill()
+        self._damage.strike()
+        self._later(self._start_all)
+
     def _paths(self, kind: FaultKind, victim: SimulatedNode) -> list[tuple[str, str]]:
         """Which directions between which hosts a partition cuts."""
-        names = list(self._world.nodes)
-        others = [name for name in names if name != victim.name]
+        names, clients = list(self._world.nodes), self._world.hosts
+        # Half of the time clients still reach everybody, and see what nodes make of being cut off.
+        hosts = [*names, *clients] if clients and (len(names) == 1 or self._luck.random() < 0.5) else names
+        others = [host for host in hosts if host != victim.name]
         if kind is FaultKind.ONE_WAY_CUT:
             path = (victim.name, self._luck.choice(others))
             return [path if self._luck.random() < 0.5 else path[::-1]]
@@ -153,7 +149,8 @@ class Nemesis:
         self._luck.shuffle(names)
         if kind is FaultKind.SPLIT:
             side = dict.fromkeys(names[: len(names) // 2])
-            return [(a, b) for a in names for b in names if (a in side) != (b in side)]
+            side |= dict.fromkeys(host for host in hosts if host in clients and self._luck.random() < 0.5)
+            return [(a, b) for a in hosts for b in hosts if (a in side) != (b in side)]
         # In a ring every node hears its two neighbours only: all have a majority, no two the same.
         near = {(names[i], names[i - 1]) for i in range(len(names))}
         return [(a, b) for a in names for b in names if a != b and not {(a, b), (b, a)} & near]

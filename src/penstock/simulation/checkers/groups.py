@@ -1,0 +1,85 @@
+"""What a group coordinator promises its members.
+
+    offset went back    a committed offset that was acknowledged is answered lower later on
+    offset out of air   an offset is answered that nobody ever committed
+    fenced member       a commit of an old generation is accepted after a newer one was told
+    split generation    two assignments for one generation
+
+Members move forward only: each begins at the committed offset and commits what it has read, and
+one that does not know what became of a commit gives up its place. So whatever is acknowledged
+stays the least that a later question may be answered with.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+NOTHING = -1
+
+
+class Attempt(NamedTuple):
+    """A commit on its way, and the newest generation that was known when it left."""
+
+    group: str
+    partition: object
+    generation: int
+    offset: int
+    newest: int
+
+
+class Question(NamedTuple):
+    """A question for a committed offset; the answer must not be below `least`."""
+
+    group: str
+    partition: object
+    least: int
+
+
+@dataclass(slots=True)
+class GroupChecker:
+    """What members of groups asked and were told."""
+
+    anomalies: list[str] = field(default_factory=list)
+    commits: int = 0
+    _acknowledged: dict[tuple[str, object], int] = field(default_factory=dict)
+    _attempted: dict[tuple[str, object], dict[int, None]] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _assignments: dict[tuple[str, int], bytes] = field(default_factory=dict)
+
+    def assigned(self, group: str, generation: int, plan: bytes) -> None:
+        """A member was told its part of a plan, which its leader made for all members."""
+        known = self._assignments.setdefault((group, generation), plan)
+        if known != plan:
+            self._note(f"split generation: {group} has {known!r} and {plan!r} in generation {generation}")
+        self._newest[group] = max(generation, self._newest.get(group, NOTHING))
+
+    def committing(self, group: str, partition: object, generation: int, offset: int) -> Attempt:
+        """A member sends a commit."""
+        self._attempted.setdefault((group, partition), {})[offset] = None
+        return Attempt(group, partition, generation, offset, self._newest.get(group, NOTHING))
+
+    def committed(self, attempt: Attempt) -> None:
+        """The coordinator has accepted it."""
+        self.commits += 1
+        if attempt.generation < attempt.newest:
+            self._note(
+                f"fenced member: {attempt.group} took {attempt.offset} from generation "
+                f"{attempt.generation}, though members knew of {attempt.newest}"
+            )
+        place = (attempt.group, attempt.partition)
+        self._acknowledged[place] = max(attempt.offset, self._acknowledged.get(place, NOTHING))
+
+    def asking(self, group: str, partition: object) -> Question:
+        """Somebody asks how far the group has come."""
+        return Question(group, partition, self._acknowledged.get((group, partition), NOTHING))
+
+    def answered(self, question: Question, offset: int) -> None:
+        """The coordinator said so; -1 where nothing was committed."""
+        group, partition, least = question
+        if offset < least:
+            self._note(f"offset went back: {group} at {partition} from {least} to {offset}")
+        if offset != NOTHING and offset not in self._attempted.get((group, partition), {}):
+            self._note(f"offset out of air: {group} at {partition} is at {offset}, which nobody committed")
+
+    def _note(self, anomaly: str) -> None:
+        if anomaly not in self.anomalies:
+            self.anomalies.append(anomaly)

@@ -1,0 +1,195 @@
+"""Clients that write: one kind whose records must never be lost, one whose records may be."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+
+from penstock.core.model import ProducerId, Refused, Why
+from penstock.simulation.cluster.clients.client import Client, Nodes, is_retriable
+from penstock.simulation.cluster.door import ALL_ACKS, LEADER_ACKS, Answer, Door, Produced
+from penstock.simulation.cluster.journal import Place
+from penstock.simulation.values import batch_of
+
+IN_FLIGHT_MAX = 5
+RECORDS_MAX = 3
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Values on their way to a partition."""
+
+    values: list[bytes]
+    sequence: int
+    content: bytes
+
+
+@dataclass(slots=True)
+class Lane:
+    """What one producer has to do with one partition."""
+
+    place: Place
+    left: int
+    made: int = 0
+    sequence: int = 0
+    # Not acknowledged yet, in the order of sequences; the first `in_flight` of them are on their way.
+    pending: deque[Batch] = field(default_factory=deque)
+    in_flight: int = 0
+    # After a failure nothing is sent until every answer is there: then all of it again, in order.
+    is_failing: bool = False
+    is_known: bool = False
+
+    @property
+    def in_flight_max(self) -> int:
+        # A log takes any first sequence of a producer that it does not know, as Kafka does. If the
+        # first batch were refused, the second would come first for good.
+        return IN_FLIGHT_MAX if self.is_known else 1
+
+    @property
+    def finished(self) -> bool:
+        return self.left == 0 and not self.pending
+
+
+class SureProducer(Client):
+    """Idempotent, with up to five batches in flight, and every acknowledgement from all in-sync replicas."""
+
+    def __init__(self, nodes: Nodes, host: str, places: list[Place], batches: int, pace_ms: float) -> None:
+        super().__init__(nodes, host)
+        self._lanes = [Lane(place, batches) for place in places]
+        self._pace_ms = pace_ms
+        self._producer_id: ProducerId | None = None
+
+    @property
+    def finished(self) -> bool:
+        return all(lane.finished for lane in self._lanes)
+
+    def start(self) -> None:
+        def next_id(door: Door, answer: Answer) -> None:
+            door.backend.producer_ids.next(answer)
+
+        self.ask(self.any_node(), next_id, self._got_id)
+
+    def _got_id(self, given: object) -> None:
+        if not isinstance(given, int):
+            self.after_ms(self.backoff_ms(), self.start)
+            return
+        self._producer_id = ProducerId(given)
+        for lane in self._lanes:
+            self.after_ms(self._pace_ms * self.luck.random(), self._step, lane)
+
+    def _step(self, lane: Lane) -> None:
+        """One more batch, if there is room for it, and the next step after a while."""
+        if lane.finished:
+            return
+        if lane.left and len(lane.pending) < IN_FLIGHT_MAX:
+            lane.left -= 1
+            lane.pending.append(self._make(lane))
+        self._send_more(lane)
+        self.after_ms(self._pace_ms * 2 * self.luck.random(), self._step, lane)
+
+    def _make(self, lane: Lane) -> Batch:
+        assert self._producer_id is not None
+        count = self.luck.randint(1, RECORDS_MAX)
+        name = b"%s/%d" % (self.host.encode(), lane.place[1])
+        values = [b"%s/%d" % (name, lane.made + i) for i in range(count)]
+        self.journal.log(*lane.place).sent.setdefault(self.host, []).extend(values)
+        batch = Batch(values, lane.sequence, batch_of(values, self._producer_id, lane.sequence))
+        lane.made += count
+        lane.sequence += count
+        return batch
+
+    def _send_more(self, lane: Lane) -> None:
+        if lane.is_failing:
+            return
+        leader = self.leader(lane.place)
+        if leader is None:
+            self._fail(lane)
+            return
+        while lane.in_flight < min(len(lane.pending), lane.in_flight_max):
+            batch = lane.pending[lane.in_flight]
+            lane.in_flight += 1
+            request = partial(Door.produce, place=lane.place, batch=batch.content, acks=ALL_ACKS)
+            self.ask(leader.node_id, request, partial(self._answered, lane, batch))
+
+    def _answered(self, lane: Lane, batch: Batch, reply: object) -> None:
+        lane.in_flight -= 1
+        if isinstance(reply, Produced):
+            self._acknowledged(lane, batch, reply.first_offset)
+        else:
+            if lane.pending and batch is lane.pending[0] and not self._may_be_told(lane, reply):
+                self.journal.failures.append(f"refused: {self.host} was told {reply} for {batch.values[0]!r}")
+            lane.is_failing = True
+        if lane.is_failing and not lane.in_flight:
+            self._fail(lane)
+
+    def _may_be_told(self, lane: Lane, reply: object) -> bool:
+        # Behind a batch that failed, those in flight do not follow the producer's last one.
+        gap = isinstance(reply, Refused) and reply.why is Why.OUT_OF_ORDER_SEQUENCE
+        return is_retriable(reply) or (gap and lane.is_failing)
+
+    def _acknowledged(self, lane: Lane, batch: Batch, first_offset: int) -> None:
+        lane.is_known = True
+        acknowledged = self.journal.log(*lane.place).acknowledged
+        for index, value in enumerate(batch.values):
+            acknowledged.setdefault(value, first_offset + index)
+        if batch not in lane.pending:
+            return
+        if batch is not lane.pending[0]:
+            # Its forerunners are in the log too, or it would have been refused: their answers are lost.
+            lane.is_failing = True
+        lane.pending.remove(batch)
+
+    def _fail(self, lane: Lane) -> None:
+        lane.is_failing = True
+        self.after_ms(self.backoff_ms(), self.look_around, lambda: self._again(lane))
+
+    def _again(self, lane: Lane) -> None:
+        lane.is_failing = False
+        self._send_more(lane)
+
+
+class HastyProducer(Client):
+    """Content with the leader's word, one batch at a time, and never sends anything twice."""
+
+    def __init__(self, nodes: Nodes, host: str, places: list[Place], batches: int, pace_ms: float) -> None:
+        super().__init__(nodes, host)
+        self._places = places
+        self._left = batches
+        self._pace_ms = pace_ms
+        self._made = 0
+
+    @property
+    def finished(self) -> bool:
+        return self._left == 0
+
+    def start(self) -> None:
+        self._again()
+
+    def _again(self) -> None:
+        if self._left:
+            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._send)
+
+    def _send(self) -> None:
+        place = self.luck.choice(self._places)
+        leader = self.leader(place)
+        if leader is None:
+            self._look_around()
+            return
+        self._left -= 1
+        self._made += 1
+        value = b"%s/%d/%d" % (self.host.encode(), place[1], self._made)
+        history = self.journal.log(*place)
+        # What it has lost patience with may still arrive, behind what it sent next.
+        history.sent_in_any_order.append(value)
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, Produced):
+                history.told_by_leader[value] = reply.first_offset
+                self._again()
+            else:
+                self._look_around()
+
+        request = partial(Door.produce, place=place, batch=batch_of([value]), acks=LEADER_ACKS)
+        self.ask(leader.node_id, request, answered)
+
+    def _look_around(self) -> None:
+        self.after_ms(self.backoff_ms(), self.look_around, self._again)

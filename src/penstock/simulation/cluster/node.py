@@ -1,0 +1,89 @@
+"""A whole node on a simulated machine: every service of production, and a door for simulated clients."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from penstock.app import Backstage, NodeOptions, NodeStorage
+from penstock.core.model import LeaderEpoch, NodeId
+from penstock.gateways.kafka.backend import Backend
+from penstock.runtime import Callback, Runtime
+from penstock.simulation.cluster.door import Door
+from penstock.simulation.cluster.journal import Journal, Place
+from penstock.simulation.node import SimulatedNode
+from penstock.storage.directory import DataDirectory
+from penstock.storage.disk import Disk
+
+MakeBackstage: TypeAlias = Callable[[Runtime, NodeStorage, NodeOptions], Backstage]
+
+
+def production(runtime: Runtime, storage: NodeStorage, options: NodeOptions) -> Backstage:
+    """A node as `app` composes it."""
+    return Backstage(runtime, storage, options, ())
+
+
+class ClusterNode:
+    """One node of a cluster, across its lives."""
+
+    def __init__(self, options: NodeOptions, journal: Journal, make: MakeBackstage = production) -> None:
+        self.options = options
+        self.machine: SimulatedNode
+        self._journal = journal
+        self._make = make
+        self._backstage: Backstage | None = None
+        self._door: Door | None = None
+        self._epochs: dict[Place, LeaderEpoch] = {}
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.options.node_id
+
+    @property
+    def door(self) -> Door | None:
+        """Where clients come in, while the node is up and ready for them."""
+        return self._door if self.machine.is_up else None
+
+    @property
+    def backstage(self) -> Backstage | None:
+        return self._backstage if self.machine.is_up else None
+
+    def __call__(self, runtime: Runtime, disk: Disk) -> "NodeLife":
+        """Begin a life; what a simulated machine runs."""
+        self._door = None
+        storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
+        self._backstage = backstage = self._make(runtime, storage, self.options)
+        backstage.start(self._ready)
+        return NodeLife(backstage, self._stopping)
+
+    def _stopping(self) -> None:
+        self._door = None
+
+    def _ready(self, backend: Backend) -> None:
+        self._door = Door(backend, self._journal, f"{self.machine.name}/{self.machine.lives}")
+        self._look_at_leaders(backend)
+        backend.partitions.when_roles_change(lambda: self._look_at_leaders(backend))
+
+    def _look_at_leaders(self, backend: Backend) -> None:
+        """Tell the checkers what this node leads now, with what it has in its log."""
+        for partition in backend.partitions.led():
+            place = (str(partition.name.topic), int(partition.name.partition))
+            if partition.stopped is None and self._epochs.get(place) != partition.leader_epoch:
+                self._epochs[place] = partition.leader_epoch
+                self._journal.watermarks.led(place, partition.leader_epoch, self.node_id, partition.log.end)
+
+
+class NodeLife:
+    """The service that a machine stops in order."""
+
+    def __init__(self, backstage: Backstage, stopping: Callback) -> None:
+        self._backstage = backstage
+        self._stopping = stopping
+
+    def stop(self, done: Callback) -> None:
+        self._stopping()
+        self._backstage.resign()
+
+        def settled() -> None:
+            self._backstage.close()
+            done()
+
+        self._backstage.wind_down(settled)

@@ -1,0 +1,67 @@
+"""How large a simulated cluster is, how much its clients do, and how long the trouble lasts."""
+
+from dataclasses import dataclass, field
+
+from penstock.app import NodeOptions
+from penstock.core.model import SECOND, NodeId
+from penstock.runtime import Address
+from penstock.services.cluster import QuorumOptions, Voter
+from penstock.simulation.faults import FaultPlan
+
+PEER_PORT = 7000
+# Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
+STATIC = {
+    "log.segment.bytes": "6000",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "20",
+    "group.min.session.timeout.ms": "100",
+    "auto.create.topics.enable": "false",
+    "replica.lag.time.max.ms": "1000",
+}
+QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """One kind of run. Without a plan, the faults are drawn from the seed."""
+
+    nodes: int = 3
+    topic: str = "orders"
+    partitions: int = 2
+    sure_producers: int = 2
+    # Per producer and partition.
+    batches: int = 40
+    hasty_batches: int = 40
+    consumers: int = 1
+    members: int = 2
+    admins: int = 1
+    pace_ms: float = 40
+    faulty_ns: int = 3 * SECOND
+    healing_ns: int = 60 * SECOND
+    plan: FaultPlan | None = None
+    static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
+
+    @property
+    def replicas(self) -> int:
+        return min(self.nodes, 3)
+
+
+def name_of(node_id: int) -> str:
+    """The host of a node."""
+    return f"n{node_id}"
+
+
+def node_options(options: ClusterOptions, number: int) -> NodeOptions:
+    """The options of one node of the cluster."""
+    voters = tuple(Voter(NodeId(n), Address(name_of(n), PEER_PORT)) for n in range(1, options.nodes + 1))
+    together = options.nodes > 1
+    return NodeOptions(
+        data_dir="",
+        node_id=NodeId(number),
+        listeners=(),
+        peer=Address(name_of(number), PEER_PORT) if together else None,
+        voters=voters if together else (),
+        retention_check_ms=60_000,
+        static=options.static,
+        quorum=QUORUM,
+    )

@@ -1,0 +1,99 @@
+"""One run: a cluster comes up, is used and mistreated, is left alone, and is judged."""
+
+import random
+from collections.abc import Callable
+
+from penstock.core.model import MILLISECOND, SECOND
+from penstock.simulation.cluster.ending import judge, unsettled
+from penstock.simulation.cluster.node import MakeBackstage, production
+from penstock.simulation.cluster.options import ClusterOptions
+from penstock.simulation.cluster.world import ClusterWorld
+from penstock.simulation.faults import ANYWHERE, Aim, FaultKind, FaultPlan, Nemesis, draw_weather
+from penstock.simulation.verdict import Verdict
+
+FOUNDING_NS = 20 * SECOND
+LOOK_NS = 50 * MILLISECOND
+
+
+def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
+    """A plan for whole nodes with clients: shorter than for single services, and aimed."""
+    kinds = ANYWHERE if nodes == 1 else (*ANYWHERE, FaultKind.ROLLING_RESTART)
+    drawn = tuple(kind for kind in kinds if luck.random() < 0.25)
+    weather = draw_weather(luck)
+    every_ns = luck.choice((150, 400, 1_000)) * MILLISECOND
+    lasting_ns = luck.choice((100, 400, 1_500)) * MILLISECOND
+    aims = luck.choice(((Aim.ANYBODY,), (Aim.ANYBODY, Aim.LEADER), (Aim.LEADER, Aim.CONTROLLER)))
+    return FaultPlan(drawn, every_ns, lasting_ns, weather, aims)
+
+
+def run_cluster(
+    seed: int, options: ClusterOptions | None = None, make: MakeBackstage = production
+) -> Verdict:
+    """Run one cluster to its end and judge it. The same arguments give the same verdict."""
+    options = options or ClusterOptions()
+    cluster = ClusterWorld(seed, options, make)
+    world = cluster.world
+    plan = options.plan or draw_plan(world.random("plan"), options.nodes)
+    nemesis = Nemesis(world, plan, cluster.find)
+    anomalies = list(_live(cluster, nemesis))
+    return Verdict(
+        seed=seed,
+        anomalies=(*world.failures, *cluster.journal.anomalies(), *anomalies),
+        operations=cluster.journal.operations,
+        events=world.scheduler.events,
+        virtual_ms=world.scheduler.now // MILLISECOND,
+        faults=dict(sorted(nemesis.counts.items())),
+        trace=world.trace.digest(),
+    )
+
+
+def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
+    world, options = cluster.world, cluster.options
+    world.start_all()
+    cluster.founder.start()
+    if not _wait(cluster, FOUNDING_NS, lambda: cluster.founder.finished):
+        return [] if cluster.has_failed else ["stuck: there is no topic to work with"]
+    for client in (*cluster.producers, *cluster.others):
+        client.start()
+    nemesis.begin()
+    _wait(cluster, options.faulty_ns, lambda: False)
+    nemesis.end()
+    if not _settle(cluster, lambda: all(producer.finished for producer in cluster.producers)):
+        return _stuck(cluster, "after the last fault")
+    for other in cluster.others:
+        other.stop()
+    # Whatever is in memory only, the last power cut takes.
+    for node in world.nodes.values():
+        node.cut_power()
+    if not _settle(cluster, lambda: True):
+        return _stuck(cluster, "after the last power cut")
+    return judge(cluster)
+
+
+def _wait(cluster: ClusterWorld, duration_ns: int, enough: Callable[[], bool]) -> bool:
+    """Let time pass until it is enough, or something is wrong for good."""
+    end = cluster.world.scheduler.now + duration_ns
+    while not enough():
+        left = end - cluster.world.scheduler.now
+        if left <= 0 or cluster.has_failed:
+            return False
+        cluster.world.run(min(LOOK_NS, left))
+        cluster.restart_where_disks_failed()
+    return not cluster.has_failed
+
+
+def _settle(cluster: ClusterWorld, enough: Callable[[], bool]) -> bool:
+    """Wait for the cluster to come to rest; nodes that ended of a fault are started again."""
+
+    def settled() -> bool:
+        cluster.world.start_all()
+        return enough() and next(unsettled(cluster), None) is None
+
+    return _wait(cluster, cluster.options.healing_ns, settled)
+
+
+def _stuck(cluster: ClusterWorld, when: str) -> list[str]:
+    if cluster.has_failed:
+        return []
+    trouble = next(unsettled(cluster), "clients wait for answers")
+    return [f"stuck: {trouble}, {cluster.options.healing_ns // SECOND} s {when}"]

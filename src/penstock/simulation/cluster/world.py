@@ -1,0 +1,110 @@
+"""The cluster of one run: its nodes and its clients, and who leads what."""
+
+from collections.abc import Sequence
+
+from penstock.core.metadata import NO_LEADER, MetadataImage
+from penstock.core.model import MILLISECOND, NodeId
+from penstock.simulation.cluster.clients.admin import Admin
+from penstock.simulation.cluster.clients.connections import Connection
+from penstock.simulation.cluster.clients.consumers import Consumer
+from penstock.simulation.cluster.clients.founder import Founder
+from penstock.simulation.cluster.clients.members import Member
+from penstock.simulation.cluster.clients.producers import HastyProducer, SureProducer
+from penstock.simulation.cluster.journal import Journal
+from penstock.simulation.cluster.node import ClusterNode, MakeBackstage, production
+from penstock.simulation.cluster.options import ClusterOptions, name_of, node_options
+from penstock.simulation.faults import Aim
+from penstock.simulation.node import SimulatedNode
+from penstock.simulation.world import World
+
+GROUP = "readers"
+
+
+class ClusterWorld:
+    """Nodes `n1` to `nN` and the hosts of their clients."""
+
+    def __init__(self, seed: int, options: ClusterOptions, make: MakeBackstage = production) -> None:
+        self.options = options
+        self.world = World(seed)
+        self.journal = Journal()
+        self.nodes: dict[NodeId, ClusterNode] = {}
+        self._connections: dict[Connection, None] = {}
+        for number in range(1, options.nodes + 1):
+            self._add(ClusterNode(node_options(options, number), self.journal, make))
+        self.world.network.when_process_ends(self._process_ended)
+        self.places = [(options.topic, index) for index in range(options.partitions)]
+        self.founder = Founder(self, options)
+        self.producers = self._producers()
+        self.others = self._others()
+        self.world.hosts += [client.host for client in (*self.producers, *self.others)]
+
+    def _add(self, node: ClusterNode) -> None:
+        node.machine = self.world.add(name_of(node.node_id), node)
+        node.machine.pace.work_max_ns = MILLISECOND
+        self.nodes[node.node_id] = node
+
+    def _producers(self) -> Sequence[SureProducer | HastyProducer]:
+        places, options = self.places, self.options
+        sure = [
+            SureProducer(self, f"sure-{n}", places, options.batches, options.pace_ms)
+            for n in range(options.sure_producers)
+        ]
+        return [*sure, HastyProducer(self, "hasty", places, options.hasty_batches, options.pace_ms)]
+
+    def _others(self) -> Sequence[Consumer | Member | Admin]:
+        """Those who never come to an end by themselves."""
+        places, options = self.places, self.options
+        return [
+            *(Consumer(self, f"consumer-{n}", places) for n in range(options.consumers)),
+            *(Member(self, f"member-{n}", GROUP, places) for n in range(options.members)),
+            *(Admin(self, f"admin-{n}", options) for n in range(options.admins)),
+        ]
+
+    def node_ids(self) -> list[NodeId]:
+        return list(self.nodes)
+
+    def connect(self, host: str, node_id: int) -> Connection:
+        connection = Connection(self.world.network, host, self.nodes[NodeId(node_id)])
+        self._connections[connection] = None
+        return connection
+
+    def _process_ended(self, host: str) -> None:
+        for connection in list(self._connections):
+            if connection.is_over:
+                del self._connections[connection]
+            else:
+                connection.process_ended(host)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something is wrong for good, so that there is no point in going on."""
+        return bool(self.world.failures) or self.journal.is_wrong
+
+    def restart_where_disks_failed(self) -> None:
+        """What an operator does about a log that stopped because of its disk: nothing else brings it back."""
+        for node in self.nodes.values():
+            if node.door is not None and any(p.log.stopped is not None for p in node.door.backend.partitions):
+                node.machine.kill()
+                self.world.start_all([node.machine.name])
+
+    def newest_image(self) -> MetadataImage | None:
+        """The image of the node that is up and knows most."""
+        up = [node.backstage.controller for node in self.nodes.values() if node.backstage is not None]
+        newest = max(up, key=lambda controller: controller.committed, default=None)
+        return None if newest is None else newest.image
+
+    def find(self, aim: Aim) -> SimulatedNode | None:
+        """The machine that leads a partition of the workload, or the metadata quorum."""
+        if aim is Aim.CONTROLLER:
+            leading = [node for node in self.nodes.values() if _leads_quorum(node)]
+            return leading[0].machine if leading else None
+        image = self.newest_image()
+        place = self.world.random(f"aim {self.world.scheduler.now}").choice(self.places)
+        partition = None if image is None else image.partition(*place)
+        if partition is None or partition.leader == NO_LEADER:
+            return None
+        return self.nodes[partition.leader].machine
+
+
+def _leads_quorum(node: ClusterNode) -> bool:
+    return node.backstage is not None and node.backstage.controller.is_leading

@@ -1,0 +1,42 @@
+"""Files that rot: a bit flips, or the end is gone, while the node is down.
+
+Only ever on one node of a world: what a minority has lost the others still have, and more
+cannot be asked of any replication.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+from penstock.simulation.node import SimulatedNode
+from penstock.storage.disk import CrashableDisk
+
+PathFilter = Callable[[str], bool]
+
+
+class Damage:
+    """Spoils files of one node."""
+
+    def __init__(self, luck: random.Random, nodes: Sequence[SimulatedNode], spoils: PathFilter) -> None:
+        self._luck = luck
+        self._spoils = spoils
+        self.victim = luck.choice(nodes)
+        self.done: list[str] = []
+
+    def strike(self) -> None:
+        """Damage one file; the node is down."""
+        assert not self.victim.is_up
+        disk = self.victim.disk
+        paths = [path for path in disk.files() if self._spoils(path) and disk.size(path) > 0]
+        if paths:
+            path = self._luck.choice(paths)
+            self.done.append(f"{path}: {self._spoil(disk, path)}")
+
+    def _spoil(self, disk: CrashableDisk, path: str) -> str:
+        size = disk.size(path)
+        if self._luck.random() < 0.5:
+            bit = self._luck.randrange(8 * size)
+            disk.flip_bit(path, bit)
+            return f"bit {bit} flipped"
+        kept = self._luck.randrange(size)
+        disk.cut_short(path, kept)
+        return f"cut from {size} to {kept} bytes"

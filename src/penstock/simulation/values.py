@@ -1,0 +1,48 @@
+"""Unique values as record batches, and back: what simulated producers send and consumers read."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from penstock.core.model import ProducerId
+from penstock.core.records import Record, check_batch, read_records, write_batch
+
+NO_PRODUCER = ProducerId(-1)
+# In the past of every node's clock, however wrong.
+_TIMESTAMP = 1_700_000_000_000
+# Base offset, length and leader epoch: what a log puts in front of the bytes that producers sent.
+_PLACE_BYTES = 16
+_LENGTH_ENDS = 12
+
+
+def batch_of(values: Sequence[bytes], producer_id: ProducerId = NO_PRODUCER, sequence: int = -1) -> bytes:
+    """One batch; with a producer id it is an idempotent one."""
+    return bytes(
+        write_batch(
+            [Record(0, _TIMESTAMP, None, value) for value in values],
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=sequence,
+        )
+    )
+
+
+def values_of(content: bytes) -> list[tuple[int, bytes]]:
+    """Every record of some batches, with its offset. A batch that is damaged raises."""
+    values: list[tuple[int, bytes]] = []
+    position, end = 0, len(content)
+    while position < end:
+        base = int.from_bytes(content[position : position + 8])
+        size = _LENGTH_ENDS + int.from_bytes(content[position + 8 : position + _LENGTH_ENDS])
+        batch = content[position + _PLACE_BYTES : position + size]
+        values += [(base + delta, value) for delta, value in _records_of(batch)]
+        position += size
+    return values
+
+
+@lru_cache(maxsize=10_000)
+def _records_of(batch: bytes) -> tuple[tuple[int, bytes], ...]:
+    """What a batch holds, without its place: the same bytes are read again and again in a run."""
+    length = _PLACE_BYTES - _LENGTH_ENDS + len(batch)
+    whole = bytes(8) + length.to_bytes(4) + bytes(4) + batch
+    check_batch(whole)
+    return tuple((record.offset, record.value or b"") for record in read_records(memoryview(whole)))

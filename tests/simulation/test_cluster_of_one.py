@@ -1,0 +1,20 @@
+"""One whole node with every kind of client: nothing that it promised is broken by its faults."""
+
+import pytest
+
+from penstock.simulation.cluster import ClusterOptions, run_cluster
+
+SEEDS = range(1, 21)
+ALONE = ClusterOptions(nodes=1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_keeps_its_promises_to_all_its_clients(seed: int) -> None:
+    verdict = run_cluster(seed, ALONE)
+
+    assert verdict.anomalies == ()
+    assert verdict.operations > 100
+
+
+def test_a_run_is_repeated_by_its_seed() -> None:
+    assert run_cluster(4, ALONE) == run_cluster(4, ALONE)
