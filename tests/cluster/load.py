@@ -22,6 +22,9 @@ PATIENT: dict[str, str | int | float | bool] = {
     "retry.backoff.max.ms": 200,
     "reconnect.backoff.ms": 100,
     "reconnect.backoff.max.ms": 200,
+    # A leader that is silent is given up after this long; one that is gone is noticed at once.
+    "socket.timeout.ms": 5000,
+    "topic.metadata.refresh.interval.ms": 1000,
     "message.timeout.ms": int(SECONDS_MAX * 1000),
     **QUIET,
 }

@@ -73,6 +73,7 @@ class GroupReaders:
                 "retry.backoff.ms": 200,
                 "reconnect.backoff.ms": 100,
                 "reconnect.backoff.max.ms": 200,
+                "socket.timeout.ms": 5000,
                 "topic.metadata.refresh.interval.ms": 1000,
                 **QUIET,
             }

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.simulation.checkers.log import check_log
 from tests.cluster.load import QUIET, Load
 from tests.cluster.readers import GroupReaders, read_everything
-from tests.support.clusters import ClusterProcesses, cluster_of, until
+from tests.support.clusters import ClusterProcesses, cluster_of
+from tests.support.network import Network
 
 TOPIC = "watched"
 PARTITIONS = 3
@@ -83,22 +84,25 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(root: Path, *settings: str, rate: int = 600) -> Iterator[Stage]:
+def stage(root: Path, *settings: str, rate: int = 600, network: Network | None = None) -> Iterator[Stage]:
     """Three nodes with a load on them."""
-    with cluster_of(root, *SETTINGS, *settings) as cluster:
-        set_up = Stage(cluster, rate)
-        try:
-            set_up.load.await_acknowledged(rate // 4)
-            yield set_up
-        except BaseException:
-            cluster.close()
-            set_up.abandon()
-            raise
+    with cluster_of(root, *SETTINGS, *settings, network=network) as cluster, stage_on(cluster, rate) as on:
+        yield on
+
+
+@contextlib.contextmanager
+def stage_on(cluster: ClusterProcesses, rate: int = 600) -> Iterator[Stage]:
+    """A load on nodes that run already."""
+    on = Stage(cluster, rate)
+    try:
+        on.load.await_acknowledged(rate // 4)
+        yield on
+    except BaseException:
+        cluster.close()
+        on.abandon()
+        raise
 
 
 def moment() -> int:
     """Now, on the clock that the load writes into its values."""
     return time.monotonic_ns()
-
-
-__all__ = ["PARTITIONS", "TOPIC", "Stage", "Verdict", "moment", "stage", "until"]
