@@ -5,6 +5,7 @@ from collections import Counter
 from penstock.core.raft import (
     Accepted,
     AddLearner,
+    LeaderGone,
     PromoteLearner,
     Raft,
     RemoveMember,
@@ -193,3 +194,18 @@ class Run:
             if self._directories and present < configuration.majority:
                 return True
         return False
+
+
+class RumourRun(Run):
+    """A run in which whoever is told that a leader has ended believes it, true or not."""
+
+    def __init__(self, seed: int, raft_type: type[Raft] = Raft) -> None:
+        super().__init__(seed, raft_type)
+        self._faults += [self.spread_rumour, self.spread_rumour]
+
+    def spread_rumour(self) -> None:
+        hosts = list(self.arena.hosts.values())
+        for host in self.luck.sample(hosts, self.luck.randint(1, len(hosts))):
+            leader = None if host.raft is None else host.raft.leader
+            if leader is not None:
+                host.step(LeaderGone(leader))

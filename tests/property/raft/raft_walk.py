@@ -12,6 +12,7 @@ from typing import Any
 from penstock.core.raft import (
     AddLearner,
     Change,
+    LeaderGone,
     PromoteLearner,
     Raft,
     RaftOptions,
@@ -186,3 +187,18 @@ class Walk(Arena):
         changes += [AddLearner(member) for member in others]
         if changes:
             leader.change(self.luck.choice(changes))
+
+
+class RumourWalk(Walk):
+    """A walk in which members are told, rightly or not, that whoever leads has ended."""
+
+    def __init__(self, seed: int, raft_type: type[Raft] = Raft, options: RaftOptions = OPTIONS) -> None:
+        super().__init__(seed, raft_type, options)
+        self._weights[self._hear_rumour] = 6
+
+    def _hear_rumour(self) -> None:
+        host = self._any_host()
+        leader = None if host.raft is None else host.raft.leader
+        if leader is not None:
+            host.step(LeaderGone(leader))
+            self._wake(host)

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.raft import Raft
+from penstock.core.model import MILLISECOND
+from penstock.core.raft import LeaderGone, Raft
 from tests.property.raft import planted
-from tests.property.raft.raft_arena import Arena
-from tests.property.raft.raft_nemesis import Run
-from tests.property.raft.raft_walk import Walk
+from tests.property.raft.raft_arena import OPTIONS, Arena
+from tests.property.raft.raft_nemesis import RumourRun, Run
+from tests.property.raft.raft_walk import RumourWalk, Walk
 
 RUNS = range(40)
 WALKS = range(200)
@@ -52,6 +53,47 @@ def test_one_leader_one_log_and_fresh_reads_in_any_order_of_events(fifties: int)
         anomalies = walk.play()
 
         assert anomalies == [], f"walk {seed}"
+
+
+@pytest.mark.parametrize("tens", range(2))
+def test_rumours_of_a_leaders_end_break_no_promise_whatever_the_network_does(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        run = RumourRun(seed)
+
+        anomalies = run.play()
+
+        assert anomalies == [], f"run {seed}"
+
+
+def test_rumours_of_a_leaders_end_break_no_promise_in_any_order_of_events() -> None:
+    for seed in range(100):
+        anomalies = RumourWalk(seed).play()
+
+        assert anomalies == [], f"walk {seed}"
+
+
+def failover_ms(seed: int, *, told: bool) -> int:
+    """How long a quorum of three is without a leader after the process of its leader ended."""
+    arena = Arena(f"gone/{seed}")
+    arena.found(3)
+    arena.run(3_000)
+    (leader,) = arena.leaders()
+    member, began = leader.member, arena.now
+    leader.crash()
+    for host in arena.hosts.values():
+        if host is not leader and told:
+            arena.after(arena.luck.random() * 3, host.step, LeaderGone(member))
+    arena.run(10_000, lambda: bool(arena.leaders()))
+    return (arena.now - began) // MILLISECOND
+
+
+def test_a_leader_that_is_seen_to_end_is_replaced_long_before_patience_would_have_ended() -> None:
+    seen = sorted(failover_ms(seed, told=True) for seed in range(100))
+    missed = sorted(failover_ms(seed, told=False) for seed in range(100))
+
+    # Nine of ten times nobody else campaigns in the same moment.
+    assert seen[90] < OPTIONS.election_ms // 2 < missed[0]
+    assert seen[-1] < 2 * OPTIONS.election_ms
 
 
 def test_a_seed_repeats_itself_exactly() -> None:

@@ -5,6 +5,7 @@
 > deliver 1 2             what 1 sent to 2 arrives     > lose 1 2     or does not
 > hear 2                  everything sent to 2 arrives > cut 2        nobody hears 2, nor 2 anybody
 > sync 1                  its disk has everything      > crash 1 / start 1 / wipe 1
+> gone 2 1                2 is told that 1's process has ended
 > settle                  everything arrives and is synced until nothing is underway
 > quietly settle          the same without a word      > show         who is where
 > propose 1 a b           > read 1    > change 1 add|promote|remove 4    > transfer 1 2
@@ -23,6 +24,7 @@ from penstock.core.raft import (
     Configuration,
     Effect,
     Index,
+    LeaderGone,
     Member,
     PromoteLearner,
     Raft,
@@ -117,6 +119,9 @@ class Stage(Arena):
 
     def on_start(self, number: str) -> None:
         self._host(number).start()
+
+    def on_gone(self, number: str, leader: str) -> None:
+        self._host(number).step(LeaderGone(self._host(leader).member))
 
     def on_wait(self, duration_ms: str) -> None:
         self.now += int(duration_ms) * MILLISECOND

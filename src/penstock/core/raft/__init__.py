@@ -22,8 +22,9 @@ included. A host that cannot carry out an effect drops the machine and builds it
 
 **Elections.** A candidate asks on trial first; who hears a leader says no. A member that was cut
 off therefore neither raises the term nor deposes anybody. A leader that does not hear a majority
-for as long as a follower's patience steps down by itself. A transfer sends the target the whole
-log, then `CampaignNow`, which needs no trial.
+for as long as a follower's patience steps down by itself. A host that sees the leader's process
+end says `LeaderGone`, which ends the patience; the trial remains, so a wrong rumour does no harm.
+A transfer sends the target the whole log, then `CampaignNow`, which needs no trial.
 
 **Replication.** Each member is probed until the logs are known to agree at one point, then
 entries are streamed with a bounded number of requests underway. A conflict carries a hint, so
@@ -90,6 +91,7 @@ from penstock.core.raft.events import (
     ChangeMembers,
     Command,
     Event,
+    LeaderGone,
     Persisted,
     Propose,
     Received,
@@ -131,6 +133,7 @@ __all__ = [
     "Received",
     "Persisted",
     "SnapshotInstalled",
+    "LeaderGone",
     "Command",
     "Propose",
     "RequestRead",

@@ -34,6 +34,12 @@ class SnapshotInstalled(Struct, frozen=True):
     snapshot: SnapshotMeta
 
 
+class LeaderGone(Struct, frozen=True):
+    """The process of a leader has ended, as far as the host can see: waiting for it makes no sense."""
+
+    leader: Member
+
+
 class Propose(Struct, frozen=True):
     """Append payloads, one entry each; all of them or none."""
 
@@ -62,4 +68,4 @@ class TransferLeadership(Struct, frozen=True):
 
 
 Command: TypeAlias = Propose | RequestRead | ChangeMembers | TransferLeadership
-Event: TypeAlias = TimePassed | Received | Persisted | SnapshotInstalled | Command
+Event: TypeAlias = TimePassed | Received | Persisted | SnapshotInstalled | LeaderGone | Command

@@ -10,6 +10,7 @@ from penstock.core.raft.entries import SnapshotMeta
 from penstock.core.raft.events import (
     ChangeMembers,
     Event,
+    LeaderGone,
     Persisted,
     Propose,
     Received,
@@ -121,9 +122,7 @@ class Raft:
             case Received():
                 self._receive(event.sender, event.recipient, event.message)
             case TimePassed():
-                deadline = self._role.deadline
-                if deadline is not None and now >= deadline:
-                    self._role.time_passed()
+                self._pass_time()
             case Persisted():
                 ledger.log.synced(event.write)
                 self._role.persisted()
@@ -131,6 +130,8 @@ class Raft:
                 self._receiving.finish(event.snapshot)
                 ledger.restart(event.snapshot)
                 self._role.installed(event.snapshot)
+            case LeaderGone(leader):
+                self._role.leader_gone(leader)
             case Propose() | RequestRead() | ChangeMembers() | TransferLeadership():
                 self._role.asked(event)
             case _:
@@ -138,6 +139,11 @@ class Raft:
         while self._role.next is not None:
             self._become(self._role.next)
         return ledger.effects
+
+    def _pass_time(self) -> None:
+        deadline = self._role.deadline
+        if deadline is not None and self._ledger.now >= deadline:
+            self._role.time_passed()
 
     def _receive(self, sender: Member, recipient: Member, message: Message) -> None:
         ledger = self._ledger

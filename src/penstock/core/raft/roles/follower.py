@@ -75,6 +75,14 @@ class Follower(Role):
         if self._leader is not None:
             self._answer(self._leader)
 
+    def leader_gone(self, leader: Member) -> None:
+        if leader != self._leader:
+            return
+        # Should it be there after all, its next message makes it our leader again.
+        self._leader = None
+        self._ledger.follow(None)
+        self._deadline = min(self._deadline, self._ledger.early_deadline())
+
     def received(self, sender: Member, message: Message) -> None:
         match message:
             case AppendRequest():

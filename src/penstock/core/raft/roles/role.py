@@ -76,6 +76,9 @@ class Role:
     def installed(self, snapshot: SnapshotMeta) -> None:
         """A snapshot replaced the log."""
 
+    def leader_gone(self, leader: Member) -> None:
+        """The host says that this leader's process has ended."""
+
     def asked(self, command: Command) -> None:
         """Somebody wants something that only a leader can do."""
         self._ledger.effects.append(Answer(command.ticket, Refused(Obstacle.NOT_LEADING)))

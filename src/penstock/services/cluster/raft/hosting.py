@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, Instant, StorageError
+from penstock.core.model import MILLISECOND, Instant, NodeId, StorageError
 from penstock.core.raft import (
     BLANK_BALLOT,
     NOBODY,
@@ -12,6 +12,7 @@ from penstock.core.raft import (
     Effect,
     Event,
     InstallSnapshot,
+    LeaderGone,
     Member,
     PersistBallot,
     Persisted,
@@ -87,7 +88,7 @@ class RaftHost:
         self._disk = place.disk
         self._setup = setup
         self._noting = noting
-        self._links = None if setup.hub is None else MemberLinks(setup.hub, self._arrived)
+        self._links = None if setup.hub is None else MemberLinks(setup.hub, self._arrived, self._gone)
         self._timer: Timer | None = None
         self._deadline: Instant | None = None
         self._is_closed = False
@@ -124,6 +125,11 @@ class RaftHost:
     def _arrived(self, sender: Member, message: Message) -> None:
         # Whoever sends to this directory means the member that we are.
         self.step(Received(sender, self._setup.me, message))
+
+    def _gone(self, node: NodeId) -> None:
+        leader = self.raft.leader
+        if leader is not None and leader.node_id == node:
+            self.step(LeaderGone(leader))
 
     def _synced(self, life: int, write: int, error: StorageError | None) -> None:
         if self._is_closed:

@@ -3,27 +3,30 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.model import ProtocolError
+from penstock.core.model import NodeId, ProtocolError
 from penstock.core.raft import Member
 from penstock.core.raft.messages import Message
 from penstock.observability import log as events
+from penstock.runtime import Ending
 from penstock.services.cluster.raft.codec import decode_message, encode_message
-from penstock.services.peering import Channel, Peer, PeerHub
+from penstock.services.peering import Channel, LaxWatcher, Peer, PeerHub
 
 Arrival: TypeAlias = Callable[[Member, Message], None]
 
 
-class MemberLinks:
+class MemberLinks(LaxWatcher):
     """Sends messages to members, and hears whoever sends to us.
 
     A message goes out only if the node at the other end has the directory that it is meant
     for; what cannot be sent is lost, as on any network.
     """
 
-    def __init__(self, hub: PeerHub, arrived: Arrival) -> None:
+    def __init__(self, hub: PeerHub, arrived: Arrival, gone: Callable[[NodeId], None]) -> None:
         self._hub = hub
         self._arrived = arrived
+        self._gone = gone
         hub.serve(Channel.RAFT, self)
+        hub.watch(self)
 
     def send(self, to: Member, message: Message) -> None:
         identity = self._hub.identity_of(to.node_id)
@@ -37,3 +40,8 @@ class MemberLinks:
             events.warning("quorum.bad_message", node=peer.node_id, reason=str(wrong))
             return
         self._arrived(Member(peer.node_id, peer.directory_id), message)
+
+    def lost(self, node: NodeId, ending: Ending) -> None:
+        # A machine that refuses runs no such process, unless the process itself still talks to us.
+        if ending is Ending.REFUSED and not self._hub.hears(node):
+            self._gone(node)
