@@ -39,12 +39,22 @@ def address_of(call: Call, broker: Broker) -> Address | None:
 
 def named_brokers(call: Call, *, fenced: bool = False) -> list[NamedBroker]:
     """The brokers that can be named to this client, in the order of their ids; live ones, or all."""
-    named = []
-    for broker in call.backend.controller.image.each_broker():
-        address = address_of(call, broker)
-        if address is not None and (fenced or not broker.fenced):
-            named.append(NamedBroker(broker.node_id, address.host, address.port, broker.rack, broker.fenced))
-    return named
+    brokers = call.backend.controller.image.each_broker()
+    named = (_named(call, broker) for broker in brokers if fenced or not broker.fenced)
+    return [broker for broker in named if broker is not None]
+
+
+def named_broker(call: Call, node_id: NodeId) -> NamedBroker | None:
+    """One live broker, if it can be named to this client."""
+    broker = call.backend.controller.image.broker(node_id)
+    return None if broker is None or broker.fenced else _named(call, broker)
+
+
+def _named(call: Call, broker: Broker) -> NamedBroker | None:
+    address = address_of(call, broker)
+    if address is None:
+        return None
+    return NamedBroker(broker.node_id, address.host, address.port, broker.rack, broker.fenced)
 
 
 def controller_id(call: Call) -> int:

@@ -23,7 +23,7 @@ from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
 from penstock.runtime import Lane, Runtime, Timer
 from penstock.services.partitions import Partition, Watcher
-from penstock.services.records.lookups import judge_epoch
+from penstock.services.records.lookups import NOT_ESTABLISHED, judge_epoch
 from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange, OffsetOutOfRange
 
@@ -223,6 +223,8 @@ def read_one(
 def _judge(partition: Partition, want: Wanted) -> Refused | None:
     refused = judge_epoch(partition, want.leader_epoch)
     if refused is None and not partition.log.start <= want.offset <= partition.log.end:
+        if want.offset > partition.log.end and not partition.is_established:
+            return NOT_ESTABLISHED
         return Refused(
             Why.OFFSET_OUT_OF_RANGE,
             f"offset {want.offset} is not within {partition.log.start}..{partition.log.end}",

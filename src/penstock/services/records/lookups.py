@@ -34,6 +34,8 @@ class Position(NamedTuple):
 
 
 NOWHERE = Position(-1)
+# What a new leader answers until its high watermark has caught up with what the old one may have told.
+NOT_ESTABLISHED = Refused(Why.OFFSET_NOT_AVAILABLE)
 
 
 class Lookups:
@@ -58,6 +60,8 @@ class Lookups:
         log = partition.log
         match moment:
             case Moment.LATEST:
+                if not partition.is_established:
+                    return NOT_ESTABLISHED
                 return Position(end, -1, partition.leader_epoch)
             case Moment.EARLIEST | Moment.EARLIEST_LOCAL:
                 return Position(log.start, -1, self._epoch_at(partition, log.start))
@@ -70,12 +74,15 @@ class Lookups:
             case _:
                 return self._at(partition, Timestamp(moment), end)
 
-    def _at(self, partition: Partition, timestamp: Timestamp, end: Offset) -> Position:
+    def _at(self, partition: Partition, timestamp: Timestamp, end: Offset) -> Position | Refused:
         if timestamp < 0:
             return NOWHERE
         found = partition.log.offset_for_timestamp(timestamp)
-        if found is None or found.offset >= end:
+        if found is None:
             return NOWHERE
+        if found.offset >= end:
+            # Consumers may have seen it already, where the old leader was.
+            return NOWHERE if partition.is_established else NOT_ESTABLISHED
         return Position(found.offset, found.timestamp, self._epoch_at(partition, found.offset))
 
     def _epoch_at(self, partition: Partition, offset: Offset) -> int:

@@ -55,24 +55,27 @@ class Producing:
         self._metrics = metrics
         self._workshop = Workshop(spawn)
 
-    def append(self, partition: Partition, records: memoryview) -> Placed | Refused | Pending:
+    def append(
+        self, partition: Partition, records: memoryview, *, on_all: bool = False
+    ) -> Placed | Refused | Pending:
         """Append one batch, as clients of the Kafka protocol send it.
 
-        `records` must be writable: offsets are stamped into it. It is not kept.
+        `records` must be writable: offsets are stamped into it. It is not kept. One that shall
+        be on all replicas before it counts (`on_all`) is refused while too few are in sync.
         """
         if self._workshop.is_busy(partition):
-            return self._wait(partition, bytearray(records))
-        outcome = self._append(partition, records)
+            return self._wait(partition, bytearray(records), on_all=on_all)
+        outcome = self._append(partition, records, on_all=on_all)
         if isinstance(outcome, Refused):
             self._metrics.refused(partition.name.topic, outcome.why)
         return outcome
 
-    def _wait(self, partition: Partition, records: bytearray) -> Pending:
+    def _wait(self, partition: Partition, records: bytearray, *, on_all: bool) -> Pending:
         """An earlier batch is with a worker."""
         pending = Pending()
 
         def turn() -> bool:
-            outcome = self._append(partition, memoryview(records))
+            outcome = self._append(partition, memoryview(records), on_all=on_all)
             if isinstance(outcome, Pending):
                 outcome.done = pending.done
                 return True
@@ -93,11 +96,14 @@ class Producing:
         for topic in topics:
             self._metrics.acknowledged(topic, elapsed_ns)
 
-    def _append(self, partition: Partition, records: memoryview) -> Placed | Refused | Pending:
-        if partition.stopped is not None:
-            # Before the options, which a deleted topic has none of, and before a retry is called
-            # a duplicate: what it repeats may never have reached the device.
-            return Refused(Why.NOT_LEADER, str(partition.stopped))
+    def _append(
+        self, partition: Partition, records: memoryview, *, on_all: bool
+    ) -> Placed | Refused | Pending:
+        # Before the options, which a deleted topic has none of, and before a retry is called
+        # a duplicate: what it repeats may never have reached the device.
+        refused = _judge_leader(partition, on_all=on_all)
+        if refused is not None:
+            return refused
         options = self._partitions.options(partition.name.topic)
         try:
             header = check_batch(records)
@@ -196,6 +202,18 @@ class Producing:
 
 def _nobody_cares(_: Placed | Refused) -> None:
     """The caller has not said yet who wants to know."""
+
+
+def _judge_leader(partition: Partition, *, on_all: bool) -> Refused | None:
+    if partition.stopped is not None:
+        return Refused(Why.NOT_LEADER, str(partition.stopped))
+    if not on_all or partition.has_minimum:
+        return None
+    state = partition.insync.assignment
+    return Refused(
+        Why.NOT_ENOUGH_REPLICAS,
+        f"{len(state.isr)} of {len(state.replicas)} replicas are in sync, {state.minimum} are needed",
+    )
 
 
 def _placed_before(seen: Duplicate, options: TopicOptions) -> Placed:

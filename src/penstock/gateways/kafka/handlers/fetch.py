@@ -6,9 +6,12 @@ from penstock.core.wire.kafka.fetch import (
     FetchRequest,
     FetchResponse,
     FetchResponseAbortedTransaction,
+    FetchResponseLeader,
+    FetchResponseNode,
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from penstock.gateways.kafka.answers.redirects import Redirects
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.fetch_sessions import FetchTarget, SessionRefused
 from penstock.gateways.kafka.lookup import partition_of
@@ -20,8 +23,10 @@ from penstock.services.records import Fetched, FetchLimits, Wanted
 from penstock.storage.log import FileRange
 
 READ_COMMITTED = 1
+LEADERS_SINCE = 16
 FETCH_BYTES_MAX = 55 << 20
 NO_RECORDS = b""
+NO_HINT = FetchResponseLeader()
 
 
 class RecordsSpan:
@@ -86,13 +91,18 @@ def _wanted(call: Call, target: FetchTarget) -> Wanted:
 
 def _reply(call: Call, session_id: int, rows: list[tuple[FetchTarget, Fetched]]) -> None:
     topics: dict[object, tuple[FetchTarget, list[FetchResponsePartition]]] = {}
+    redirects: Redirects | None = None
     sent = 0
     for target, found in rows:
         key = target.topic_id if target.by_id else target.topic
         entry = topics.get(key)
         if entry is None:
             entry = topics[key] = (target, [])
-        entry[1].append(_row(target, found))
+        leader = NO_HINT
+        if found.refused is not None and call.version >= LEADERS_SINCE:
+            redirects = redirects or Redirects(call)
+            leader = _leader(call, redirects, target, found.refused)
+        entry[1].append(_row(target, found, leader))
         sent += found.records.length if found.records is not None else 0
     throttle_ms = call.charge(Cost.BYTES_OUT, sent)
     response = FetchResponse(
@@ -105,18 +115,37 @@ def _reply(call: Call, session_id: int, rows: list[tuple[FetchTarget, Fetched]])
             )
             for target, parts in topics.values()
         ),
+        node_endpoints=() if redirects is None else _endpoints(redirects),
     )
     pieces: list[Part] = response_pieces(call.api, call.version, call.correlation_id, response)  # type: ignore[assignment]
     call.reply_parts(pieces)
 
 
-def _row(target: FetchTarget, found: Fetched) -> FetchResponsePartition:
+def _endpoints(redirects: Redirects) -> tuple[FetchResponseNode, ...]:
+    return tuple(
+        FetchResponseNode(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in redirects.nodes.values()
+    )
+
+
+def _leader(call: Call, redirects: Redirects, target: FetchTarget, refused: Refused) -> FetchResponseLeader:
+    name: str | None = target.topic
+    if target.by_id:
+        name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
+    leader = None if name is None else redirects.leader_of(name, target.partition, refused)
+    if leader is None:
+        return NO_HINT
+    return FetchResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch)
+
+
+def _row(target: FetchTarget, found: Fetched, leader: FetchResponseLeader) -> FetchResponsePartition:
     return FetchResponsePartition(
         partition_index=target.partition,
         error_code=ErrorCode.NONE if found.refused is None else code_of(found.refused),
         high_watermark=found.high_watermark,
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start,
+        current_leader=leader,
         aborted_transactions=None
         if found.aborted is None
         else tuple(

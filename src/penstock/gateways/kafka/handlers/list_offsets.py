@@ -1,6 +1,7 @@
 """ListOffsets: the ends of a log, or the first record at or after a time."""
 
 from penstock.core.model import Offset, Refused
+from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -18,6 +19,8 @@ from penstock.services.records import Position
 
 READ_COMMITTED = 1
 EPOCHS_SINCE = 4
+# Older clients do not know the code; they try again for the other one, too.
+NOT_AVAILABLE_SINCE = 5
 
 
 @routes.handles(ListOffsetsRequest)
@@ -58,7 +61,10 @@ def _row(
     call: Call, part: ListOffsetsRequestPartition, found: Position | Refused
 ) -> ListOffsetsResponsePartition:
     if isinstance(found, Refused):
-        return ListOffsetsResponsePartition(partition_index=part.partition_index, error_code=code_of(found))
+        code = code_of(found)
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and call.version < NOT_AVAILABLE_SINCE:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return ListOffsetsResponsePartition(partition_index=part.partition_index, error_code=code)
     if call.version == 0:
         offsets = (found.offset,) if found.offset >= 0 and part.max_num_offsets > 0 else ()
         return ListOffsetsResponsePartition(

@@ -1,7 +1,8 @@
 """Produce: the hot path in.
 
 frame ── decoded, records still in the receive buffer ── appended, partition by partition
-      ── answered when every partition's high watermark has reached what was appended
+      ── answered when what was appended is safe: on the leader's disk with acks=1, on those of
+         all in-sync replicas with acks=all, which is when the high watermark has reached it
 """
 
 from penstock.core.metadata import is_internal
@@ -11,23 +12,28 @@ from penstock.core.wire.kafka.produce import (
     ProduceRequest,
     ProduceRequestTopic,
     ProduceResponse,
+    ProduceResponseLeader,
+    ProduceResponseNode,
     ProduceResponsePartition,
     ProduceResponseRecordError,
     ProduceResponseTopic,
 )
+from penstock.gateways.kafka.answers.redirects import Leader, Redirects
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Cost, Operation
-from penstock.services.partitions import Partition
+from penstock.services.partitions import InDoubt, Partition
 from penstock.services.records import Pending, Placed
 
 TOPIC_IDS_SINCE = 13
+LEADERS_SINCE = 10
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
 # What coordinators keep there would be lost to them if a client wrote something else.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
+NO_HINT = ProduceResponseLeader()
 EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
 
 
@@ -47,14 +53,26 @@ def produce(call: Call, frame: memoryview, position: int) -> None:
 class _Answer:
     """Gathers the outcome of each partition, and replies when the last one is acknowledged."""
 
-    __slots__ = ("_acks", "_by_id", "_call", "_failed", "_names", "_topics", "_waiting")
+    __slots__ = (
+        "_acks",
+        "_by_id",
+        "_call",
+        "_failed",
+        "_names",
+        "_redirects",
+        "_timeout_ms",
+        "_topics",
+        "_waiting",
+    )
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
         self._by_id = call.version >= TOPIC_IDS_SINCE
         self._topics: list[tuple[ProduceRequestTopic, list[ProduceResponsePartition]]] = []
         self._names: list[str] = []
+        self._redirects: Redirects | None = None
         self._failed = False
         # One for ourselves, so that nothing is sent before every partition was appended.
         self._waiting = 1
@@ -73,17 +91,18 @@ class _Answer:
             )
             if isinstance(partition, Refused):
                 unknown_id = self._by_id and not name
-                self._refuse(rows, wanted.index, UNKNOWN_ID if unknown_id else partition)
+                rows.append(self._refused(name, wanted.index, UNKNOWN_ID if unknown_id else partition))
                 continue
             outcome: Placed | Refused | Pending = EMPTY
             if wanted.records:
                 assert isinstance(wanted.records, memoryview)
-                outcome = backend.producing.append(partition, wanted.records)
+                on_all = self._acks == ALL_ACKS
+                outcome = backend.producing.append(partition, wanted.records, on_all=on_all)
             if isinstance(outcome, Placed):
                 rows.append(_placed(wanted.index, partition, outcome))
                 self._await(rows, len(rows) - 1, partition, outcome)
             elif isinstance(outcome, Refused):
-                self._refuse(rows, wanted.index, outcome)
+                rows.append(self._refused(name, wanted.index, outcome))
             else:
                 self._wait(rows, wanted.index, partition, outcome)
 
@@ -98,8 +117,7 @@ class _Answer:
 
         def done(outcome: Placed | Refused) -> None:
             if isinstance(outcome, Refused):
-                self._failed = True
-                rows[at] = _refused(index, outcome)
+                rows[at] = self._refused(partition.name.topic, index, outcome)
             else:
                 rows[at] = _placed(index, partition, outcome)
                 self._await(rows, at, partition, outcome)
@@ -108,9 +126,14 @@ class _Answer:
 
         pending.done = done
 
-    def _refuse(self, rows: list[ProduceResponsePartition], index: int, refused: Refused) -> None:
+    def _refused(self, topic: str, index: int, refused: Refused) -> ProduceResponsePartition:
         self._failed = True
-        rows.append(_refused(index, refused))
+        leader: Leader | None = None
+        if self._call.version >= LEADERS_SINCE:
+            if self._redirects is None:
+                self._redirects = Redirects(self._call)
+            leader = self._redirects.leader_of(topic, index, refused)
+        return _refused(index, refused, leader)
 
     def _await(
         self, rows: list[ProduceResponsePartition], at: int, partition: Partition, placed: Placed
@@ -120,11 +143,16 @@ class _Answer:
 
         def acknowledged(error: PenstockError | None) -> None:
             if error is not None:
-                self._failed = True
-                rows[at] = _refused(rows[at].index, Refused(Why.NOT_LEADER, str(error)))
+                why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
+                topic, index = partition.name
+                rows[at] = self._refused(topic, index, Refused(why, str(error)))
             self.finish()
 
-        if not partition.when_acknowledged(placed.end, acknowledged):
+        if self._acks == LEADER_ACKS:
+            is_safe = partition.when_synced(placed.end, acknowledged)
+        else:
+            is_safe = partition.when_acknowledged(placed.end, acknowledged, self._timeout_ms)
+        if not is_safe:
             self._waiting += 1
 
     def finish(self) -> None:
@@ -149,9 +177,17 @@ class _Answer:
                         topic_id=topic.topic_id, name=topic.name, partition_responses=tuple(rows)
                     )
                     for topic, rows in self._topics
-                )
+                ),
+                node_endpoints=() if self._redirects is None else _endpoints(self._redirects),
             )
         )
+
+
+def _endpoints(redirects: Redirects) -> tuple[ProduceResponseNode, ...]:
+    return tuple(
+        ProduceResponseNode(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in redirects.nodes.values()
+    )
 
 
 def _placed(index: int, partition: Partition, placed: Placed) -> ProduceResponsePartition:
@@ -164,7 +200,7 @@ def _placed(index: int, partition: Partition, placed: Placed) -> ProduceResponse
     )
 
 
-def _refused(index: int, refused: Refused) -> ProduceResponsePartition:
+def _refused(index: int, refused: Refused, leader: Leader | None) -> ProduceResponsePartition:
     return ProduceResponsePartition(
         index=index,
         error_code=code_of(refused),
@@ -174,6 +210,9 @@ def _refused(index: int, refused: Refused) -> ProduceResponsePartition:
             for record in refused.records
         ),
         error_message=message_of(refused),
+        current_leader=NO_HINT
+        if leader is None
+        else ProduceResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch),
     )
 
 
