@@ -7,6 +7,7 @@ from uuid import UUID
 
 from penstock.core.metadata.state import (
     NO_BROKER_EPOCH,
+    NO_INCARNATION,
     ConfigResource,
     FeatureRange,
     Listener,
@@ -34,6 +35,10 @@ class RegisterBroker:
     whether everything it ever acknowledged was on disk first: a broker that cannot say so
     and did not stop cleanly may have lost records, and leaves ISR and ELR. With `fenced`
     it stays out of leadership until it is unfenced.
+
+    `incarnation` names the life of the process, so that asking again does no harm, and
+    `known_epoch` the newest epoch of this broker that it has seen: what was on its way
+    while a later life registered is refused.
     """
 
     cluster_id: str
@@ -45,6 +50,8 @@ class RegisterBroker:
     previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
     synced: bool = True
     fenced: bool = True
+    incarnation: UUID = NO_INCARNATION
+    known_epoch: BrokerEpoch | None = None
 
 
 @dataclass(frozen=True, slots=True)

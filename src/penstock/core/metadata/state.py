@@ -19,6 +19,7 @@ from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex
 NO_LEADER = NodeId(-1)
 NO_BROKER = NodeId(-1)
 NO_BROKER_EPOCH = BrokerEpoch(-1)
+NO_INCARNATION = UUID(int=0)
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -60,6 +61,8 @@ class Broker(Stored, frozen=True):
     drained: bool = False
     # Whether this life acknowledges only what is on disk: its crash loses nothing then.
     synced: bool = True
+    # Which life of its process registered: a registration that arrives twice is one.
+    incarnation: UUID = NO_INCARNATION
 
     def listener(self, name: str) -> Listener | None:
         return next((listener for listener in self.listeners if listener.name == name), None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from penstock.core.metadata import (
     NO_BROKER_EPOCH,
@@ -78,7 +79,9 @@ class Membership:
         self._controller = controller
         self._directory = directory
         self._registration = registration
+        self._incarnation = UUID(bytes=runtime.entropy.bytes(16), version=4)
         self._give_up_at = Instant(0)
+        self._peers: tuple[Listener, ...] = ()
         self._joined: Callable[[BrokerEpoch], None]
         self.epoch: BrokerEpoch | None = None
 
@@ -96,6 +99,7 @@ class Membership:
         cluster_id = self._controller.image.cluster_id
         assert cluster_id is not None
         node, clean = self._registration, self._directory.last_clean_epoch
+        former = self._controller.image.broker(node.node_id)
         command = RegisterBroker(
             cluster_id,
             node.node_id,
@@ -105,6 +109,8 @@ class Membership:
             SUPPORTED_FEATURES,
             previous_epoch=NO_BROKER_EPOCH if clean is None else clean,
             synced=node.synced,
+            incarnation=self._incarnation,
+            known_epoch=NO_BROKER_EPOCH if former is None else former.epoch,
         )
         self._controller.submit(command, self._registered)
 
@@ -118,7 +124,8 @@ class Membership:
 
     def _refused(self, refusal: Refused) -> None:
         now = self._runtime.clock.now()
-        may_pass = refusal.why is Why.NOT_CONTROLLER or (
+        # Our image has what the refusal was decided on: the next attempt knows more.
+        may_pass = refusal.why in (Why.NOT_CONTROLLER, Why.STALE_BROKER_EPOCH) or (
             refusal.why is Why.DUPLICATE_BROKER and now < self._give_up_at
         )
         if not may_pass:

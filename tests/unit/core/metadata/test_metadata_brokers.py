@@ -87,6 +87,30 @@ def test_every_registration_is_a_new_epoch_even_after_the_broker_left_for_good()
     assert reply == RegisteredBroker(BrokerEpoch(last + 1))
 
 
+def test_a_registration_that_arrives_twice_is_one() -> None:
+    machine = cluster(brokers=2)
+    asked = replace(registration(2), incarnation=UUID(int=9), known_epoch=broker_of(machine, 2).epoch)
+
+    first = perform(machine, asked)
+    again = perform(machine, asked)
+
+    assert first == again
+    assert isinstance(first, RegisteredBroker)
+    assert broker_of(machine, 2).epoch == first.epoch
+
+
+def test_a_registration_of_an_earlier_life_does_not_replace_that_of_a_later_one() -> None:
+    machine = cluster(brokers=2)
+    known = broker_of(machine, 2).epoch
+    earlier = replace(registration(2), incarnation=UUID(int=8), known_epoch=known)
+    later = replace(registration(2), incarnation=UUID(int=9), known_epoch=known)
+
+    perform(machine, later)
+
+    assert why(machine, earlier) is Why.STALE_BROKER_EPOCH
+    assert broker_of(machine, 2).incarnation == UUID(int=9)
+
+
 def test_a_leader_that_restarts_writes_under_a_new_leader_epoch() -> None:
     machine = with_topic(1, 1)
     before = partition_of(machine, "t")

@@ -22,15 +22,18 @@ from penstock.core.metadata.facts import (
 )
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.replies import Done, LeavingBroker, RegisteredBroker
-from penstock.core.metadata.state import Broker
+from penstock.core.metadata.state import NO_INCARNATION, Broker
 from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
 
 
 def register_broker(image: MetadataImage, command: RegisterBroker, around: Surroundings) -> MetadataDecision:
-    refusal = _problem_with_registration(image, command)
+    former = image.broker(command.node_id)
+    if former is not None and former.incarnation == command.incarnation != NO_INCARNATION:
+        # Asked again, because the answer was lost or the question came twice.
+        return Draft(image).decision(RegisteredBroker(former.epoch))
+    refusal = _late_registration(former, command) or _problem_with_registration(image, command)
     if refusal is not None:
         return refused(refusal.why, refusal.detail)
-    former = image.broker(command.node_id)
     epoch = BrokerEpoch(image.last_broker_epoch + 1)
     broker = Broker(
         command.node_id,
@@ -43,6 +46,7 @@ def register_broker(image: MetadataImage, command: RegisterBroker, around: Surro
         command.fenced,
         drained=former is not None and former.drained,
         synced=command.synced,
+        incarnation=command.incarnation,
     )
     draft = Draft(image)
     draft.add(BrokerRegistered(broker))
@@ -58,6 +62,14 @@ def _loss(former: Broker | None, command: RegisterBroker) -> Loss:
         return Loss.EVERYTHING
     stopped_cleanly = command.previous_epoch == former.epoch
     return Loss.NOTHING if stopped_cleanly or (command.synced and former.synced) else Loss.TAIL
+
+
+def _late_registration(former: Broker | None, command: RegisterBroker) -> Refused | None:
+    known = command.known_epoch
+    if former is None or known is None or former.epoch <= known:
+        return None
+    detail = f"broker {command.node_id} is at epoch {former.epoch}, and knew of {known}"
+    return Refused(Why.STALE_BROKER_EPOCH, detail)
 
 
 def _problem_with_registration(image: MetadataImage, command: RegisterBroker) -> Refused | None:
