@@ -8,11 +8,13 @@
 
 A command carries a `Ticket`; its `done` hears the reply, perhaps inside `submit`. Replies,
 refusals and reads included, are given when the log end seen at the decision is acknowledged.
-While a coordinator reads its log, commands are refused with COORDINATOR_LOADING; when its
-partition goes to another node or fails, the machine is dropped and every request that waits,
-parked joins included, is answered with NOT_COORDINATOR. An append that fails without stopping
-the partition (a full disk) throws the machine away too, and rebuilds it from the log. A log
-that cannot be read is tried again, less and less often.
+A new leader reads its log once all of it is known to be committed; until it has, commands
+are refused with COORDINATOR_LOADING. While too few replicas are in sync, those that would
+write are refused with COORDINATOR_NOT_AVAILABLE. When the partition goes to another node or
+fails, the machine is dropped and every request that waits, parked joins included, is answered
+with NOT_COORDINATOR. An append that fails without stopping the partition (a full disk) throws
+the machine away too, and rebuilds it from the log. A log that cannot be read is tried again,
+less and less often.
 
 Facts become records in Kafka's own schemas (`records`). The offsets topic is compacted like any
 other, which leaves its active segment alone; so `renewal` writes the state again at the end of

@@ -83,6 +83,7 @@ class Groups:
             options.machine,
             self._stale_positions,
             options.renewal_records_min,
+            options.commit_timeout_ms,
         )
         self._hosts: dict[int, CoordinatorHost] = {}
         self._image = MetadataImage()

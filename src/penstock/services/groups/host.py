@@ -8,6 +8,9 @@
 Every answer waits, refusals and reads too: they may rest on facts that are not durable yet.
 When nothing is on its way to the disk, that is no wait at all, which is the case for nearly
 every heartbeat.
+
+A new leader's log may end with facts of which nobody knows yet whether all replicas have
+them. It is read once that is known, so that no position is told that might go back.
 """
 
 import enum
@@ -17,10 +20,15 @@ from dataclasses import dataclass
 from penstock.core.groups import (
     Answer,
     Command,
+    DescribeGroup,
     Fact,
+    FetchOffsets,
+    ForgetTopic,
     GroupCoordinator,
     GroupImage,
     GroupOptions,
+    Heartbeat,
+    ListGroups,
     Moment,
     Outcome,
     Reply,
@@ -33,7 +41,7 @@ from penstock.services.groups.records import write_batches
 from penstock.services.groups.renewal import Renewal
 from penstock.services.groups.ticket import Ticket
 from penstock.services.groups.witness import Witness
-from penstock.services.partitions import Partition, PartitionStopped
+from penstock.services.partitions import InDoubt, Partition, PartitionStopped
 from penstock.storage.log import BatchTooLarge
 
 START_OVER_MS = 500
@@ -62,6 +70,12 @@ class HostParts:
     # What to write down before the first command: positions in topics that are gone.
     stale: Callable[[GroupImage], list[Fact]]
     renewal_records_min: int
+    commit_timeout_ms: int
+
+
+# What can be served without writing, and so without enough replicas to write to; and what only
+# this node itself asks for.
+SERVED_REGARDLESS = (Heartbeat, FetchOffsets, DescribeGroup, ListGroups, ForgetTopic)
 
 
 class CoordinatorHost:
@@ -75,6 +89,7 @@ class CoordinatorHost:
         self._machine = GroupCoordinator(parts.options)
         self._tickets: dict[Ticket, None] = {}
         self._retry_ms = LOAD_RETRY_MS
+        self._has_begun = False
         self._timer: Timer | None = None
         self._timer_at: Instant | None = None
         self._renewal: Renewal | None = None
@@ -90,8 +105,14 @@ class CoordinatorHost:
         return len(self._tickets)
 
     def start(self) -> None:
-        """Read the log, then serve."""
+        """Read the log as soon as what is in it is known to be committed, then serve."""
         self.partition.watch(self._look)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._has_begun or not self.partition.is_established:
+            return
+        self._has_begun = True
         if self.partition.log.start == self.partition.log.end:
             self._loaded(None)
         else:
@@ -101,7 +122,7 @@ class CoordinatorHost:
         """Give the command to the machine; its ticket hears when the answer may be known."""
         ticket = command.ticket
         assert isinstance(ticket, Ticket)
-        why = self.phase.value
+        why = self._problem(command)
         if why is not None:
             if self.phase is Phase.LOADING:
                 self._parts.loading.hurry(self.partition)
@@ -109,6 +130,15 @@ class CoordinatorHost:
             return
         self._tickets[ticket] = None
         self._settle(self._machine.handle(command, self._now()))
+
+    def _problem(self, command: Command) -> Why | None:
+        why: Why | None = self.phase.value
+        if self.partition.has_minimum or why not in (None, Why.COORDINATOR_LOADING):
+            return why
+        if why is None and isinstance(command, SERVED_REGARDLESS):
+            return None
+        # What was written now would be acknowledged at some time or other, if at all.
+        return Why.COORDINATOR_NOT_AVAILABLE
 
     def append(self, facts: Sequence[Fact]) -> bool:
         """Append facts and apply them; False: they are not in the log, and the machine is gone."""
@@ -210,11 +240,14 @@ class CoordinatorHost:
         partition = self.partition
 
         def acknowledged(error: PenstockError | None) -> None:
-            # On an error the tickets are answered by `drop`, which the partition's watchers call.
+            # When the partition stops, the tickets are answered by `drop`, which its watchers call.
             if error is None:
                 self._release(answers)
+            elif isinstance(error, InDoubt):
+                refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, str(error))
+                self._release([Answer(ticket, refused) for ticket, _ in answers])
 
-        if partition.when_acknowledged(partition.log.end, acknowledged):
+        if partition.when_acknowledged(partition.log.end, acknowledged, self._parts.commit_timeout_ms):
             self._release(answers)
 
     def _release(self, answers: Sequence[Answer]) -> None:
@@ -251,6 +284,8 @@ class CoordinatorHost:
     def _look_at_partition(self) -> None:
         if self.partition.stopped is not None:
             self.drop(str(self.partition.stopped))
+        else:
+            self._begin()
 
     def _start_over(self, error: PenstockError, refused: Refused) -> None:
         """An append failed: the machine is ahead of the log, which alone counts."""

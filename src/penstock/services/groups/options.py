@@ -19,6 +19,8 @@ class GroupsOptions:
     # A coordinator's log is not renewed before it has this many records. Reading them takes a third
     # of a second when the node starts; renewing them stops the loop for a few syncs.
     renewal_records_min: int = 20_000
+    # How long an answer waits for the other replicas of what it rests on.
+    commit_timeout_ms: int = 5_000
 
 
 def options_of_node(
@@ -40,5 +42,6 @@ def options_of_node(
             offset_metadata_chars_max=number("offset.metadata.max.bytes"),
             offsets_retention_ms=number("offsets.retention.minutes") * _MS_PER_MINUTE,
             offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
-        )
+        ),
+        commit_timeout_ms=number("offsets.commit.timeout.ms"),
     )

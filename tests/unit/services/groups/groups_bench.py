@@ -34,6 +34,7 @@ from penstock.core.metadata import (
     Partition as PlacedPartition,
 )
 from penstock.core.model import (
+    BrokerEpoch,
     LeaderEpoch,
     NodeId,
     Offset,
@@ -45,6 +46,7 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import Record, check_batches, write_batch
+from penstock.core.replica import Assignment
 from penstock.services.groups import Groups, GroupsOptions, Ticket
 from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.storage.commit import GroupCommit
@@ -82,6 +84,8 @@ class GroupsBench:
         self.syncs = HandSyncs()
         self.commit = GroupCommit(self.syncs)
         self.led: dict[tuple[str, int], Partition] = {}
+        # Others than this node are there in name only: what they have is what the test says.
+        self.replicas: tuple[NodeId, ...] = (NODE,)
         self.asked_for: list[tuple[str, Callable[[CreatedTopic | Refused], None]]] = []
         self.partitions = partitions
         self.runtime = hand_runtime(self.timers, self.syncs)
@@ -118,7 +122,8 @@ class GroupsBench:
             name = TopicPartition(TopicName(topic), PartitionIndex(index))
             log = self._log(f"logs/{topic}/{index}", topic_id)
             replica = Replica(name, topic_id, log, SyncPolicy(Fsync.EVERY))
-            term = Term.alone(NODE, LeaderEpoch(epoch))
+            assignment = Assignment(self.replicas, self.replicas, 0, min(2, len(self.replicas)))
+            term = Term(NODE, LeaderEpoch(epoch), assignment)
             self.led[topic, index] = Partition(replica, term, self.runtime)
 
     def _log(self, path: str, topic_id: TopicId) -> PartitionLog:
@@ -129,6 +134,20 @@ class GroupsBench:
     def follow(self, *facts: Fact) -> None:
         self.image = replayed(self.image, facts)
         self.groups.follow(self.image)
+
+    def fetched(self, node: int, end: int) -> None:
+        """Another replica has the coordinator's log up to `end`, on its disk."""
+        partition = self.led[OFFSETS_TOPIC, 0]
+        partition.follower_fetched(NodeId(node), BrokerEpoch(0), Offset(end), Offset(end))
+        self.settle()
+
+    def isr(self, *members: int) -> None:
+        """The controller has committed another ISR."""
+        partition = self.led[OFFSETS_TOPIC, 0]
+        before = partition.insync.assignment
+        partition.assignment_changed(
+            before._replace(isr=tuple(map(NodeId, members)), partition_epoch=before.partition_epoch + 1)
+        )
 
     def restarted(self, *, disk: CrashableDisk | None = None, epoch: int = 1) -> "GroupsBench":
         """A node that starts from what this one left on its disk."""
