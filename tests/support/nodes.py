@@ -93,11 +93,13 @@ class NodeProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         there = select.select([self._process.stdout], [], [], seconds)[0]
-        assert there, f"the node was not ready in time: {self.said()}"
-        line = self._process.stdout.readline()
-        assert line, f"the node did not start: {self.said()}"
+        line = self._process.stdout.readline() if there else ""
+        if not line:
+            self._end(signal.SIGKILL)
+            why = "did not start" if there else "was not ready in time"
+            raise AssertionError(f"the node {why}: {self.said()}")
         self.ready = json.loads(line)
-        self._settings += tuple(f"listen.{door}={self.ready[door]}" for door in DOORS)
+        self._settings += tuple(f"listen.{door}={self.ready[door]}" for door in DOORS if door in self.ready)
         return self
 
     def said(self) -> str:
@@ -114,9 +116,12 @@ class NodeProcess:
     def await_end(self, seconds: float = START_SECONDS) -> int:
         """Wait until it has ended by itself; answers its exit code."""
         assert self._process is not None
-        code = self._process.wait(seconds)
-        self._end(signal.SIGTERM)
-        return code
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the node did not end by itself: {self.said()}") from None
+        finally:
+            self._end(signal.SIGKILL)
 
     def kill(self) -> None:
         """End it as `kill -9` does."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.app.addresses import Reservations
-from penstock.app.backstage import Backstage, NodeStorage
+from penstock.app.backstage import BROKER, Backstage, NodeStorage
 from penstock.app.metrics import MetricsPage
 from penstock.app.options import ListenerOptions, NodeOptions
 from penstock.core.model import MILLISECOND, Instant
@@ -59,7 +59,7 @@ class Node:
         self.is_ready = False
         self.is_closed = False
         self.backend: Backend | None = None
-        listeners = tuple(_listener(listener, reserved) for listener in options.listeners)
+        listeners = tuple(_listener(listener, reserved) for listener in _doors(options))
         if options.peer is not None:
             options = replace(options, peer=reserved[PEER])
         self.backstage = Backstage(runtime, storage, options, listeners)
@@ -72,7 +72,7 @@ class Node:
 
     def start(self) -> None:
         """Recover and join; the doors open when there is something to serve."""
-        self.backstage.start(self._open_doors)
+        self.backstage.start(self._open_doors, self._open_no_door)
 
     def _open_doors(self, backend: Backend) -> None:
         if self._stopping:
@@ -99,6 +99,15 @@ class Node:
             door = Door(listener.name, serving)
             door.open(loop, listener.bound)
             self._kafka.append(door)
+        self._opened()
+
+    def _open_no_door(self) -> None:
+        """A node that is no broker serves no clients; its health and figures can be asked for."""
+        if not self._stopping:
+            self._open_http(asyncio.get_running_loop(), KafkaMetrics())
+            self._opened()
+
+    def _opened(self) -> None:
         self._reserved.close()
         self.is_ready = True
         self._ready(self)
@@ -217,7 +226,7 @@ def build(
 
 def reserve(options: NodeOptions) -> Reservations:
     """Make sure of every address; AddressUnavailable names the first that cannot be had."""
-    wanted = {f"{KAFKA} {listener.name}": listener.bind for listener in options.listeners}
+    wanted = {f"{KAFKA} {listener.name}": listener.bind for listener in _doors(options)}
     if options.http is not None:
         wanted[HTTP] = options.http
     if options.metrics is not None:
@@ -225,6 +234,11 @@ def reserve(options: NodeOptions) -> Reservations:
     if options.peer is not None:
         wanted[PEER] = options.peer
     return Reservations(wanted)
+
+
+def _doors(options: NodeOptions) -> tuple[ListenerOptions, ...]:
+    """The Kafka listeners; only brokers have any."""
+    return options.listeners if BROKER in options.roles else ()
 
 
 def _listener(options: ListenerOptions, reserved: Reservations) -> KafkaListener:

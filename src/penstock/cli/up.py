@@ -145,14 +145,14 @@ def ready_line(config: "Config", addresses: "NodeAddresses", as_json: bool) -> s
     doors = {"http": addresses.http, "metrics": addresses.metrics, "peer": addresses.peer}
     others = {name: show_address(address) for name, address in doors.items() if address is not None}
     if as_json:
-        main = next(iter(kafka.values()))
         return json.dumps(
             {
                 "event": "ready",
                 "node_id": config.node.id,
                 "pid": os.getpid(),
                 "data_dir": os.path.abspath(config.node.data_dir),
-                "kafka": main,
+                # A node that is no broker has none.
+                **({"kafka": next(iter(kafka.values()))} if kafka else {}),
                 "listeners": kafka,
                 **others,
             }

@@ -45,6 +45,4 @@ def not_available(config: Config) -> list[str]:
             f"security.authentication: {config.security.authentication} is not available so far; bind to "
             "127.0.0.1, or to a network where everybody may read and write everything"
         )
-    if set(config.node.roles) != {"broker", "controller"}:
-        problems.append("node.roles: a node is broker and controller so far")
     return problems

@@ -136,7 +136,6 @@ def test_a_listener_for_every_interface_is_warned_about() -> None:
     [
         ("listen.listeners=a=sasl_ssl://h:1", "listen.listeners: a asks for SASL_SSL; only PLAINTEXT"),
         ("security.authentication=scram", "security.authentication: scram is not available so far"),
-        ("node.roles=controller", "node.roles"),
     ],
 )
 def test_what_a_node_cannot_do_yet_is_said_and_not_ignored(assignment: str, complaint: str) -> None:
