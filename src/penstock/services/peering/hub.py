@@ -128,7 +128,7 @@ class PeerHub:
         if dialling is None:
             self._came_back(peer.node_id)
         elif peer.node_id != dialling.node:
-            events.warning("peer.other_node", address=str(dialling.address), node=peer.node_id)
+            events.warning("peer.other_node", address=str(dialling.address), peer=peer.node_id)
             assert dialling.address is not None
             for met in self._strangers:
                 met(dialling.node, dialling.address, peer)
@@ -161,7 +161,7 @@ class PeerHub:
             return
         handler = self._handlers.get(frame[0])
         if handler is None:
-            events.debug("peer.unknown_channel", node=guest.node_id, channel=frame[0])
+            events.debug("peer.unknown_channel", peer=guest.node_id, channel=frame[0])
             return
         handler.received(guest.on(frame[0]), memoryview(frame)[1:])
 
@@ -175,7 +175,7 @@ class PeerHub:
         dialling = self._calls.pop(link, None)
         if dialling is None or self._is_closed or dialling.link is not link:
             return
-        events.debug("peer.link_closed", node=dialling.node, ending=ending.name)
+        events.debug("peer.link_closed", peer=dialling.node, ending=ending.name)
         was_open, at_once = dialling.closed(ending)
         is_wanted = self._lines.get((dialling.node, dialling.line)) is dialling
         if is_wanted and at_once:

@@ -68,7 +68,7 @@ class ControlDesk(LaxWatcher):
         try:
             parcel = decode_parcel(frame)
         except ProtocolError as wrong:
-            events.warning("control.bad_message", node=peer.node_id, reason=str(wrong))
+            events.warning("control.bad_message", peer=peer.node_id, reason=str(wrong))
             return
         if not parcel.is_answer:
             self._answer(peer, parcel)

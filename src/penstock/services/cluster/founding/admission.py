@@ -79,7 +79,7 @@ def _next_change(
 def _told(change: Change, outcome: Outcome, respond: Respond) -> None:
     node: NodeId = change.member.node_id
     if isinstance(outcome, Accepted):
-        events.info("quorum.members_changed", change=type(change).__name__, node=node)
+        events.info("quorum.members_changed", change=type(change).__name__, member=node)
         respond(Admitted(Admittance.LATER))
     elif isinstance(outcome, Refused) and outcome.why is Obstacle.NOT_LEADING:
         respond(Elsewhere(None, None))

@@ -36,7 +36,7 @@ class Foreigners(LaxWatcher):
         voter = self._others.get(node)
         if voter is None or node in self._rejecting:
             return
-        events.warning("cluster.turned_away", node=node, address=str(voter.address))
+        events.warning("cluster.turned_away", voter=node, address=str(voter.address))
         self._rejecting[node] = None
         if not self._is_settled and len(self._rejecting) * 2 > len(self._others) - 1:
             raise NotFounded(

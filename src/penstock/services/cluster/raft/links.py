@@ -37,7 +37,7 @@ class MemberLinks(LaxWatcher):
         try:
             message = decode_message(frame)
         except ProtocolError as wrong:
-            events.warning("quorum.bad_message", node=peer.node_id, reason=str(wrong))
+            events.warning("quorum.bad_message", peer=peer.node_id, reason=str(wrong))
             return
         self._arrived(Member(peer.node_id, peer.directory_id), message)
 

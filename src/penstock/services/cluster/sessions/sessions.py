@@ -102,7 +102,7 @@ class Sessions(LaxWatcher):
         if broker is None or node in self._fencing or not self._controller.is_leading:
             return
         self._fencing[node] = None
-        events.warning("broker.fenced", node=node, broker_epoch=broker.epoch, reason=reason)
+        events.warning("broker.fenced", broker=node, broker_epoch=broker.epoch, reason=reason)
 
         def fenced(reply: Reply) -> None:
             if isinstance(reply, Refused):
