@@ -70,11 +70,6 @@ class Proposing:
             if partition not in self._last_asked and partition not in self._proposed:
                 self._look_later(partition)
 
-    def fetched(self, partition: Partition, node: NodeId) -> None:
-        """A follower has fetched."""
-        if node not in partition.insync.assignment.isr:
-            self.consider(partition)
-
     def consider(self, partition: Partition) -> None:
         """Propose another ISR if there is a reason to."""
         if partition in self._proposed or partition in self._pausing or partition.stopped is not None:

@@ -37,7 +37,7 @@ class Replication:
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._is_running = False
         self.proposing = Proposing(runtime, node_id, submit, self._options)
-        self.serving = Serving(runtime, partitions, self._options, self.proposing.fetched)
+        self.serving = Serving(runtime, partitions, self._options, self.proposing.consider)
         hub.serve(Channel.REPLICATION, self)
         hub.watch(self, Channel.REPLICATION)
         partitions.when_roles_change(self._roles_changed)
@@ -53,6 +53,7 @@ class Replication:
         """New metadata was committed. Call this after the partitions have followed it."""
         self._hub.keep("replication", _peers_of(image, self._node_id))
         self.proposing.follow(image)
+        self.serving.follow()
 
     def stop(self) -> None:
         self._is_running = False

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, Offset
 from penstock.observability import log as events
-from penstock.runtime import Runtime
+from penstock.runtime import Runtime, Timer
 from penstock.services.partitions import Partition, Partitions
 from penstock.services.peering import Peer
 from penstock.services.replication.answering import Answering
@@ -30,21 +30,28 @@ SILENCE_NS = 60 * SECOND
 # Every so many idle rounds all partitions are looked at for a log start that moved.
 ROUNDS_BETWEEN_LOOKS = 10
 
-Fetched = Callable[[Partition, NodeId], None]
+# How long after new metadata to look for followers that have left the ISR.
+LOOK_MS = 200
 
 
 class Serving:
     """Keeps one session per follower node, and at most one fetch of each waiting."""
 
     def __init__(
-        self, runtime: Runtime, partitions: Partitions, options: ReplicationOptions, fetched: Fetched
+        self,
+        runtime: Runtime,
+        partitions: Partitions,
+        options: ReplicationOptions,
+        approach: Callable[[Partition], None],
     ) -> None:
         self._runtime = runtime
         self._partitions = partitions
         self._wait_ns = options.fetch_wait_ms * MILLISECOND
-        self._fetched = fetched
+        # Told when a follower outside the ISR has come closer.
+        self._approach = approach
         self._sessions: dict[NodeId, Session] = {}
         self._rounds = 0
+        self._look: Timer | None = None
         self.throttle = Throttle(runtime, options.catch_up_bytes_per_second)
         self._answering = Answering(runtime, options, self.throttle, self._wake)
 
@@ -63,6 +70,8 @@ class Serving:
                 row = session.rows[said.key] = self._new_row(session, said.key)
             row.say(said)
             self._look_at(session, row)
+        for row in list(session.outside):
+            self._count(session, row)
         session.pending = peer
         session.turned_away = 0
         session.deadline = Instant(session.heard_at + self._wait_ns)
@@ -82,8 +91,7 @@ class Serving:
             row = session.rows.get(said.key)
             if row is not None and row.leader_epoch == said.leader_epoch:
                 row.synced = said.synced
-                if row.partition is not None and row.verdict is None:
-                    self._count(session, row, row.partition)
+                self._count(session, row)
 
     def roles_changed(self) -> None:
         """What was not led here may be now, and the other way round."""
@@ -93,7 +101,22 @@ class Serving:
                     self._look_at(session, row)
             self._wake(session)
 
+    def follow(self) -> None:
+        """New metadata was committed: followers may have left the ISR without a word of theirs."""
+        if self._look is None:
+            deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
+            self._look = self._runtime.timers.at(deadline, self._look_outside)
+
+    def _look_outside(self) -> None:
+        self._look = None
+        for session in self._sessions.values():
+            for row in session.rows.values():
+                if row.partition is not None and session.node not in row.partition.insync.assignment.isr:
+                    session.outside[row] = None
+
     def stop(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
         for session in self._sessions.values():
             session.end()
 
@@ -141,8 +164,7 @@ class Serving:
             return
         row.attach(found)
         row.verdict = judge(found.log, row.position, row.last_epoch)
-        if row.verdict is None:
-            self._count(session, row, found)
+        self._count(session, row)
         row.is_at_end = row.verdict is None and row.position >= found.log.end
         if row.is_at_end:
             session.ready.pop(row, None)
@@ -150,12 +172,20 @@ class Serving:
             session.ready[row] = None
         session.unsettled[row] = None
 
-    def _count(self, session: Session, row: Row, partition: Partition) -> None:
-        node = session.node
+    def _count(self, session: Session, row: Row) -> None:
+        """Let the follower's position count, if it is one in our log."""
+        node, partition = session.node, row.partition
+        if partition is None or row.verdict is not None:
+            session.outside.pop(row, None)
+            return
         partition.follower_fetched(
             node, BrokerEpoch(session.broker_epoch), Offset(row.position), Offset(row.synced)
         )
-        self._fetched(partition, node)
+        if node in partition.insync.assignment.isr:
+            session.outside.pop(row, None)
+        else:
+            session.outside[row] = None
+            self._approach(partition)
 
     def _wake(self, session: Session) -> None:
         """Answer soon: with all that becomes ready in this turn."""

@@ -102,6 +102,7 @@ class Session:
         "news_at",
         "node",
         "number",
+        "outside",
         "pending",
         "progress_number",
         "ready",
@@ -123,6 +124,8 @@ class Session:
         self.ready: dict[Row, None] = {}
         # Those whose follower does not know yet that all it has is below the high watermark.
         self.unsettled: dict[Row, None] = {}
+        # Those whose follower is not in the ISR: any fetch may change that, also one that does not name them.
+        self.outside: dict[Row, None] = {}
         # The fetch that waits for an answer, if there is one.
         self.pending: Peer | None = None
         self.deadline = self.heard_at = self.news_at = Instant(0)
@@ -140,6 +143,7 @@ class Session:
             row.attach(None)
             self.ready.pop(row, None)
             self.unsettled.pop(row, None)
+            self.outside.pop(row, None)
 
     def end(self) -> None:
         """Nothing follows on this. Its number is kept, so that it does not rise from a late frame."""
