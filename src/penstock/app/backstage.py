@@ -152,6 +152,7 @@ class Backstage:
             producing=Producing(self.partitions, runtime.clock, self.produce_metrics, runtime.spawn),
             fetching=Fetching(runtime),
             lookups=Lookups(),
+            quorum=self.member.voters,
         )
 
     def _take_groups(self, topics: Topics) -> Groups:

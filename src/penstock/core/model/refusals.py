@@ -30,6 +30,8 @@ class Why(enum.Enum):
     INCONSISTENT_CLUSTER = "cluster is another one"
     DUPLICATE_BROKER = "another broker is live under this id"
     NOT_CONTROLLER = "this node does not lead the metadata quorum"
+    DUPLICATE_VOTER = "node votes already"
+    VOTER_NOT_FOUND = "node is no voter"
 
     # Leadership of partitions
     FENCED_LEADER_EPOCH = "leader epoch is an old one"

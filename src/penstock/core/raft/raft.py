@@ -1,6 +1,6 @@
 """The door: compares terms, hands events to the role, and changes roles."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from penstock.core.model import Instant
@@ -20,7 +20,7 @@ from penstock.core.raft.events import (
     TransferLeadership,
 )
 from penstock.core.raft.identity import Ballot, Index, Member, Term
-from penstock.core.raft.leading import Leader
+from penstock.core.raft.leading import Leader, Progress
 from penstock.core.raft.ledger import Ledger, Recovered
 from penstock.core.raft.log import LogView
 from penstock.core.raft.messages import (
@@ -98,6 +98,16 @@ class Raft:
     def founders(self) -> Configuration | None:
         """The founding members, as long as they are the members still; None after any change."""
         return self._ledger.configuration if self._ledger.configuration_index == 0 else None
+
+    @property
+    def followers(self) -> Mapping[Member, Progress]:
+        """What a leader knows of the others; empty for everybody else."""
+        return self._role.followers
+
+    @property
+    def last(self) -> Index:
+        """Where the log ends here, durable or not."""
+        return self._ledger.log.last
 
     @property
     def persisted(self) -> Index:

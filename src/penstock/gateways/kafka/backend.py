@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from penstock.core.model import NodeId
 from penstock.runtime import Address
-from penstock.services.cluster import Controller
+from penstock.services.cluster import Controller, QuorumDesk
 from penstock.services.groups import Groups
 from penstock.services.partitions import Partitions
 from penstock.services.records import Fetching, Lookups, Producing
@@ -56,3 +56,4 @@ class Backend:
     fetching: Fetching
     lookups: Lookups
     groups: Groups
+    quorum: QuorumDesk

@@ -34,11 +34,15 @@ from penstock.services.cluster.options import ClusterOptions
 from penstock.services.cluster.quorum import NotLeading, Quorum, QuorumEvents, QuorumFailed
 from penstock.services.cluster.sessions import SessionOptions
 from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore, SoloQuorum
+from penstock.services.cluster.voters import MemberStatus, QuorumDesk, QuorumStatus
 
 __all__ = [
     "Controller",
     "ClusterMember",
     "ClusterOptions",
+    "QuorumDesk",
+    "QuorumStatus",
+    "MemberStatus",
     "SessionOptions",
     "Voter",
     "Forming",

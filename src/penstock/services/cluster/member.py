@@ -31,6 +31,7 @@ from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.services.cluster.raft.recovery import is_blank
 from penstock.services.cluster.sessions import Pulse, Sessions
 from penstock.services.cluster.solo import QuorumStore
+from penstock.services.cluster.voters import QuorumDesk
 from penstock.services.peering import PeerHub
 from penstock.storage.directory import DataDirectory, WrongNode
 
@@ -72,6 +73,7 @@ class ClusterMember:
         self._pulse = Pulse(runtime, self._desk, self.controller, self._sessions, node_id, options.sessions)
         self._forming = Forming(self.controller, runtime.entropy)
         self.membership = Membership(runtime, self.controller, directory, options.registration)
+        self.voters: QuorumDesk
         self._registered: Callable[[BrokerEpoch | None], None]
 
     def start(self, registered: Callable[[BrokerEpoch | None], None]) -> None:
@@ -125,6 +127,7 @@ class ClusterMember:
         self._admission = Admission(self._desk, self.hub, self._book, self.quorum)
         freshness = Freshness(self._runtime, self._desk, self.quorum, self.controller, self.me.node_id)
         self._freshness = freshness
+        self.voters = QuorumDesk(self._runtime, self._desk, self.quorum, self._book)
         self._reception.stand = self._standing
         self._joining.begin(wants_vote=read_wish(self._store.disk))
         freshness.catch_up(self._caught_up)
@@ -143,7 +146,7 @@ class ClusterMember:
 
     def leader_changed(self, leader: Member | None) -> None:
         node = None if leader is None else leader.node_id
-        events.info("quorum.leader", node=node, term=self.quorum.raft.term)
+        events.info("quorum.leader", leader=node, term=self.quorum.raft.term)
         self._forwarding.leader_changed(node)
         self._pulse.leader_changed()
         if self._freshness is not None:

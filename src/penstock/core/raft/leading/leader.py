@@ -1,7 +1,7 @@
 """Leads: takes proposals, brings them to a majority, and knows when it no longer has one."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from penstock.core.model import Instant
@@ -26,6 +26,7 @@ from penstock.core.raft.events import (
 from penstock.core.raft.identity import Index, Member
 from penstock.core.raft.leading.changes import obstacle_to, obstacle_to_any
 from penstock.core.raft.leading.handover import Handover
+from penstock.core.raft.leading.progress import Progress
 from penstock.core.raft.leading.reads import Reads
 from penstock.core.raft.leading.replication import Replication
 from penstock.core.raft.ledger import Ledger
@@ -68,6 +69,10 @@ class Leader(Role):
     @property
     def leader(self) -> Member | None:
         return self._ledger.me
+
+    @property
+    def followers(self) -> Mapping[Member, Progress]:
+        return self._replication.others
 
     def is_leased(self) -> bool:
         # If we are cut off, the check for a majority will tell us.

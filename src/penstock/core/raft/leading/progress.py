@@ -26,6 +26,7 @@ class Progress:
     __slots__ = (
         "_in_flight",
         "asked_at",
+        "caught_up_at",
         "commit_told",
         "heard_at",
         "is_probing",
@@ -43,6 +44,8 @@ class Progress:
         self.match = Index(0)
         self.next = next_index
         self.heard_at = now
+        # When it last had everything that was committed; None: not since we lead.
+        self.caught_up_at: Instant | None = None
         # The last round it answered, and the last before a request was sent to it.
         self.round = 0
         self.round_sent = 0

@@ -19,21 +19,21 @@ class Replication:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._others: dict[Member, Progress] = {}
+        self.others: dict[Member, Progress] = {}
         self.round = 0
         self.reconfigure(Index(ledger.log.last + 1))
 
     def reconfigure(self, start: Index) -> None:
         """Keep to the members of the present configuration; who is new gets entries from `start` on."""
-        ledger, known = self._ledger, self._others
-        self._others = {
+        ledger, known = self._ledger, self.others
+        self.others = {
             member: known.get(member) or Progress(start, ledger.now)
             for member in ledger.configuration.members
             if member != ledger.me
         }
 
     def of(self, member: Member) -> Progress | None:
-        return self._others.get(member)
+        return self.others.get(member)
 
     def own_match(self) -> Index:
         """How much of our own log counts: only what is synced, as for everybody else."""
@@ -41,20 +41,20 @@ class Replication:
 
     def agreed(self) -> Index:
         """The highest index that a majority has on disk."""
-        matches: dict[Member, int] = {member: peer.match for member, peer in self._others.items()}
+        matches: dict[Member, int] = {member: peer.match for member, peer in self.others.items()}
         matches[self._ledger.me] = self.own_match()
         return Index(self._ledger.configuration.agreed(matches))
 
     def confirmed(self) -> int:
         """The latest round of heartbeats that a majority has answered."""
-        rounds = {member: peer.round for member, peer in self._others.items()}
+        rounds = {member: peer.round for member, peer in self.others.items()}
         rounds[self._ledger.me] = self.round
         return self._ledger.configuration.agreed(rounds)
 
     def hears_majority(self) -> bool:
         """Whether a majority has been heard within an election timeout."""
         ledger, since = self._ledger, self._ledger.now - self._ledger.options.election_ns
-        heard = {member: int(peer.heard_at > since) for member, peer in self._others.items()}
+        heard = {member: int(peer.heard_at > since) for member, peer in self.others.items()}
         heard[ledger.me] = 1
         return ledger.configuration.agreed(heard) == 1
 
@@ -62,14 +62,14 @@ class Replication:
         """Send the next round of heartbeats."""
         ledger = self._ledger
         self.round += 1
-        for member, peer in self._others.items():
+        for member, peer in self.others.items():
             # Beyond its match a member may have entries of another leader: they are not committed.
             commit = min(ledger.commit, peer.match)
             ledger.send(member, Heartbeat(ledger.term, commit, self.round))
 
     def send_all(self) -> None:
         """Send whatever may be sent: entries, or the news that entries are committed."""
-        for member, peer in self._others.items():
+        for member, peer in self.others.items():
             self._send_to(member, peer)
 
     def _send_to(self, member: Member, peer: Progress) -> None:
@@ -107,22 +107,28 @@ class Replication:
 
     def answered(self, member: Member, answer: AppendAnswer) -> bool:
         """Says whether somebody's match has moved."""
-        peer = self._others[member]
+        peer = self.others[member]
         moved = peer.acknowledge(answer.match, self._ledger.log.first)
+        self._note_progress(peer)
         self._send_to(member, peer)
         return moved
 
+    def _note_progress(self, peer: Progress) -> None:
+        if peer.match >= self._ledger.commit:
+            peer.caught_up_at = self._ledger.now
+
     def conflicted(self, member: Member, conflict: AppendConflict) -> None:
-        peer, log = self._others[member], self._ledger.log
+        peer, log = self.others[member], self._ledger.log
         index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
         if peer.reject(conflict.previous_index, Index(index + 1)):
             self._send_to(member, peer)
 
     def beaten(self, member: Member, answer: HeartbeatAnswer) -> bool:
         """A member that is alive but behind is asked again: requests or answers may be lost."""
-        peer, ledger = self._others[member], self._ledger
+        peer, ledger = self.others[member], self._ledger
         peer.round = max(peer.round, answer.round)
         moved = answer.match > peer.match and peer.acknowledge(answer.match, ledger.log.first)
+        self._note_progress(peer)
         if peer.pace is Pace.SNAPSHOT:
             if ledger.now - peer.asked_at >= ledger.options.election_ns:
                 self._resume_snapshot(member, peer)
@@ -141,7 +147,7 @@ class Replication:
         self._send_chunk(member, peer)
 
     def chunk_stored(self, member: Member, answer: ChunkAnswer) -> None:
-        peer = self._others[member]
+        peer = self.others[member]
         if peer.snapshot is None or peer.snapshot.index != answer.index or peer.position == answer.position:
             return
         peer.position = answer.position

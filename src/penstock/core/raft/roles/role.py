@@ -1,6 +1,7 @@
 """What the roles have in common, and how a member passes from one to the next."""
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -50,6 +51,11 @@ class Role:
     def leader(self) -> Member | None:
         """Who leads the present term, if we know."""
         return None
+
+    @property
+    def followers(self) -> Mapping[Member, Any]:
+        """The others, as a leader knows them."""
+        return {}
 
     def is_leased(self) -> bool:
         """Whether a leader is at work that must not be deposed by somebody who cannot hear it."""

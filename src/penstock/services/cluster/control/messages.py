@@ -6,7 +6,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from penstock.core.model import BrokerEpoch, NodeId, Offset
+from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, Offset, Timestamp, Why
 from penstock.core.raft import Configuration
 from penstock.runtime import Address
 
@@ -120,8 +120,59 @@ class Readable(Struct, frozen=True):
     end: Offset
 
 
-Question: TypeAlias = Introduction | Join | Submit | BrokerHeartbeat | ReadEnd
-Answer: TypeAlias = Standing | Admitted | Elsewhere | Submitted | BrokerSeen | Readable
+class MemberStatus(Struct, frozen=True):
+    """One voter or learner: where its log ends, when it was heard, and when it last had everything."""
+
+    node_id: NodeId
+    directory_id: UUID
+    log_end: Offset
+    heard_at: Timestamp | None
+    caught_up_at: Timestamp | None
+    address: Address | None
+
+
+class QuorumStatus(Struct, frozen=True):
+    """How the quorum stands, as its leader sees it. Offsets count entries of the metadata log."""
+
+    leader: NodeId
+    epoch: LeaderEpoch
+    high_watermark: Offset
+    voters: tuple[MemberStatus, ...]
+    learners: tuple[MemberStatus, ...]
+
+
+class AskQuorum(Struct, frozen=True):
+    """Ask how the quorum stands; a `QuorumStatus` answers."""
+
+
+class AddVoter(Struct, frozen=True):
+    """Let a node vote."""
+
+    node_id: NodeId
+    directory_id: UUID
+    address: Address | None
+
+
+class RemoveVoter(Struct, frozen=True):
+    """Take a node's vote away."""
+
+    node_id: NodeId
+    directory_id: UUID
+
+
+class VoterChanged(Struct, frozen=True):
+    """It is so, or why it is not."""
+
+    why: Why | None = None
+    detail: str = ""
+
+
+Question: TypeAlias = (
+    Introduction | Join | Submit | BrokerHeartbeat | ReadEnd | AskQuorum | AddVoter | RemoveVoter
+)
+Answer: TypeAlias = (
+    Standing | Admitted | Elsewhere | Submitted | BrokerSeen | Readable | QuorumStatus | VoterChanged
+)
 Message: TypeAlias = Question | Answer
 
 # The place in this list is the number on the wire: append only.
@@ -137,4 +188,9 @@ MESSAGES: tuple[type[Message], ...] = (
     BrokerSeen,
     ReadEnd,
     Readable,
+    AskQuorum,
+    QuorumStatus,
+    AddVoter,
+    RemoveVoter,
+    VoterChanged,
 )
