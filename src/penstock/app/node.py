@@ -113,10 +113,9 @@ class Node:
         self._ready(self)
 
     def _open_http(self, loop: asyncio.AbstractEventLoop, kafka: KafkaMetrics) -> None:
-        page = MetricsPage(
-            self.backstage.partitions,
-            [kafka, self.backstage.produce_metrics, self.backstage.group_metrics, EventMetrics()],
-        )
+        behind = self.backstage
+        declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
+        page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.follow(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.follow)
         # The library takes a while to load: not on the loop, at the first scrape.

@@ -51,12 +51,12 @@ class InSync:
         "_followers",
         "_lag_max_ns",
         "_may_advance",
-        "_me",
         "_state",
         "_synced",
         "_unsettled",
         "epoch_start",
         "high_watermark",
+        "me",
     )
 
     def __init__(  # noqa: PLR0913, PLR0917  (one more than the rule: what a leader begins with)
@@ -69,7 +69,7 @@ class InSync:
         now: Instant,
         lag_max_ns: int,
     ) -> None:
-        self._me = me
+        self.me = me
         self._state = state
         self.epoch_start = epoch_start
         self.high_watermark = high_watermark
@@ -204,7 +204,7 @@ class InSync:
         return None if earliest is None else Instant(earliest)
 
     def _belongs(self, node: NodeId, log_end: Offset, now: Instant) -> bool:
-        if node == self._me:
+        if node == self.me:
             return True
         follower = self._followers[node]
         in_time = follower.is_in_time(log_end, now, self._lag_max_ns)
@@ -217,13 +217,13 @@ class InSync:
         return in_time and known and follower.synced >= threshold
 
     def _epoch_of(self, node: NodeId) -> BrokerEpoch:
-        return UNKNOWN_EPOCH if node == self._me else self._followers[node].broker_epoch
+        return UNKNOWN_EPOCH if node == self.me else self._followers[node].broker_epoch
 
     def _meet_followers(self, now: Instant) -> None:
         """Have an entry for every replica; a member of the ISR gets time to be heard of."""
         known, self._followers = self._followers, {}
         for node in self._state.replicas:
-            if node != self._me:
+            if node != self.me:
                 follower = known.get(node) or Follower(None)
                 if node in self._state.isr and follower.caught_up_at is None:
                     follower.caught_up_at = now
@@ -242,7 +242,7 @@ class InSync:
 
     def _states_of(self, nodes: Iterable[NodeId]) -> Iterable[Follower]:
         for node in nodes:
-            if node != self._me:
+            if node != self.me:
                 # A member of the ISR that is no replica any more cannot be heard of.
                 yield self._followers.get(node) or Follower(None)
 

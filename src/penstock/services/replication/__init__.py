@@ -26,7 +26,8 @@ belong to `services.partitions`.
 Left out: fetching from followers; compression between nodes; more than one link per pair of nodes.
 """
 
+from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions, Submit
 from penstock.services.replication.replication import Replication
 
-__all__ = ["Replication", "ReplicationOptions", "Submit"]
+__all__ = ["Replication", "ReplicationOptions", "ReplicationMetrics", "Submit"]

@@ -60,7 +60,7 @@ def _obey(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome
                 "replica.leader_damaged",
                 partition=str(followed.name),
                 offset=answer.position,
-                node=followed.leader,
+                leader=followed.leader,
             )
             return Outcome.TROUBLE
         case _:

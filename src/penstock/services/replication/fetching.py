@@ -28,6 +28,7 @@ from penstock.services.replication.codec import (
     encode_progress,
 )
 from penstock.services.replication.judging import last_epoch_of
+from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
 
 # A link that is not there is tried again after this; the hub tells when it opens.
@@ -44,11 +45,13 @@ class Fetcher:
         broker_epoch: BrokerEpoch,
         send: Callable[[Buffer], bool],
         options: ReplicationOptions,
+        metrics: ReplicationMetrics,
     ) -> None:
         self._runtime = runtime
         self._node = node
         self._broker_epoch = broker_epoch
         self._send = send
+        self._metrics = metrics
         self._answer_ns = (options.fetch_wait_ms + options.answer_timeout_ms) * MILLISECOND
         self._trouble_ns = options.trouble_ms * MILLISECOND
         self._followed: dict[bytes, Followed] = {}
@@ -118,6 +121,7 @@ class Fetcher:
         went_back = False
         for row, batches in answer.rows:
             followed = self._followed.get(row.key)
+            self._metrics.bytes_received.count += len(batches)
             if followed is not None and row.key not in self._resting:
                 outcome = apply(followed, row, batches)
                 went_back = went_back or outcome is Outcome.WENT_BACK
@@ -215,6 +219,6 @@ class Fetcher:
             self._arm()
             return
         if self._is_waiting:
-            events.info("replica.no_answer", node=self._node, session=self._session)
+            events.info("replica.no_answer", peer=self._node, session=self._session)
         self._begin_session()
         self.fetch()

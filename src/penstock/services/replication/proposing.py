@@ -15,11 +15,13 @@ from penstock.core.replica import UNKNOWN_EPOCH, ProposedMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.partitions import Partition
+from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions, Submit
 
 # The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
 # said whether the proposal, or a copy of it, was accepted before or will be after.
 TURNED_DOWN = (Why.INELIGIBLE_REPLICA, Why.INVALID_REQUEST)
+_OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 
 class Look(NamedTuple):
@@ -34,11 +36,17 @@ class Proposing:
     """Submits the proposals of every led partition, one at a time each."""
 
     def __init__(
-        self, runtime: Runtime, node_id: NodeId, submit: Submit, options: ReplicationOptions
+        self,
+        runtime: Runtime,
+        node_id: NodeId,
+        submit: Submit,
+        options: ReplicationOptions,
+        metrics: ReplicationMetrics,
     ) -> None:
         self._runtime = runtime
         self._node_id = node_id
         self._submit = submit
+        self._metrics = metrics
         self._retry_ns = options.proposal_retry_ms * MILLISECOND
         self._broker_epoch = UNKNOWN_EPOCH
         self._image: MetadataImage | None = None
@@ -115,18 +123,20 @@ class Proposing:
             tuple(IsrMember(member.node_id, epoch_of(member)) for member in members),
         )
 
-    def _ended(self, partition: Partition, epoch: int, reply: Reply | Refused) -> None:
+    def _ended(self, partition: Partition, epoch: int, reply: Reply) -> None:
+        why = reply.why if isinstance(reply, Refused) else None
+        outcome = _outcome_of(reply)
+        self._metrics.proposals.of(_OUTCOMES[outcome]).count += 1
         if self._proposed.get(partition) != epoch or partition.stopped is not None:
             # Committed metadata was quicker.
             return
-        if isinstance(reply, ChangedPartition):
+        if outcome:
             # It goes on counting as proposed until its metadata is here.
             partition.proposal_ended(accepted=True)
             return
         del self._proposed[partition]
-        why = reply.why if isinstance(reply, Refused) else None
         events.info("partition.isr_refused", partition=str(partition.name), reason=str(why))
-        self._end_without(partition, accepted=False if why in TURNED_DOWN else None)
+        self._end_without(partition, accepted=outcome)
 
     def _end_without(self, partition: Partition, *, accepted: bool | None) -> None:
         """Try again after a pause."""
@@ -164,3 +174,10 @@ class Proposing:
                 self.consider(partition)
                 self._look_later(partition)
         self._arm()
+
+
+def _outcome_of(reply: Reply) -> bool | None:
+    """Whether the proposal was accepted; None if nobody knows."""
+    if isinstance(reply, ChangedPartition):
+        return True
+    return False if isinstance(reply, Refused) and reply.why in TURNED_DOWN else None

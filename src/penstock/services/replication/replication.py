@@ -1,19 +1,21 @@
 """Replication of one node: as the leader of some partitions, and as a follower of others."""
 
 from penstock.core.metadata import MetadataImage
-from penstock.core.model import BrokerEpoch, NodeId, ProtocolError
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
 from penstock.core.replica import UNKNOWN_EPOCH
 from penstock.observability import log as events
-from penstock.runtime import Address, Buffer, Ending, Identity, Runtime
+from penstock.runtime import Address, Buffer, Ending, Identity, Runtime, Timer
 from penstock.services.partitions import Followed, Partitions
 from penstock.services.peering import Channel, Peer, PeerHub
 from penstock.services.replication.codec import Answer, Fetch, Progress, Restart, decode, key_of
 from penstock.services.replication.fetching import Fetcher
+from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions, Submit
 from penstock.services.replication.proposing import Proposing
 from penstock.services.replication.serving import Serving
 
 PEER_LISTENER = "PEER"
+LOOK_MS = 200
 
 
 class Replication:
@@ -36,8 +38,11 @@ class Replication:
         self._broker_epoch = UNKNOWN_EPOCH
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._is_running = False
-        self.proposing = Proposing(runtime, node_id, submit, self._options)
-        self.serving = Serving(runtime, partitions, self._options, self.proposing.consider)
+        self._look: Timer | None = None
+        self.metrics = ReplicationMetrics()
+        self.metrics.watch(partitions.led)
+        self.proposing = Proposing(runtime, node_id, submit, self._options, self.metrics)
+        self.serving = Serving(runtime, partitions, self._options, self.metrics, self.proposing.consider)
         hub.serve(Channel.REPLICATION, self)
         hub.watch(self, Channel.REPLICATION)
         partitions.when_roles_change(self._roles_changed)
@@ -53,10 +58,12 @@ class Replication:
         """New metadata was committed. Call this after the partitions have followed it."""
         self._hub.keep("replication", _peers_of(image, self._node_id))
         self.proposing.follow(image)
-        self.serving.follow()
+        self._look_later()
 
     def stop(self) -> None:
         self._is_running = False
+        if self._look is not None:
+            self._look.cancel()
         self.proposing.stop()
         self.serving.stop()
         for fetcher in self._fetchers.values():
@@ -69,7 +76,7 @@ class Replication:
         try:
             message = decode(frame)
         except ProtocolError as error:
-            events.warning("replication.bad_frame", node=peer.node_id, error=error)
+            events.warning("replication.bad_frame", peer=peer.node_id, error=error)
             return
         match message:
             case Fetch():
@@ -114,12 +121,24 @@ class Replication:
             fetcher.follow(wanted)
         self.serving.roles_changed()
         self.proposing.roles_changed(self._partitions.led())
+        self._look_later()
+
+    def _look_later(self) -> None:
+        """Some things need a look at every partition: not with each of many changes, but after them."""
+        if self._look is None and self._is_running:
+            deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
+            self._look = self._runtime.timers.at(deadline, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._look = None
+        self.serving.look_outside()
+        self.metrics.follow(self._partitions.led())
 
     def _new_fetcher(self, node: NodeId) -> Fetcher:
         def send(frame: Buffer) -> bool:
             return self._hub.send(Channel.REPLICATION, node, frame)
 
-        return Fetcher(self._runtime, node, self._broker_epoch, send, self._options)
+        return Fetcher(self._runtime, node, self._broker_epoch, send, self._options, self.metrics)
 
 
 def _peers_of(image: MetadataImage, node_id: NodeId) -> dict[NodeId, Address]:

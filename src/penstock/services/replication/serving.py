@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, Offset
 from penstock.observability import log as events
-from penstock.runtime import Runtime, Timer
+from penstock.runtime import Runtime
 from penstock.services.partitions import Partition, Partitions
 from penstock.services.peering import Peer
 from penstock.services.replication.answering import Answering
@@ -18,6 +18,7 @@ from penstock.services.replication.codec import (
     partition_of,
 )
 from penstock.services.replication.judging import judge
+from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
 from penstock.services.replication.sessions import Row, Session
 from penstock.services.replication.throttle import Throttle
@@ -30,9 +31,6 @@ SILENCE_NS = 60 * SECOND
 # Every so many idle rounds all partitions are looked at for a log start that moved.
 ROUNDS_BETWEEN_LOOKS = 10
 
-# How long after new metadata to look for followers that have left the ISR.
-LOOK_MS = 200
-
 
 class Serving:
     """Keeps one session per follower node, and at most one fetch of each waiting."""
@@ -42,6 +40,7 @@ class Serving:
         runtime: Runtime,
         partitions: Partitions,
         options: ReplicationOptions,
+        metrics: ReplicationMetrics,
         approach: Callable[[Partition], None],
     ) -> None:
         self._runtime = runtime
@@ -49,9 +48,9 @@ class Serving:
         self._wait_ns = options.fetch_wait_ms * MILLISECOND
         # Told when a follower outside the ISR has come closer.
         self._approach = approach
+        self._metrics = metrics
         self._sessions: dict[NodeId, Session] = {}
         self._rounds = 0
-        self._look: Timer | None = None
         self.throttle = Throttle(runtime, options.catch_up_bytes_per_second)
         self._answering = Answering(runtime, options, self.throttle, self._wake)
 
@@ -101,22 +100,14 @@ class Serving:
                     self._look_at(session, row)
             self._wake(session)
 
-    def follow(self) -> None:
-        """New metadata was committed: followers may have left the ISR without a word of theirs."""
-        if self._look is None:
-            deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
-            self._look = self._runtime.timers.at(deadline, self._look_outside)
-
-    def _look_outside(self) -> None:
-        self._look = None
+    def look_outside(self) -> None:
+        """Find followers that left the ISR without a word of theirs: their next fetch may bring them back."""
         for session in self._sessions.values():
             for row in session.rows.values():
                 if row.partition is not None and session.node not in row.partition.insync.assignment.isr:
                     session.outside[row] = None
 
     def stop(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
         for session in self._sessions.values():
             session.end()
 
@@ -208,6 +199,8 @@ class Serving:
         elif peer.send(*encode_answer(session.number, session.sequence, rows, contents)):
             session.pending = None
             session.turned_away = 0
+            self._metrics.fetches.count += 1
+            self._metrics.bytes_sent.count += sum(map(len, contents))
             self._answering.sent(session, rows)
         else:
             self._try_later(session)
@@ -248,7 +241,7 @@ class Serving:
     def _dismiss_silent(self, now: Instant) -> None:
         for session in self._sessions.values():
             if session.rows and now - session.heard_at > SILENCE_NS:
-                events.info("replication.follower_gone", node=session.node)
+                events.info("replication.follower_gone", peer=session.node)
                 session.end()
 
 
