@@ -170,6 +170,10 @@ class Backstage:
         controller.subscribe(groups.follow)
         return groups
 
+    def leave(self, done: Callback) -> None:
+        """Let other nodes lead what this one leads, while clients are served still. Takes bounded time."""
+        self.member.leave(done)
+
     def resign(self) -> None:
         """Answer everyone who waits for others: they must look for another coordinator."""
         if self._groups is not None:

@@ -24,8 +24,8 @@ HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
 # How long a stop waits for syncs under way, so that their answers can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
-# How long a stop waits for the checkpoints of all logs, so that there is time left to leave in order.
-LOGS_MS = 3_000
+# How long a stop takes at most, checkpoints of all logs included, so that there is time to leave in order.
+STOP_MS = 3_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,22 @@ class Node:
         door.open(loop, address)
 
     def _health(self) -> Answer:
-        """Alive: it answers."""
-        return Answer(200, b'{"status":"ok"}\n', "application/json")
+        """Alive: it answers. What keeps it from being ready is told as well."""
+        trouble = self._trouble()
+        return _status(200, "ok", trouble)
 
     def _readiness(self) -> Answer:
         """Ready: clients should be sent here."""
         if self._stopping:
-            return Answer(503, b'{"status":"stopping"}\n', "application/json")
-        return Answer(200, b'{"status":"ready"}\n', "application/json")
+            return _status(503, "stopping")
+        trouble = self._trouble()
+        return _status(200, "ready") if trouble is None else _status(503, "not ready", trouble)
+
+    def _trouble(self) -> str | None:
+        """What keeps the cluster from counting on this node."""
+        if self.backstage.controller.leader is None:
+            return "no controller"
+        return "fenced" if self.backend is not None and self.backstage.member.is_fenced else None
 
     def _report(self, error: Exception) -> None:
         """A handler failed in a way that nobody foresaw; a failed assert means a broken state: end."""
@@ -152,13 +160,17 @@ class Node:
             self._runtime.timers.soon(end)
 
     def stop(self, done: Callback) -> None:
-        """Let nobody in, let the answers under way leave, close the logs, and leave in order."""
+        """Hand over to other nodes, let nobody in, let the answers under way leave, and close the logs."""
         self._stopping = True
+        until = Instant(self._runtime.clock.now() + STOP_MS * MILLISECOND)
+        self.backstage.leave(lambda: self._shut(until, done))
+
+    def _shut(self, until: Instant, done: Callback) -> None:
         for door in self._kafka:
             door.stop_accepting()
         self.backstage.resign()
-        until = Instant(self._runtime.clock.now() + FAREWELL_MS * MILLISECOND)
-        self._await_syncs(until, lambda: self._close(done))
+        answered = Instant(self._runtime.clock.now() + FAREWELL_MS * MILLISECOND)
+        self._await_syncs(answered, lambda: self._close(until, done))
 
     def _await_syncs(self, until: Instant, then: Callback) -> None:
         now = self._runtime.clock.now()
@@ -168,7 +180,7 @@ class Node:
         look = Instant(now + FAREWELL_LOOK_MS * MILLISECOND)
         self._runtime.timers.at(look, lambda: self._await_syncs(until, then))
 
-    def _close(self, done: Callback) -> None:
+    def _close(self, until: Instant, done: Callback) -> None:
         for door in self._kafka:
             door.close()
 
@@ -176,7 +188,6 @@ class Node:
             events.warning("node.logs_not_closed", partitions=len(self.backstage.partitions))
             self._leave(self.backstage.abandon, done)
 
-        until = Instant(self._runtime.clock.now() + LOGS_MS * MILLISECOND)
         deadline = self._runtime.timers.at(until, overdue)
 
         def settled() -> None:
@@ -246,6 +257,11 @@ def _listener(options: ListenerOptions, reserved: Reservations) -> KafkaListener
     if advertised is not None and advertised.port == 0:
         advertised = Address(advertised.host, bound.port)
     return KafkaListener(options.name, options.security, bound, advertised)
+
+
+def _status(code: int, status: str, reason: str | None = None) -> Answer:
+    detail = "" if reason is None else f',"reason":"{reason}"'
+    return Answer(code, f'{{"status":"{status}"{detail}}}\n'.encode(), "application/json")
 
 
 def _ignore(_: object) -> None:

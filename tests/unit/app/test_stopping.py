@@ -1,11 +1,11 @@
 """The time that a node has for leaving, and how it is shared out."""
 
-from penstock.app.node import FAREWELL_MS, LOGS_MS
+from penstock.app.node import STOP_MS
 from penstock.core.model import MILLISECOND, SECOND
 from penstock.runtime.supervisor import STOP_GRACE_NS, STOP_LIMIT_NS
 
 
 def test_every_step_of_a_stop_fits_into_five_seconds() -> None:
-    waits_ns = (FAREWELL_MS + LOGS_MS) * MILLISECOND
+    waits_ns = STOP_MS * MILLISECOND
 
     assert waits_ns < STOP_GRACE_NS < STOP_LIMIT_NS < 5 * SECOND

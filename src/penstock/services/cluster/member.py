@@ -29,7 +29,7 @@ from penstock.services.cluster.membership import Forming, Membership
 from penstock.services.cluster.options import ClusterOptions
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.services.cluster.raft.recovery import is_blank
-from penstock.services.cluster.sessions import Pulse, Sessions
+from penstock.services.cluster.sessions import Farewell, Pulse, Sessions
 from penstock.services.cluster.solo import QuorumStore
 from penstock.services.cluster.voters import QuorumDesk
 from penstock.services.peering import PeerHub
@@ -177,10 +177,23 @@ class ClusterMember:
         else:
             self._registered(None)
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the cluster does not count on our broker now, as far as we know."""
+        return self._pulse.is_fenced
+
     def go_live(self, live: Callback) -> None:
         """The broker can lead from here on; `live` hears when the cluster says so too."""
         assert self.membership.epoch is not None
         self._pulse.begin(self.membership.epoch, live)
+
+    def leave(self, done: Callback) -> None:
+        """Hand everything over to others, as far as they are there and time allows."""
+        if self._freshness is None:
+            self._runtime.timers.soon(done)  # we are no member of anything yet
+            return
+        farewell = Farewell(self._runtime, self.controller, self.quorum, self._pulse, self.me.node_id)
+        farewell.begin(self.membership.epoch, done)
 
     def close(self) -> None:
         """Take part no more. Blocks on the disk."""

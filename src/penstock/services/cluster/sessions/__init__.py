@@ -8,10 +8,14 @@ A broker that is fenced asks to be unfenced, one whose epoch is stale ends. A ne
 everybody a whole session, for it cannot know who was silent before; a process that is gone shows
 at once, because nobody listens where it was, and no link from it is open.
 
+A node that stops says so first (`Farewell`): its leaderships go to others, it leaves every ISR, and
+the quorum gets another leader. Then nobody notices its end.
+
 Left out: sessions that brokers choose themselves; wall clocks, which have no say here.
 """
 
+from penstock.services.cluster.sessions.farewell import Farewell
 from penstock.services.cluster.sessions.pulse import Pulse
 from penstock.services.cluster.sessions.sessions import SessionOptions, Sessions
 
-__all__ = ["Sessions", "SessionOptions", "Pulse"]
+__all__ = ["Sessions", "SessionOptions", "Pulse", "Farewell"]
