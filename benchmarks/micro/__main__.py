@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-PARTS = ("records", "wire", "log", "group_commit")
+PARTS = ("records", "wire", "log", "group_commit", "replication")
 RESULTS = Path("bench-results")
 
 
