@@ -11,6 +11,7 @@ from penstock.core.metadata import (
     AllocateProducerIds,
     AlterConfigs,
     Assignment,
+    BalanceLeaders,
     ChangePartition,
     Command,
     ConfigChange,
@@ -38,6 +39,7 @@ from penstock.core.metadata import (
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
+    WidenInternalTopics,
 )
 from penstock.core.model import BrokerEpoch, Instant, LeaderEpoch, NodeId, PartitionIndex, TopicId
 
@@ -84,12 +86,17 @@ def running_cluster() -> MetadataMachine:
 
 
 def registration(
-    node_id: NodeId, previous_epoch: BrokerEpoch = NO_BROKER_EPOCH, *, synced: bool = True, fenced: bool
+    node_id: NodeId,
+    previous_epoch: BrokerEpoch = NO_BROKER_EPOCH,
+    *,
+    synced: bool = True,
+    fenced: bool,
+    disk: int = 100,
 ) -> RegisterBroker:
     return RegisterBroker(
         CLUSTER,
         node_id,
-        UUID(int=100 + node_id),
+        UUID(int=disk + node_id),
         features=SUPPORTED_FEATURES,
         previous_epoch=previous_epoch,
         synced=synced,
@@ -146,7 +153,8 @@ def broker_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
         case 0 | 1:
             previous = epoch if draw(st.booleans()) else NO_BROKER_EPOCH
             synced, fenced = draw(st.booleans()), draw(st.booleans())
-            return registration(node_id, previous, synced=synced, fenced=fenced)
+            disk = draw(st.sampled_from([100, 100, 100, 200]))
+            return registration(node_id, previous, synced=synced, fenced=fenced, disk=disk)
         case 2 | 3:
             return FenceBroker(node_id, epoch)
         case 4 | 5:
@@ -170,7 +178,9 @@ def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
     if draw(st.integers(0, 4)) == 0:
         damaged = draw(st.sampled_from(partition.replicas))
         return ResignReplica(damaged, epoch_of(image, damaged), topic.id, partition.index)
-    wanted = draw(st.lists(st.sampled_from(partition.replicas), unique=True))
+    alive = tuple(node_id for node_id in partition.replicas if image.is_live(node_id))
+    some = st.lists(st.sampled_from(partition.replicas), unique=True)
+    wanted = draw(st.one_of(st.just(alive), some))
     isr = tuple(IsrMember(n, epoch_of(image, n)) for n in wanted)
     return ChangePartition(
         partition.leader,
@@ -187,7 +197,7 @@ def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
 def commands(draw: st.DrawFn, image: MetadataImage) -> Command:
     if image.cluster_id is None:
         return FormCluster(CLUSTER)
-    match draw(st.integers(0, 11)):
+    match draw(st.integers(0, 13)):
         case 0 | 1 | 2:
             return draw(topic_commands())
         case 3 | 4:
@@ -196,8 +206,31 @@ def commands(draw: st.DrawFn, image: MetadataImage) -> Command:
             return draw(broker_commands(image))
         case 9 | 10:
             return draw(proposals(image))
+        case 11:
+            return BalanceLeaders(moves_max=draw(st.integers(0, 2)))
+        case 12:
+            return WidenInternalTopics()
         case _:
             update = FeatureUpdate(
                 "group.version", draw(st.integers(-1, 2)), draw(st.sampled_from(Direction))
             )
             return UpdateFeatures((update,))
+
+
+@st.composite
+def replica_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
+    """Only what changes the replicas, the ISR and the leader of topic "a"."""
+    index = PartitionIndex(0)
+    match draw(st.integers(0, 9)):
+        case 0 | 1 | 2 | 3:
+            return draw(broker_commands(image))
+        case 4 | 5 | 6:
+            return draw(proposals(image))
+        case 7:
+            target = st.lists(NODES, min_size=1, max_size=3, unique=True).map(tuple)
+            return ReassignPartition("a", index, draw(st.one_of(st.none(), target, target)))
+        case 8:
+            change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", draw(st.sampled_from("123")))
+            return IncrementalAlterConfigs(ConfigResource(ResourceKind.TOPIC, "a"), (change,))
+        case _:
+            return BalanceLeaders() if draw(st.booleans()) else ElectLeader("a", index)

@@ -1,5 +1,7 @@
 """Random histories of a cluster: replay, snapshots, and what must hold after every command."""
 
+from collections.abc import Callable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,7 @@ from penstock.core.metadata import (
     Fact,
     FormCluster,
     MetadataImage,
+    MetadataMachine,
     Partition,
     RegisterBroker,
     ResignReplica,
@@ -21,8 +24,14 @@ from penstock.core.metadata import (
     replayed,
     snapshot,
 )
-from penstock.core.model import Instant, NodeId, Refused, TopicId
-from tests.property.metadata.metadata_worlds import CLUSTER, commands, starting_points
+from penstock.core.model import Instant, LeaderEpoch, NodeId, Refused, TopicId
+from tests.property.metadata.metadata_worlds import (
+    CLUSTER,
+    commands,
+    replica_commands,
+    running_cluster,
+    starting_points,
+)
 
 STEPS = 30
 NOW = Instant(0)
@@ -38,51 +47,80 @@ class Holders:
 
     A leader commits with its whole ISR, and only while the ISR has its minimum size. From
     then on exactly the ISR is sure to be complete. Below the minimum nothing is committed,
-    so whoever was complete stays so. A replica that lost writes is not complete any more.
+    so whoever was complete stays so. A replica that lost writes is not complete any more;
+    if it was the last one, what it has left is the best there is (`remains`).
     """
 
     def __init__(self) -> None:
         self.complete: dict[Place, frozenset[NodeId]] = {}
+        self.remains: dict[Place, frozenset[NodeId]] = {}
+        self.leaders: dict[tuple[Place, LeaderEpoch], NodeId] = {}
 
     def observe(self, before: MetadataImage, command: Command, after: MetadataImage) -> None:
         old = partitions_in(before)
         self.complete = {place: known for place, known in self.complete.items() if place in old}
+        self.remains = {place: known for place, known in self.remains.items() if place in old}
+        self.leaders = {led: leader for led, leader in self.leaders.items() if led[0] in old}
         self._lose(before, command, after)
         if isinstance(command, ChangePartition) and after is not before:
             # The leader commits nothing beyond a replica from the moment it proposes it.
             place = (command.topic_id, int(command.index))
             self.complete[place] |= frozenset(member.node_id for member in command.isr)
         for place, partition in partitions_in(after).items():
-            topic = after.topic_by_id(place[0])
-            assert topic is not None
-            known = self.complete.get(place, frozenset(partition.isr))
-            was = old.get(place)
-            clean = not isinstance(command, ElectLeader)
-            elected = was is not None and partition.leader not in (NO_LEADER, was.leader)
-            if elected and clean and known:
-                assert partition.leader in known, "a leader that misses committed records"
-            assert frozenset(partition.elr) <= known, "eligible, but not complete"
-            minimum = min(options_of(after, topic.name, None).min_insync_replicas, len(partition.replicas))
-            committing = partition.leader != NO_LEADER and len(partition.isr) >= minimum
-            # Nobody was complete, or an operator did not mind: the new leader's log is the truth.
-            started_over = elected and partition.leader not in known
-            if committing or started_over:
-                known = frozenset()
-            self.complete[place] = known | frozenset(partition.isr)
+            self._judge(place, partition, old.get(place), command, after)
+
+    def _judge(
+        self,
+        place: Place,
+        partition: Partition,
+        was: Partition | None,
+        command: Command,
+        image: MetadataImage,
+    ) -> None:
+        topic = image.topic_by_id(place[0])
+        assert topic is not None
+        known = self.complete.get(place, frozenset(partition.isr))
+        new_epoch = was is not None and partition.leader_epoch != was.leader_epoch
+        elected = new_epoch and partition.leader != NO_LEADER
+        if elected and not isinstance(command, ElectLeader):
+            best = known or self.remains.get(place, frozenset())
+            assert partition.leader in best or len(partition.replicas) == 1, "a leader that misses records"
+        assert frozenset(partition.elr) <= known, "eligible, but not complete"
+        if partition.leader != NO_LEADER:
+            led_by = self.leaders.setdefault((place, partition.leader_epoch), partition.leader)
+            assert led_by == partition.leader, "two leaders in one epoch"
+        minimum = min(options_of(image, topic.name, None).min_insync_replicas, len(partition.replicas))
+        committing = partition.leader != NO_LEADER and len(partition.isr) >= minimum
+        # Nobody was complete, or an operator did not mind: the new leader's log is the truth.
+        started_over = elected and partition.leader not in known
+        joined = frozenset(partition.isr) - known - ({partition.leader} if started_over else frozenset())
+        assert was is None or not joined, "in sync, but not complete"
+        if committing or started_over:
+            known = frozenset()
+        self.complete[place] = known | frozenset(partition.isr)
 
     def _lose(self, before: MetadataImage, command: Command, after: MetadataImage) -> None:
+        if after is before:
+            return
         if isinstance(command, ResignReplica):
-            if after is before:
-                return
-            place = (command.topic_id, int(command.index))
-            self.complete[place] = self.complete.get(place, frozenset()) - {command.node_id}
+            self._lost((command.topic_id, int(command.index)), command.node_id, everything=True)
+        former = before.broker(command.node_id) if isinstance(command, RegisterBroker) else None
+        if former is None or not isinstance(command, RegisterBroker):
             return
-        if not isinstance(command, RegisterBroker) or command.synced:
-            return
-        former = before.broker(command.node_id)
-        if former is not None and former.epoch != command.previous_epoch:
-            lost = frozenset((command.node_id,))
-            self.complete = {place: known - lost for place, known in self.complete.items()}
+        moved = former.directory_id != command.directory_id
+        clean = former.epoch == command.previous_epoch or (former.synced and command.synced)
+        if moved or not clean:
+            for place in list(self.complete):
+                self._lost(place, command.node_id, everything=moved)
+
+    def _lost(self, place: Place, node_id: NodeId, *, everything: bool) -> None:
+        lost = frozenset((node_id,))
+        known = self.complete.get(place, frozenset())
+        self.complete[place] = known - lost
+        if everything:
+            self.remains[place] = self.remains.get(place, frozenset()) - lost
+        elif known == lost:
+            self.remains[place] = lost
 
 
 def check_shape(image: MetadataImage) -> None:
@@ -130,15 +168,28 @@ def check_epochs(before: MetadataImage, after: MetadataImage) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_must_hold_holds_after_every_command(data: st.DataObject) -> None:
-    machine = data.draw(starting_points())
+    live_through(data, data.draw(starting_points()), commands)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_what_must_hold_holds_while_brokers_come_and_go_and_replicas_move(data: st.DataObject) -> None:
+    live_through(data, running_cluster(), replica_commands)
+
+
+def live_through(
+    data: st.DataObject,
+    machine: MetadataMachine,
+    strategy: Callable[[MetadataImage], st.SearchStrategy[Command]],
+) -> None:
     holders = Holders()
     holders.observe(EMPTY_IMAGE, FormCluster(CLUSTER), machine.image)
 
     for _ in range(data.draw(st.integers(1, STEPS))):
         before = machine.image
-        command = data.draw(commands(before))
+        command = data.draw(strategy(before))
         decision = machine.decide(command, NOW)
 
         assert machine.image is before

@@ -20,8 +20,9 @@ counts. The format is a cluster's from the start: leaders, ISR, epochs and ELR (
 there for one node too.
 
 Left out: the log, its offsets and its snapshots on disk belong to the host; broker sessions
-do as well (silence becomes a `FenceBroker`). Replica reassignment, racks in placement, ACLs,
-quotas and SCRAM credentials come with the parts that need them, as new facts.
+do as well (silence becomes a `FenceBroker`). Which log is the longest is nobody's knowledge
+here: where every complete replica lost records, an operator chooses. ACLs, quotas and SCRAM
+credentials come with the parts that need them, as new facts.
 """
 
 from penstock.core.metadata.applying import applied, replayed
@@ -54,6 +55,7 @@ from penstock.core.metadata.commands import (
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
+    WidenInternalTopics,
 )
 from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
 from penstock.core.metadata.decisions.features import (
@@ -111,6 +113,7 @@ from penstock.core.metadata.replies import (
     ProducerIdBlock,
     RegisteredBroker,
     Reply,
+    StartedMoves,
 )
 from penstock.core.metadata.snapshot import snapshot
 from penstock.core.metadata.state import (
@@ -163,6 +166,7 @@ __all__ = [
     "ElectLeader",
     "BalanceLeaders",
     "ReassignPartition",
+    "WidenInternalTopics",
     "Election",
     # Replies
     "Reply",
@@ -175,6 +179,7 @@ __all__ = [
     "ProducerIdBlock",
     "ChangedPartition",
     "BalancedLeaders",
+    "StartedMoves",
     # What an image holds
     "Broker",
     "Listener",

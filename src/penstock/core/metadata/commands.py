@@ -269,13 +269,18 @@ class ReassignPartition:
     resize: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class WidenInternalTopics:
+    """Give internal topics the replicas that they could not have with fewer brokers."""
+
+
 BrokerCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | StopBroker | DrainBroker | UnregisterBroker
 )
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
 PartitionCommand: TypeAlias = (
-    ChangePartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition
+    ChangePartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition | WidenInternalTopics
 )
 Command: TypeAlias = (
     FormCluster

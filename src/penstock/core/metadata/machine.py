@@ -19,7 +19,7 @@ from penstock.core.metadata.decisions.draft import MetadataDecision, Surrounding
 from penstock.core.metadata.decisions.elections import balance_leaders, elect_leader
 from penstock.core.metadata.decisions.features import allocate_producer_ids, form_cluster, update_features
 from penstock.core.metadata.decisions.partitions import change_partition, resign_replica
-from penstock.core.metadata.decisions.reassignment import reassign_partition
+from penstock.core.metadata.decisions.reassignment import reassign_partition, widen_internal_topics
 from penstock.core.metadata.decisions.topics import create_topic, delete_topic
 from penstock.core.metadata.facts import Fact
 from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -128,5 +128,7 @@ class MetadataMachine:
                 return balance_leaders(self.image, command, self._around)
             case commands.ReassignPartition():
                 return reassign_partition(self.image, command, self._around)
+            case commands.WidenInternalTopics():
+                return widen_internal_topics(self.image, self._around)
             case _:
                 assert_never(command)

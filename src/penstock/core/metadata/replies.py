@@ -76,6 +76,13 @@ class BalancedLeaders:
     left: int
 
 
+@dataclass(frozen=True, slots=True)
+class StartedMoves:
+    """How many partitions began to move."""
+
+    partitions: int
+
+
 Reply: TypeAlias = (
     Done
     | RegisteredBroker
@@ -86,5 +93,6 @@ Reply: TypeAlias = (
     | ProducerIdBlock
     | ChangedPartition
     | BalancedLeaders
+    | StartedMoves
     | Refused
 )

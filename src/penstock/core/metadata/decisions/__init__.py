@@ -5,5 +5,6 @@ anything, because images cannot change. Where a decision builds on facts it has 
 (a broker that is registered, then the partitions that may now have a leader), it works on
 a `Draft`: the image as if those facts were applied already.
 
-Left out: moving replicas to other brokers, and racks in placement.
+Left out: moving replicas because brokers are unevenly full; placement counts partitions, not
+bytes, and only when they are made.
 """

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.core.metadata.commands import Assignment, CreatePartitions
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.placement import new_partition, place
+from penstock.core.metadata.decisions.placement import new_partition, place, places
 from penstock.core.metadata.facts import PartitionCreated
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.replies import CreatedPartitions
@@ -32,14 +32,17 @@ def _problem_with_replicas(image: MetadataImage, replicas: tuple[NodeId, ...], e
     if not replicas:
         return "it needs a replica"
     for node_id in replicas:
-        if image.broker(node_id) is None:
+        broker = image.broker(node_id)
+        if broker is None:
             return f"there is no broker {node_id}"
+        if broker.drained:
+            return f"broker {node_id} is drained"
     if len(frozenset(replicas)) != len(replicas):
         return "a broker holds at most one replica"
     if len(replicas) != expected:
         return f"it has {len(replicas)} replicas, others have {expected}"
-    if not any(image.is_live(node_id) for node_id in replicas):
-        return "none of its brokers is live"
+    if not any(image.may_lead(node_id) for node_id in replicas):
+        return "none of its brokers can lead now"
     return None
 
 
@@ -51,6 +54,21 @@ def problem_with_count(image: MetadataImage, count: int, around: Surroundings) -
     if image.partition_count + count > around.partitions_max:
         detail = f"{count} more partitions would exceed the cluster's limit of {around.partitions_max}"
         return Refused(Why.INVALID_PARTITIONS, detail)
+    return None
+
+
+def problem_with_replication(image: MetadataImage, factor: int) -> Refused | None:
+    """Whether so many replicas can be placed now."""
+    most = places(image)
+    if most == 0:
+        return Refused(
+            Why.INVALID_REPLICATION_FACTOR, "no broker is live, or those that are do not take more"
+        )
+    if factor > most:
+        drained = len(image.brokers) - most
+        note = f", besides {drained} drained" if drained else ""
+        detail = f"{factor} replicas need as many brokers, there are {most}{note}"
+        return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
     return None
 
 
@@ -87,10 +105,9 @@ def _more_partitions(
     start = len(topic.partitions)
     more = command.count - start
     if command.assignments is None:
-        if not image.live_brokers() or topic.replication_factor > len(image.brokers):
-            detail = f"{topic.replication_factor} replicas need as many brokers, one of them live"
-            return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
-        return place(image, start, more, topic.replication_factor)
+        return problem_with_replication(image, topic.replication_factor) or place(
+            image, start, more, topic.replication_factor
+        )
     if len(command.assignments) != more:
         detail = f"{more} new partitions need {more} assignments, there are {len(command.assignments)}"
         return Refused(Why.INVALID_ASSIGNMENT, detail)

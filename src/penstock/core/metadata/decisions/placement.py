@@ -1,51 +1,114 @@
 """Which brokers keep the replicas of new partitions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata.image import MetadataImage
-from penstock.core.metadata.state import Partition
+from penstock.core.metadata.state import Broker, Partition
 from penstock.core.model import NodeId, PartitionIndex
+
+# As many as a cluster needs to lose one broker and go on, without a risk.
+REPLICAS_BY_DEFAULT_MAX = 3
 
 
 def place(image: MetadataImage, start: int, count: int, replication_factor: int) -> list[Partition]:
-    """New partitions from index `start` on, their leaders dealt out to the live brokers in turn.
+    """New partitions from index `start` on, their leaders dealt out to the brokers in turn.
 
     The deal goes on where the partitions that exist have ended, so that many small topics
-    spread as evenly as one large one. Each round over the brokers shifts the followers by
-    one more place, so that a broker's partitions do not all have the same second replica.
-    Fenced brokers get replicas only where there are not enough live ones, and never lead.
+    spread as evenly as one large one. Each round over the brokers shifts the followers, so
+    that a broker's partitions do not all have the same second replica. Brokers that are
+    fenced or stop get replicas only where there are not enough others, and never lead;
+    drained brokers get none.
     """
-    live = [broker.node_id for broker in image.live_brokers()]
-    fenced = [broker.node_id for broker in image.each_broker() if broker.fenced]
-    assert live, "somebody must lead"
-    assert 0 < replication_factor <= len(live) + len(fenced), "enough brokers"
-    placed = []
-    for number in range(count):
-        turn = image.partition_count + number
-        replicas = _dealt(live, turn, min(replication_factor, len(live)))
-        spare = replication_factor - len(replicas)
-        if spare:
-            replicas += _dealt(fenced, turn, spare)
-        placed.append(new_partition(image, start + number, replicas))
-    return placed
+    deal = Deal(image)
+    assert deal.leaders, "somebody must lead"
+    assert 0 < replication_factor <= places(image), "enough brokers"
+    return [
+        new_partition(
+            image, start + number, deal.replicas((), replication_factor, image.partition_count + number)
+        )
+        for number in range(count)
+    ]
+
+
+def places(image: MetadataImage) -> int:
+    """How many replicas a new partition can have; 0 if nobody could lead it."""
+    deal = Deal(image)
+    return len(deal.leaders) + len(deal.others) if deal.leaders else 0
+
+
+class Deal:
+    """Brokers in the order in which they get replicas.
+
+    Racks take turns in that order, and a partition's replicas are spread over them as evenly
+    as they can be. Where a broker does not say which rack it is in, racks say nothing.
+    """
+
+    __slots__ = ("_names", "_racks", "leaders", "others")
+
+    def __init__(self, image: MetadataImage) -> None:
+        usable = [broker for broker in image.each_broker() if not broker.drained]
+        told = all(broker.rack is not None for broker in usable)
+        self._racks = {broker.node_id: (broker.rack or "") if told else "" for broker in usable}
+        self._names = sorted(frozenset(self._racks.values()))
+        self.leaders = self._in_turns([broker for broker in usable if image.may_lead(broker.node_id)])
+        self.others = self._in_turns([broker for broker in usable if not image.may_lead(broker.node_id)])
+
+    def replicas(self, present: Sequence[NodeId], count: int, turn: int) -> list[NodeId]:
+        """`present` and as many more that there are `count`; without any, the first shall lead."""
+        chosen = list(present)
+        for brokers in (self.leaders, self.others):
+            while len(chosen) < count:
+                node_id = self._next(brokers, turn, chosen)
+                if node_id is None:
+                    break
+                chosen.append(node_id)
+        return chosen
+
+    def _next(self, brokers: list[NodeId], turn: int, chosen: list[NodeId]) -> NodeId | None:
+        """Of the racks that have the fewest replicas, the broker that comes first."""
+        used = dict.fromkeys(self._names, 0)
+        for node_id in chosen:
+            if node_id in self._racks:
+                used[self._racks[node_id]] += 1
+        least = min(used.values())
+        best, best_uses = None, len(chosen) + 1
+        for node_id in _walk(brokers, turn, len(used)):
+            uses = used[self._racks[node_id]]
+            if uses < best_uses and node_id not in chosen:
+                best, best_uses = node_id, uses
+                if uses == least:
+                    break
+        return best
+
+    def _in_turns(self, brokers: list[Broker]) -> list[NodeId]:
+        """One broker of each rack after the other, the racks in the order of their names."""
+        place: dict[str, int] = {}
+        keyed = []
+        for broker in brokers:
+            rack = self._racks[broker.node_id]
+            place[rack] = place.get(rack, 0) + 1
+            keyed.append((place[rack], rack, broker.node_id))
+        return [node_id for _, _, node_id in sorted(keyed)]
+
+
+def _walk(brokers: list[NodeId], turn: int, racks: int) -> Iterator[NodeId]:
+    """The brokers from the one whose turn it is on, the others shifted by one rack each round."""
+    size = len(brokers)
+    if not size:
+        return
+    first = turn % size
+    shift = turn // size * racks
+    yield brokers[first]
+    for place in range(size - 1):
+        yield brokers[(first + 1 + (shift + place) % (size - 1)) % size]
 
 
 def new_partition(image: MetadataImage, index: int, replicas: Sequence[NodeId]) -> Partition:
-    """A partition that starts with every live replica in sync and the first of them leading."""
-    isr = tuple(node_id for node_id in replicas if image.is_live(node_id))
+    """A partition that starts with every replica in sync that can lead, and the first of them leading."""
+    isr = tuple(node_id for node_id in replicas if image.may_lead(node_id))
     directories = []
     for node_id in replicas:
         broker = image.broker(node_id)
         assert broker is not None, "replicas are on registered brokers"
         directories.append(broker.directory_id)
     return Partition(PartitionIndex(index), tuple(replicas), isr, isr[0], directories=tuple(directories))
-
-
-def _dealt(brokers: list[NodeId], turn: int, count: int) -> list[NodeId]:
-    size = len(brokers)
-    first = turn % size
-    shift = turn // size
-    return [
-        brokers[first],
-        *(brokers[(first + 1 + (shift + place) % (size - 1)) % size] for place in range(count - 1)),
-    ]

@@ -19,12 +19,20 @@ from penstock.core.metadata.decisions.leadership import (
     with_isr,
     with_replicas,
 )
+from penstock.core.metadata.decisions.placement import REPLICAS_BY_DEFAULT_MAX, Deal
 from penstock.core.metadata.decisions.rules import ElectionRules, follow_rules
+from penstock.core.metadata.effective import broker_setting
 from penstock.core.metadata.facts import PartitionChanged
 from penstock.core.metadata.image import MetadataImage
-from penstock.core.metadata.replies import ChangedPartition
+from penstock.core.metadata.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.core.metadata.replies import ChangedPartition, StartedMoves
 from penstock.core.metadata.state import NO_LEADER, Partition, Topic
 from penstock.core.model import NodeId, Refused, Why
+
+_FACTORS = {
+    OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+}
 
 
 def reassign_partition(
@@ -107,6 +115,35 @@ def _decided(
         if minimum < before:
             follow_rules(draft, [_found(draft.image, topic)], around)
     return draft.decision(ChangedPartition(changed or partition))
+
+
+def widen_internal_topics(image: MetadataImage, around: Surroundings) -> MetadataDecision:
+    """Start the moves that let internal topics have as many replicas as their settings say."""
+    deal = Deal(image)
+    draft = Draft(image)
+    topics = [topic for topic in map(image.topic, INTERNAL_TOPICS) if topic is not None]
+    for topic in topics:
+        wanted = _wanted_replicas(image, topic, around)
+        for partition in topic.partitions:
+            if partition.is_moving or partition.leader == NO_LEADER:
+                continue
+            able = (*partition.replicas, *(n for n in deal.leaders if n not in partition.replicas))
+            count = min(wanted, len(able))
+            if count <= len(partition.replicas):
+                continue
+            target = tuple(deal.replicas(partition.replicas, count, partition.index))
+            adding = target[len(partition.replicas) :]
+            changed = with_epochs(partition, with_replicas(partition, image, target, adding))
+            assert changed is not None
+            draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(StartedMoves(len(draft.facts)))
+
+
+def _wanted_replicas(image: MetadataImage, topic: Topic, around: Surroundings) -> int:
+    setting = _FACTORS.get(topic.name, "default.replication.factor")
+    factor = broker_setting(image, setting, static=around.static)
+    assert isinstance(factor, int)
+    return factor if factor > 0 else REPLICAS_BY_DEFAULT_MAX
 
 
 def _found(image: MetadataImage, topic: Topic) -> Topic:

@@ -4,9 +4,13 @@ from dataclasses import replace
 
 from penstock.core.metadata.commands import BY_DEFAULT, CreateTopic, DeleteTopic
 from penstock.core.metadata.configs import problem_with
-from penstock.core.metadata.decisions.assignments import partitions_by_hand, problem_with_count
+from penstock.core.metadata.decisions.assignments import (
+    partitions_by_hand,
+    problem_with_count,
+    problem_with_replication,
+)
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
-from penstock.core.metadata.decisions.placement import place
+from penstock.core.metadata.decisions.placement import REPLICAS_BY_DEFAULT_MAX, place, places
 from penstock.core.metadata.effective import broker_setting, layers_for, topic_defaults
 from penstock.core.metadata.facts import ConfigSet, PartitionCreated, TopicCreated, TopicDeleted
 from penstock.core.metadata.image import MetadataImage
@@ -14,8 +18,6 @@ from penstock.core.metadata.names import METADATA_TOPIC, problem_with_name
 from penstock.core.metadata.replies import CreatedTopic, DeletedTopic
 from penstock.core.metadata.state import ConfigResource, Partition, ResourceKind
 from penstock.core.model import Refused, TopicName, Why
-
-REPLICAS_BY_DEFAULT_MAX = 3
 
 
 def create_topic(image: MetadataImage, command: CreateTopic, around: Surroundings) -> MetadataDecision:
@@ -89,16 +91,7 @@ def _partitions(
 def default_replication_factor(image: MetadataImage, around: Surroundings) -> int:
     """What the setting says; -1 there is the smaller of three and the number of brokers."""
     factor = _setting(image, "default.replication.factor", around)
-    return factor if factor > 0 else max(1, min(REPLICAS_BY_DEFAULT_MAX, len(image.brokers)))
-
-
-def problem_with_replication(image: MetadataImage, factor: int) -> Refused | None:
-    if not image.live_brokers():
-        return Refused(Why.INVALID_REPLICATION_FACTOR, "no broker is live")
-    if factor > len(image.brokers):
-        detail = f"{factor} replicas need as many brokers, there are {len(image.brokers)}"
-        return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
-    return None
+    return factor if factor > 0 else max(1, min(REPLICAS_BY_DEFAULT_MAX, places(image)))
 
 
 def _setting(image: MetadataImage, key: str, around: Surroundings) -> int:
