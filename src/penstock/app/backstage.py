@@ -120,6 +120,7 @@ class Backstage:
         self._is_open = True
         controller.subscribe(self.partitions.follow)
         controller.subscribe(self.replication.follow)
+        self.partitions.start_mending(epoch, controller.submit)
         self.replication.start(epoch)
         self.replication.follow(image)
         events.info(

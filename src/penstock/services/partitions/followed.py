@@ -124,7 +124,7 @@ class Followed:
             return
         self.stopped = True
         self.on_synced = None
-        tell = events.info if wanted else events.error
+        tell = events.debug if wanted else events.error
         tell("partition.not_followed", partition=str(self.name), reason=reason)
 
     def _sync_ended(self, error: StorageError | None) -> None:

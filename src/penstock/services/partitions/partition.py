@@ -262,7 +262,7 @@ class Partition:
         if self.stopped is not None:
             return
         self.stopped = stopped = PartitionStopped(f"{self.name}: {reason}")
-        tell = events.info if wanted else events.error
+        tell = events.debug if wanted else events.error
         tell("partition.stopped", partition=str(self.name), reason=reason)
         if self._sweep is not None:
             self._sweep.cancel()

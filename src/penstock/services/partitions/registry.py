@@ -7,9 +7,9 @@ from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.configs import TopicOptions
 from penstock.core.model import (
     MILLISECOND,
+    BrokerEpoch,
     Instant,
     NodeId,
-    PartitionIndex,
     StorageError,
     TopicId,
     TopicPartition,
@@ -21,7 +21,7 @@ from penstock.services.partitions.partition import Partition
 from penstock.services.partitions.replica import Replica
 from penstock.services.partitions.roles import Roles
 from penstock.services.partitions.settings import LogSettings, PartitionsOptions
-from penstock.services.partitions.upkeep import Compactor, Housekeeping, LogStore, Shelf
+from penstock.services.partitions.upkeep import Compactor, Housekeeping, LogStore, Mending, Shelf, Submit
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log import CompactionRules, RecoveryReport, cleaner_for
 
@@ -42,7 +42,8 @@ class Partitions:
         self._settings = LogSettings(node_id, options)
         self._shelf = Shelf(runtime, store)
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
-        self._roles = Roles(node_id, runtime, self._settings)
+        self._mending = Mending(node_id, runtime, self._all)
+        self._roles = Roles(node_id, runtime, self._settings, self._mending)
         self._led = self._roles.led
         self._image = EMPTY_IMAGE
         # By name: of two topics of one name, the second waits until the first is out of the way.
@@ -108,6 +109,10 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._replicas)
 
+    def start_mending(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
+        """From now on, resign from logs that are damaged, with the controller's consent."""
+        self._mending.start(broker_epoch, submit)
+
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
         """Open every log that the metadata places here, before anybody is served. Blocks.
 
@@ -116,6 +121,7 @@ class Partitions:
         """
         self._image = image
         self._settings.follow(image)
+        self._mending.follow(image)
         reports = []
         for found in directory.partitions():
             topic = image.topic(found.partition.topic)
@@ -123,6 +129,8 @@ class Partitions:
             if topic is None or state is None or found.topic_id != topic.id:
                 place = directory.set_aside(found)
                 events.warning("partition.set_aside", partition=str(found.partition), place=place)
+                if topic is not None and state is not None and found.damage:
+                    self._mending.lose(topic.id, state)
             elif self._node_id not in state.replicas:
                 events.info("partition.moved_away", partition=str(found.partition))
                 self._shelf.condemn(found.partition)
@@ -141,6 +149,7 @@ class Partitions:
     def follow(self, image: MetadataImage) -> None:
         """Bring the logs in step with a new image, and this node's part in them."""
         before, self._image = self._image, image
+        self._mending.follow(image)
         if self._settings.follow(image):
             self._apply_settings()
         if before.topics is image.topics:
@@ -170,12 +179,19 @@ class Partitions:
                     self._remove(replica, "the replica was moved to other brokers")
                     changed = True
             elif replica is None:
-                self._make(topic, state.index)
+                self._make(topic, state)
             else:
                 changed = self._roles.assign(replica, state) or changed
         return changed
 
     def _tell_roles(self) -> None:
+        # One line for all of them: a broker that fails may have led thousands.
+        events.info(
+            "partitions.roles_changed",
+            leads=len(self._led),
+            follows=len(self._roles.followed),
+            logs=len(self),
+        )
         for told in self._when_roles_change:
             told()
 
@@ -210,11 +226,11 @@ class Partitions:
     def _make_missing(self) -> None:
         for topic, state in self._image.partitions_of(self._node_id):
             if (topic.id, state.index) not in self._replicas:
-                self._make(topic, state.index)
+                self._make(topic, state)
 
-    def _make(self, topic: Topic, index: int) -> None:
-        name = TopicPartition(topic.name, PartitionIndex(index))
-        if name in self._making:
+    def _make(self, topic: Topic, state: PartitionState) -> None:
+        name = TopicPartition(topic.name, state.index)
+        if name in self._making or not self._mending.may_make(topic.id, state):
             return
         self._making[name] = None
 
@@ -305,6 +321,7 @@ class Partitions:
         """Make every log durable and close it. Blocks."""
         self.housekeeping.stop()
         self.compactor.stop()
+        self._mending.stop()
         for timer in (self._retry, self._telling):
             if timer is not None:
                 timer.cancel()

@@ -16,15 +16,17 @@ from penstock.services.partitions.followed import Followed
 from penstock.services.partitions.partition import Partition, Term
 from penstock.services.partitions.replica import Replica
 from penstock.services.partitions.settings import LogSettings
+from penstock.services.partitions.upkeep import Mending
 
 
 class Roles:
     """Gives roles, takes them back, and finds them."""
 
-    def __init__(self, me: NodeId, runtime: Runtime, settings: LogSettings) -> None:
+    def __init__(self, me: NodeId, runtime: Runtime, settings: LogSettings, mending: Mending) -> None:
         self._me = me
         self._runtime = runtime
         self._settings = settings
+        self._mending = mending
         self.led: dict[tuple[str, int], Partition] = {}
         self.led_by_id: dict[tuple[TopicId, int], Partition] = {}
         self.followed: dict[tuple[TopicId, int], Followed] = {}
@@ -47,6 +49,7 @@ class Roles:
         if isinstance(role, Followed) and role.leader_epoch == state.leader_epoch:
             return False
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
+        self._mending.mend(replica, state)
         followed = Followed(replica, state.leader, state.leader_epoch, self._runtime.clock)
         replica.role = followed
         self.followed[replica.topic_id, replica.name.partition] = followed
