@@ -68,6 +68,10 @@ class GroupChecker:
         place = (attempt.group, attempt.partition)
         self._acknowledged[place] = max(attempt.offset, self._acknowledged.get(place, NOTHING))
 
+    def committed_offset(self, group: str, partition: object) -> int:
+        """How far the group has come for sure; -1 if nothing was acknowledged."""
+        return self._acknowledged.get((group, partition), NOTHING)
+
     def asking(self, group: str, partition: object) -> Question:
         """Somebody asks how far the group has come."""
         return Question(group, partition, self._acknowledged.get((group, partition), NOTHING))

@@ -15,13 +15,14 @@ from penstock.core.metadata import MetadataImage, ResourceKind
 from penstock.core.model import PenstockError, Refused, Why
 from penstock.gateways.kafka.backend import Backend
 from penstock.services.groups import Ticket
-from penstock.services.partitions import Partition
+from penstock.services.partitions import InDoubt, Partition
 from penstock.services.records import Fetched, FetchLimits, Moment, Placed, Position, Wanted
 from penstock.simulation.cluster.journal import Journal, Place
 
 NOT_HERE = Refused(Why.NOT_LEADER)
 UNKNOWN = Refused(Why.UNKNOWN_TOPIC)
 LEADER_ACKS, ALL_ACKS = 1, -1
+TIMEOUT_MS = 1_000
 FETCH_BYTES = 1 << 16
 SETTING = "max.message.bytes"
 
@@ -98,7 +99,8 @@ class Door:
         if isinstance(partition, Refused):
             answer(partition)
             return
-        placed = self.backend.producing.append(partition, memoryview(bytearray(batch)))
+        on_all = acks == ALL_ACKS
+        placed = self.backend.producing.append(partition, memoryview(bytearray(batch)), on_all=on_all)
         if isinstance(placed, Refused):
             answer(placed)
             return
@@ -107,14 +109,19 @@ class Door:
 
         def acknowledged(error: PenstockError | None) -> None:
             if error is not None:
-                answer(Refused(Why.NOT_LEADER, str(error)))
+                why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
+                answer(Refused(why, str(error)))
                 return
             self._show(place, partition)
-            if acks == ALL_ACKS:
+            if on_all:
                 self._journal.watermarks.acknowledged(place, placed.end)
             answer(produced)
 
-        if partition.when_acknowledged(placed.end, acknowledged):
+        if on_all:
+            is_safe = partition.when_acknowledged(placed.end, acknowledged, TIMEOUT_MS)
+        else:
+            is_safe = partition.when_synced(placed.end, acknowledged)
+        if is_safe:
             acknowledged(None)
 
     def fetch(self, answer: Answer, place: Place, offset: int, leader_epoch: int, wait_ms: int) -> None:

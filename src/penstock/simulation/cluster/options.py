@@ -17,6 +17,8 @@ STATIC = {
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
     "replica.lag.time.max.ms": "1000",
+    # Records are older than any clock says.
+    "log.retention.ms": "-1",
 }
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
 

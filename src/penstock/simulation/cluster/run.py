@@ -58,14 +58,16 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     nemesis.begin()
     _wait(cluster, options.faulty_ns, lambda: False)
     nemesis.end()
-    if not _settle(cluster, lambda: all(producer.finished for producer in cluster.producers)):
+    if not _wait(cluster, options.healing_ns, cluster.clients_are_done):
         return _stuck(cluster, "after the last fault")
     for other in cluster.others:
         other.stop()
+    if not _settle(cluster):
+        return _stuck(cluster, "after the last request")
     # Whatever is in memory only, the last power cut takes.
     for node in world.nodes.values():
         node.cut_power()
-    if not _settle(cluster, lambda: True):
+    if not _settle(cluster):
         return _stuck(cluster, "after the last power cut")
     return judge(cluster)
 
@@ -82,12 +84,12 @@ def _wait(cluster: ClusterWorld, duration_ns: int, enough: Callable[[], bool]) -
     return not cluster.has_failed
 
 
-def _settle(cluster: ClusterWorld, enough: Callable[[], bool]) -> bool:
+def _settle(cluster: ClusterWorld) -> bool:
     """Wait for the cluster to come to rest; nodes that ended of a fault are started again."""
 
     def settled() -> bool:
         cluster.world.start_all()
-        return enough() and next(unsettled(cluster), None) is None
+        return next(unsettled(cluster), None) is None
 
     return _wait(cluster, cluster.options.healing_ns, settled)
 
@@ -95,5 +97,5 @@ def _settle(cluster: ClusterWorld, enough: Callable[[], bool]) -> bool:
 def _stuck(cluster: ClusterWorld, when: str) -> list[str]:
     if cluster.has_failed:
         return []
-    trouble = next(unsettled(cluster), "clients wait for answers")
+    trouble = next(cluster.waiting_clients(), None) or next(unsettled(cluster), "nothing seems wrong")
     return [f"stuck: {trouble}, {cluster.options.healing_ns // SECOND} s {when}"]

@@ -1,6 +1,6 @@
 """The cluster of one run: its nodes and its clients, and who leads what."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata import NO_LEADER, MetadataImage
 from penstock.core.model import MILLISECOND, NodeId
@@ -79,6 +79,23 @@ class ClusterWorld:
     def has_failed(self) -> bool:
         """Whether something is wrong for good, so that there is no point in going on."""
         return bool(self.world.failures) or self.journal.is_wrong
+
+    def waiting_clients(self) -> Iterator[str]:
+        """Producers that have something to send or to wait for, and groups that have something to read."""
+        for producer in self.producers:
+            if not producer.finished:
+                yield f"{producer.host} is not through"
+        for place in self.places if self.options.members else ():
+            history = self.journal.log(*place)
+            end = 1 + max(history.acknowledged.values(), default=-1)
+            committed = self.journal.groups.committed_offset(GROUP, place)
+            if committed < end:
+                yield f"the group is at {committed} of {place}, which ends at {end} or later"
+
+    def clients_are_done(self) -> bool:
+        """Whether clients have got all they wanted; nodes that ended of a fault are started again."""
+        self.world.start_all()
+        return next(self.waiting_clients(), None) is None
 
     def restart_where_disks_failed(self) -> None:
         """What an operator does about a log that stopped because of its disk: nothing else brings it back."""
