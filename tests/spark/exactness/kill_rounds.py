@@ -1,11 +1,11 @@
 """The metrics pipeline while driver, executors and broker are killed, judged by count and by content.
 
-    python -m tests.spark.exactness.kill_rounds --records 2000000 --rounds 10
+    python -m tests.spark.exactness.kill_rounds --records 2000000 --rounds 10 [--brokers 3]
 
 A generator sends measurements, some late, some repeated, some malformed, and keeps its own account.
 In each round the broker, one executor and the driver are killed with SIGKILL at random moments, in
-random order. Then everything is read to its end, and the tables (by delta-rs and by Spark) and the
-topics are compared with the account.
+random order; of several brokers one, whoever it is. Then everything is read to its end, and the
+tables (by delta-rs and by Spark) and the topics are compared with the account.
 
 The records are dealt out over the kills, so that each of them strikes while something is on its way.
 """
@@ -27,6 +27,7 @@ from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.generator import Limits
 from tests.spark.exactness.processes import comes_true, kill
 from tests.spark.exactness.trial import Trial
+from tests.support.clusters import ClusterProcesses
 from tests.support.nodes import NodeProcess
 
 SETTINGS = {"trigger": "1s", "max_offsets_per_trigger": "60000", "lateness": "30m"}
@@ -78,19 +79,60 @@ class Allowance:
             self._changed.wait_for(lambda: self._is_over or self._sent < self._allowed)
 
 
+class Brokers:
+    """One node, or several that are one cluster."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self._cluster = ClusterProcesses(directory, count=count) if count > 1 else None
+        self._nodes = (
+            list(self._cluster.nodes.values()) if self._cluster else [NodeProcess(directory / "node")]
+        )
+        try:
+            for node in self._nodes:
+                node.launch()
+            for node in self._nodes:
+                node.await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap if self._cluster else self._nodes[0].kafka
+
+    def kill_one(self, luck: random.Random) -> None:
+        """Kill a node, and start it again."""
+        node = luck.choice(self._nodes)
+        node.kill()
+        node.start()
+
+    def stop(self) -> None:
+        for node in self._nodes:
+            if node.is_running:
+                node.kill()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
 class Rounds:
-    """One broker, one pipeline, one generator, and somebody who kills."""
+    """Brokers, one pipeline, one generator, and somebody who kills."""
 
     def __init__(
-        self, directory: Path, master: str, rate: float, luck: random.Random, arguments: Sequence[str] = ()
+        self,
+        directory: Path,
+        master: str,
+        rate: float,
+        luck: random.Random,
+        arguments: Sequence[str] = (),
+        brokers: int = 1,
     ) -> None:
         self._luck = luck
         self._rate = rate
-        self.node = NodeProcess(directory / "node").start()
+        self.brokers = Brokers(directory, brokers)
         try:
-            self.trial = Trial(self.node.kafka, directory, master, SETTINGS, arguments)
+            self.trial = Trial(self.brokers.bootstrap, directory, master, SETTINGS, arguments)
         except BaseException:
-            self.node.stop()
+            self.brokers.stop()
             raise
         self.pipeline = self.trial.pipeline
         self.outcome = Outcome()
@@ -108,7 +150,7 @@ class Rounds:
         try:
             self.pipeline.end()
         finally:
-            self.node.stop()
+            self.brokers.stop()
 
     def run(self, records: int, rounds: int) -> Outcome:
         """All rounds, then everything to its end, then the checks."""
@@ -149,8 +191,7 @@ class Rounds:
         self._until("another batch", lambda: self.pipeline.batches() > before)
 
     def _kill_broker(self) -> None:
-        self.node.kill()
-        self.node.start()
+        self.brokers.kill_one(self._luck)
 
     def _kill_executor(self) -> None:
         executors: list[int] = []
@@ -207,10 +248,17 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=8_000)
     parser.add_argument("--master", default="local-cluster[2,1,1024]")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--brokers", type=int, default=1)
     chosen = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-rounds-") as directory,
-        Rounds(Path(directory), chosen.master, chosen.rate, random.Random(chosen.seed)) as rounds,
+        Rounds(
+            Path(directory),
+            chosen.master,
+            chosen.rate,
+            random.Random(chosen.seed),
+            brokers=chosen.brokers,
+        ) as rounds,
     ):
         outcome = rounds.run(chosen.records, chosen.rounds)
     _say(f"kills: {outcome.kills}, batches: {outcome.batches}")

@@ -12,8 +12,10 @@ RATE = RECORDS / 3 / 8
 
 
 @pytest.mark.timeout(900)  # several JVMs, one after the other
-def test_every_record_counts_once_when_driver_executor_and_broker_are_killed(tmp_path: Path) -> None:
-    with Rounds(tmp_path, "local-cluster[2,1,1024]", RATE, random.Random(1), QUICK) as rounds:
+def test_every_record_counts_once_when_driver_executor_and_one_of_three_brokers_are_killed(
+    tmp_path: Path,
+) -> None:
+    with Rounds(tmp_path, "local-cluster[2,1,1024]", RATE, random.Random(1), QUICK, brokers=3) as rounds:
         outcome = rounds.run(RECORDS, rounds=1)
 
     assert verdicts(outcome.checks) == []
