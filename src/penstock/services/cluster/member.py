@@ -13,6 +13,7 @@ from penstock.services.cluster.control.freshness import Freshness
 from penstock.services.cluster.control.messages import Standing
 from penstock.services.cluster.control.reception import Reception
 from penstock.services.cluster.controller import Controller
+from penstock.services.cluster.duties import Balance, InternalTopics, Learners
 from penstock.services.cluster.founding import (
     Admission,
     Foreigners,
@@ -72,6 +73,12 @@ class ClusterMember:
         self._sessions = Sessions(runtime, self.hub, self._desk, self.controller, options.sessions)
         self._pulse = Pulse(runtime, self._desk, self.controller, self._sessions, node_id, options.sessions)
         self._forming = Forming(self.controller, runtime.entropy)
+        static = options.around.static
+        self._duties = (
+            Balance(runtime, self.controller, static),
+            InternalTopics(runtime, self.controller, static),
+            Learners(runtime, self.controller, self.quorum, self.hub),
+        )
         self.membership = Membership(runtime, self.controller, directory, options.registration)
         self.voters: QuorumDesk
         self._registered: Callable[[BrokerEpoch | None], None]
