@@ -3,7 +3,7 @@
 Three machines without I/O are fed from batch headers and rebuilt by replaying them:
 
 * `EpochHistory` says at which offset each leader epoch began. A follower that comes
-  back asks where its last epoch ended and cuts off what lies behind (KIP-101, KIP-279).
+  back is told where its last epoch ended and cuts off what lies behind (`divergence`).
 * `ProducerStates` remembers the last five batches of every idempotent producer.
   `check` judges a batch and changes nothing; `update` records one that was appended.
   The two are apart so that a leader can decide first, and a follower or a restart can
@@ -29,6 +29,7 @@ Left out: elections, which are the controller's; fetching, truncating and propos
 are done in `services.replication` as these machines say.
 """
 
+from penstock.core.replica.divergence import Parting, cut_for, parting_of
 from penstock.core.replica.epochs import EpochHistory, EpochStart
 from penstock.core.replica.followers import UNKNOWN_EPOCH, Follower
 from penstock.core.replica.insync import Assignment, InSync, ProposedMember
@@ -40,6 +41,9 @@ from penstock.core.replica.verdicts import ACCEPTED, Accepted, Duplicate, Reject
 __all__ = [
     "EpochHistory",
     "EpochStart",
+    "Parting",
+    "parting_of",
+    "cut_for",
     "ProducerStates",
     "Producer",
     "SeenBatch",

@@ -7,10 +7,12 @@ from penstock.core.model import (
     MILLISECOND,
     CorruptionError,
     Instant,
+    LeaderEpoch,
     Offset,
     PenstockError,
     StorageError,
 )
+from penstock.core.replica import parting_of
 from penstock.observability import log as events
 from penstock.runtime import Buffer, Lane, Runtime
 from penstock.services.partitions import Partition
@@ -19,9 +21,10 @@ from penstock.services.replication.options import ReplicationOptions
 from penstock.services.replication.sessions import Row, Session
 from penstock.services.replication.throttle import Throttle
 from penstock.storage.disk import warmer
-from penstock.storage.log import FileRange
+from penstock.storage.log import FileRange, PartitionLog
 
 NOTHING = b""
+NO_EPOCH = -1
 
 
 class Answering:
@@ -129,3 +132,14 @@ class Answering:
                 contents.append(NOTHING)
             elif row.partition is None or row.told_watermark >= row.position:
                 del session.unsettled[row]
+
+
+def judge(log: PartitionLog, position: Offset, last_epoch: LeaderEpoch) -> tuple[Status, int, int] | None:
+    """What a follower has to do first, if it cannot go on from where it is."""
+    if position >= log.start:
+        parting = parting_of(log.epochs, log.end, position, last_epoch)
+        if parting is not None:
+            return Status.DIVERGED, *parting
+        if position <= log.end:
+            return None
+    return Status.OUT_OF_RANGE, NO_EPOCH, log.end

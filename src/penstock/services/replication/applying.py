@@ -2,12 +2,12 @@
 
 import enum
 
-from penstock.core.model import Offset, PenstockError, StorageError
+from penstock.core.model import LeaderEpoch, Offset, PenstockError, StorageError
 from penstock.core.records import BatchHeader, check_batches
+from penstock.core.replica import Parting, cut_for
 from penstock.observability import log as events
 from penstock.services.partitions import Followed
 from penstock.services.replication.codec import AnswerRow, Status
-from penstock.services.replication.judging import cut_for
 
 
 class Outcome(enum.Enum):
@@ -88,7 +88,7 @@ def _make_room(followed: Followed, headers: list[BatchHeader]) -> None:
 
 def _cut(followed: Followed, answer: AnswerRow) -> Outcome:
     log = followed.log
-    cut = cut_for(log.epochs, log.end, answer.epoch, answer.end)
+    cut = cut_for(log.epochs, log.end, Parting(LeaderEpoch(answer.epoch), Offset(answer.end)))
     tell = events.warning if cut < log.high_watermark else events.info
     tell(
         "replica.truncated",

@@ -12,7 +12,7 @@ long poll to end.
 
 from collections.abc import Callable, Mapping
 
-from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, Offset
 from penstock.observability import log as events
 from penstock.runtime import Buffer, Runtime, Timer
 from penstock.services.partitions import Followed
@@ -27,7 +27,6 @@ from penstock.services.replication.codec import (
     encode_fetch,
     encode_progress,
 )
-from penstock.services.replication.judging import last_epoch_of
 from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
 
@@ -176,7 +175,8 @@ class Fetcher:
     def _row(self, key: bytes) -> FetchRow:
         followed = self._followed[key]
         log = followed.log
-        return FetchRow(key, followed.leader_epoch, log.end, last_epoch_of(log), followed.synced)
+        last_epoch = log.epochs.epoch_at(Offset(log.end - 1))
+        return FetchRow(key, followed.leader_epoch, log.end, last_epoch, followed.synced)
 
     def _has_synced(self, key: bytes) -> None:
         """Tell the leader soon: what was synced in one turn goes into one frame."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, Offset
+from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, Instant, LeaderEpoch, NodeId, Offset
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 from penstock.services.partitions import Partition, Partitions
 from penstock.services.peering import Peer
-from penstock.services.replication.answering import Answering
+from penstock.services.replication.answering import Answering, judge
 from penstock.services.replication.codec import (
     Fetch,
     Progress,
@@ -17,7 +17,6 @@ from penstock.services.replication.codec import (
     encode_restart,
     partition_of,
 )
-from penstock.services.replication.judging import judge
 from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
 from penstock.services.replication.sessions import Row, Session
@@ -154,7 +153,7 @@ class Serving:
             # Otherwise the follower knows more than we do: it waits until we know it too.
             return
         row.attach(found)
-        row.verdict = judge(found.log, row.position, row.last_epoch)
+        row.verdict = judge(found.log, Offset(row.position), LeaderEpoch(row.last_epoch))
         self._count(session, row)
         row.is_at_end = row.verdict is None and row.position >= found.log.end
         if row.is_at_end:
