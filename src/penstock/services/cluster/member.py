@@ -97,7 +97,7 @@ class ClusterMember:
         self._reception = Reception(self._desk, self.hub, self._book, self._address())
         self._book.open()
         if directory.cluster_id is not None or not is_blank(self._store.disk):
-            self._foreigners = Foreigners(self.hub, options.voters)
+            self._foreigners = Foreigners(self.hub, self.me, options.voters)
             self._take_part(None)
         elif founds_alone(self.me.node_id, options.voters):
             self._take_part(Configuration((self.me,)))

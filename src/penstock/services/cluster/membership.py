@@ -32,6 +32,8 @@ from penstock.storage.directory import DataDirectory
 AGAIN_MS = 100
 # A broker that was replaced counts as live until its session is over.
 RIVAL_NS = 5 * SECOND
+# Trying again would change nothing.
+FOR_GOOD = (Why.INCONSISTENT_CLUSTER, Why.INVALID_REQUEST, Why.INVALID_FEATURE_LEVEL)
 
 
 class NotAdmitted(PenstockError):
@@ -124,10 +126,8 @@ class Membership:
 
     def _refused(self, refusal: Refused) -> None:
         now = self._runtime.clock.now()
-        # Our image has what the refusal was decided on: the next attempt knows more.
-        may_pass = refusal.why in (Why.NOT_CONTROLLER, Why.STALE_BROKER_EPOCH) or (
-            refusal.why is Why.DUPLICATE_BROKER and now < self._give_up_at
-        )
-        if not may_pass:
+        is_rival = refusal.why is Why.DUPLICATE_BROKER
+        # The rest passes: there is no controller, its disk is full, or it knew of us what we did not.
+        if refusal.why in FOR_GOOD or (is_rival and now >= self._give_up_at):
             raise NotAdmitted(f"the cluster refuses this node: {refusal.detail or refusal.why.value}")
         self._runtime.timers.at(Instant(now + AGAIN_MS * MILLISECOND), self._register)

@@ -6,19 +6,26 @@ from uuid import UUID
 from penstock.core.metadata import MetadataImage
 from penstock.core.model import BrokerEpoch, NodeId
 from penstock.core.raft import NOBODY, Configuration, Member
-from penstock.runtime import Address
+from penstock.runtime import Address, Ending, Identity
 from penstock.services.cluster.control.messages import Voter
-from penstock.services.peering import PeerHub
+from penstock.services.peering import LaxWatcher, PeerHub
 
 # The name under which a broker registers where its peers find it.
 PEER_LISTENER = "PEER"
 _PURPOSE = "cluster"
+# A place that turns us away so often in a row is left for the other one that we know.
+PATIENCE = 3
 
 
-class AddressBook:
+class AddressBook(LaxWatcher):
     """What the start said, what brokers registered, and what nodes say of themselves; the latest counts.
 
-    A voter keeps links to everybody, for it may have to lead; whoever has no vote to the voters.
+    Which of the first two is later cannot be known: nodes may have moved after their last stop, or
+    since our configuration was written. If nobody is where a broker registered, the place that we
+    were given is tried, and the other way round.
+
+    A voter keeps links to everybody, for it may have to lead, and to the voters it was given, who may
+    be of another cluster; whoever has no vote keeps links to the voters.
     """
 
     def __init__(self, me: Member, hub: PeerHub, voters: Sequence[Voter]) -> None:
@@ -27,14 +34,32 @@ class AddressBook:
         self._given = {voter.node_id: voter.address for voter in voters}
         self._registered: dict[NodeId, tuple[BrokerEpoch, Address]] = {}
         self._told: dict[NodeId, Address] = {}
+        self._failures: dict[NodeId, int] = {}
         self._configuration = NOBODY
+        hub.watch(self)
 
     def open(self) -> None:
         self._keep()
 
     def address_of(self, node: NodeId) -> Address | None:
-        registered = self._registered.get(node)
-        return self._told.get(node) or (registered[1] if registered else self._given.get(node))
+        told = self._told.get(node)
+        if told is not None:
+            return told
+        registered, given = self._registered.get(node), self._given.get(node)
+        if registered is None or given is None:
+            return given if registered is None else registered[1]
+        return registered[1] if self._failures.get(node, 0) // PATIENCE % 2 == 0 else given
+
+    def reached(self, node: NodeId, _identity: Identity) -> None:
+        """Where it is now is where it is: if the link breaks, that place is tried first."""
+        self._failures[node] = self._failures.get(node, 0) // PATIENCE * PATIENCE
+
+    def lost(self, node: NodeId, ending: Ending) -> None:
+        if ending in (Ending.REFUSED, Ending.UNREACHABLE):
+            before = self.address_of(node)
+            self._failures[node] = self._failures.get(node, 0) + 1
+            if self.address_of(node) != before:
+                self._keep()
 
     def introduced(self, node: NodeId, directory_id: UUID, address: Address | None) -> None:
         """A node says where it listens. A stranger does not take the place of one that is there."""
@@ -73,6 +98,7 @@ class AddressBook:
         for node, (epoch, _) in registered.items():
             if self._registered.get(node, (None,))[0] != epoch:
                 self._told.pop(node, None)
+                self._failures.pop(node, None)
         self._registered = registered
         self._keep()
 
@@ -81,7 +107,8 @@ class AddressBook:
         if configuration == NOBODY:
             wanted = [*self._given, *self._told]
         elif self._me in configuration.voters:
-            wanted = [*(member.node_id for member in configuration.members), *self._registered]
+            members = (member.node_id for member in configuration.members)
+            wanted = [*members, *self._registered, *self._given]
         else:
             wanted = [member.node_id for member in configuration.voters]
         return [node for node in dict.fromkeys(wanted) if node != self._me.node_id]

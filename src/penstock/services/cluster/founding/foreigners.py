@@ -15,10 +15,11 @@ class Foreigners(LaxWatcher):
     """Notices when the voters that a member was started with do not know it.
 
     One that turns us away is worth a warning. If it is most of them, and we have not seen
-    anybody lead since the start, then this is the wrong data directory or the wrong cluster.
+    anybody else lead since the start, then this is the wrong data directory or the wrong cluster.
     """
 
-    def __init__(self, hub: PeerHub, voters: Sequence[Voter]) -> None:
+    def __init__(self, hub: PeerHub, me: Member, voters: Sequence[Voter]) -> None:
+        self._me = me
         self._others = {voter.node_id: voter for voter in voters}
         self._rejecting: dict[NodeId, None] = {}
         self._is_settled = False
@@ -28,7 +29,8 @@ class Foreigners(LaxWatcher):
         self._rejecting.pop(node, None)
 
     def leader_changed(self, leader: Member | None) -> None:
-        self._is_settled = self._is_settled or leader is not None
+        # A node that founded a cluster alone leads it, whatever others belong to.
+        self._is_settled = self._is_settled or (leader is not None and leader != self._me)
 
     def lost(self, node: NodeId, ending: Ending) -> None:
         if ending is not Ending.REJECTED:

@@ -14,6 +14,8 @@ from penstock.storage.disk import Disk
 AGAIN_MS = 100
 ANSWER_MS = 2_000
 REMINDER_NS = 5 * SECOND
+# Longer than it takes a quorum to notice that its leader is gone.
+NAMESAKE_NS = 5 * SECOND
 
 
 class Joining:
@@ -37,6 +39,7 @@ class Joining:
         self._hint: NodeId | None = None
         self._timer: Timer | None = None
         self._remind_at = Instant(0)
+        self._namesake_until: Instant | None = None
         self._configuration = NOBODY
 
     def begin(self, *, wants_vote: bool) -> None:
@@ -74,12 +77,25 @@ class Joining:
         match answer:
             case Admitted(Admittance.REFUSED, detail):
                 raise NotFounded(f"the cluster does not take this node: {detail}")
+            case Elsewhere(leader, _) if leader == self._me.node_id:
+                self._met_namesake()
             case Elsewhere(leader, address) if leader is not None and address is not None:
                 self._hint = leader
                 self._book.heard_of(leader, address)
             case _:
                 pass
         self._later()
+
+    def _met_namesake(self) -> None:
+        """Somebody else leads under our node id; until it was noticed, that may be one that is gone."""
+        now = self._runtime.clock.now()
+        if self._namesake_until is None:
+            self._namesake_until = Instant(now + NAMESAKE_NS)
+        elif now >= self._namesake_until:
+            raise NotFounded(
+                f"the cluster does not take this node: node {self._me.node_id} runs already, with another "
+                "data directory, and leads the quorum"
+            )
 
     def _later(self) -> None:
         now = self._runtime.clock.now()
