@@ -68,7 +68,7 @@ class Table(Generic[Key, Value]):
         return sorted(chain.from_iterable(self._shards), key=_as_is)
 
     def items(self) -> list[tuple[Key, Value]]:
-        return sorted(chain.from_iterable(shard.items() for shard in self._shards), key=_first)
+        return sorted(chain.from_iterable(map(dict.items, self._shards)), key=_first)
 
     def values(self) -> list[Value]:
         """The values in the order of their keys."""
@@ -95,7 +95,7 @@ class Table(Generic[Key, Value]):
         return table
 
     def _union(self) -> dict[Key, Value]:
-        return dict(chain.from_iterable(shard.items() for shard in self._shards))
+        return dict(chain.from_iterable(map(dict.items, self._shards)))
 
 
 class Series(Sequence[Item_co]):
