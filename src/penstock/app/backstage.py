@@ -169,6 +169,7 @@ class Backstage:
         groups.follow(controller.image)
         # Behind the partitions, which open the logs that coordinators are made of.
         controller.subscribe(groups.follow)
+        self.partitions.when_roles_change(groups.roles_changed)
         return groups
 
     def leave(self, done: Callback) -> None:

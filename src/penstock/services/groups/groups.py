@@ -90,6 +90,7 @@ class Groups:
         self._topic: Topic | None = None
         self._waiting: list[tuple[str, Callable[[NodeId | Refused], None]]] = []
         self._ensuring = False
+        self._stopped = False
 
     def random_id(self) -> str:
         """The random part of a new member's id, in the form that Kafka gives it."""
@@ -150,8 +151,14 @@ class Groups:
             assert gone is not None
             self._forget_topic(gone.name)
 
+    def roles_changed(self) -> None:
+        """The node leads other partitions than before: a log may have been made long after its topic."""
+        if not self._stopped:
+            self._take_over()
+
     def stop(self) -> None:
         """Give up every coordinator: whoever waits is told to look for another."""
+        self._stopped = True
         hosts, self._hosts = self._hosts, {}
         for host in hosts.values():
             host.drop("the node stops")

@@ -127,3 +127,25 @@ def test_when_the_next_epoch_of_the_same_leader_begins_its_coordinators_begin_an
 
     assert old.phase is Phase.DROPPED
     assert [why_of(reply) for reply in replies] == [Why.NOT_COORDINATOR]
+
+
+def test_a_log_that_was_made_late_gets_its_coordinator() -> None:
+    bench = GroupsBench()
+    bench.serve()
+    assert isinstance(bench.ask_to_commit(1), Refused)
+
+    bench.open_logs()
+    bench.groups.roles_changed()
+    bench.settle()
+
+    assert isinstance(bench.ask_to_commit(1), CommitResults)
+
+
+def test_a_node_that_stops_takes_no_coordinator_back() -> None:
+    bench = GroupsBench().start()
+    bench.groups.stop()
+
+    bench.groups.roles_changed()
+    bench.settle()
+
+    assert list(bench.groups) == []
