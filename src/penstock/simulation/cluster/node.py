@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
-from penstock.core.model import LeaderEpoch, NodeId
+from penstock.core.model import SECOND, Instant, LeaderEpoch, NodeId
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime
 from penstock.simulation.cluster.door import Door
@@ -12,6 +12,9 @@ from penstock.simulation.cluster.journal import Journal, Place
 from penstock.simulation.node import SimulatedNode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
+
+# How long a stop waits for the logs before it leaves them as they are.
+CLOSING_NS = 3 * SECOND
 
 MakeBackstage: TypeAlias = Callable[[Runtime, NodeStorage, NodeOptions], Backstage]
 
@@ -52,9 +55,10 @@ class ClusterNode:
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
         self._backstage = backstage = self._make(runtime, storage, self.options)
         backstage.start(self._ready)
-        return NodeLife(backstage, self._stopping)
+        return NodeLife(backstage, runtime, self._shut)
 
-    def _stopping(self) -> None:
+    def _shut(self) -> None:
+        """Let no client in any more."""
         self._door = None
 
     def _ready(self, backend: Backend) -> None:
@@ -72,18 +76,27 @@ class ClusterNode:
 
 
 class NodeLife:
-    """The service that a machine stops in order."""
+    """The service that a machine stops in order, as `app.Node` does around its doors."""
 
-    def __init__(self, backstage: Backstage, stopping: Callback) -> None:
+    def __init__(self, backstage: Backstage, runtime: Runtime, shut: Callback) -> None:
         self._backstage = backstage
-        self._stopping = stopping
+        self._runtime = runtime
+        self._shut = shut
+        self._is_closed = False
 
     def stop(self, done: Callback) -> None:
-        self._stopping()
+        self._backstage.leave(lambda: self._close(done))
+
+    def _close(self, done: Callback) -> None:
+        self._shut()
         self._backstage.resign()
 
-        def settled() -> None:
-            self._backstage.close()
-            done()
+        def end(last: Callback) -> None:
+            if not self._is_closed:
+                self._is_closed = True
+                last()
+                done()
 
-        self._backstage.wind_down(settled)
+        until = Instant(self._runtime.clock.now() + CLOSING_NS)
+        self._runtime.timers.at(until, lambda: end(self._backstage.abandon))
+        self._backstage.wind_down(lambda: end(self._backstage.close))
