@@ -111,6 +111,12 @@ class SimulatedNode:
         self._end(power_lost=True)
         self._cache = self._cache.crash(self._luck)
 
+    def replace_disk(self) -> None:
+        """Put an empty disk into a machine that is down: its node will be another directory."""
+        assert not self.is_up
+        self._cache = CrashableDisk()
+        self._identity = self._identity._replace(directory_id=UUID(bytes=self._luck.randbytes(16)))
+
     def _end(self, *, power_lost: bool) -> None:
         if self._life is not None:
             self._life.end()

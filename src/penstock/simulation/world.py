@@ -33,11 +33,10 @@ class World:
         """A generator of its own per purpose, so that one more draw here changes nothing there."""
         return random.Random(f"{self.seed}/{purpose}")
 
-    def add(self, name: str, program: SimulatedProgram) -> SimulatedNode:
-        """Put a machine into the world; `start` it when it should run."""
-        node = SimulatedNode(
-            name, len(self.nodes) + 1, program, self.network, seed=str(self.seed), died=self._died
-        )
+    def add(self, name: str, program: SimulatedProgram, number: int | None = None) -> SimulatedNode:
+        """Put a machine into the world; `start` it when it should run. `number` is its node id."""
+        number = len(self.nodes) + 1 if number is None else number
+        node = SimulatedNode(name, number, program, self.network, seed=str(self.seed), died=self._died)
         self.nodes[name] = node
         return node
 

@@ -131,7 +131,7 @@ class ClusterMember:
         # Raft speaks up from here on, so everybody who is asked about it must be there.
         self.controller.start()
         self._check_own_name()
-        self._admission = Admission(self._desk, self.hub, self._book, self.quorum)
+        self._admission = Admission(self._desk, self._runtime.clock, self._book, self.quorum)
         freshness = Freshness(self._runtime, self._desk, self.quorum, self.controller, self.me.node_id)
         self._freshness = freshness
         self.voters = QuorumDesk(self._runtime, self._desk, self.quorum, self._book)

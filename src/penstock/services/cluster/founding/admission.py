@@ -1,6 +1,6 @@
 """The leader's side of joining: one change of members per question."""
 
-from penstock.core.model import NodeId
+from penstock.core.model import SECOND, NodeId
 from penstock.core.raft import (
     Accepted,
     AddLearner,
@@ -13,18 +13,22 @@ from penstock.core.raft import (
     RemoveMember,
 )
 from penstock.observability import log as events
+from penstock.runtime import Clock
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.control.desk import ControlDesk, Respond
 from penstock.services.cluster.control.messages import Admittance, Admitted, Elsewhere, Join
 from penstock.services.cluster.raft import Outcome, RaftQuorum
-from penstock.services.peering import Peer, PeerHub
+from penstock.services.peering import Peer
+
+# A node that is silent for so long does not run, or is of no use.
+SILENT_NS = 1 * SECOND
 
 
 class Admission:
     """Takes newcomers in, as learners first."""
 
-    def __init__(self, desk: ControlDesk, hub: PeerHub, book: AddressBook, quorum: RaftQuorum) -> None:
-        self._hub = hub
+    def __init__(self, desk: ControlDesk, clock: Clock, book: AddressBook, quorum: RaftQuorum) -> None:
+        self._clock = clock
         self._book = book
         self._quorum = quorum
         desk.serve(Join, self._asked)
@@ -49,10 +53,9 @@ class Admission:
         self._quorum.change_members(change, lambda outcome: _told(change, outcome, respond))
 
     def _is_there(self, member: Member) -> bool:
-        if member == self._quorum.me:
-            return True
-        identity = self._hub.identity_of(member.node_id)
-        return identity is not None and identity.directory_id == member.directory_id
+        """Whether a member answers our heartbeats; a link alone may lead to a machine without power."""
+        peer = self._quorum.raft.followers.get(member)
+        return peer is None or self._clock.now() - peer.heard_at < SILENT_NS
 
 
 def _rival(newcomer: Member, members: Configuration) -> Member | None:

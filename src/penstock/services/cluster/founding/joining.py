@@ -14,6 +14,7 @@ from penstock.storage.disk import Disk
 AGAIN_MS = 100
 ANSWER_MS = 2_000
 REMINDER_NS = 5 * SECOND
+RIVAL_NS = 4 * SECOND
 # Longer than it takes a quorum to notice that its leader is gone.
 NAMESAKE_NS = 5 * SECOND
 
@@ -39,6 +40,7 @@ class Joining:
         self._hint: NodeId | None = None
         self._timer: Timer | None = None
         self._remind_at = Instant(0)
+        self._refused_at: Instant | None = None
         self._namesake_until: Instant | None = None
         self._configuration = NOBODY
 
@@ -76,7 +78,7 @@ class Joining:
     def _answered(self, answer: Answer | None) -> None:
         match answer:
             case Admitted(Admittance.REFUSED, detail):
-                raise NotFounded(f"the cluster does not take this node: {detail}")
+                self._refused(detail)
             case Elsewhere(leader, _) if leader == self._me.node_id:
                 self._met_namesake()
             case Elsewhere(leader, address) if leader is not None and address is not None:
@@ -96,6 +98,14 @@ class Joining:
                 f"the cluster does not take this node: node {self._me.node_id} runs already, with another "
                 "data directory, and leads the quorum"
             )
+
+    def _refused(self, detail: str) -> None:
+        """A rival may be one that has just ended and is not missed yet."""
+        now = self._runtime.clock.now()
+        if self._refused_at is None:
+            self._refused_at = now
+        elif now - self._refused_at >= RIVAL_NS:
+            raise NotFounded(f"the cluster does not take this node: {detail}")
 
     def _later(self) -> None:
         now = self._runtime.clock.now()
