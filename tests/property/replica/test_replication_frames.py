@@ -7,6 +7,7 @@ from penstock.core.model import ProtocolError
 from penstock.services.replication.codec import (
     Answer,
     AnswerRow,
+    Doubt,
     Fetch,
     FetchRow,
     Frame,
@@ -15,6 +16,7 @@ from penstock.services.replication.codec import (
     Restart,
     decode,
     encode_answer,
+    encode_doubt,
     encode_fetch,
     encode_progress,
     encode_restart,
@@ -52,6 +54,7 @@ EXAMPLES = (
     b"".join(encode_answer(3, 12, [AnswerRow(KEY, 0, 5, 1_000, 950, 10)] * 2, [b"batches", b"more"])),
     encode_progress(Progress(7, 3, 2, [ProgressRow(KEY, 5, 1_000)] * 2)),
     encode_restart(Restart(3, 12)),
+    encode_doubt(Doubt(KEY, 5, 1_000)),
 )
 
 

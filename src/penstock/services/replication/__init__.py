@@ -20,6 +20,9 @@
   start if its position is in the leader's log no more. Both end the session, since frames with the old
   positions may be on their way.
 
+* **Damage.** A follower checks every batch that it gets. If one is damaged it says so, and the leader
+  checks its log; a replica whose log is damaged resigns (`services.partitions`), and fetches it anew.
+
 The rules for the high watermark and the ISR are in `core.replica.InSync`; partitions and their roles
 belong to `services.partitions`.
 

@@ -64,12 +64,14 @@ class Answering:
             self._collect_news(session, rows, contents)
         return rows, contents
 
-    def sent(self, session: Session, rows: list[AnswerRow]) -> None:
+    def sent(self, session: Session, rows: list[AnswerRow], contents: list[Buffer]) -> None:
         """The answer is on its way: these have nothing to tell until the follower has moved."""
-        for answer in rows:
+        for answer, content in zip(rows, contents, strict=True):
             row = session.rows[answer.key]
             row.told(answer)
             session.ready.pop(row, None)
+            if _is_catching_up(session, row):
+                self._throttle.spend(len(content))
 
     def _read(self, session: Session, row: Row, left: int) -> tuple[AnswerRow | None, Buffer]:
         if row.verdict is not None:
@@ -78,8 +80,9 @@ class Answering:
         if partition is None or partition.stopped is not None or row.position >= partition.log.end:
             del session.ready[row]
             return None, NOTHING
-        is_catching_up = session.node not in partition.insync.assignment.isr
-        if is_catching_up and not self._throttle.has_room(session, partial(self._wake, session)):
+        if _is_catching_up(session, row) and not self._throttle.has_room(
+            session, partial(self._wake, session)
+        ):
             return None, NOTHING
         try:
             limit = min(left, self._options.partition_bytes_max)
@@ -89,10 +92,8 @@ class Answering:
             content = ranges[0].to_bytes()
         except PenstockError as error:
             return self._unreadable(row, partition, error), NOTHING
-        if is_catching_up:
-            self._throttle.spend(len(content))
         session.unsettled[row] = None
-        return row.answered(Status.OK), content
+        return row.answered(Status.OK, end=partition.log.end), content
 
     def _is_cold(self, session: Session, row: Row, piece: FileRange) -> bool:
         """A read that would wait for the device would make every client wait: a thread does it first."""
@@ -125,13 +126,18 @@ class Answering:
         """High watermarks and log starts that moved without new records."""
         named = {answer.key for answer in rows}
         for row in list(session.unsettled):
-            if row.key in named:
+            if row.key in named or row in session.ready:
+                # What is ready gets its news with its batches.
                 continue
             if row.has_news and row.verdict is None:
                 rows.append(row.answered(Status.OK))
                 contents.append(NOTHING)
             elif row.partition is None or row.told_watermark >= row.position:
                 del session.unsettled[row]
+
+
+def _is_catching_up(session: Session, row: Row) -> bool:
+    return row.partition is not None and session.node not in row.partition.insync.assignment.isr
 
 
 def judge(log: PartitionLog, position: Offset, last_epoch: LeaderEpoch) -> tuple[Status, int, int] | None:

@@ -2,12 +2,13 @@
 
 import enum
 
-from penstock.core.model import LeaderEpoch, Offset, PenstockError, StorageError
-from penstock.core.records import BatchHeader, check_batches
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
+from penstock.core.records import BatchHeader, CorruptBatch, check_batches
 from penstock.core.replica import Parting, cut_for
 from penstock.observability import log as events
 from penstock.services.partitions import Followed
 from penstock.services.replication.codec import AnswerRow, Status
+from penstock.storage.log import OffsetsNotIncreasing
 
 
 class Outcome(enum.Enum):
@@ -22,6 +23,8 @@ class Outcome(enum.Enum):
     STALE = enum.auto()
     # Something is wrong here or there: better to wait a while.
     TROUBLE = enum.auto()
+    # What came was damaged, on the leader's disk most likely, since links check what they carry.
+    DAMAGED = enum.auto()
 
 
 def apply(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome:
@@ -38,8 +41,11 @@ def apply(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome
         return _obey(followed, answer, batches)
     except StorageError as error:
         events.error("replica.not_written", partition=str(followed.name), error=error)
+    except (CorruptionError, OffsetsNotIncreasing) as error:
+        events.warning("replica.received_damage", partition=str(followed.name), error=error)
+        return Outcome.DAMAGED
     except PenstockError as error:
-        # Damaged on the way or on the leader's disk, or it does not fit.
+        # The role is over, say.
         events.warning("replica.not_taken", partition=str(followed.name), error=error)
     return Outcome.TROUBLE
 
@@ -47,7 +53,7 @@ def apply(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome
 def _obey(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome:
     match answer.status:
         case Status.OK:
-            outcome = _append(followed, batches) if len(batches) else Outcome.QUIET
+            outcome = _append(followed, answer, batches) if len(batches) else Outcome.QUIET
             followed.advance_high_watermark(Offset(answer.high_watermark))
             followed.advance_start(Offset(answer.log_start))
             return outcome
@@ -68,9 +74,15 @@ def _obey(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome
             return Outcome.TROUBLE
 
 
-def _append(followed: Followed, batches: memoryview) -> Outcome:
+def _append(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome:
     # The leader has checked them when they came in; since then they were on its disk and on the wire.
     headers = check_batches(batches, compacted=True)
+    last = headers[-1]
+    if last.next_offset > answer.end or last.leader_epoch > answer.leader_epoch:
+        # Both stand outside the CRC, and there may be holes between offsets: this is all that is certain.
+        raise CorruptBatch(
+            f"offset {last.last_offset} of epoch {last.leader_epoch} is not in the leader's log"
+        )
     _make_room(followed, headers)
     followed.append(batches, headers)
     return Outcome.MOVED

@@ -10,6 +10,7 @@
     restart    3 │ session 4 │ sequence 4
     progress   4 │ broker epoch 8 │ session 4 │ number 4 │ rows 4
       row      topic id 16 │ partition 4 │ leader epoch 4 │ synced 8
+    doubt      5 │ topic id 16 │ partition 4 │ leader epoch 4 │ position 8
 
 A partition is known by the twenty bytes of its topic id and number: both sides look it up as they
 stand, without building anything from them. Fetch positions are log ends: the next offset wanted.
@@ -32,6 +33,7 @@ _ANSWER_ROW = struct.Struct("<20sBiqqqiqI")
 _RESTART = struct.Struct("<BII")
 _PROGRESS = struct.Struct("<BqIII")
 _PROGRESS_ROW = struct.Struct("<20siq")
+_DOUBT = struct.Struct("<B20siq")
 _INDEX = struct.Struct("<i")
 _TOPIC_ID_BYTES = 16
 
@@ -43,6 +45,7 @@ class Kind(enum.IntEnum):
     ANSWER = 2
     RESTART = 3
     PROGRESS = 4
+    DOUBT = 5
 
 
 class Status(enum.IntEnum):
@@ -80,7 +83,10 @@ class Fetch(NamedTuple):
 
 
 class AnswerRow(NamedTuple):
-    """News of one partition; `position` is the one that was asked for."""
+    """News of one partition; `position` is the one that was asked for.
+
+    `end` is the leader's log end, unless the status gives it another meaning.
+    """
 
     key: bytes
     status: int
@@ -124,7 +130,15 @@ class Progress(NamedTuple):
     rows: Sequence[ProgressRow]
 
 
-Frame: TypeAlias = Fetch | Answer | Restart | Progress
+class Doubt(NamedTuple):
+    """What the leader sent for this position was damaged; not answered."""
+
+    key: bytes
+    leader_epoch: int
+    position: int
+
+
+Frame: TypeAlias = Fetch | Answer | Restart | Progress | Doubt
 
 
 def key_of(topic_id: TopicId, index: int) -> bytes:
@@ -168,6 +182,10 @@ def encode_progress(progress: Progress) -> bytes:
     return b"".join((head, *(_PROGRESS_ROW.pack(*row) for row in progress.rows)))
 
 
+def encode_doubt(doubt: Doubt) -> bytes:
+    return _DOUBT.pack(Kind.DOUBT, *doubt)
+
+
 def decode(frame: memoryview) -> Frame:
     """What a peer said. ProtocolError if it makes no sense; nothing is kept of such a frame."""
     kind = frame[0] if len(frame) else 0
@@ -181,6 +199,8 @@ def decode(frame: memoryview) -> Frame:
                 return _decode_restart(frame)
             case Kind.PROGRESS:
                 return _decode_progress(frame)
+            case Kind.DOUBT:
+                return _decode_doubt(frame)
             case _:
                 raise ProtocolError(f"no replication frame is of kind {kind}")
     except struct.error:
@@ -228,6 +248,14 @@ def _decode_progress(frame: memoryview) -> Progress:
     if any(row.synced < 0 for row in rows):
         raise ProtocolError("progress from before the beginning")
     return Progress(broker_epoch, session, number, rows)
+
+
+def _decode_doubt(frame: memoryview) -> Doubt:
+    _, key, leader_epoch, position = _DOUBT.unpack_from(frame)
+    _expect(frame, _DOUBT.size)
+    if position < 0:
+        raise ProtocolError("doubt from before the beginning")
+    return Doubt(key, leader_epoch, position)
 
 
 def _expect(frame: memoryview, length: int) -> None:

@@ -19,11 +19,13 @@ from penstock.services.partitions import Followed
 from penstock.services.replication.applying import Outcome, apply
 from penstock.services.replication.codec import (
     Answer,
+    Doubt,
     Fetch,
     FetchRow,
     Progress,
     ProgressRow,
     Restart,
+    encode_doubt,
     encode_fetch,
     encode_progress,
 )
@@ -124,7 +126,7 @@ class Fetcher:
             if followed is not None and row.key not in self._resting:
                 outcome = apply(followed, row, batches)
                 went_back = went_back or outcome is Outcome.WENT_BACK
-                self._settle(row.key, outcome)
+                self._settle(row.key, followed, outcome)
         if went_back:
             # What was said before is no longer true, and may still be on its way.
             self._begin_session()
@@ -144,10 +146,15 @@ class Fetcher:
             if timer is not None:
                 timer.cancel()
 
-    def _settle(self, key: bytes, outcome: Outcome) -> None:
-        if outcome is Outcome.MOVED or outcome is Outcome.STALE:
+    def _settle(self, key: bytes, followed: Followed, outcome: Outcome) -> None:
+        if followed.stopped:
+            # Its log has failed, and takes nothing any more.
+            self._let_go(key, followed)
+        elif outcome is Outcome.MOVED or outcome is Outcome.STALE:
             self._unsaid[key] = None
-        elif outcome is Outcome.TROUBLE:
+        elif outcome is Outcome.TROUBLE or outcome is Outcome.DAMAGED:
+            if outcome is Outcome.DAMAGED:
+                self._send(encode_doubt(Doubt(key, followed.leader_epoch, followed.log.end)))
             deadline = Instant(self._runtime.clock.now() + self._trouble_ns)
             self._resting[key] = self._runtime.timers.at(deadline, lambda: self._rested(key))
 

@@ -7,7 +7,7 @@ from penstock.observability import log as events
 from penstock.runtime import Address, Buffer, Ending, Identity, Runtime, Timer
 from penstock.services.partitions import Followed, Partitions
 from penstock.services.peering import Channel, Peer, PeerHub
-from penstock.services.replication.codec import Answer, Fetch, Progress, Restart, decode, key_of
+from penstock.services.replication.codec import Answer, Doubt, Fetch, Progress, Restart, decode, key_of
 from penstock.services.replication.fetching import Fetcher
 from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions, Submit
@@ -83,6 +83,8 @@ class Replication:
                 self.serving.fetch(peer, message)
             case Progress():
                 self.serving.progress(peer, message)
+            case Doubt():
+                self.serving.doubt(message)
             case Answer() | Restart():
                 self._heard_of_leader(peer.node_id, message)
 
@@ -112,6 +114,9 @@ class Replication:
             return
         by_leader: dict[NodeId, dict[bytes, Followed]] = {node: {} for node in self._fetchers}
         for followed in self._partitions.followed():
+            if followed.stopped:
+                # Its log takes no more writes.
+                continue
             key = key_of(followed.topic_id, followed.name.partition)
             by_leader.setdefault(followed.leader, {})[key] = followed
         for node, wanted in by_leader.items():

@@ -9,6 +9,7 @@ from penstock.services.partitions import Partition, Partitions
 from penstock.services.peering import Peer
 from penstock.services.replication.answering import Answering, judge
 from penstock.services.replication.codec import (
+    Doubt,
     Fetch,
     Progress,
     Restart,
@@ -21,6 +22,7 @@ from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
 from penstock.services.replication.sessions import Row, Session
 from penstock.services.replication.throttle import Throttle
+from penstock.services.replication.verifying import Verifying
 
 # A link whose buffer is full is tried again, after a longer pause each time: two seconds in all.
 FULL_LINK_MS = 4
@@ -51,6 +53,7 @@ class Serving:
         self._sessions: dict[NodeId, Session] = {}
         self._rounds = 0
         self.throttle = Throttle(runtime, options.catch_up_bytes_per_second)
+        self._verifying = Verifying(runtime)
         self._answering = Answering(runtime, options, self.throttle, self._wake)
 
     def fetch(self, peer: Peer, fetch: Fetch) -> None:
@@ -90,6 +93,12 @@ class Serving:
             if row is not None and row.leader_epoch == said.leader_epoch:
                 row.synced = said.synced
                 self._count(session, row)
+
+    def doubt(self, doubt: Doubt) -> None:
+        """A follower got damaged batches from us."""
+        partition = self._partitions.find_by_id(*partition_of(doubt.key))
+        if partition is not None and partition.leader_epoch == doubt.leader_epoch:
+            self._verifying.doubt(partition, Offset(doubt.position))
 
     def roles_changed(self) -> None:
         """What was not led here may be now, and the other way round."""
@@ -200,7 +209,7 @@ class Serving:
             session.turned_away = 0
             self._metrics.fetches.count += 1
             self._metrics.bytes_sent.count += sum(map(len, contents))
-            self._answering.sent(session, rows)
+            self._answering.sent(session, rows, contents)
         else:
             self._try_later(session)
 

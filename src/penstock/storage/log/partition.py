@@ -279,9 +279,12 @@ class PartitionLog:
         """Throw everything away and go on at `start`. Blocks until it is durable."""
         removal.truncate_fully(self._state, start)
 
-    def scrub(self) -> Iterator[ScrubStep]:
-        """Check every batch in small steps; damage is remembered, refused to readers and reported."""
-        return scrub(self._state)
+    def scrub(self, *, around: Offset | None = None) -> Iterator[ScrubStep]:
+        """Check every batch in small steps; damage is remembered, refused to readers and reported.
+
+        With an offset, only those in the segment that holds it.
+        """
+        return scrub(self._state, around=around)
 
     def quarantine(self, base_offset: Offset) -> None:
         """Move a damaged segment aside; the log has a hole there, or goes on behind it. Blocks."""

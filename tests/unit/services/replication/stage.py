@@ -93,6 +93,7 @@ class Broker:
         stage.brokers[node_id] = self
         self.replication.follow(stage.machine.image)
         self.replication.start(reply.epoch)
+        self.partitions.start_mending(reply.epoch, self.submit)
 
     def follow(self, image: MetadataImage) -> None:
         self.partitions.follow(image)

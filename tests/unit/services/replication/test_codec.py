@@ -8,6 +8,7 @@ from penstock.core.model import ProtocolError, TopicId
 from penstock.services.replication.codec import (
     Answer,
     AnswerRow,
+    Doubt,
     Fetch,
     FetchRow,
     Progress,
@@ -16,6 +17,7 @@ from penstock.services.replication.codec import (
     Status,
     decode,
     encode_answer,
+    encode_doubt,
     encode_fetch,
     encode_progress,
     encode_restart,
@@ -29,6 +31,7 @@ KEY, OTHER = key_of(TOPIC, 0), key_of(TOPIC, 4_711)
 FETCH = Fetch(7, 3, 12, [FetchRow(KEY, 5, 1_000, 4, 900), FetchRow(OTHER, 6, 0, -1, 0)], [OTHER])
 PROGRESS = Progress(7, 3, 2, [ProgressRow(KEY, 5, 1_000)])
 RESTART = Restart(3, 12)
+DOUBT = Doubt(KEY, 5, 1_000)
 ROWS = [
     AnswerRow(KEY, Status.OK, 5, 1_000, 950, 10),
     AnswerRow(OTHER, Status.DIVERGED, 6, 40, 30, 0, 4, 38),
@@ -45,6 +48,7 @@ FRAMES = {
     "answer": answer_bytes(),
     "restart": encode_restart(RESTART),
     "progress": encode_progress(PROGRESS),
+    "doubt": encode_doubt(DOUBT),
 }
 
 
@@ -57,6 +61,7 @@ def test_frames_come_out_as_they_went_in() -> None:
     assert decode(memoryview(FRAMES["fetch"])) == FETCH
     assert decode(memoryview(FRAMES["progress"])) == PROGRESS
     assert decode(memoryview(FRAMES["restart"])) == RESTART
+    assert decode(memoryview(FRAMES["doubt"])) == DOUBT
     answer = decode(memoryview(FRAMES["answer"]))
     assert isinstance(answer, Answer)
     assert (answer.session, answer.sequence) == (3, 12)
@@ -108,6 +113,9 @@ def test_positions_before_the_beginning_are_refused() -> None:
     unsynced = Fetch(7, 3, 12, [FetchRow(KEY, 5, 0, 4, -1)], [])
     backwards = Progress(7, 3, 2, [ProgressRow(KEY, 5, -2)])
 
-    for frame in (encode_fetch(below), encode_fetch(unsynced), encode_progress(backwards)):
+    nowhere = Doubt(KEY, 5, -1)
+
+    frames = (encode_fetch(below), encode_fetch(unsynced), encode_progress(backwards), encode_doubt(nowhere))
+    for frame in frames:
         with pytest.raises(ProtocolError):
             decode(memoryview(frame))

@@ -283,6 +283,17 @@ def test_a_scrub_of_a_good_log_reads_every_byte_in_steps_and_finds_nothing(bench
     assert [step.damage for step in steps if step.damage] == []
 
 
+def test_a_scrub_around_an_offset_looks_at_its_segment_only(bench: "Bench") -> None:
+    bench.fill(30)
+    segments = bench.log.segments()
+    assert len(segments) > 2
+
+    steps = list(bench.log.scrub(around=segments[1].base_offset))
+
+    assert [step.segment for step in steps] == [segments[1].base_offset]
+    assert sum(step.bytes_read for step in steps) == segments[1].size_bytes
+
+
 @pytest.mark.parametrize("byte", [7, 15, 30, 65], ids=["offset", "leader epoch", "header", "record"])
 def test_a_scrub_notices_a_flipped_bit_anywhere_in_a_batch(bench: "Bench", byte: int) -> None:
     bench.fill(4)

@@ -23,12 +23,17 @@ class ScrubStep(NamedTuple):
     damage: Damage | None
 
 
-def scrub(state: LogState, step_bytes: int = STEP_BYTES) -> Iterator[ScrubStep]:
+def scrub(
+    state: LogState, step_bytes: int = STEP_BYTES, *, around: Offset | None = None
+) -> Iterator[ScrubStep]:
     """Check every batch that was there at the start of the scrub, a step at a time.
 
-    The log may change between two steps: segments that have gone are skipped.
+    With an offset, only the segment that holds it. The log may change between two steps:
+    segments that have gone are skipped.
     """
-    for segment, size_bytes in [(segment, segment.size_bytes) for segment in state.segments]:
+    segments = state.segments
+    doubted = list(segments) if around is None else [segments[segments.index_of(around)]]
+    for segment, size_bytes in [(segment, segment.size_bytes) for segment in doubted]:
         yield from _scrub_segment(state, segment, size_bytes, step_bytes)
 
 

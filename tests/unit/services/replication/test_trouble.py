@@ -1,0 +1,169 @@
+"""Disks that fail, fill up or lie, on either side."""
+
+import errno
+
+from penstock.core.model import NodeId
+from penstock.services.replication import ReplicationOptions
+from penstock.storage.disk import Failure
+from tests.unit.services.replication.stage import Stage
+
+SEGMENT = "logs/t/0/00000000000000000000.log"
+
+
+def test_a_damaged_leader_is_replaced_by_a_follower_and_filled_anew() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    for number in range(6):
+        stage.append(f"{number}")
+    stage.run(1_000)
+    disk = stage.world.nodes["n1"].disk
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) // 2))
+
+    for _ in stage.log(1).scrub():
+        pass
+    stage.run(8_000)
+
+    assert stage.leader() is stage.brokers[NodeId(2)].partitions.find("t", 0)
+    assert [stage.values(node) for node in (1, 2, 3)] == [[f"{number}" for number in range(6)]] * 3
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_a_leader_that_sends_damage_hears_of_it_and_hands_over() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    for number in range(6):
+        stage.append(f"{number}")
+    stage.run(1_000)
+    disk = stage.world.nodes["n1"].disk
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) // 2))
+
+    # Nobody has looked there since, until a newcomer gets it and says so.
+    stage.start(3)
+    stage.run(8_000)
+
+    assert stage.values(3) == [f"{number}" for number in range(6)]
+    assert stage.leader() is stage.brokers[NodeId(2)].partitions.find("t", 0)
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_an_offset_beyond_the_leaders_log_is_damage_not_a_hole() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    stage.append("a")
+    stage.run(1_000)
+    disk = stage.world.nodes["n1"].disk
+    # The base offset of the only batch: no checksum covers it.
+    disk.flip_bit(SEGMENT, 6 * 8)
+
+    stage.start(3)
+    stage.run(300)
+    assert stage.ends(3) == [0]
+
+    stage.run(8_000)
+    assert stage.values(3) == ["a"]
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_a_leader_whose_log_is_whole_after_all_goes_on() -> None:
+    stage = Stage()
+    stage.create(1, 2)
+    stage.brokers[NodeId(2)].hub.harm_next_bulk = True
+
+    stage.append("a")
+    stage.run(8_000)
+
+    assert stage.values(2) == ["a"]
+    assert stage.leader() is stage.brokers[NodeId(1)].partitions.find("t", 0)
+    assert stage.leader().leader_epoch == 0
+
+
+def test_a_full_disk_of_a_follower_holds_nobody_back_and_it_comes_back() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.world.nodes["n3"].fail_disk(Failure("append", errno.ENOSPC, path_ends=".log", times=1_000))
+
+    for _ in range(50):
+        stage.append("x")
+        stage.run(100)
+    assert stage.isr() == [1, 2]
+    assert stage.leader().high_watermark == 50
+
+    stage.world.nodes["n3"].heal_disk()
+    stage.run(2_500)
+    assert stage.isr() == [1, 2, 3]
+    assert stage.ends(3) == [50]
+
+
+def test_a_follower_whose_sync_failed_takes_nothing_more_and_leaves_the_isr() -> None:
+    stage = Stage()
+    stage.create(1, 2, 3)
+    stage.world.nodes["n3"].fail_disk(Failure("sync", path_ends=SEGMENT))
+
+    for _ in range(20):
+        stage.append("x")
+        stage.run(500)
+
+    assert stage.isr() == [1, 2]
+    assert stage.leader().high_watermark == 20
+    assert stage.log(3).stopped is not None
+    assert stage.ends(3) != [20]
+
+
+def test_a_newcomer_catches_up_no_faster_than_the_throttle_says() -> None:
+    slow = ReplicationOptions(catch_up_bytes_per_second=100_000, partition_bytes_max=20_000)
+    stage = Stage(options=slow)
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    for _ in range(100):
+        stage.append("x" * 5_000)
+    stage.run(1_000)
+    assert stage.leader().high_watermark == 100
+
+    stage.start(3)
+    stage.run(2_000)
+    assert 20 < stage.log(3).end < 60
+
+    stage.run(5_000)
+    assert stage.log(3).end == 100
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_the_throttle_does_not_hold_back_those_in_sync() -> None:
+    slow = ReplicationOptions(catch_up_bytes_per_second=1_000, partition_bytes_max=50_000)
+    stage = Stage(options=slow)
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    for _ in range(3):
+        stage.append("x" * 50_000)
+    stage.start(3)
+    stage.run(100)
+
+    stage.append("y" * 50_000)
+    stage.run(200)
+
+    assert stage.leader().high_watermark == 4
+    assert stage.isr() == [1, 2]
+
+
+def test_a_throttle_that_is_lifted_counts_at_once() -> None:
+    slow = ReplicationOptions(catch_up_bytes_per_second=1_000, partition_bytes_max=10_000)
+    stage = Stage(options=slow)
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    for _ in range(20):
+        stage.append("x" * 5_000)
+    stage.start(3)
+    stage.run(1_000)
+    assert stage.log(3).end < 10
+
+    stage.brokers[NodeId(1)].replication.serving.throttle.configure(0)
+    stage.run(500)
+
+    assert stage.log(3).end == 20
