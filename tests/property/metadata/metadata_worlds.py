@@ -55,6 +55,7 @@ CONFIGS = st.sampled_from(
         ("min.insync.replicas", "2"),
         ("min.insync.replicas", "3"),
         ("cleanup.policy", "compact"),
+        ("broker.drained", "true"),
         ("unknown.key", "1"),
     ]
 )

@@ -18,6 +18,7 @@ from penstock.core.metadata import (
     Partition,
     RegisterBroker,
     ResignReplica,
+    ResourceKind,
     decode_fact,
     encode_fact,
     options_of,
@@ -131,6 +132,9 @@ def check_shape(image: MetadataImage) -> None:
         for index, partition in enumerate(topic.partitions):
             count += 1
             check_partition(image, index, partition)
+    for broker in image.each_broker():
+        drained = image.config(ResourceKind.BROKER, str(broker.node_id)).get("broker.drained") == "true"
+        assert broker.drained is drained
     assert count == image.partition_count
     assert len(image.topics) == len(image.topic_ids)
 

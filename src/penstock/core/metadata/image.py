@@ -82,6 +82,13 @@ class MetadataImage:
                 if node_id in partition.replicas:
                     yield topic, partition
 
+    def moving_partitions(self) -> Iterator[tuple[Topic, Partition]]:
+        """Every partition that is being reassigned, in the order of names."""
+        for topic in self.each_topic():
+            for partition in topic.partitions:
+                if partition.is_moving:
+                    yield topic, partition
+
     def broker(self, node_id: int) -> Broker | None:
         return self.brokers.get(NodeId(node_id))
 

@@ -1,4 +1,4 @@
-"""Topics as clients manage them: create, delete, grow, configure; and ids for producers.
+"""Topics as clients manage them: create, delete, grow, configure, move; and ids for producers.
 
 Every use case turns a request into commands for the controller and calls back with one
 answer per item, in the order of the items. What changes logs (`create`, `add_partitions`,
@@ -9,7 +9,10 @@ the metadata says so is certain by then, the logs follow.
 while it is being created share one command. The internal topics are made the same way when
 they are first needed, with the configuration that their owners count on.
 
-Left out: moving replicas, and quotas on how fast topics may be created.
+`reassign` and `elect` answer when the cluster has decided: a move goes on for as long as the new
+replicas take to catch up, and the metadata shows how far it is.
+
+Left out: quotas on how fast topics may be created.
 """
 
 from penstock.services.topics.configs import ConfigChanges, Configs, ConfigValues

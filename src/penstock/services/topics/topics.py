@@ -5,12 +5,15 @@ from typing import TypeAlias
 from uuid import UUID
 
 from penstock.core.metadata import (
+    ChangedPartition,
     CreatedPartitions,
     CreatedTopic,
     CreatePartitions,
     CreateTopic,
     DeletedTopic,
     DeleteTopic,
+    ElectLeader,
+    ReassignPartition,
     broker_setting,
     is_internal,
 )
@@ -26,6 +29,7 @@ from penstock.services.topics.wanted import MorePartitions, NewTopic
 Created: TypeAlias = Callable[[list[CreatedTopic | Refused]], None]
 Deleted: TypeAlias = Callable[[list[DeletedTopic | Refused]], None]
 Grown: TypeAlias = Callable[[list[CreatedPartitions | Refused]], None]
+Changed: TypeAlias = Callable[[list[ChangedPartition | Refused]], None]
 CreatedOne: TypeAlias = Callable[[CreatedTopic | Refused], None]
 
 _DUPLICATE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
@@ -100,6 +104,23 @@ class Topics:
                 gathering.refuse(index, _DUPLICATE)
                 continue
             command = CreatePartitions(more.name, more.count, more.assignments, validate_only)
+            self._controller.submit(command, gathering.slot(index))
+
+    def reassign(
+        self, wanted: Sequence[ReassignPartition], done: Changed, *, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """Start moves of partitions, or call them off; answers when that is decided, not when they end."""
+        self._change(wanted, done, timeout_ms)
+
+    def elect(self, wanted: Sequence[ElectLeader], done: Changed, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Give partitions other leaders; answers when that is decided."""
+        self._change(wanted, done, timeout_ms)
+
+    def _change(
+        self, wanted: Sequence[ReassignPartition | ElectLeader], done: Changed, timeout_ms: int
+    ) -> None:
+        gathering = Gathering(self._runtime, ChangedPartition, len(wanted), done, timeout_ms)
+        for index, command in enumerate(wanted):
             self._controller.submit(command, gathering.slot(index))
 
     def auto_create(self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS) -> None:

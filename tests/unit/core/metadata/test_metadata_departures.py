@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 from penstock.core.metadata import (
+    ALL_BROKERS,
     NO_LEADER,
+    AlterConfigs,
     ChangedPartition,
+    ConfigResource,
     Done,
     DrainBroker,
     Election,
@@ -13,6 +16,7 @@ from penstock.core.metadata import (
     MetadataMachine,
     Reply,
     ResignReplica,
+    ResourceKind,
     StopBroker,
 )
 from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, Why
@@ -140,11 +144,28 @@ def test_drain_outlives_a_restart_and_is_undone_by_command() -> None:
 
     perform(machine, registration(first))
     assert broker_of(machine, first).drained
+    assert machine.image.config(ResourceKind.BROKER, str(first)) == {"broker.drained": "true"}
     perform(machine, DrainBroker(first, undo=True))
     perform(machine, ElectLeader("t", FIRST, Election.PREFERRED))
 
     assert not broker_of(machine, first).drained
     assert partition_of(machine, "t").leader == first
+
+
+def test_a_broker_can_be_drained_by_its_configuration() -> None:
+    machine = with_topic(3, 3)
+    first, second, _ = partition_of(machine, "t").replicas
+    resource = ConfigResource(ResourceKind.BROKER, str(first))
+
+    perform(machine, AlterConfigs(resource, (("broker.drained", "true"),)))
+    drained = partition_of(machine, "t")
+    perform(machine, DrainBroker(first, undo=True))
+
+    assert drained.leader == second
+    assert not broker_of(machine, first).drained
+    assert machine.image.config(*resource) == {}
+    everyone = ConfigResource(ResourceKind.BROKER, ALL_BROKERS)
+    assert why(machine, AlterConfigs(everyone, (("broker.drained", "true"),))) is Why.INVALID_REQUEST
 
 
 def test_a_leader_that_stops_hands_over_to_a_drained_broker_rather_than_to_nobody() -> None:

@@ -89,6 +89,13 @@ REPLICATION = (
         "controlled.shutdown.enable", BOOLEAN, "true", "Whether a stopping node hands over its leadership."
     ),
     ConfigDefinition(
+        "broker.drained",
+        BOOLEAN,
+        "false",
+        "Whether the broker leads only what nobody else can, and gets no new replicas.",
+        update=Update.PER_BROKER,
+    ),
+    ConfigDefinition(
         "remote.log.storage.system.enable",
         BOOLEAN,
         "false",

@@ -18,12 +18,17 @@ from penstock.core.metadata.facts import (
     BrokerStopping,
     BrokerUnfenced,
     BrokerUnregistered,
+    ConfigRemoved,
+    ConfigSet,
     PartitionChanged,
 )
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.replies import Done, LeavingBroker, RegisteredBroker
-from penstock.core.metadata.state import NO_INCARNATION, Broker
+from penstock.core.metadata.state import NO_INCARNATION, Broker, ResourceKind
 from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
+
+# The key under which operators drain a broker; what a broker's state says follows it.
+DRAINED = "broker.drained"
 
 
 def register_broker(image: MetadataImage, command: RegisterBroker, around: Surroundings) -> MetadataDecision:
@@ -44,7 +49,7 @@ def register_broker(image: MetadataImage, command: RegisterBroker, around: Surro
         command.features,
         command.previous_epoch,
         command.fenced,
-        drained=former is not None and former.drained,
+        drained=_is_drained(image, command.node_id),
         synced=command.synced,
         incarnation=command.incarnation,
     )
@@ -133,10 +138,26 @@ def drain_broker(image: MetadataImage, command: DrainBroker, around: Surrounding
     if broker is None:
         return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
     draft = Draft(image)
-    if broker.drained is command.undo:
-        draft.add(BrokerDrained(broker.node_id, drained=not command.undo))
-    _reconsider(draft, broker.node_id, around)
+    name = str(broker.node_id)
+    if command.undo:
+        draft.add(ConfigRemoved(ResourceKind.BROKER, name, DRAINED))
+    else:
+        draft.add(ConfigSet(ResourceKind.BROKER, name, DRAINED, "true"))
+    follow_drain(draft, broker.node_id, around)
     return draft.decision(_what_is_left(draft.image, broker.node_id))
+
+
+def follow_drain(draft: Draft, node_id: NodeId, around: Surroundings) -> None:
+    """Let a broker be drained or not, as its configuration says by now."""
+    broker = draft.image.broker(node_id)
+    drained = _is_drained(draft.image, node_id)
+    if broker is not None and broker.drained is not drained:
+        draft.add(BrokerDrained(node_id, drained=drained))
+    _reconsider(draft, node_id, around)
+
+
+def _is_drained(image: MetadataImage, node_id: NodeId) -> bool:
+    return image.config(ResourceKind.BROKER, str(node_id)).get(DRAINED, "false").lower() == "true"
 
 
 def _what_is_left(image: MetadataImage, node_id: NodeId) -> LeavingBroker:

@@ -9,6 +9,7 @@ from penstock.core.metadata.commands import (
     IncrementalAlterConfigs,
 )
 from penstock.core.metadata.configs import ConfigType, Update, definitions, problem_with, split_list
+from penstock.core.metadata.decisions.brokers import DRAINED, follow_drain
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
 from penstock.core.metadata.decisions.rules import follow_rules
 from penstock.core.metadata.effective import ALL_BROKERS, layers_for
@@ -17,7 +18,7 @@ from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.names import problem_with_name
 from penstock.core.metadata.replies import Done
 from penstock.core.metadata.state import ConfigResource, ResourceKind, Topic
-from penstock.core.model import Refused, Why
+from penstock.core.model import NodeId, Refused, Why
 
 ELECTION_KEYS = ("min.insync.replicas", "unclean.leader.election.enable")
 
@@ -97,6 +98,8 @@ def _alter(
             draft.add(ConfigSet(resource.kind, resource.name, key, values[key]))
         else:
             draft.add(ConfigRemoved(resource.kind, resource.name, key))
+    if resource.kind is ResourceKind.BROKER and DRAINED in changed:
+        follow_drain(draft, NodeId(int(resource.name)), around)
     if any(key in ELECTION_KEYS for key in changed):
         follow_rules(draft, _topics_under(draft.image, resource), around)
     return draft.decision(Done(), validate_only=validate_only)

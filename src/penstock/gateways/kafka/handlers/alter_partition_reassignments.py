@@ -1,0 +1,71 @@
+"""AlterPartitionReassignments: moving partitions to other brokers, and calling moves off."""
+
+from penstock.core.metadata import ChangedPartition, ReassignPartition
+from penstock.core.model import NodeId, PartitionIndex, Refused
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
+)
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.answers.rows import by_topic, shared_code, told
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+
+NOT_ALLOWED = "the caller may not alter the cluster"
+
+
+@routes.handles(AlterPartitionReassignmentsRequest)
+def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Call) -> None:
+    if not call.authorize(Operation.ALTER, CLUSTER):
+        call.reply(_response(request, call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
+        return
+    wanted = [
+        ReassignPartition(
+            topic.name,
+            PartitionIndex(each.partition_index),
+            None if each.replicas is None else tuple(map(NodeId, each.replicas)),
+            resize=request.allow_replication_factor_change,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+
+    def done(outcomes: list[ChangedPartition | Refused]) -> None:
+        code, message = shared_code(outcomes)
+        rows = [
+            (move.topic, _row(move.index, outcome)) for move, outcome in zip(wanted, outcomes, strict=True)
+        ]
+        topics = tuple(
+            AlterPartitionReassignmentsResponseTopic(name=name, partitions=parts)
+            for name, parts in by_topic(rows)
+        )
+        call.reply(_response(request, call, code, message, topics))
+
+    call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms)
+
+
+def _row(index: int, outcome: ChangedPartition | Refused) -> AlterPartitionReassignmentsResponsePartition:
+    code, message = told(outcome)
+    return AlterPartitionReassignmentsResponsePartition(
+        partition_index=index, error_code=code, error_message=message
+    )
+
+
+def _response(
+    request: AlterPartitionReassignmentsRequest,
+    call: Call,
+    code: ErrorCode,
+    message: str | None,
+    topics: tuple[AlterPartitionReassignmentsResponseTopic, ...] = (),
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=call.charge_time(),
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=message,
+        responses=topics,
+    )

@@ -1,0 +1,32 @@
+"""RemoveRaftVoter: taking a node's vote on the metadata."""
+
+from penstock.core.model import NodeId
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.gateways.kafka.answers.operations import CLUSTER
+from penstock.gateways.kafka.answers.rows import told
+from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.handlers.add_raft_voter import wrong_cluster
+from penstock.gateways.kafka.routes import routes
+from penstock.security import Operation
+
+
+@routes.handles(RemoveRaftVoterRequest)
+def remove_raft_voter(request: RemoveRaftVoterRequest, call: Call) -> None:
+    """Answers when the vote is gone; a broker goes on following the metadata."""
+    if not call.authorize(Operation.ALTER, CLUSTER):
+        _reply(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
+        return
+    refusal = wrong_cluster(request.cluster_id, call)
+    if refusal is not None:
+        _reply(call, *told(refusal))
+        return
+    call.backend.quorum.remove_voter(
+        NodeId(request.voter_id), request.voter_directory_id, lambda refusal: _reply(call, *told(refusal))
+    )
+
+
+def _reply(call: Call, code: ErrorCode, message: str | None) -> None:
+    call.reply(
+        RemoveRaftVoterResponse(throttle_time_ms=call.charge_time(), error_code=code, error_message=message)
+    )
