@@ -10,6 +10,7 @@
     reading     records from a topic, alone or in a group, until an end that was known before
     groups      what consumer groups have read, and how far behind they are
     lag         how far behind in seconds: the age of the first record that was not read
+    cluster     keeping a broker empty
     raw         one socket and our own codec, for measurements that must not measure a client
 
 Nothing here is special to Penstock: every function works against any Kafka broker, which is

@@ -1,0 +1,61 @@
+"""Keeping a broker empty: Kafka has no request for that, so it is a setting of the broker.
+
+Everything else that one asks a cluster as a whole (moves, elections, the quorum) is a request of
+Kafka's own, which `raw` sends as it stands.
+"""
+
+from penstock.client.endpoint import Endpoint
+from penstock.client.errors import ClientError
+from penstock.client.raw import RawConnection, connect
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
+from penstock.core.wire.kafka.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+
+DRAINED = "broker.drained"
+BROKER = 4
+SET, DELETE = 0, 1
+
+
+def drain(endpoint: Endpoint, node_id: int, *, undo: bool = False) -> None:
+    """Let a broker lead nothing that another can lead, and get nothing new; any broker can be asked.
+
+    Its leaderships are elsewhere when this returns, as far as others are in sync. Replicas that it
+    has stay until they are moved.
+    """
+    connection = connect(endpoint)
+    try:
+        change_drain(connection, node_id, undo=undo)
+    finally:
+        connection.close()
+
+
+def change_drain(connection: RawConnection, node_id: int, *, undo: bool = False) -> None:
+    config = IncrementalAlterConfigsRequestConfig(
+        name=DRAINED, config_operation=DELETE if undo else SET, value=None if undo else "true"
+    )
+    resource = IncrementalAlterConfigsRequestResource(
+        resource_type=BROKER, resource_name=str(node_id), configs=(config,)
+    )
+    answer = connection.ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+    for row in answer.responses:
+        _expect(f"broker {node_id}", row.error_code, row.error_message)
+
+
+def is_drained(connection: RawConnection, node_id: int) -> bool:
+    """Whether the broker at the other end, whose number this is, is drained."""
+    resource = DescribeConfigsRequestResource(
+        resource_type=BROKER, resource_name=str(node_id), configuration_keys=(DRAINED,)
+    )
+    answer = connection.ask(DescribeConfigsRequest(resources=(resource,)))
+    for row in answer.results:
+        _expect(f"broker {node_id}", row.error_code, row.error_message)
+    return any(config.value == "true" for row in answer.results for config in row.configs)
+
+
+def _expect(what: str, code: int, message: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise ClientError(f"{what}: {message or ErrorCode(code).name.lower().replace('_', ' ')}")
