@@ -23,5 +23,3 @@ class ReplicationOptions:
     # How long a follower leaves a partition alone that could not be read or written.
     trouble_ms: int = 1_000
     proposal_retry_ms: int = 250
-    # What followers outside the ISR may be sent, all of them together; 0: as much as they want.
-    catch_up_bytes_per_second: int = 0

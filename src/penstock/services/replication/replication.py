@@ -1,6 +1,6 @@
 """Replication of one node: as the leader of some partitions, and as a follower of others."""
 
-from penstock.core.metadata import MetadataImage
+from penstock.core.metadata import MetadataImage, broker_setting
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
 from penstock.core.replica import UNKNOWN_EPOCH
 from penstock.observability import log as events
@@ -16,6 +16,7 @@ from penstock.services.replication.serving import Serving
 
 PEER_LISTENER = "PEER"
 LOOK_MS = 200
+RATE_SETTING = "leader.replication.throttled.rate"
 
 
 class Replication:
@@ -39,6 +40,7 @@ class Replication:
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._is_running = False
         self._look: Timer | None = None
+        self._configs: object = None
         self.metrics = ReplicationMetrics()
         self.metrics.watch(partitions.led)
         self.proposing = Proposing(runtime, node_id, submit, self._options, self.metrics)
@@ -57,6 +59,11 @@ class Replication:
     def follow(self, image: MetadataImage) -> None:
         """New metadata was committed. Call this after the partitions have followed it."""
         self._hub.keep("replication", _peers_of(image, self._node_id))
+        if self._configs is not image.configs:
+            self._configs = image.configs
+            rate = broker_setting(image, RATE_SETTING, self._node_id)
+            assert isinstance(rate, int)
+            self.serving.throttle.configure(rate)
         self.proposing.follow(image)
         self._look_later()
 

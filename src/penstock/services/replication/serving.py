@@ -52,7 +52,7 @@ class Serving:
         self._metrics = metrics
         self._sessions: dict[NodeId, Session] = {}
         self._rounds = 0
-        self.throttle = Throttle(runtime, options.catch_up_bytes_per_second)
+        self.throttle = Throttle(runtime)
         self._verifying = Verifying(runtime)
         self._answering = Answering(runtime, options, self.throttle, self._wake)
 

@@ -2,12 +2,26 @@
 
 import errno
 
-from penstock.core.model import NodeId
+from penstock.core.metadata import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    IncrementalAlterConfigs,
+    ResourceKind,
+)
+from penstock.core.model import NodeId, Refused
 from penstock.services.replication import ReplicationOptions
 from penstock.storage.disk import Failure
 from tests.unit.services.replication.stage import Stage
 
 SEGMENT = "logs/t/0/00000000000000000000.log"
+
+
+def throttle(stage: Stage, bytes_per_second: int) -> None:
+    """Let every broker send no faster to those who are not in sync."""
+    change = ConfigChange(ConfigOperation.SET, "leader.replication.throttled.rate", str(bytes_per_second))
+    reply = stage.perform(IncrementalAlterConfigs(ConfigResource(ResourceKind.BROKER, ""), (change,)))
+    assert not isinstance(reply, Refused)
 
 
 def test_a_damaged_leader_is_replaced_by_a_follower_and_filled_anew() -> None:
@@ -114,8 +128,8 @@ def test_a_follower_whose_sync_failed_takes_nothing_more_and_leaves_the_isr() ->
 
 
 def test_a_newcomer_catches_up_no_faster_than_the_throttle_says() -> None:
-    slow = ReplicationOptions(catch_up_bytes_per_second=100_000, partition_bytes_max=20_000)
-    stage = Stage(options=slow)
+    stage = Stage(options=ReplicationOptions(partition_bytes_max=20_000))
+    throttle(stage, 100_000)
     stage.create(1, 2, 3)
     stage.kill(3)
     stage.run(100)
@@ -134,8 +148,8 @@ def test_a_newcomer_catches_up_no_faster_than_the_throttle_says() -> None:
 
 
 def test_the_throttle_does_not_hold_back_those_in_sync() -> None:
-    slow = ReplicationOptions(catch_up_bytes_per_second=1_000, partition_bytes_max=50_000)
-    stage = Stage(options=slow)
+    stage = Stage(options=ReplicationOptions(partition_bytes_max=50_000))
+    throttle(stage, 1_000)
     stage.create(1, 2, 3)
     stage.kill(3)
     stage.run(100)
@@ -152,8 +166,8 @@ def test_the_throttle_does_not_hold_back_those_in_sync() -> None:
 
 
 def test_a_throttle_that_is_lifted_counts_at_once() -> None:
-    slow = ReplicationOptions(catch_up_bytes_per_second=1_000, partition_bytes_max=10_000)
-    stage = Stage(options=slow)
+    stage = Stage(options=ReplicationOptions(partition_bytes_max=10_000))
+    throttle(stage, 1_000)
     stage.create(1, 2, 3)
     stage.kill(3)
     stage.run(100)
@@ -163,7 +177,7 @@ def test_a_throttle_that_is_lifted_counts_at_once() -> None:
     stage.run(1_000)
     assert stage.log(3).end < 10
 
-    stage.brokers[NodeId(1)].replication.serving.throttle.configure(0)
+    throttle(stage, 2**40)
     stage.run(500)
 
     assert stage.log(3).end == 20

@@ -83,6 +83,14 @@ REPLICATION = (
         "Share of leaderships that a broker may miss before they return to it.",
         0,
     ),
+    ConfigDefinition(
+        "leader.replication.throttled.rate",
+        LONG,
+        str(2**63 - 1),
+        "Bytes per second that a broker sends to replicas which are not in sync.",
+        at_least(1),
+        update=Update.CLUSTER_WIDE,
+    ),
     _number("broker.session.timeout.ms", 2_000, "Silence after which a broker is fenced."),
     _number("broker.heartbeat.interval.ms", 500, "How often a broker reports to the controller."),
     ConfigDefinition(
