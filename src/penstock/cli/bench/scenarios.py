@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from penstock.client.load.roundtrip import open_connections
 PREFILL_RECORDS = 50_000
 PREFILL_BYTES = 1_000
 READERS = 2
+ARRIVAL_LOOKS_MAX = 300
+ARRIVAL_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,23 @@ class RoundTripPlan:
     seconds_max: float = 60
 
 
+def _arrived(target: Target, topic: str, wanted: int) -> int:
+    """How many records can be read. With acks=1 the last ones are on their way to other replicas."""
+    for _ in range(ARRIVAL_LOOKS_MAX):
+        arrived = target.end_offsets(topic)
+        if arrived >= wanted:
+            break
+        time.sleep(ARRIVAL_LOOK_S)
+    return arrived
+
+
 def produce(target: Target, load: Load, partitions: int = 1) -> Figures:
     """How fast librdkafka sends, or how it does at a rate; every record must have arrived."""
     with target.topic(partitions) as topic:
         before = target.usage()
         flooded = flood(target.endpoint, topic, load)
         after = target.usage()
-        arrived = target.end_offsets(topic)
+        arrived = _arrived(target, topic, load.records)
     if arrived != load.records:
         raise ClientError(f"{load.records} records were acknowledged, {arrived} are in the topic")
     return {
