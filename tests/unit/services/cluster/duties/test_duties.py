@@ -1,0 +1,154 @@
+"""What the leader of the quorum does unasked."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from penstock.core.metadata import (
+    OFFSETS_TOPIC,
+    Assignment,
+    ChangePartition,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    CreateTopic,
+    IncrementalAlterConfigs,
+    IsrMember,
+    ResourceKind,
+    Surroundings,
+)
+from penstock.core.metadata.decisions.draft import Draft
+from penstock.core.metadata.facts import BrokerRegistered, PartitionCreated, TopicCreated
+from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from penstock.core.metadata.state import Broker, Partition
+from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicName
+from penstock.services.cluster.duties.internal_topics import moves
+from tests.unit.services.cluster.cluster_stage import ClusterStage, cluster_of, member_options, voters
+
+TOPIC = TopicId(UUID(int=5))
+
+
+def leaders_of(stage: ClusterStage, name: str) -> list[int]:
+    topic = stage.image(name).topic("t")
+    assert topic is not None
+    return [partition.leader for partition in topic.partitions]
+
+
+def test_leaderships_return_to_preferred_replicas_as_often_as_the_setting_says() -> None:
+    stage = ClusterStage()
+    around = Surroundings({"leader.imbalance.check.interval.seconds": "3"})
+    for number in (1, 2, 3):
+        stage.add(replace(member_options(number, voters(1, 2, 3)), around=around))
+    stage.start()
+    stage.until(stage.is_live)
+    victim = stage.followers()[0]
+    number = stage.options[victim].registration.node_id
+    others = tuple(node for node in (NodeId(1), NodeId(2), NodeId(3)) if node != number)
+    placed = (Assignment(PartitionIndex(0), (number, *others)),)
+    stage.submit("n1", CreateTopic("t", TOPIC, assignments=placed))
+    stage.world.nodes[victim].kill()
+    stage.run_ms(1_000)
+    away = leaders_of(stage, stage.leader())
+
+    stage.start(victim)
+    stage.until(stage.is_live)
+    stage.until(lambda: stage.image(stage.leader()).partition("t", 0) is not None)
+    # Nothing replicates here: the replica is taken into the ISR by hand.
+    rejoin(stage, number)
+    stage.until(lambda: leaders_of(stage, stage.leader()) == [number], 10)
+
+    assert away != [number]
+
+
+def rejoin(stage: ClusterStage, number: NodeId) -> None:
+    """As the leader of the partition would, once the replica has everything."""
+    image = stage.image(stage.leader())
+    partition = image.partition("t", 0)
+    assert partition is not None
+    leader = image.broker(partition.leader)
+    assert leader is not None
+    members = []
+    for node in partition.replicas:
+        broker = image.broker(node)
+        assert broker is not None
+        members.append(IsrMember(node, broker.epoch))
+    command = ChangePartition(
+        leader.node_id,
+        leader.epoch,
+        TOPIC,
+        PartitionIndex(0),
+        partition.leader_epoch,
+        partition.partition_epoch,
+        tuple(members),
+    )
+    stage.submit(stage.leader(), command)
+    assert number in [member.node_id for member in members]
+
+
+def test_an_internal_topic_that_was_made_by_one_broker_grows_as_others_join() -> None:
+    stage = ClusterStage()
+    stage.add(member_options(1, ()))
+    stage.start("n1")
+    stage.until(lambda: stage.is_live("n1"))
+    stage.submit("n1", CreateTopic(OFFSETS_TOPIC, TOPIC, partitions=2))
+    for number in (2, 3):
+        stage.add(member_options(number, voters(1, 2, 3)))
+
+    stage.start("n2", "n3")
+    # Nothing replicates here, so the first move does not end, and the third replica waits for that.
+    stage.until(lambda: min(replicas_of(stage)) >= 2)
+
+
+def replicas_of(stage: ClusterStage) -> list[int]:
+    """How many replicas each partition has, or will have when its move is over."""
+    topic = stage.image("n1").topic(OFFSETS_TOPIC)
+    assert topic is not None
+    return [len(partition.replicas) for partition in topic.partitions]
+
+
+def test_an_internal_topic_whose_replicas_somebody_chose_is_left_alone() -> None:
+    stage = cluster_of(3)
+    placed = (Assignment(PartitionIndex(0), (NodeId(1),)),)
+    resource = ConfigResource(ResourceKind.BROKER, "")
+    change = ConfigChange(ConfigOperation.SET, "offsets.topic.replication.factor", "1")
+    stage.submit("n1", IncrementalAlterConfigs(resource, (change,)))
+    stage.submit("n1", CreateTopic(OFFSETS_TOPIC, TOPIC, assignments=placed))
+
+    stage.run_ms(10_000)
+
+    assert replicas_of(stage) == [1]
+
+
+def image_with(brokers: int, *replicas: tuple[int, ...]) -> MetadataImage:
+    draft = Draft(EMPTY_IMAGE)
+    for number in range(1, brokers + 1):
+        broker = Broker(NodeId(number), BrokerEpoch(number), UUID(int=number), fenced=False)
+        draft.add(BrokerRegistered(broker))
+    draft.add(TopicCreated(TopicName(OFFSETS_TOPIC), TOPIC))
+    for index, placed in enumerate(replicas):
+        nodes = tuple(NodeId(node) for node in placed)
+        partition = Partition(PartitionIndex(index), nodes, nodes, nodes[0], LeaderEpoch(0))
+        draft.add(PartitionCreated(TOPIC, partition))
+    return draft.image
+
+
+def planned(image: MetadataImage) -> list[tuple[int, ...]]:
+    topic = image.topic(OFFSETS_TOPIC)
+    assert topic is not None
+    return [move.replicas or () for move in moves(image, topic)]
+
+
+def test_new_replicas_go_to_the_brokers_that_have_fewest() -> None:
+    image = image_with(4, (1,), (1,), (1,), (2, 3, 4))
+
+    wanted = planned(image)
+
+    assert [move[0] for move in wanted] == [1, 1, 1]
+    assert all(len(set(move)) == 3 for move in wanted)
+    added = [node for move in wanted for node in move[1:]]
+    assert sorted(added.count(node) for node in (2, 3, 4)) == [2, 2, 2]
+
+
+def test_nothing_is_planned_when_there_are_enough_replicas_or_no_brokers() -> None:
+    assert planned(image_with(3, (1, 2, 3))) == []
+    assert planned(image_with(1, (1,))) == []
+    assert planned(image_with(2, (1,))) == [(1, 2)]
