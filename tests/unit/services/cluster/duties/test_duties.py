@@ -7,13 +7,8 @@ from penstock.core.metadata import (
     OFFSETS_TOPIC,
     Assignment,
     ChangePartition,
-    ConfigChange,
-    ConfigOperation,
-    ConfigResource,
     CreateTopic,
-    IncrementalAlterConfigs,
     IsrMember,
-    ResourceKind,
     Surroundings,
 )
 from penstock.core.metadata.decisions.draft import Draft
@@ -22,7 +17,7 @@ from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from penstock.core.metadata.state import Broker, Partition
 from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicName
 from penstock.services.cluster.duties.internal_topics import moves
-from tests.unit.services.cluster.cluster_stage import ClusterStage, cluster_of, member_options, voters
+from tests.unit.services.cluster.cluster_stage import ClusterStage, member_options, voters
 
 TOPIC = TopicId(UUID(int=5))
 
@@ -106,11 +101,13 @@ def replicas_of(stage: ClusterStage) -> list[int]:
 
 
 def test_an_internal_topic_whose_replicas_somebody_chose_is_left_alone() -> None:
-    stage = cluster_of(3)
+    stage = ClusterStage()
+    around = Surroundings({"offsets.topic.replication.factor": "1"})
+    for number in (1, 2, 3):
+        stage.add(replace(member_options(number, voters(1, 2, 3)), around=around))
+    stage.start()
+    stage.until(stage.is_live)
     placed = (Assignment(PartitionIndex(0), (NodeId(1),)),)
-    resource = ConfigResource(ResourceKind.BROKER, "")
-    change = ConfigChange(ConfigOperation.SET, "offsets.topic.replication.factor", "1")
-    stage.submit("n1", IncrementalAlterConfigs(resource, (change,)))
     stage.submit("n1", CreateTopic(OFFSETS_TOPIC, TOPIC, assignments=placed))
 
     stage.run_ms(10_000)
