@@ -130,16 +130,24 @@ class ClusterProcesses:
 
         return until(leads, "there is a controller")
 
-    def await_in_sync(self, topic: str, count: int | None = None) -> None:
-        """Wait until every partition of a topic has all its replicas, or `count` of them, in sync."""
+    def await_in_sync(self, topic: str, seconds: float = SECONDS_MAX) -> None:
+        """Wait until every partition has all its replicas in sync, and every node says so.
+
+        A node that was cut off does not know yet what has changed: asking only one is not enough.
+        """
 
         def in_sync() -> bool:
-            found = self.partitions(topic)
-            return bool(found) and all(
-                len(one.isr_nodes) >= (count or len(one.replica_nodes)) for one in found.values()
+            seen = [self.partitions(topic, number) for number in self.running]
+            views = {
+                tuple((i, one.leader_id, one.leader_epoch) for i, one in sorted(view.items()))
+                for view in seen
+            }
+            return len(views) == 1 and all(
+                view and all(len(one.isr_nodes) == len(one.replica_nodes) for one in view.values())
+                for view in seen
             )
 
-        until(in_sync, f"{topic} is in sync")
+        until(in_sync, f"{topic} is in sync", seconds)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,136 @@
+"""Nodes that cannot be what they say they are: one clear line, and no harm done to the others."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from penstock.app.addresses import Reservations
+from penstock.client import Endpoint, Sender, SenderOptions, Topics
+from penstock.runtime import Address
+from tests.support.clusters import ClusterProcesses, cluster_of
+from tests.support.nodes import NodeProcess
+
+TOPIC = "unharmed"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with cluster_of(tmp_path_factory.mktemp("cluster")) as running:
+        Topics(Endpoint(running.bootstrap)).create(TOPIC, 3, 3, {})
+        yield running
+
+
+@pytest.fixture
+def unharmed(cluster: ClusterProcesses) -> Iterator[None]:
+    """The three nodes run on, are in sync and take writes, whatever the test has tried."""
+    yield
+    assert cluster.running == [1, 2, 3]
+    cluster.await_in_sync(TOPIC)
+    sender = Sender(Endpoint(cluster.bootstrap), TOPIC, SenderOptions())
+    sender.send(b"a record")
+    assert sender.finish().delivered == 1
+
+
+def refusal(node: NodeProcess) -> str:
+    """The one line with which a node ends that must not start."""
+    node.launch()
+    code = node.await_end(20)
+    assert code == 1, node.said()
+    lines = [line for line in node.said().splitlines() if not line.startswith("{")]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_blank_node_with_the_id_of_one_that_runs_is_refused(
+    cluster: ClusterProcesses, tmp_path: Path
+) -> None:
+    # Its peer address may be what the voters are told, since they are told a name: but it is not.
+    port = cluster.door(2, "peer").port
+    voters = cluster.voters.replace(f"2@127.0.0.1:{port}", f"2@localhost:{port}")
+    with closing(Reservations({"peer": Address("127.0.0.2", port)})):
+        impostor = NodeProcess(
+            tmp_path / "data", "node.id=2", f"cluster.voters={voters}", f"listen.peer=127.0.0.2:{port}"
+        )
+
+        line = refusal(impostor)
+
+    assert line.startswith("penstock: ")
+    assert "2" in line
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_node_of_another_cluster_is_refused(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    stranger = NodeProcess(tmp_path / "data", "node.id=4")
+    stranger.start()
+    stranger.stop()
+
+    with closing(Reservations({"peer": Address("127.0.0.1", 0)})) as reserved:
+        line = refusal(
+            NodeProcess(
+                tmp_path / "data",
+                *("node.id=4", "node.roles=broker", f"listen.peer={reserved['peer']}"),
+                f"cluster.voters={cluster.voters}",
+            )
+        )
+
+    assert "another cluster" in line
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_node_that_looks_for_a_voter_where_another_one_is_is_refused(
+    cluster: ClusterProcesses, tmp_path: Path
+) -> None:
+    first, second = cluster.door(1, "peer"), cluster.door(2, "peer")
+    with closing(Reservations({"peer": Address("127.0.0.1", 0)})) as reserved:
+        line = refusal(
+            NodeProcess(
+                tmp_path / "data",
+                *("node.id=4", "node.roles=broker", f"listen.peer={reserved['peer']}"),
+                f"cluster.voters=1@{second},2@{first}",
+            )
+        )
+
+    assert re.fullmatch(
+        r"penstock: voter (1|2) is said to be at 127.0.0.1:\d+, but node (1|2) answers there", line
+    )
+
+
+def test_nodes_that_disagree_about_their_voters_found_nothing(tmp_path: Path) -> None:
+    names = ("one", "two", "three")
+    with closing(Reservations({name: Address("127.0.0.1", 0) for name in names})) as reserved:
+        one, two, three = (reserved[name] for name in names)
+        first = NodeProcess(tmp_path / "1", "node.id=1", f"cluster.voters=1@{one},2@{two}")
+        second = NodeProcess(tmp_path / "2", "node.id=2", f"cluster.voters=1@{one},2@{two},3@{three}")
+        first.launch()
+
+        line = refusal(second)
+        first.kill()
+
+    assert "was started with other voters" in line
+    assert "quorum.founded" not in first.said() + second.said()
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_node_on_the_data_directory_of_another_is_refused(
+    cluster: ClusterProcesses, tmp_path: Path
+) -> None:
+    shutil.copytree(cluster.nodes[2].data_dir, tmp_path / "data")
+    settings = [one for one in cluster.settings_of(3) if one.startswith(("node.", "cluster."))]
+
+    line = refusal(NodeProcess(tmp_path / "data", *settings, f"listen.peer={cluster.door(3, 'peer')}"))
+
+    assert "node 2" in line or "cannot listen" in line
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_directory_that_is_in_use_is_refused(cluster: ClusterProcesses) -> None:
+    line = refusal(
+        NodeProcess(cluster.nodes[1].data_dir, "node.id=1", f"cluster.voters=1@{cluster.door(1, 'peer')}")
+    )
+
+    assert "locked" in line
