@@ -40,6 +40,8 @@ class Replication:
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._is_running = False
         self._look: Timer | None = None
+        # As they were in the last image, which shares with the next what has not changed.
+        self._brokers: object = None
         self._configs: object = None
         self.metrics = ReplicationMetrics()
         self.metrics.watch(partitions.led)
@@ -58,7 +60,9 @@ class Replication:
 
     def follow(self, image: MetadataImage) -> None:
         """New metadata was committed. Call this after the partitions have followed it."""
-        self._hub.keep("replication", _peers_of(image, self._node_id))
+        if self._brokers is not image.brokers:
+            self._brokers = image.brokers
+            self._hub.keep("replication", _peers_of(image, self._node_id))
         if self._configs is not image.configs:
             self._configs = image.configs
             rate = broker_setting(image, RATE_SETTING, self._node_id)

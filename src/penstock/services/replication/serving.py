@@ -29,6 +29,8 @@ FULL_LINK_MS = 4
 FULL_LINK_TRIES = 9
 # A follower that has not been heard of for so long has gone, or follows others now.
 SILENCE_NS = 60 * SECOND
+# Followers outside the ISR that do not move are thought of again so often: there may be thousands.
+OUTSIDE_NS = 250 * MILLISECOND
 # Every so many idle rounds all partitions are looked at for a log start that moved.
 ROUNDS_BETWEEN_LOOKS = 10
 
@@ -71,8 +73,10 @@ class Serving:
                 row = session.rows[said.key] = self._new_row(session, said.key)
             row.say(said)
             self._look_at(session, row)
-        for row in list(session.outside):
-            self._count(session, row)
+        if session.outside and session.heard_at >= session.outside_at:
+            session.outside_at = Instant(session.heard_at + OUTSIDE_NS)
+            for row in list(session.outside):
+                self._count(session, row)
         session.pending = peer
         session.turned_away = 0
         session.deadline = Instant(session.heard_at + self._wait_ns)

@@ -103,6 +103,7 @@ class Session:
         "node",
         "number",
         "outside",
+        "outside_at",
         "pending",
         "progress_number",
         "ready",
@@ -128,7 +129,7 @@ class Session:
         self.outside: dict[Row, None] = {}
         # The fetch that waits for an answer, if there is one.
         self.pending: Peer | None = None
-        self.deadline = self.heard_at = self.news_at = Instant(0)
+        self.deadline = self.heard_at = self.news_at = self.outside_at = Instant(0)
         # How often in a row its link did not take the answer.
         self.turned_away = 0
         self.timer: Timer | None = None

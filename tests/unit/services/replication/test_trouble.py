@@ -147,6 +147,23 @@ def test_a_newcomer_catches_up_no_faster_than_the_throttle_says() -> None:
     assert stage.isr() == [1, 2, 3]
 
 
+def test_a_newcomer_that_is_held_back_is_not_forgotten_when_the_high_watermark_moves() -> None:
+    stage = Stage(options=ReplicationOptions(partition_bytes_max=20_000))
+    throttle(stage, 20_000)
+    stage.create(1, 2, 3)
+    stage.kill(3)
+    stage.run(100)
+    for _ in range(10):
+        stage.append("x" * 5_000)
+    stage.start(3)
+    stage.run(300)
+
+    stage.append("y")
+    stage.run(6_000)
+
+    assert stage.log(3).end == 11
+
+
 def test_the_throttle_does_not_hold_back_those_in_sync() -> None:
     stage = Stage(options=ReplicationOptions(partition_bytes_max=50_000))
     throttle(stage, 1_000)

@@ -1,0 +1,163 @@
+"""Frames that are late, doubled or lost: what a leader believes, and what it does not."""
+
+from uuid import UUID
+
+from penstock.core.model import NodeId, TopicId
+from penstock.runtime import Buffer
+from penstock.services.replication.codec import (
+    Fetch,
+    FetchRow,
+    Progress,
+    ProgressRow,
+    encode_fetch,
+    encode_progress,
+    key_of,
+)
+from penstock.services.replication.fetching import Fetcher
+from penstock.services.replication.sessions import Session
+from tests.unit.services.replication.stage import Stage
+
+KEY = key_of(TopicId(UUID(int=ord("t"))), 0)
+FAR = 1_000
+
+
+def followed() -> Stage:
+    """One record everywhere, and one that node 2 cannot get: it is cut off from the leader's answers."""
+    stage = Stage()
+    stage.create(1, 2)
+    stage.append("a")
+    stage.run(1_000)
+    stage.world.network.cut("n1", "n2")
+    stage.append("b")
+    stage.run(50)
+    assert stage.leader().high_watermark == 1
+    return stage
+
+
+def session_of(stage: Stage) -> Session:
+    return stage.brokers[NodeId(1)].replication.serving._sessions[NodeId(2)]
+
+
+def fetcher_of(stage: Stage) -> Fetcher:
+    return stage.brokers[NodeId(2)].replication._fetchers[NodeId(1)]
+
+
+def claim(stage: Stage, *, session: int = 0, sequence: int = 0, broker_epoch: int = 0) -> bytes:
+    """A fetch that says more than is true; the numbers are added to those of the session."""
+    known = session_of(stage)
+    leader_epoch = stage.leader().leader_epoch
+    row = FetchRow(KEY, leader_epoch, 2, leader_epoch, 2)
+    return encode_fetch(
+        Fetch(
+            known.broker_epoch + broker_epoch,
+            known.number + session,
+            sequence if session or broker_epoch else known.sequence + sequence,
+            [row],
+            [],
+        )
+    )
+
+
+def watermark_after(stage: Stage, frame: bytes) -> int:
+    stage.send_raw(2, 1, frame)
+    stage.run(20)
+    return stage.leader().high_watermark
+
+
+def test_the_next_fetch_of_the_session_counts() -> None:
+    stage = followed()
+
+    assert watermark_after(stage, claim(stage, sequence=1)) == 2
+
+
+def test_a_fetch_that_comes_twice_or_late_does_not_count() -> None:
+    stage = followed()
+
+    assert watermark_after(stage, claim(stage, sequence=0)) == 1
+    assert watermark_after(stage, claim(stage, sequence=-1)) == 1
+
+
+def test_the_first_fetch_of_an_earlier_session_does_not_bring_it_back() -> None:
+    stage = followed()
+    number = session_of(stage).number
+
+    assert number > 1
+    assert watermark_after(stage, claim(stage, session=-1)) == 1
+    assert session_of(stage).number == number
+
+
+def test_words_of_a_former_life_do_not_count() -> None:
+    stage = followed()
+
+    assert watermark_after(stage, claim(stage, broker_epoch=-1)) == 1
+
+
+def test_a_fetch_behind_a_gap_ends_the_session_and_the_follower_begins_another() -> None:
+    stage = followed()
+    stage.world.network.mend_all()
+    before = session_of(stage).number
+
+    stage.send_raw(2, 1, claim(stage, sequence=7))
+    stage.run(200)
+
+    assert session_of(stage).number > before
+    assert session_of(stage).sequence >= 0
+    assert stage.leader().high_watermark == 2
+
+
+def test_progress_beyond_what_was_fetched_does_not_count() -> None:
+    stage = followed()
+    known = session_of(stage)
+    row = ProgressRow(KEY, stage.leader().leader_epoch, FAR)
+
+    progress = Progress(known.broker_epoch, known.number, known.progress_number + 1, [row])
+
+    assert watermark_after(stage, encode_progress(progress)) == 1
+
+
+def test_progress_of_another_session_or_epoch_is_ignored() -> None:
+    stage = followed()
+    # The leader knows that the follower has the second record, and not that it is synced.
+    known = session_of(stage)
+    leader_epoch = stage.leader().leader_epoch
+    row = FetchRow(KEY, leader_epoch, 2, leader_epoch, 1)
+    fetch = Fetch(known.broker_epoch, known.number, known.sequence + 1, [row], [])
+    assert watermark_after(stage, encode_fetch(fetch)) == 1
+    number = known.progress_number + 1
+    said = [ProgressRow(KEY, leader_epoch, 2)]
+    old_epoch = [ProgressRow(KEY, leader_epoch - 1, 2)]
+
+    for late in (
+        Progress(known.broker_epoch, known.number - 1, number, said),
+        Progress(known.broker_epoch - 1, known.number, number, said),
+        Progress(known.broker_epoch, known.number, number, old_epoch),
+        Progress(known.broker_epoch, known.number, known.progress_number, said),
+    ):
+        assert watermark_after(stage, encode_progress(late)) == 1
+
+    good = Progress(known.broker_epoch, known.number, number + 1, said)
+    assert watermark_after(stage, encode_progress(good)) == 2
+
+
+def test_a_session_does_not_name_what_has_not_moved() -> None:
+    stage = Stage()
+    stage.create(1, 2, partitions=30)
+    stage.run(2_000)
+    sizes: list[int] = []
+    fetcher = fetcher_of(stage)
+    send = fetcher._send
+
+    def measured(frame: Buffer) -> bool:
+        sizes.append(len(frame))
+        return send(frame)
+
+    fetcher._send = measured
+
+    stage.run(2_000)
+    idle = max(sizes)
+    sizes.clear()
+    stage.append("a", index=7)
+    stage.run(100)
+
+    assert idle == len(encode_fetch(Fetch(0, 0, 0, [], [])))
+    assert max(sizes) == len(encode_fetch(Fetch(0, 0, 0, [FetchRow(KEY, 0, 0, 0, 0)], [])))
