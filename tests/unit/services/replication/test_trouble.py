@@ -147,21 +147,21 @@ def test_a_newcomer_catches_up_no_faster_than_the_throttle_says() -> None:
     assert stage.isr() == [1, 2, 3]
 
 
-def test_a_newcomer_that_is_held_back_is_not_forgotten_when_the_high_watermark_moves() -> None:
-    stage = Stage(options=ReplicationOptions(partition_bytes_max=20_000))
+def test_a_partition_that_has_to_wait_for_others_is_not_forgotten() -> None:
+    stage = Stage(options=ReplicationOptions(partition_bytes_max=20_000, answer_bytes_max=20_000))
     throttle(stage, 20_000)
-    stage.create(1, 2, 3)
+    stage.create(1, 2, 3, partitions=3)
     stage.kill(3)
     stage.run(100)
-    for _ in range(10):
-        stage.append("x" * 5_000)
-    stage.start(3)
-    stage.run(300)
+    for index in range(3):
+        for _ in range(4):
+            stage.append("x" * 5_000, index=index)
+    stage.run(1_000)
 
-    stage.append("y")
+    stage.start(3)
     stage.run(6_000)
 
-    assert stage.log(3).end == 11
+    assert [stage.log(3, index).end for index in range(3)] == [4, 4, 4]
 
 
 def test_the_throttle_does_not_hold_back_those_in_sync() -> None:
