@@ -69,21 +69,6 @@ def test_frames_come_out_as_they_went_in() -> None:
     assert [bytes(content) for _, content in answer.rows] == CONTENTS
 
 
-def test_a_fetch_is_written_as_documented() -> None:
-    fetch = Fetch(1, 2, 0, [FetchRow(KEY, 3, 258, -1, 255)], [])
-
-    assert encode_fetch(fetch).hex() == (
-        "01"
-        "0100000000000000" + "02000000" + "00000000" + "01000000" + "00000000"
-        "0190163d8694739baea5966c26f8ad91"
-        + "00000000"
-        + "03000000"
-        + "0201000000000000"
-        + "ffffffff"
-        + "ff00000000000000"
-    )
-
-
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_frame_that_is_cut_short_or_too_long_is_refused(name: str) -> None:
     frame = FRAMES[name]
