@@ -54,6 +54,7 @@ class Node:
         self._reserved = reserved
         self._ready = ready
         self._kafka: list[Door] = []
+        self._metrics = KafkaMetrics()
         self._http: dict[str, HttpDoor] = {}
         self._stopping = False
         self.is_ready = False
@@ -71,7 +72,11 @@ class Node:
         )
 
     def start(self) -> None:
-        """Recover and join; the doors open when there is something to serve."""
+        """Recover and join; the doors open when there is something to serve.
+
+        Health and figures can be asked for at once: joining may take as long as others do.
+        """
+        self._open_http(asyncio.get_running_loop(), self._metrics)
         self.backstage.start(self._open_doors, self._open_no_door)
 
     def _open_doors(self, backend: Backend) -> None:
@@ -79,7 +84,7 @@ class Node:
             return
         self.backend = backend
         loop = asyncio.get_running_loop()
-        metrics = KafkaMetrics()
+        metrics = self._metrics
         serving = Serving(
             backend=backend,
             gate=None,
@@ -94,7 +99,6 @@ class Node:
         )
         metrics.in_flight_bytes.read(lambda: serving.budget.claimed_bytes, "requests")
         metrics.in_flight_bytes.read(lambda: serving.backlog.held_bytes, "answers")
-        self._open_http(loop, metrics)
         for listener in backend.node.listeners:
             door = Door(listener.name, serving)
             door.open(loop, listener.bound)
@@ -102,12 +106,13 @@ class Node:
         self._opened()
 
     def _open_no_door(self) -> None:
-        """A node that is no broker serves no clients; its health and figures can be asked for."""
+        """A node that is no broker serves no clients."""
         if not self._stopping:
-            self._open_http(asyncio.get_running_loop(), KafkaMetrics())
             self._opened()
 
     def _opened(self) -> None:
+        # The library behind the figures takes a while to load: not on the loop, at the first scrape.
+        self._runtime.spawn.spawn(MetricsPage.prepare, _ignore, _ignore, Lane.DISK)
         self._reserved.close()
         self.is_ready = True
         self._ready(self)
@@ -118,8 +123,6 @@ class Node:
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.follow(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.follow)
-        # The library takes a while to load: not on the loop, at the first scrape.
-        self._runtime.spawn.spawn(page.prepare, _ignore, _ignore, Lane.DISK)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
         if self.addresses.http is not None:
             self._open_page(loop, HTTP, self.addresses.http, {**pages, "/metrics": page})
@@ -141,6 +144,8 @@ class Node:
         """Ready: clients should be sent here."""
         if self._stopping:
             return _status(503, "stopping")
+        if not self.is_ready:
+            return _status(503, "starting")
         trouble = self._trouble()
         return _status(200, "ready") if trouble is None else _status(503, "not ready", trouble)
 
