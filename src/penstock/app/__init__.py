@@ -3,15 +3,19 @@
     run_node(options)
       └ the data directory is locked, the addresses are reserved      (one clear line if not)
         └ runtime ── Node.start
-             metadata recovered ── broker registered ── logs opened ── doors opened ── ready
-             stop: no new clients ── replies under way leave ── doors closed
-                   ── logs synced and closed ── metadata closed ── clean marker
+             health page opened ── cluster founded or joined ── broker registered
+                   ── logs opened ── unfenced ── doors opened ── ready
+             stop: leaderships handed over ── no new clients ── replies under way leave
+                   ── doors closed ── logs synced and closed ── metadata closed ── clean marker
 
 Only this package reads a `Config`: it becomes `NodeOptions` and, for what Kafka's tools ask
 about, broker settings under Kafka's names. `Backstage` is a node without doors: every service
 on a disk and a runtime, which is also what the simulator runs.
 
-Left out: the peer door and roles other than both, which come with the cluster.
+A node whose only role is controller registers no broker and has no door for clients; one whose
+only role is broker never votes.
+
+Left out: several nodes in one process; changing roles while a node runs.
 """
 
 from penstock.app.backstage import Backstage, NodeStorage

@@ -18,11 +18,21 @@ end that the decision saw is committed. Brokers act on the committed image alone
     <data-dir>/meta/<offset>.snapshot     its image below that offset, as facts
     <data-dir>/meta/ballot                the term of its last leadership
 
-`Membership` makes this node a broker: it forms the cluster if there is none, registers a
-new broker epoch (which gives its partitions new leader epochs) and unfences it.
+`ClusterMember` puts the parts together, from the first contact to the farewell:
 
-Left out: sessions of other brokers; commands of nodes that do not lead; handing over leadership
-before a stop.
+    founding/   a blank node founds a quorum with others, or joins the one there is
+    control/    questions between nodes; commands are carried to whoever leads (`Forwarding`)
+    sessions/   brokers heartbeat, are fenced when they are gone, and leave in order
+    voters/     the quorum as operators see and change it
+    duties/     what whoever leads does unasked
+
+Every node is a member of the quorum: controllers vote, the others have the log without a vote. So
+each has the committed image and knows who leads. A start goes: catch up with the metadata, register
+a new broker epoch (which gives the broker's partitions new leader epochs), let the logs be opened,
+be unfenced.
+
+Left out: controllers' addresses in the metadata (those without a broker say where they are to
+everyone they reach); authentication between nodes.
 """
 
 from penstock.services.cluster.control.messages import Voter

@@ -15,9 +15,8 @@ A directory is new, or holds a log that was founded once: the founding members a
 with it, and whatever a later start says of founders is not looked at. A directory that has
 belonged to a cluster and has no log any more is refused.
 
-Left out: finding out the directory ids of founders (they are given); forwarding commands to
-the leader; authentication of peers beyond the handshake; changing addresses; leaving
-leadership before a stop.
+Left out: who the founders are, and where members listen (both are the cluster's business);
+authentication of peers beyond the handshake.
 """
 
 from penstock.services.cluster.raft.hosting import RaftSetup
