@@ -117,6 +117,7 @@ def test_a_calm_world_has_one_leader_and_no_second_election() -> None:
 
     quorum.world.start_all()
     quorum.world.run(20 * SECOND)
+    quorum.world.run(SECOND, quorum.is_settled)
 
     assert len(quorum.journal.leaders) == 1
     assert quorum.judge() == []

@@ -35,9 +35,12 @@ class SnapshotInstalled(Struct, frozen=True):
 
 
 class LeaderGone(Struct, frozen=True):
-    """The process of a leader has ended, as far as the host can see: waiting for it makes no sense."""
+    """The process of a leader has ended, as far as the host can see: waiting for it makes no sense.
 
-    leader: Member
+    None: there has never been a leader, for the quorum was just founded.
+    """
+
+    leader: Member | None
 
 
 class Propose(Struct, frozen=True):

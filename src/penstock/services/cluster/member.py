@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.core.metadata import Listener, MetadataImage
-from penstock.core.model import BrokerEpoch
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant
 from penstock.core.raft import NOBODY, Configuration, Member
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Runtime
@@ -35,6 +35,8 @@ from penstock.services.cluster.solo import QuorumStore
 from penstock.services.cluster.voters import QuorumDesk
 from penstock.services.peering import PeerHub
 from penstock.storage.directory import DataDirectory, WrongNode
+
+FIRST_CAMPAIGN_MS = 150
 
 
 class ClusterMember:
@@ -116,6 +118,10 @@ class ClusterMember:
             case Found(members):
                 events.info("quorum.founded", voters=len(members.voters))
                 self._take_part(members)
+                if members.voters[0] == self.me:
+                    # One of us, or two would ask for votes at the same time; the others get ready.
+                    deadline = Instant(self._runtime.clock.now() + FIRST_CAMPAIGN_MS * MILLISECOND)
+                    self._runtime.timers.at(deadline, self.quorum.wait_for_nobody)
             case JoinThem():
                 listed = any(voter.node_id == self.me.node_id for voter in self._options.voters)
                 # Before the log: a directory with a log is not asked again what it wants.

@@ -75,7 +75,7 @@ class Follower(Role):
         if self._leader is not None:
             self._answer(self._leader)
 
-    def leader_gone(self, leader: Member) -> None:
+    def leader_gone(self, leader: Member | None) -> None:
         if leader != self._leader:
             return
         # Should it be there after all, its next message makes it our leader again.

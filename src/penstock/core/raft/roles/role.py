@@ -82,7 +82,7 @@ class Role:
     def installed(self, snapshot: SnapshotMeta) -> None:
         """A snapshot replaced the log."""
 
-    def leader_gone(self, leader: Member) -> None:
+    def leader_gone(self, leader: Member | None) -> None:
         """The host says that this leader's process has ended."""
 
     def asked(self, command: Command) -> None:

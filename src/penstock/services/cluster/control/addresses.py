@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from penstock.core.metadata import MetadataImage
+from penstock.core.metadata import EMPTY_IMAGE, MetadataImage
 from penstock.core.model import BrokerEpoch, NodeId
 from penstock.core.raft import NOBODY, Configuration, Member
 from penstock.runtime import Address, Ending, Identity
@@ -33,6 +33,7 @@ class AddressBook(LaxWatcher):
         self._hub = hub
         self._given = {voter.node_id: voter.address for voter in voters}
         self._registered: dict[NodeId, tuple[BrokerEpoch, Address]] = {}
+        self._brokers = EMPTY_IMAGE.brokers
         self._told: dict[NodeId, Address] = {}
         self._failures: dict[NodeId, int] = {}
         self._configuration = NOBODY
@@ -88,6 +89,9 @@ class AddressBook(LaxWatcher):
 
     def follow(self, image: MetadataImage) -> None:
         """Brokers have registered, perhaps elsewhere than before."""
+        if image.brokers is self._brokers:
+            return
+        self._brokers = image.brokers
         registered: dict[NodeId, tuple[BrokerEpoch, Address]] = {}
         for broker in image.each_broker():
             listener = broker.listener(PEER_LISTENER)

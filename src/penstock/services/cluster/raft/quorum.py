@@ -19,6 +19,7 @@ from penstock.core.raft import (
     FollowLeader,
     HandingOver,
     Index,
+    LeaderGone,
     Member,
     Obstacle,
     Propose,
@@ -249,6 +250,12 @@ class RaftQuorum:
     def change_members(self, change: Change, done: Done) -> None:
         """Add, promote or remove one member; `done` hears whether it is in the leader's log, or why not."""
         self._ask(ChangeMembers(self._next_ticket(), change), done)
+
+    def wait_for_nobody(self) -> None:
+        """Campaign soon, if nobody has ever led here: the quorum was just founded."""
+        raft = self._host.raft
+        if raft.term == 0 and raft.leader is None:
+            self._host.step(LeaderGone(None))
 
     def transfer(self, target: Member, done: Done) -> None:
         """Hand leadership over."""

@@ -39,6 +39,7 @@ class Sessions(LaxWatcher):
         # The unfenced brokers, and until when they may be silent.
         self._until: dict[NodeId, Instant] = {}
         self._fencing: dict[NodeId, None] = {}
+        self._brokers: object = None
         self._timer: Timer | None = None
         desk.serve(BrokerHeartbeat, self._asked)
         hub.watch(self)
@@ -48,6 +49,7 @@ class Sessions(LaxWatcher):
     def began(self) -> None:
         self._until.clear()
         self._fencing.clear()
+        self._brokers = None
         self._follow(self._controller.image)
         self._look()
 
@@ -57,8 +59,9 @@ class Sessions(LaxWatcher):
             self._timer = None
 
     def _follow(self, image: MetadataImage) -> None:
-        if not self._controller.is_leading:
+        if not self._controller.is_leading or image.brokers is self._brokers:
             return
+        self._brokers = image.brokers
         until = Instant(self._runtime.clock.now() + self._session_ns)
         self._until = {
             broker.node_id: self._until.get(broker.node_id, until) for broker in image.live_brokers()
