@@ -22,7 +22,7 @@ from penstock.observability import log as events
 from penstock.runtime import Runtime
 from penstock.services.groups.consumption import Consumption, Reader
 from penstock.services.groups.host import CoordinatorHost, HostParts, Phase
-from penstock.services.groups.lag import FindPartition, Lag, LagReader
+from penstock.services.groups.lag import FindLog, Lag, LagReader
 from penstock.services.groups.loading import Loading
 from penstock.services.groups.metrics import GroupMetrics
 from penstock.services.groups.options import GroupsOptions
@@ -39,8 +39,10 @@ TOO_LONG = Refused(Why.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_M
 ELSEWHERE = Refused(Why.NOT_COORDINATOR)
 
 
-class Leads(FindPartition, Protocol):
-    """The partitions that this node leads."""
+class Leads(FindLog, Protocol):
+    """The partitions that this node leads, and all its logs."""
+
+    def find(self, topic: str, index: int) -> Partition | None: ...
 
     def when_settled(self, done: Callable[[], None]) -> None: ...
 

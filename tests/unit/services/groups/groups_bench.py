@@ -84,6 +84,7 @@ class GroupsBench:
         self.syncs = HandSyncs()
         self.commit = GroupCommit(self.syncs)
         self.led: dict[tuple[str, int], Partition] = {}
+        self.kept: dict[tuple[str, int], Replica] = {}
         # Others than this node are there in name only: what they have is what the test says.
         self.replicas: tuple[NodeId, ...] = (NODE,)
         self.asked_for: list[tuple[str, Callable[[CreatedTopic | Refused], None]]] = []
@@ -94,6 +95,9 @@ class GroupsBench:
 
     def find(self, topic: str, index: int) -> Partition | None:
         return self.led.get((topic, index))
+
+    def find_log(self, topic: str, index: int) -> Replica | None:
+        return self.kept.get((topic, index))
 
     def when_settled(self, done: Callable[[], None]) -> None:
         done()
@@ -124,6 +128,7 @@ class GroupsBench:
             replica = Replica(name, topic_id, log, SyncPolicy(Fsync.EVERY))
             assignment = Assignment(self.replicas, self.replicas, 0, min(2, len(self.replicas)))
             term = Term(NODE, LeaderEpoch(epoch), assignment)
+            self.kept[topic, index] = replica
             self.led[topic, index] = Partition(replica, term, self.runtime)
 
     def _log(self, path: str, topic_id: TopicId) -> PartitionLog:

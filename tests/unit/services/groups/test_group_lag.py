@@ -3,7 +3,7 @@
 from penstock.core.groups import DeleteGroup
 from penstock.core.model import Refused
 from penstock.observability import render
-from tests.unit.services.groups.groups_bench import GROUP, GroupsBench
+from tests.unit.services.groups.groups_bench import GROUP, READ_TOPIC, GroupsBench
 
 
 def lines(bench: GroupsBench, name: str) -> list[str]:
@@ -38,6 +38,19 @@ def test_a_group_that_has_read_everything_is_not_behind_however_old_it_is() -> N
 
     assert not isinstance(lags, Refused)
     assert [(lag.records, lag.seconds) for lag in lags] == [(0, 0.0)]
+
+
+def test_lag_is_told_where_another_node_leads_as_well() -> None:
+    bench = GroupsBench().start()
+    bench.produce(10, bench.timers.wall_ms)
+    bench.commit_offset(4)
+    bench.settle()
+
+    del bench.led[READ_TOPIC, 0]
+
+    lags = bench.groups.lag(GROUP)
+    assert not isinstance(lags, Refused)
+    assert [(lag.end, lag.records) for lag in lags] == [(10, 6)]
 
 
 def test_lag_comes_back_with_a_restart_and_goes_with_its_group() -> None:
