@@ -271,7 +271,12 @@ class ReassignPartition:
 
 @dataclass(frozen=True, slots=True)
 class WidenInternalTopics:
-    """Give internal topics the replicas that they could not have with fewer brokers."""
+    """Give internal topics the replicas that they could not have with fewer brokers.
+
+    Each move copies a log: only so many are under way at a time.
+    """
+
+    moves_max: int = 20
 
 
 BrokerCommand: TypeAlias = (

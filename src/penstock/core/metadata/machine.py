@@ -129,6 +129,6 @@ class MetadataMachine:
             case commands.ReassignPartition():
                 return reassign_partition(self.image, command, self._around)
             case commands.WidenInternalTopics():
-                return widen_internal_topics(self.image, self._around)
+                return widen_internal_topics(self.image, command, self._around)
             case _:
                 assert_never(command)

@@ -78,7 +78,7 @@ class ClusterMember:
         static = options.around.static
         self._duties = (
             Balance(runtime, self.controller, static),
-            InternalTopics(runtime, self.controller, static),
+            InternalTopics(runtime, self.controller),
             Learners(runtime, self.controller, self.quorum, self.hub),
         )
         self.membership = Membership(runtime, self.controller, directory, options.registration)

@@ -150,7 +150,7 @@ def test_internal_topics_get_more_replicas_when_brokers_join() -> None:
     for number, rack in ((3, "a"), (4, "c")):
         perform(machine, replace(registration(number), rack=rack))
     moving = partition_of(machine, OFFSETS_TOPIC)
-    assert (moving.replicas, moving.adding, moving.removing) == ((1, 2), (2,), ())
+    assert (sorted(moving.replicas), moving.adding, moving.removing) == ([1, 2], (2,), ())
     assert perform(machine, WidenInternalTopics()) == StartedMoves(0)
 
 
@@ -162,7 +162,27 @@ def test_internal_topics_are_spread_over_racks_as_they_grow() -> None:
 
     partitions = partitions_of(machine, OFFSETS_TOPIC)
     assert all(spread(partition, "aabbcc") == [1, 1, 1] for partition in partitions)
-    assert all(partition.replicas[0] == partition.leader for partition in partitions)
+
+
+def test_internal_topics_that_one_broker_made_are_preferred_by_all_as_they_grow() -> None:
+    machine = racked("abc")
+    rows = tuple(Assignment(PartitionIndex(index), (NodeId(1),)) for index in range(6))
+    perform(machine, CreateTopic(OFFSETS_TOPIC, TOPIC, assignments=rows))
+
+    perform(machine, WidenInternalTopics())
+
+    partitions = partitions_of(machine, OFFSETS_TOPIC)
+    assert [partition.leader for partition in partitions] == [1] * 6
+    assert Counter(partition.replicas[0] for partition in partitions) == {1: 2, 2: 2, 3: 2}
+    assert all(sorted(partition.adding) == [2, 3] for partition in partitions)
+
+
+def test_internal_topics_grow_a_few_partitions_at_a_time() -> None:
+    machine = racked("ab")
+    perform(machine, CreateTopic(OFFSETS_TOPIC, TOPIC, 4, 1))
+
+    assert perform(machine, WidenInternalTopics(moves_max=3)) == StartedMoves(3)
+    assert perform(machine, WidenInternalTopics(moves_max=3)) == StartedMoves(0)
 
 
 def test_internal_topics_stay_as_their_setting_says_and_wait_for_live_brokers() -> None:

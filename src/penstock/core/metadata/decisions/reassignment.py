@@ -10,7 +10,7 @@ may be in the ISR. It ends in the decision that takes the last new replica into 
 
 import msgspec
 
-from penstock.core.metadata.commands import ReassignPartition
+from penstock.core.metadata.commands import ReassignPartition, WidenInternalTopics
 from penstock.core.metadata.decisions.draft import Draft, MetadataDecision, Surroundings, refused
 from penstock.core.metadata.decisions.leadership import (
     elected,
@@ -117,26 +117,37 @@ def _decided(
     return draft.decision(ChangedPartition(changed or partition))
 
 
-def widen_internal_topics(image: MetadataImage, around: Surroundings) -> MetadataDecision:
+def widen_internal_topics(
+    image: MetadataImage, command: WidenInternalTopics, around: Surroundings
+) -> MetadataDecision:
     """Start the moves that let internal topics have as many replicas as their settings say."""
     deal = Deal(image)
     draft = Draft(image)
     topics = [topic for topic in map(image.topic, INTERNAL_TOPICS) if topic is not None]
+    room = command.moves_max - sum(partition.is_moving for topic in topics for partition in topic.partitions)
     for topic in topics:
         wanted = _wanted_replicas(image, topic, around)
         for partition in topic.partitions:
-            if partition.is_moving or partition.leader == NO_LEADER:
-                continue
-            able = (*partition.replicas, *(n for n in deal.leaders if n not in partition.replicas))
-            count = min(wanted, len(able))
-            if count <= len(partition.replicas):
-                continue
-            target = tuple(deal.replicas(partition.replicas, count, partition.index))
-            adding = target[len(partition.replicas) :]
-            changed = with_epochs(partition, with_replicas(partition, image, target, adding))
-            assert changed is not None
-            draft.add(PartitionChanged(topic.id, changed))
+            changed = _wider(image, partition, deal, wanted)
+            if changed is not None and len(draft.facts) < room:
+                draft.add(PartitionChanged(topic.id, changed))
     return draft.decision(StartedMoves(len(draft.facts)))
+
+
+def _wider(image: MetadataImage, partition: Partition, deal: Deal, wanted: int) -> Partition | None:
+    """The partition on its way to more replicas that are live; None if it can have no more now."""
+    present = partition.replicas
+    able = len(present) + sum(node_id not in present for node_id in deal.leaders)
+    count = min(wanted, able)
+    if partition.is_moving or partition.leader == NO_LEADER or count <= len(present):
+        return None
+    replicas = deal.replicas(present, count, partition.index)
+    adding = tuple(replicas[len(present) :])
+    # One broker made all of them: they shall not all be led by it for ever.
+    ordered = sorted(replicas)
+    first = partition.index % count
+    target = (*ordered[first:], *ordered[:first])
+    return with_epochs(partition, with_replicas(partition, image, target, adding))
 
 
 def _wanted_replicas(image: MetadataImage, topic: Topic, around: Surroundings) -> int:

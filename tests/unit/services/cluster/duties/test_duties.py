@@ -11,12 +11,7 @@ from penstock.core.metadata import (
     IsrMember,
     Surroundings,
 )
-from penstock.core.metadata.decisions.draft import Draft
-from penstock.core.metadata.facts import BrokerRegistered, PartitionCreated, TopicCreated
-from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.core.metadata.state import Broker, Partition
-from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicId, TopicName
-from penstock.services.cluster.duties.internal_topics import moves
+from penstock.core.model import NodeId, PartitionIndex, TopicId
 from tests.unit.services.cluster.cluster_stage import ClusterStage, member_options, voters
 
 TOPIC = TopicId(UUID(int=5))
@@ -113,39 +108,3 @@ def test_an_internal_topic_whose_replicas_somebody_chose_is_left_alone() -> None
     stage.run_ms(10_000)
 
     assert replicas_of(stage) == [1]
-
-
-def image_with(brokers: int, *replicas: tuple[int, ...]) -> MetadataImage:
-    draft = Draft(EMPTY_IMAGE)
-    for number in range(1, brokers + 1):
-        broker = Broker(NodeId(number), BrokerEpoch(number), UUID(int=number), fenced=False)
-        draft.add(BrokerRegistered(broker))
-    draft.add(TopicCreated(TopicName(OFFSETS_TOPIC), TOPIC))
-    for index, placed in enumerate(replicas):
-        nodes = tuple(NodeId(node) for node in placed)
-        partition = Partition(PartitionIndex(index), nodes, nodes, nodes[0], LeaderEpoch(0))
-        draft.add(PartitionCreated(TOPIC, partition))
-    return draft.image
-
-
-def planned(image: MetadataImage) -> list[tuple[int, ...]]:
-    topic = image.topic(OFFSETS_TOPIC)
-    assert topic is not None
-    return [move.replicas or () for move in moves(image, topic)]
-
-
-def test_new_replicas_go_to_the_brokers_that_have_fewest() -> None:
-    image = image_with(4, (1,), (1,), (1,), (2, 3, 4))
-
-    wanted = planned(image)
-
-    assert [move[0] for move in wanted] == [1, 1, 1]
-    assert all(len(set(move)) == 3 for move in wanted)
-    added = [node for move in wanted for node in move[1:]]
-    assert sorted(added.count(node) for node in (2, 3, 4)) == [2, 2, 2]
-
-
-def test_nothing_is_planned_when_there_are_enough_replicas_or_no_brokers() -> None:
-    assert planned(image_with(3, (1, 2, 3))) == []
-    assert planned(image_with(1, (1,))) == []
-    assert planned(image_with(2, (1,))) == [(1, 2)]
