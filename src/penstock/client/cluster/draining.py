@@ -1,8 +1,4 @@
-"""Keeping a broker empty: Kafka has no request for that, so it is a setting of the broker.
-
-Everything else that one asks a cluster as a whole (moves, elections, the quorum) is a request of
-Kafka's own, which `raw` sends as it stands.
-"""
+"""A broker that shall be empty."""
 
 from penstock.client.endpoint import Endpoint
 from penstock.client.errors import ClientError
