@@ -107,6 +107,23 @@ def test_a_command_whose_leader_ends_is_refused_at_once() -> None:
         assert replies[0].why is Why.NOT_CONTROLLER
 
 
+def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads() -> None:
+    stage = cluster_of(3)
+    leader, follower = stage.leader(), stage.followers()[0]
+    replies: list[Reply] = []
+    stage.world.nodes[leader].pause()
+    stage.member(follower).controller.submit(creation(1), replies.append)
+
+    others = [name for name in stage.options if name != leader]
+    stage.until(lambda: any(stage.member(name).controller.is_leading for name in others))
+    stage.run_ms(200)
+
+    # Long before the patience of the question is over.
+    assert len(replies) == 1
+    assert isinstance(replies[0], Refused)
+    assert replies[0].why is Why.NOT_CONTROLLER
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: int) -> None:
     stage = cluster_of(3, seed)

@@ -36,6 +36,7 @@ def test_leaderships_and_the_quorum_are_handed_over_before_a_leader_stops(seed: 
 
     # Without another election: whoever leads now was asked to.
     assert stage.leader() in others
+    assert not stage.image(stage.leader()).is_live(number_of(leader))
     assert stage.member(stage.leader()).quorum.raft.term == term + 1
     for name in others:
         topic = stage.image(name).topic("t")

@@ -9,6 +9,7 @@ from penstock.core.metadata import (
     CreateTopic,
     Done,
     FenceBroker,
+    MetadataImage,
     RegisterBroker,
     UnregisterBroker,
 )
@@ -74,6 +75,20 @@ def test_a_node_that_was_paused_is_fenced_and_comes_back_by_itself_under_the_sam
     broker = stage.image("n1").broker(number_of(victim))
     assert broker is not None
     assert broker.epoch == epoch
+
+
+def test_in_a_calm_cluster_nobody_is_ever_fenced() -> None:
+    stage = cluster_of(3)
+    fenced: list[int] = []
+
+    def look(image: MetadataImage) -> None:
+        fenced.extend(broker.node_id for broker in image.each_broker() if broker.fenced)
+
+    for name in stage.options:
+        stage.member(name).controller.subscribe(look)
+    stage.run_ms(30_000)
+
+    assert fenced == []
 
 
 def test_a_new_leader_grants_everybody_a_session() -> None:
