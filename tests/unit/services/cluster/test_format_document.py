@@ -1,0 +1,62 @@
+"""The examples and tables of docs/formats/peer-frames.md are true."""
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+from penstock.core.model import BrokerEpoch, NodeId, Offset
+from penstock.core.raft import Index, Term
+from penstock.core.raft.messages import Heartbeat
+from penstock.runtime import Identity
+from penstock.runtime.peers import Hello, Refusal
+from penstock.runtime.peers.hello import read_greeting, write_hello
+from penstock.services.cluster.control.codec import Parcel, decode_parcel, encode_parcel
+from penstock.services.cluster.control.messages import MESSAGES, BrokerHeartbeat
+from penstock.services.cluster.raft.codec import MESSAGES as RAFT_MESSAGES
+from penstock.services.cluster.raft.codec import decode_message, encode_message
+from penstock.services.peering import LINE_OF, Channel
+
+PAGE = (Path(__file__).parents[4] / "docs" / "formats" / "peer-frames.md").read_text()
+FIRST_COLUMN = re.compile(r"^((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", re.MULTILINE)
+
+
+def example(heading: str) -> bytes:
+    block = PAGE.split(f"### {heading}\n")[1].split("```")[1]
+    return bytes.fromhex(" ".join(FIRST_COLUMN.findall(block)))
+
+
+def test_the_hello_of_the_page_reads_as_the_page_says() -> None:
+    cluster, directory = "0190163d-8694-739b-aea5-966c26f8ad91", "2f0c8a4e-1111-4222-8333-444455556666"
+    hello = Hello(Identity(UUID(cluster), NodeId(2), UUID(directory)))
+
+    shown = example("Worked example: a hello")
+
+    assert read_greeting(shown) == hello
+    assert write_hello(hello) == shown
+
+
+def test_the_heartbeats_of_the_page_read_as_the_page_says() -> None:
+    raft = Heartbeat(Term(3), Index(41), 7)
+    control = Parcel(False, 16_777_217, BrokerHeartbeat(NodeId(2), BrokerEpoch(5), Offset(40)))
+
+    of_raft = example("Worked example: a heartbeat of a leader")
+    of_control = example("Worked example: a broker's heartbeat")
+
+    assert decode_message(of_raft) == raft
+    assert encode_message(raft) == of_raft
+    assert decode_parcel(memoryview(of_control)) == control
+    assert encode_parcel(control) == of_control
+
+
+def test_the_page_has_every_kind_channel_and_reason() -> None:
+    for number, kind in enumerate(RAFT_MESSAGES):
+        assert re.search(rf"\b{number}\s+{kind.__name__}\b", PAGE)
+    for number, message in enumerate(MESSAGES):
+        as_question = f"| {number} | {message.__name__}" in PAGE
+        assert as_question or re.search(rf"[|,] {number} {message.__name__}\b", PAGE), message
+    for channel in Channel:
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| {channel.value} "))
+        assert channel.name.lower() in row
+        assert row.rstrip().endswith(f"{LINE_OF[channel].name.lower()} |")
+    for reason in Refusal:
+        assert f"{reason.value} {reason.name.lower().replace('_', ' ')}" in PAGE
