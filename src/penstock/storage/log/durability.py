@@ -116,7 +116,9 @@ class Durability:
             nonlocal reach
             if self._sharing is file:
                 self._sharing = None
-            reach = end()
+            if self.stopped is None and generation == self._generation:
+                # A log that was removed meanwhile has no end, and one that was cut has another.
+                reach = end()
 
         def finished(error: StorageError | None) -> None:
             self._reached(error, generation, reach, done)

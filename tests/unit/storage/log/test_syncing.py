@@ -99,6 +99,18 @@ def test_a_sync_that_was_asked_for_before_a_truncation_says_nothing_about_what_c
     assert (bench.log.synced, bench.log.end) == (2, 8)
 
 
+def test_a_log_may_be_removed_while_a_round_that_it_shares_is_gathering(bench: "Bench") -> None:
+    bench.append()
+    bench.log.sync_shared(bench.answers.append)
+    bench.append()
+    bench.log.sync_shared(bench.answers.append)
+
+    bench.log.abandon()
+    bench.rounds.finish_all()
+
+    assert [type(answer) for answer in bench.answers] == [LogStopped, LogStopped]
+
+
 def test_a_checkpoint_is_due_after_enough_bytes_or_enough_time(bench: "Bench") -> None:
     now = Instant(5 * SECOND_NS)
     assert not bench.log.maybe_checkpoint(now)
