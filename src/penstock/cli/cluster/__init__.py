@@ -8,6 +8,7 @@
     moves        reassignments under way, and how far they are
     reassign     penstock cluster reassign
     elect        penstock cluster elect
+    drain        penstock cluster drain
     watching     a bar or lines while something takes long
 
 Every command speaks Kafka's own administration APIs, to any broker: one that does not lead the

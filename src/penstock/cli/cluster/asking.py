@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from penstock.cli.cluster.overview import FENCED, RUNNING, Move, Partition, Registered
 from penstock.cli.cluster.targets import Layout
 from penstock.client import BrokerUnreachable, ClientError, Endpoint
+from penstock.client.cluster import is_drained as is_drained_there
 from penstock.client.raw import RawConnection, about_request
 from penstock.core.wire import ErrorCode, Message
 from penstock.core.wire.kafka.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -18,11 +19,19 @@ from penstock.core.wire.kafka.describe_quorum import (
     DescribeQuorumRequestTopic,
     DescribeQuorumResponsePartition,
 )
+from penstock.core.wire.kafka.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
 from penstock.core.wire.kafka.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataResponse
 
 METADATA_TOPIC = "__cluster_metadata"
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+ALL_BROKERS = ""
+CONFIG_SET, CONFIG_DELETE = 0, 1
+THROTTLE = "leader.replication.throttled.rate"
 MINIMUM = "min.insync.replicas"
 LIST_MOVES = 46
 
@@ -34,7 +43,7 @@ class ClusterDoor:
     """One connection to one broker, which answers for the whole cluster."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._connection = _any_connection(endpoint)
+        self._connection, self.address = _any_connection(endpoint)
 
     def ask(self, request: Message) -> Any:
         """Send a request and answer what came back; ClientError if nothing did."""
@@ -57,12 +66,27 @@ class ClusterDoor:
         return answer
 
     def registered(self, answer: DescribeClusterResponse) -> dict[int, Registered]:
+        """The brokers by number."""
         return {
             one.broker_id: Registered(
-                f"{one.host}:{one.port}", one.rack, FENCED if one.is_fenced else RUNNING
+                _address(one.host, one.port), one.rack, FENCED if one.is_fenced else RUNNING
             )
             for one in answer.brokers
         }
+
+    def throttle(self, bytes_per_second: int | None) -> None:
+        """Limit what brokers send to replicas that catch up; None ends that."""
+        config = IncrementalAlterConfigsRequestConfig(
+            name=THROTTLE,
+            config_operation=CONFIG_SET if bytes_per_second else CONFIG_DELETE,
+            value=str(bytes_per_second) if bytes_per_second else None,
+        )
+        everywhere = IncrementalAlterConfigsRequestResource(
+            resource_type=BROKER_RESOURCE, resource_name=ALL_BROKERS, configs=(config,)
+        )
+        answer = self.ask(IncrementalAlterConfigsRequest(resources=(everywhere,), validate_only=False))
+        for row in answer.responses:
+            expect(THROTTLE, row.error_code, row.error_message)
 
     def partitions(self) -> list[Partition]:
         """Every partition of every topic, internal ones too."""
@@ -117,6 +141,9 @@ class ClusterDoor:
             for one in topic.partitions
         ]
 
+    def says_it_is_drained(self, node_id: int) -> bool:
+        return is_drained_there(self._connection, node_id)
+
     def quorum(self) -> DescribeQuorumResponsePartition:
         """Who votes on the metadata, and how far each has got."""
         partition = DescribeQuorumRequestPartition(partition_index=0)
@@ -147,6 +174,13 @@ def layout_of(partitions: Iterable[Partition]) -> Layout:
     for one in partitions:
         layout.setdefault(one.topic, {})[one.partition] = one.replicas
     return layout
+
+
+def is_drained(address: str, node_id: int) -> bool:
+    """Whether a broker is kept empty, which only it can say; one that does not answer is not known to be."""
+    with suppress(ClientError), door_to(address) as door:
+        return door.says_it_is_drained(node_id)
+    return False
 
 
 def sizes_on(address: str, places: Sequence[Place]) -> Mapping[Place, int]:
@@ -184,16 +218,20 @@ def complaint(code: int, message: str | None) -> str:
     return message or name
 
 
-def _any_connection(endpoint: Endpoint) -> RawConnection:
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _any_connection(endpoint: Endpoint) -> tuple[RawConnection, str]:
     addresses = endpoint.addresses()
     failure: ClientError | None = None
     for address in addresses:
         try:
-            return RawConnection(address)
+            return RawConnection(address), _address(*address)
         except BrokerUnreachable as error:
             failure = error
         except (ClientError, OSError):
-            failure = BrokerUnreachable(f"{address[0]}:{address[1]} does not answer as a Kafka broker")
+            failure = BrokerUnreachable(f"{_address(*address)} does not answer as a Kafka broker")
     if failure is not None and len(addresses) == 1:
         raise failure
     raise BrokerUnreachable(f"no broker at {endpoint.bootstrap}")

@@ -2,6 +2,7 @@
 
 import typer
 
+from penstock.cli.cluster.drain import drain
 from penstock.cli.cluster.elect import elect
 from penstock.cli.cluster.members import add_voter, members, remove_voter, unregister
 from penstock.cli.cluster.reassign import reassign
@@ -13,6 +14,7 @@ app.command()(status)
 app.command()(members)
 app.command()(reassign)
 app.command()(elect)
+app.command()(drain)
 app.command("add-voter")(add_voter)
 app.command("remove-voter")(remove_voter)
 app.command()(unregister)

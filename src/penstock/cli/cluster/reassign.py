@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli.cluster.moves import MOVE_COLUMNS, move_row, moves_of
-from penstock.cli.cluster.targets import Plan, chosen, nodes, read_plan, spread
+from penstock.cli.cluster.targets import Plan, bytes_per_second, chosen, nodes, read_plan, spread
 from penstock.cli.cluster.watching import Progress, watch
 from penstock.cli.messaging.options import BOOTSTRAP, BadOption
 from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
@@ -35,6 +35,13 @@ def reassign(
         None, "--file", metavar="FILE", help="A plan in JSON, as Kafka's own tool has it."
     ),
     cancel: bool = typer.Option(False, "--cancel", help="Call moves off; all of them if none are named."),
+    throttle: str | None = typer.Option(
+        None,
+        "--throttle",
+        metavar="BYTES/S",
+        help="What each broker may send to replicas that catch up, such as 50M; `none` lifts it. "
+        "With --watch it is lifted when the moves are done.",
+    ),
     watching: bool = typer.Option(
         False, "--watch", help="Stay until they are done, and show how far they are."
     ),
@@ -49,7 +56,11 @@ def reassign(
     from penstock.cli.cluster.asking import door_to
 
     _check(targets or [], to, file, cancel)
+    rate = None if throttle in (None, "none") else bytes_per_second("--throttle", throttle or "")
     with door_to(bootstrap) as door:
+        if throttle is not None:
+            # Before the first byte is copied.
+            door.throttle(rate)
         if cancel or (to is None and file is None):
             places = _under_way(door, targets or [])
             if cancel and places:
@@ -60,6 +71,8 @@ def reassign(
             change(door, plan)
         if watching:
             follow(door, places)
+            if rate is not None:
+                door.throttle(None)
         moves = _moves(door, places)
     if as_json:
         show_json([{**asdict(one), "percent": one.percent} for one in moves])

@@ -1,13 +1,13 @@
 """`penstock cluster status`: whether everything is where it should be."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from penstock.cli.cluster.moves import MOVE_COLUMNS, ids, move_row, moves_of
-from penstock.cli.cluster.overview import Overview, Partition, survey
+from penstock.cli.cluster.overview import DRAINED, RUNNING, Overview, Partition, Registered, survey
 from penstock.cli.messaging.options import BOOTSTRAP
 from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
 
@@ -37,12 +37,21 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
 def look(door: "ClusterDoor") -> Overview:
     """Ask for everything that a status is made of."""
     cluster = door.cluster()
-    registered = door.registered(cluster)
+    registered = {
+        node_id: replace(broker, state=_state(node_id, broker))
+        for node_id, broker in door.registered(cluster).items()
+    }
     partitions = door.partitions()
     controller = cluster.controller_id if cluster.controller_id >= 0 else None
     return survey(
         (cluster.cluster_id, controller), registered, partitions, moves_of(door, registered, partitions)
     )
+
+
+def _state(node_id: int, broker: Registered) -> str:
+    from penstock.cli.cluster.asking import is_drained
+
+    return DRAINED if broker.state == RUNNING and is_drained(broker.address, node_id) else broker.state
 
 
 def _json(found: Overview) -> dict[str, Any]:
