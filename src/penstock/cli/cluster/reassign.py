@@ -61,14 +61,7 @@ def reassign(
         if throttle is not None:
             # Before the first byte is copied.
             door.throttle(rate)
-        if cancel or (to is None and file is None):
-            places = _under_way(door, targets or [])
-            if cancel and places:
-                change(door, dict.fromkeys(places))
-        else:
-            plan = _plan(door, targets or [], to) if file is None else read_plan(file)
-            places = list(plan)
-            change(door, plan)
+        places = _begin(door, targets or [], to, file, cancel)
         if watching:
             follow(door, places)
             if rate is not None:
@@ -79,6 +72,20 @@ def reassign(
         return
     show_table("", MOVE_COLUMNS, [move_row(one) for one in moves])
     sys.stderr.write(f"{counted(len(moves), 'partition')} moving\n")
+
+
+def _begin(
+    door: "ClusterDoor", targets: Sequence[str], to: str | None, file: str | None, cancel: bool
+) -> Places:
+    """Do what was asked for; answers the partitions that it is about."""
+    if cancel or (to is None and file is None):
+        places = _under_way(door, targets)
+        if cancel and places:
+            change(door, dict.fromkeys(places))
+        return places
+    plan = _plan(door, targets, to) if file is None else read_plan(file)
+    change(door, plan)
+    return list(plan)
 
 
 def _plan(door: "ClusterDoor", targets: Sequence[str], to: str | None) -> Plan:
