@@ -74,5 +74,5 @@ def _decode(kind: type[Any], content: bytes | memoryview) -> Any:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         return decoder.decode(content)
-    except msgspec.DecodeError as wrong:
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise ProtocolError(f"a damaged {kind.__name__}: {wrong}") from None

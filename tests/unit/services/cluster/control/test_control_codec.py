@@ -98,6 +98,9 @@ def test_a_parcel_keeps_its_number_and_its_direction() -> None:
         b"\x01\x00" + bytes([len(MESSAGES)]) + bytes(8) + b"\x80",
         b"\x01\x00\x00" + bytes(8) + b"\xc1",
         b"\x01\x00\x00" + bytes(8) + b"\x81\xa1x\x01",
+        # A field name, and a host, that are not UTF-8.
+        b"\x01\x00\x00" + bytes(8) + b"\x81\xa1\xff\x01",
+        b"\x01\x00\x00" + bytes(8) + b"\x81\xa7address\x92\xa1\xff\x01",
     ],
 )
 def test_nonsense_is_refused(frame: bytes) -> None:
