@@ -70,6 +70,7 @@ class Partition:
         "_waiting_here",
         "_wake_set",
         "_watchers",
+        "has_minimum",
         "high_watermark",
         "insync",
         "leader_epoch",
@@ -113,6 +114,8 @@ class Partition:
             term.lag_max_ns,
         )
         self._alone = self._is_alone(term.assignment)
+        # Whether enough replicas are in sync to take what all of them shall keep.
+        self.has_minimum = self.insync.has_minimum
         self.high_watermark = self.insync.high_watermark
         log.set_high_watermark(self.high_watermark)
         if self._syncs:
@@ -123,11 +126,6 @@ class Partition:
     def is_established(self) -> bool:
         """Whether everything that earlier leaders may have acknowledged is below the high watermark."""
         return self.high_watermark >= self.insync.epoch_start
-
-    @property
-    def has_minimum(self) -> bool:
-        """Whether enough replicas are in sync to take what all of them shall keep."""
-        return self._alone or self.insync.has_minimum
 
     def append(
         self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
@@ -175,26 +173,30 @@ class Partition:
         """
         if end <= self.high_watermark:
             return True
-        if timeout_ms is None or self._alone:
-            return self._wait(self._waiting, (end, done, None))
-        self._sweep_later()
-        deadline = Instant(self._clock.now() + timeout_ms * MILLISECOND)
-        return self._wait(self._waiting, (end, done, deadline))
+        if self.stopped is not None:
+            self._refuse_soon(done)
+        elif timeout_ms is None or self._alone:
+            self._waiting.append((end, done, None))
+        else:
+            self._sweep_later()
+            self._waiting.append((end, done, Instant(self._clock.now() + timeout_ms * MILLISECOND)))
+        return False
 
     def when_synced(self, end: Offset, done: Acknowledged) -> bool:
         """Like `when_acknowledged`, but this node's own log is enough."""
-        if self._alone:
-            return self.when_acknowledged(end, done)
-        return end <= self._safe or self._wait(self._waiting_here, (end, done, None))
-
-    def _wait(self, waiting: deque[Waiter], waiter: Waiter) -> bool:
-        stopped = self.stopped
-        if stopped is not None:
-            # Nobody would look at what waits here.
-            self._timers.soon(lambda: waiter[1](stopped))
+        alone = self._alone
+        if end <= (self.high_watermark if alone else self._safe):
+            return True
+        if self.stopped is not None:
+            self._refuse_soon(done)
         else:
-            waiting.append(waiter)
+            (self._waiting if alone else self._waiting_here).append((end, done, None))
         return False
+
+    def _refuse_soon(self, done: Acknowledged) -> None:
+        """Nobody would look at what waits here."""
+        stopped = self.stopped
+        self._timers.soon(lambda: done(stopped))
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` whenever more can be read, until `unwatch`."""
@@ -219,6 +221,9 @@ class Partition:
         """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""
         if error is not None:
             self.stop(str(error))
+        elif self._alone:
+            # Also where syncs are not waited for: then it is old news.
+            self._advance(self.log.synced)
         elif self._syncs:
             self._reached(self.log.synced)
 
@@ -239,7 +244,9 @@ class Partition:
             self._safe = self._own_position()
             insync.advance_own(self._safe)
         self._alone = self._is_alone(assignment)
-        if insync.assignment_changed(assignment, self._clock.now()):
+        moved = insync.assignment_changed(assignment, self._clock.now())
+        self.has_minimum = insync.has_minimum
+        if moved:
             self._advance(insync.high_watermark)
 
     def proposal(self) -> tuple[ProposedMember, ...] | None:

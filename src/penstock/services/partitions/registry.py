@@ -40,6 +40,7 @@ class Partitions:
         self._node_id = node_id
         self._runtime = runtime
         self._settings = LogSettings(node_id, options)
+        self._known_options = self._settings.known
         self._shelf = Shelf(runtime, store)
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
         self._mending = Mending(node_id, runtime, self._all)
@@ -101,7 +102,7 @@ class Partitions:
 
     def options(self, topic: str) -> TopicOptions:
         """A topic's options."""
-        return self._settings.of(topic)
+        return self._known_options.get(topic) or self._settings.of(topic)
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._all())

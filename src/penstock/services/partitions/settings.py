@@ -31,7 +31,7 @@ class LogSettings:
         self._node_id = node_id
         self._options = options
         self._image = EMPTY_IMAGE
-        self._topics: dict[str, TopicOptions] = {}
+        self.known: dict[str, TopicOptions] = {}
         self._minima: dict[str, int] = {}
 
     def follow(self, image: MetadataImage) -> bool:
@@ -39,7 +39,7 @@ class LogSettings:
         before, self._image = self._image, image
         if before.configs is image.configs:
             return False
-        self._topics.clear()
+        self.known.clear()
         self._minima.clear()
         return True
 
@@ -50,15 +50,15 @@ class LogSettings:
 
     def forget(self, topic: str) -> None:
         """The topic is gone, or is another one now."""
-        self._topics.pop(topic, None)
+        self.known.pop(topic, None)
         self._minima.pop(topic, None)
 
     def of(self, topic: str) -> TopicOptions:
         """A topic's options."""
-        found = self._topics.get(topic)
+        found = self.known.get(topic)
         if found is None:
             found = options_of(self._image, topic, self._node_id, self._options.static)
-            self._topics[topic] = found
+            self.known[topic] = found
         return found
 
     def minimum_in_sync(self, name: str) -> int:

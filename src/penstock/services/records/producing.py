@@ -101,9 +101,8 @@ class Producing:
     ) -> Placed | Refused | Pending:
         # Before the options, which a deleted topic has none of, and before a retry is called
         # a duplicate: what it repeats may never have reached the device.
-        refused = _judge_leader(partition, on_all=on_all)
-        if refused is not None:
-            return refused
+        if partition.stopped is not None or (on_all and not partition.has_minimum):
+            return _cannot_take(partition)
         options = self._partitions.options(partition.name.topic)
         try:
             header = check_batch(records)
@@ -204,11 +203,9 @@ def _nobody_cares(_: Placed | Refused) -> None:
     """The caller has not said yet who wants to know."""
 
 
-def _judge_leader(partition: Partition, *, on_all: bool) -> Refused | None:
+def _cannot_take(partition: Partition) -> Refused:
     if partition.stopped is not None:
         return Refused(Why.NOT_LEADER, str(partition.stopped))
-    if not on_all or partition.has_minimum:
-        return None
     state = partition.insync.assignment
     return Refused(
         Why.NOT_ENOUGH_REPLICAS,
