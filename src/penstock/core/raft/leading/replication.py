@@ -35,26 +35,31 @@ class Replication:
     def of(self, member: Member) -> Progress | None:
         return self.others.get(member)
 
+    def _other_voters(self) -> list[tuple[Member, Progress]]:
+        """Only they count, and every answer is counted: learners may be many."""
+        others = self.others
+        return [(voter, others[voter]) for voter in self._ledger.configuration.voters if voter in others]
+
     def own_match(self) -> Index:
         """How much of our own log counts: only what is synced, as for everybody else."""
         return self._ledger.log.persisted
 
     def agreed(self) -> Index:
         """The highest index that a majority has on disk."""
-        matches: dict[Member, int] = {member: peer.match for member, peer in self.others.items()}
+        matches: dict[Member, int] = {member: peer.match for member, peer in self._other_voters()}
         matches[self._ledger.me] = self.own_match()
         return Index(self._ledger.configuration.agreed(matches))
 
     def confirmed(self) -> int:
         """The latest round of heartbeats that a majority has answered."""
-        rounds = {member: peer.round for member, peer in self.others.items()}
+        rounds = {member: peer.round for member, peer in self._other_voters()}
         rounds[self._ledger.me] = self.round
         return self._ledger.configuration.agreed(rounds)
 
     def hears_majority(self) -> bool:
         """Whether a majority has been heard within an election timeout."""
         ledger, since = self._ledger, self._ledger.now - self._ledger.options.election_ns
-        heard = {member: int(peer.heard_at > since) for member, peer in self.others.items()}
+        heard = {member: int(peer.heard_at > since) for member, peer in self._other_voters()}
         heard[ledger.me] = 1
         return ledger.configuration.agreed(heard) == 1
 
