@@ -21,6 +21,7 @@ class Followed:
     __slots__ = (
         "_asked",
         "_clock",
+        "_in_trouble",
         "_policy",
         "leader",
         "leader_epoch",
@@ -40,6 +41,7 @@ class Followed:
         self.stopped = False
         self.on_synced: Callable[[], None] | None = None
         self._clock = clock
+        self._in_trouble = replica.in_trouble
         self._policy = replica.policy
         self._asked = log.synced
         # An epoch in which this node led and wrote nothing must not stand behind the records of
@@ -145,4 +147,6 @@ class Followed:
         except StorageError as error:
             if self.log.stopped is not None:
                 self.stop(str(error))
+            else:
+                self._in_trouble()
             raise

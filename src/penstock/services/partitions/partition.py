@@ -61,6 +61,7 @@ class Partition:
         "_clock",
         "_end_set",
         "_end_watchers",
+        "_in_trouble",
         "_me",
         "_safe",
         "_sweep",
@@ -71,6 +72,7 @@ class Partition:
         "_wake_set",
         "_watchers",
         "has_minimum",
+        "has_room",
         "high_watermark",
         "insync",
         "leader_epoch",
@@ -89,6 +91,9 @@ class Partition:
         self._syncs = self.policy.before_acknowledging
         self.leader_epoch = term.leader_epoch
         self.stopped: PartitionStopped | None = None
+        # Whether the last batch found room on the disk.
+        self.has_room = True
+        self._in_trouble = replica.in_trouble
         self._me = term.me
         self._timers = runtime.timers
         self._clock = runtime.clock
@@ -138,7 +143,11 @@ class Partition:
         except StorageError as error:
             if self.log.stopped is not None:
                 self.stop(str(error))
+            else:
+                self.has_room = False
+                self._in_trouble()
             raise
+        self.has_room = True
         if self._end_watchers and not self._end_set:
             self._end_set = True
             self._timers.soon(self._tell_end)

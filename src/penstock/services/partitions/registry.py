@@ -1,6 +1,7 @@
 """Every log of this node, and what the node is to it, kept in step with the cluster's metadata."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from penstock.core.metadata import EMPTY_IMAGE, MetadataImage, Topic
 from penstock.core.metadata import Partition as PartitionState
@@ -220,6 +221,7 @@ class Partitions:
         name = TopicPartition(topic.name, state.index)
         log, report = self._shelf.open(name, topic.id, self._settings.log_options(topic.name))
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
+        replica.in_trouble = partial(self._mending.found_no_room, replica)
         self._replicas[topic.id, state.index] = replica
         self._roles.assign(replica, state)
         return report

@@ -1,5 +1,6 @@
 """One log of this node, and what the node is to it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.core.model import PenstockError, StorageError, TopicId, TopicPartition
@@ -26,7 +27,7 @@ class Role(Protocol):
 class Replica:
     """A log, which outlives roles: they come and go with leader epochs, and there may be none for a while."""
 
-    __slots__ = ("log", "name", "policy", "role", "topic_id")
+    __slots__ = ("in_trouble", "log", "name", "policy", "role", "topic_id")
 
     def __init__(
         self, name: TopicPartition, topic_id: TopicId, log: PartitionLog, policy: SyncPolicy
@@ -36,6 +37,8 @@ class Replica:
         self.log = log
         self.policy = policy
         self.role: Role | None = None
+        # Told when something was not written, though the log goes on: its disk is full.
+        self.in_trouble: Callable[[], None] = _nobody_minds
 
     @property
     def is_usable(self) -> bool:
@@ -70,6 +73,10 @@ class Replica:
         role, self.role = self.role, None
         if role is not None:
             role.stop(reason, wanted=True)
+
+
+def _nobody_minds() -> None:
+    """There is nobody who could take over."""
 
 
 def _ended(_: StorageError | None) -> None:

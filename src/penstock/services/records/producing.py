@@ -113,7 +113,7 @@ class Producing:
             if isinstance(verdict, Duplicate):
                 return _placed_before(verdict, options)
             if isinstance(verdict, Rejected):
-                return Refused(verdict.why)
+                return _rejected(partition, verdict)
             if walks_records(options):
                 return self._look_into(partition, records, header, options)
             return self._place(partition, records, header, options)
@@ -211,6 +211,13 @@ def _cannot_take(partition: Partition) -> Refused:
         Why.NOT_ENOUGH_REPLICAS,
         f"{len(state.isr)} of {len(state.replicas)} replicas are in sync, {state.minimum} are needed",
     )
+
+
+def _rejected(partition: Partition, verdict: Rejected) -> Refused:
+    if verdict.why is Why.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
+        # What it follows was not written: its sender must not think that records were lost.
+        return Refused(Why.STORAGE_FAILED, "the batch before it found no room on the disk")
+    return Refused(verdict.why)
 
 
 def _placed_before(seen: Duplicate, options: TopicOptions) -> Placed:

@@ -162,3 +162,20 @@ def test_nothing_is_asked_for_topics_that_are_gone(bench: ReplicasBench) -> None
     bench.perform(DeleteTopic(topic_id=TOPIC_ID))
 
     assert mend(bench, 3) == []
+
+
+@pytest.mark.parametrize(("number", "leader", "isr"), [(1, 2, (2, 3)), (2, 1, (1, 3))])
+def test_a_replica_whose_disk_is_full_makes_way_at_once(
+    number: int, leader: int, isr: tuple[int, ...], bench: ReplicasBench
+) -> None:
+    asked = mend(bench, number)
+    replica = bench[number].partitions.find_log("orders", 0)
+    assert replica is not None
+
+    replica.in_trouble()
+    replica.in_trouble()
+    bench[number].settle()
+
+    assert len(asked) == 1
+    assert (bench.state.leader, bench.state.isr) == (leader, isr)
+    assert bench[number].followed.leader == leader

@@ -1,5 +1,6 @@
 """What becomes of a producer's batch."""
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -168,6 +169,20 @@ def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(ben
 
     assert [error is None for error in heard] == [False]
     assert why_of(again) is Why.NOT_LEADER
+
+
+def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, base_sequence=0, **ME)
+    bench.node.fail_disk(Failure("append", errno.ENOSPC, path_ends=".log", times=1))
+
+    turned_away = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
+    again = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
+    out_of_order = bench.append(orders, base_sequence=9, **ME)
+
+    assert [why_of(outcome) for outcome in turned_away] == [Why.STORAGE_FAILED, Why.STORAGE_FAILED]
+    assert [why_of(outcome) for outcome in again] == [None, None]
+    assert why_of(out_of_order) is Why.OUT_OF_ORDER_SEQUENCE
 
 
 def test_whoever_asks_a_stopped_partition_for_an_acknowledgement_is_told(bench: "Bench") -> None:

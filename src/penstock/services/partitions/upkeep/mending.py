@@ -8,7 +8,8 @@
 
 Nothing is cut before the resignation is committed: until then this replica may be the only one
 that has the records behind the damage. A log that failed (its sync did) resigns as well and stays
-as it is until the node starts again. The only complete replica cannot resign: its damage is
+as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
+there is room, so that nobody waits for it until then. The only complete replica cannot resign: its damage is
 reported, and what can be read is read.
 """
 
@@ -99,6 +100,15 @@ class Mending:
             events.error("partition.not_mended", partition=str(replica.name), error=error)
         else:
             events.warning("partition.mended", partition=str(replica.name), end=log.end)
+
+    def found_no_room(self, replica: Replica) -> None:
+        """Something could not be written: others had better go on without this replica."""
+        self._runtime.timers.soon(lambda: self._make_way(replica))
+
+    def _make_way(self, replica: Replica) -> None:
+        state = self._image.partition(replica.name.topic, replica.name.partition)
+        if state is not None and self.counts(state):
+            self._resign(replica.topic_id, replica.name.partition)
 
     def _look(self) -> None:
         for topic_id, index in list(self._lost):
