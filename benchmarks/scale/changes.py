@@ -1,10 +1,11 @@
 """What the usual events cost to decide, and how many facts they are."""
 
-from benchmarks.scale.shape import CLUSTER, Journal, Shape, cpu_ms
+from benchmarks.scale.shape import CLUSTER, RACKS, Journal, Shape, cpu_ms
 from penstock.core.metadata import (
     BalanceLeaders,
     ChangePartition,
     Command,
+    Fact,
     FenceBroker,
     IsrMember,
     MetadataImage,
@@ -61,6 +62,7 @@ def run(shape: Shape) -> dict[str, float]:
     measure("broker_restarted", shape.registration(NODE, CLUSTER))
     measure("isr_changed", _shrink(machine), FEW)
     measure("partition_moved", ReassignPartition(TOPIC, PartitionIndex(0), (NODE, NodeId(8), NodeId(9))), FEW)
+    results |= _lose_rack(machine)
     results["walk_of_one_broker_ms"], _ = cpu_ms(lambda: list(machine.image.partitions_of(NODE)), 5)
     return results
 
@@ -93,3 +95,24 @@ def _rejoin(machine: MetadataMachine, node_id: NodeId) -> None:
     for topic, partition in list(machine.image.partitions_of(node_id)):
         command = _proposal(machine.image, topic, partition, (*partition.isr, node_id))
         machine.replay(machine.decide(command, Instant(0)).facts)
+
+
+def _lose_rack(machine: MetadataMachine) -> dict[str, float]:
+    """A third of the brokers at once: decided one after the other, as their sessions end."""
+    trial = machine.copy()
+    lost = [broker for broker in trial.image.each_broker() if broker.rack == RACKS[0]]
+    facts: list[Fact] = []
+
+    def lose() -> None:
+        for broker in lost:
+            decided = trial.decide(FenceBroker(broker.node_id, broker.epoch), Instant(0)).facts
+            trial.replay(decided)
+            facts.extend(decided)
+
+    taken_ms, _ = cpu_ms(lose)
+    return {
+        "rack_lost_brokers": float(len(lost)),
+        "rack_lost_ms": taken_ms,
+        "rack_lost_facts": float(len(facts)),
+        "rack_lost_mb": sum(len(encode_fact(fact)) for fact in facts) / 1e6,
+    }

@@ -129,8 +129,7 @@ def stop_broker(image: MetadataImage, command: StopBroker, around: Surroundings)
     draft = Draft(image)
     if not broker.stopping:
         draft.add(BrokerStopping(broker.node_id, broker.epoch))
-    _reconsider(draft, broker.node_id, around)
-    return draft.decision(_what_is_left(draft.image, broker.node_id))
+    return draft.decision(_reconsider(draft, broker.node_id, around))
 
 
 def drain_broker(image: MetadataImage, command: DrainBroker, around: Surroundings) -> MetadataDecision:
@@ -143,26 +142,20 @@ def drain_broker(image: MetadataImage, command: DrainBroker, around: Surrounding
         draft.add(ConfigRemoved(ResourceKind.BROKER, name, DRAINED))
     else:
         draft.add(ConfigSet(ResourceKind.BROKER, name, DRAINED, "true"))
-    follow_drain(draft, broker.node_id, around)
-    return draft.decision(_what_is_left(draft.image, broker.node_id))
+    return draft.decision(follow_drain(draft, broker.node_id, around))
 
 
-def follow_drain(draft: Draft, node_id: NodeId, around: Surroundings) -> None:
+def follow_drain(draft: Draft, node_id: NodeId, around: Surroundings) -> LeavingBroker:
     """Let a broker be drained or not, as its configuration says by now."""
     broker = draft.image.broker(node_id)
     drained = _is_drained(draft.image, node_id)
     if broker is not None and broker.drained is not drained:
         draft.add(BrokerDrained(node_id, drained=drained))
-    _reconsider(draft, node_id, around)
+    return _reconsider(draft, node_id, around)
 
 
 def _is_drained(image: MetadataImage, node_id: NodeId) -> bool:
     return image.config(ResourceKind.BROKER, str(node_id)).get(DRAINED, "false").lower() == "true"
-
-
-def _what_is_left(image: MetadataImage, node_id: NodeId) -> LeavingBroker:
-    leaders = [partition.leader for _, partition in image.partitions_of(node_id)]
-    return LeavingBroker(leaders.count(node_id), len(leaders))
 
 
 def unregister_broker(
@@ -197,9 +190,10 @@ def _reconsider(
     *,
     restarted: bool = False,
     loss: Loss = Loss.NOTHING,
-) -> None:
-    """Look again at every partition with a replica on the broker."""
+) -> LeavingBroker:
+    """Look again at every partition with a replica on the broker; answers what it has then."""
     rules = ElectionRules(draft.image, around)
+    leading = replicas = 0
     for topic, partition in draft.image.partitions_of(node_id):
         minimum, unclean = rules.of(topic)
         after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, loss=loss)
@@ -207,4 +201,8 @@ def _reconsider(
         renew = restarted and partition.leader == node_id
         changed = with_epochs(partition, after, renew=renew)
         if changed is not None:
-            draft.add(PartitionChanged(topic.id, changed))
+            # A broker has thousands of partitions, and none of them is about another.
+            draft.note(PartitionChanged(topic.id, changed))
+        replicas += node_id in after.replicas
+        leading += after.leader == node_id
+    return LeavingBroker(leading, replicas)

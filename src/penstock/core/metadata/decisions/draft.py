@@ -37,6 +37,10 @@ class Draft:
         self.image = applied(self.image, fact)
         self.facts.append(fact)
 
+    def note(self, fact: Fact) -> None:
+        """Add a fact that nothing else in this decision looks at: applying it would be for nothing."""
+        self.facts.append(fact)
+
     def decision(self, reply: Reply, *, validate_only: bool = False) -> MetadataDecision:
         return Decision(() if validate_only else tuple(self.facts), reply)
 

@@ -11,6 +11,10 @@ from penstock.services.cluster.control.messages import BrokerHeartbeat, BrokerSe
 from penstock.services.cluster.controller import Controller
 from penstock.services.peering import LaxWatcher, Peer, PeerHub
 
+# Each fencing decides about all partitions of a broker. A rack that fails must not hold the loop for
+# so long that the other controllers miss us: the rest waits until the loop has been round.
+FENCES_PER_LOOK = 8
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
@@ -90,10 +94,11 @@ class Sessions(LaxWatcher):
 
     def _look(self) -> None:
         now = self._runtime.clock.now()
-        for node, until in list(self._until.items()):
-            if now >= until:
-                self._fence(node, "nothing heard")
-        self._timer = self._runtime.timers.at(Instant(now + self._look_ns), self._look)
+        silent = [node for node, until in self._until.items() if now >= until and node not in self._fencing]
+        for node in silent[:FENCES_PER_LOOK]:
+            self._fence(node, "nothing heard")
+        pause_ns = self._look_ns if len(silent) <= FENCES_PER_LOOK else 0
+        self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._look)
 
     def lost(self, node: NodeId, ending: Ending) -> None:
         # While it has a link to us it lives, and it is us who cannot reach it.

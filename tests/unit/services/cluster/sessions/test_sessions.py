@@ -1,5 +1,6 @@
 """Brokers that are gone or silent are fenced, and those that are there are not."""
 
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.decisions.features import SUPPORTED_FEATURES
 from penstock.core.model import NodeId, TopicId
+from penstock.services.cluster.sessions.sessions import FENCES_PER_LOOK
 from tests.unit.services.cluster.cluster_stage import ClusterStage, cluster_of, member_options, voters
 
 
@@ -178,3 +180,30 @@ def test_a_lone_node_is_live_without_anybody_to_hear_it() -> None:
 
     assert stage.is_live()
     assert voters() == ()
+
+
+def test_brokers_that_fall_silent_together_are_fenced_a_few_per_turn() -> None:
+    stage = ClusterStage()
+    stage.add(member_options(1, ()))
+    stage.start("n1")
+    stage.until(lambda: stage.is_live("n1"))
+    controller = stage.member("n1").controller
+    assert controller.image.cluster_id is not None
+    for number in range(2, 30):
+        stage.submit(
+            "n1",
+            RegisterBroker(
+                controller.image.cluster_id,
+                NodeId(number),
+                UUID(int=number),
+                features=SUPPORTED_FEATURES,
+                fenced=False,
+            ),
+        )
+    live: list[int] = [len(controller.image.live_brokers())]
+    controller.subscribe(lambda image: live.append(len(image.live_brokers())))
+
+    stage.run_ms(3_000)
+
+    assert (live[0], live[-1]) == (29, 1)
+    assert max(before - after for before, after in pairwise(live)) == FENCES_PER_LOOK
