@@ -83,6 +83,10 @@ class GroupChecker:
             self._note(f"offset went back: {group} at {partition} from {least} to {offset}")
         if offset != NOTHING and offset not in self._attempted.get((group, partition), {}):
             self._note(f"offset out of air: {group} at {partition} is at {offset}, which nobody committed")
+        # Its commit may have been one whose answer got lost: what was told to somebody stays.
+        self._acknowledged[group, partition] = max(
+            offset, least, self._acknowledged.get((group, partition), NOTHING)
+        )
 
     def _note(self, anomaly: str) -> None:
         if anomaly not in self.anomalies:

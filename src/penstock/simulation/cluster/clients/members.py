@@ -257,7 +257,10 @@ class Member(Client):
         if isinstance(reply, CommitResults):
             if reply.partitions[0].why is None:
                 self.journal.groups.committed(attempt)
-            self._rest()
+                self._rest()
+            else:
+                # Not stored, so it is tried again: there may be no later record to commit behind.
+                self.after_ms(self.backoff_ms(), self._now(lambda: self._commit(place)))
         elif _is(reply, *ELSEWHERE):
             self._locate(lambda: self._commit(place))
         else:
