@@ -14,7 +14,7 @@ def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.Capt
     first, second, summary = capsys.readouterr().out.splitlines()
     assert code == 0
     assert first.startswith("seed 7 ok: ")
-    assert "faults failed-sync:" in first
+    assert "faults " in first
     assert "events/s" in first
     assert second.startswith("seed 8 ok: ")
     assert summary.startswith("seeds 7 to 8: 2 runs, ")
@@ -41,14 +41,14 @@ def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     def fail(seed: int) -> Verdict:
         return Verdict(seed, ("lost: 1 answered request",), 10, 100, 1000, {"kill": 1}, "cafe")
 
-    monkeypatch.setattr("penstock.simulation.echo.run_echo", fail)
+    monkeypatch.setattr("penstock.simulation.cluster.run_cluster", fail)
 
     code = main(["sim", "--seed", "5", "--runs", "2"])
 
     lines = capsys.readouterr().out.splitlines()
     assert code == 1
     assert lines[0].startswith("seed 5 FAILED: ")
-    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --world echo --seed 5"]
+    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --world cluster --seed 5"]
     assert lines[-1].endswith("2 FAILED")
 
 
@@ -65,3 +65,11 @@ def test_a_whole_node_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> No
     assert code == 0
     assert out.startswith("seed 3 ok: ")
     assert "power-cut:" in out
+
+
+def test_an_echo_over_a_bad_network_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["sim", "--world", "echo", "--seed", "7"])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "faults failed-sync:" in out
