@@ -9,6 +9,8 @@ from penstock.client.errors import refused
 # As ListOffsets spells them.
 EARLIEST = -2
 LATEST = -1
+# The second is how librdkafka says it if none of the partitions it was asked for has one.
+WITHOUT_LEADER = ("LEADER_NOT_AVAILABLE", "_NOENT")
 
 
 class Watermarks(NamedTuple):
@@ -46,7 +48,7 @@ def offsets_at(admin: Any, partitions: Iterable[tuple[str, int]], moment: int) -
         try:
             found[one.topic, one.partition] = int(future.result(REQUEST_SECONDS + 5).offset)
         except KafkaException as error:
-            if error.args[0].retriable() or error.args[0].name() == "LEADER_NOT_AVAILABLE":
+            if error.args[0].retriable() or error.args[0].name() in WITHOUT_LEADER:
                 continue
             raise refused(f"offsets of {one.topic}-{one.partition}", error) from None
     return found

@@ -1,18 +1,21 @@
 """Reading records: alone or in a group, up to an end that was known before, or for ever."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.client.endpoint import Endpoint, opened, reach
 from penstock.client.errors import BrokerUnreachable, ClientError, reason, refused
-from penstock.client.offsets import watermarks
+from penstock.client.offsets import Watermarks, watermarks
 from penstock.client.positions import BEGINNING, Position
 from penstock.core.model import SECOND
 from penstock.runtime.clock import MachineClock
 
 TURN_SECONDS = 0.2
 PATIENCE_SECONDS = 60
+# A partition that is between two leaders has the next one well before that.
+LEADERLESS_SECONDS = 10
 COMMIT_SECONDS = 1
 
 
@@ -124,17 +127,17 @@ class Reader:
         if wanted is not None and wanted not in self._partitions:
             raise ClientError(f"{self._topic} has no partition {wanted}")
         partitions = self._partitions if wanted is None else [wanted]
-        starts = (self._options.position or BEGINNING).resolve(self._admin, self._topic, partitions)
         self._watch(partitions)
+        starts = (self._options.position or BEGINNING).resolve(self._admin, self._topic, partitions)
         self._consumer.assign([TopicPartition(self._topic, one, starts.get(one, 0)) for one in partitions])
 
     def _assigned(self, consumer: Any, assigned: Any) -> None:
         partitions = [one.partition for one in assigned]
+        self._watch(partitions)
         if self._options.position is not None:
             starts = self._options.position.resolve(self._admin, self._topic, partitions)
             for one in assigned:
                 one.offset = starts.get(one.partition, 0)
-        self._watch(partitions)
         consumer.assign(assigned)
 
     def _revoked(self, _consumer: Any, revoked: Any) -> None:
@@ -144,9 +147,22 @@ class Reader:
 
     def _watch(self, partitions: list[int]) -> None:
         """Remember where the partitions end now: a reader of a busy topic would never see them end."""
-        marks = watermarks(self._admin, self._topic, partitions)
+        marks = self._marks(partitions)
         self._ends = {one: mark.end for one, mark in marks.items()}
         self._open = {one: None for one in partitions if one in marks}
+
+    def _marks(self, partitions: list[int]) -> dict[int, Watermarks]:
+        """Where the partitions begin and end. Whoever reads to the end must know all of them."""
+        deadline = self._clock.now() + LEADERLESS_SECONDS * SECOND
+        while True:
+            marks = watermarks(self._admin, self._topic, partitions)
+            missing = [one for one in partitions if one not in marks]
+            if not missing or self._options.follow:
+                return marks
+            if self._clock.now() >= deadline:
+                numbers = ", ".join(map(str, missing))
+                raise ClientError(f"{self._topic}: no leader answers for partition {numbers}")
+            time.sleep(TURN_SECONDS)
 
     def _next(self) -> list[Read]:
         from confluent_kafka import KafkaException
