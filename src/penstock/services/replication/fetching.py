@@ -7,7 +7,9 @@ that is not answered in time, or turned away, makes the session begin anew with 
 
 When partitions come or go, a fetch is sent at once, whether or not one is on its way: the leader
 answers the last one it got. A partition that has just got a new leader does not wait for a
-long poll to end.
+long poll to end. But the leader may have answered the earlier one too, and if that answer got lost,
+the leader waits for a move that never comes: so a session in which a fetch was overtaken and not
+answered is not trusted for long.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,6 +67,9 @@ class Fetcher:
         self._resting: dict[bytes, Timer] = {}
         self._synced: dict[bytes, None] = {}
         self._is_waiting = False
+        # Fetches that another one followed before they were answered, and how long that is put up with.
+        self._overtaken: dict[int, None] = {}
+        self._doubt_from = Instant(0)
         self._answer_by = Instant(0)
         self._timer: Timer | None = None
         self._telling: Timer | None = None
@@ -93,6 +98,8 @@ class Fetcher:
         fetch = Fetch(self._broker_epoch, self._session, self._sequence + 1, rows, list(self._forgotten))
         now = self._runtime.clock.now()
         if self._send(encode_fetch(fetch)):
+            if self._is_waiting:
+                self._overtake(now)
             self._sequence += 1
             self._unsaid.clear()
             self._forgotten.clear()
@@ -117,6 +124,7 @@ class Fetcher:
     def answered(self, answer: Answer) -> None:
         if answer.session != self._session or answer.sequence > self._sequence:
             return
+        self._overtaken.pop(answer.sequence, None)
         if answer.sequence == self._sequence:
             self._is_waiting = False
         went_back = False
@@ -210,8 +218,14 @@ class Fetcher:
         self._sequence = -1
         self._progress_number = 0
         self._is_waiting = False
+        self._overtaken.clear()
         self._forgotten.clear()
         self._unsaid = {key: None for key in self._followed if key not in self._resting}
+
+    def _overtake(self, now: Instant) -> None:
+        if not self._overtaken:
+            self._doubt_from = Instant(now + self._answer_ns)
+        self._overtaken[self._sequence] = None
 
     def _arm(self) -> None:
         """One timer. It is not moved with every fetch, but looks again when it fires."""
@@ -222,10 +236,12 @@ class Fetcher:
         self._timer = None
         if not self._followed:
             return
-        if self._runtime.clock.now() < self._answer_by:
+        now = self._runtime.clock.now()
+        is_doubtful = bool(self._overtaken) and now >= self._doubt_from
+        if now < self._answer_by and not is_doubtful:
             self._arm()
             return
-        if self._is_waiting:
+        if self._is_waiting and not is_doubtful:
             events.info("replica.no_answer", peer=self._node, session=self._session)
         self._begin_session()
         self.fetch()

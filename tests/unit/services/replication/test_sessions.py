@@ -142,7 +142,8 @@ def test_progress_of_another_session_or_epoch_is_ignored() -> None:
 def test_a_session_does_not_name_what_has_not_moved() -> None:
     stage = Stage()
     stage.create(1, 2, partitions=30)
-    stage.run(2_000)
+    # Fetches overtook each other when the partitions came, so everything is said once more.
+    stage.run(5_000)
     sizes: list[int] = []
     fetcher = fetcher_of(stage)
     send = fetcher._send
@@ -161,3 +162,19 @@ def test_a_session_does_not_name_what_has_not_moved() -> None:
 
     assert idle == len(encode_fetch(Fetch(0, 0, 0, [], [])))
     assert max(sizes) == len(encode_fetch(Fetch(0, 0, 0, [FetchRow(KEY, 0, 0, 0, 0)], [])))
+
+
+def test_an_answer_that_is_lost_while_another_fetch_is_under_way_is_made_up_for() -> None:
+    stage = followed()
+    # The leader has answered with the record, and waits for the follower to move. Before that is
+    # missed, the follower takes up another partition, and says nothing of the first.
+    stage.world.network.mend("n1", "n2")
+    stage.create_another("u", 1, 2)
+    assert stage.ends(2) == [1]
+    assert fetcher_of(stage)._is_waiting
+
+    # Every fetch is answered in time from here on.
+    stage.run(6_000)
+
+    assert stage.ends(2) == [2]
+    assert stage.leader().high_watermark == 2
