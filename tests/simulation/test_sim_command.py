@@ -9,20 +9,21 @@ from penstock.simulation.verdict import Verdict
 
 
 def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["sim", "--seed", "7", "--runs", "2"])
+    code = main(["sim", "--world", "echo", "--seed", "7", "--runs", "2"])
 
-    first, second, summary = capsys.readouterr().out.splitlines()
+    first, second, summary, faults = capsys.readouterr().out.splitlines()
     assert code == 0
     assert first.startswith("seed 7 ok: ")
-    assert "faults " in first
+    assert "faults failed-sync:" in first
     assert "events/s" in first
     assert second.startswith("seed 8 ok: ")
     assert summary.startswith("seeds 7 to 8: 2 runs, ")
     assert summary.endswith("no anomaly")
+    assert faults.startswith("faults ")
 
 
 def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["sim", "--seed", "7", "--runs", "2", "--json"])
+    code = main(["sim", "--world", "echo", "--seed", "7", "--runs", "2", "--json"])
 
     verdicts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
@@ -30,7 +31,7 @@ def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_seed_one_is_drawn_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim"]) == 0
+    assert main(["sim", "--world", "echo"]) == 0
 
     assert capsys.readouterr().out.startswith("seed ")
 
@@ -49,13 +50,22 @@ def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     assert code == 1
     assert lines[0].startswith("seed 5 FAILED: ")
     assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --world cluster --seed 5"]
-    assert lines[-1].endswith("2 FAILED")
+    assert lines[-2].endswith("2 FAILED")
 
 
 def test_a_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "--runs", "0"]) == 2
 
     assert "runs" in capsys.readouterr().err
+
+
+def test_a_whole_cluster_is_what_runs_unless_something_else_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["sim", "--seed", "3"])
+
+    assert code == 0
+    assert capsys.readouterr().out.startswith("seed 3 ok: ")
 
 
 def test_a_whole_node_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,11 +75,3 @@ def test_a_whole_node_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> No
     assert code == 0
     assert out.startswith("seed 3 ok: ")
     assert "power-cut:" in out
-
-
-def test_an_echo_over_a_bad_network_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["sim", "--world", "echo", "--seed", "7"])
-
-    out = capsys.readouterr().out
-    assert code == 0
-    assert "faults failed-sync:" in out

@@ -5,7 +5,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -16,12 +17,12 @@ _SEEDS = 2**32
 
 
 class SimulatedWorld(enum.Enum):
-    """What runs: a whole cluster with its clients, or less of it, where a fault is easier to find."""
+    """What runs: whole nodes with all kinds of clients, or something smaller."""
 
     CLUSTER = "cluster"
-    ECHO = "echo"
     NODE = "node"
     QUORUM = "quorum"
+    ECHO = "echo"
 
 
 def sim(
@@ -37,8 +38,8 @@ def sim(
     world: Annotated[
         SimulatedWorld,
         typer.Option(
-            help="Three nodes with their clients, an echo service over a bad network, "
-            "a node and its clients on a bad disk, or three controllers."
+            help="Several whole nodes with all kinds of clients; or one node on a bad disk, three "
+            "controllers, or an echo service over a bad network."
         ),
     ] = SimulatedWorld.CLUSTER,
     as_json: Annotated[
@@ -108,7 +109,8 @@ class _Report:
         self._live = sys.stdout.isatty() and not as_json and not alone
         self._first = self._last = 0
         self._seconds = 0.0
-        self._runs = self._events = self._operations = self._faults = 0
+        self._runs = self._events = self._operations = 0
+        self._faults: Counter[str] = Counter()
         self.failed = 0
 
     def add(self, verdict: Verdict, seconds: float) -> None:
@@ -118,7 +120,7 @@ class _Report:
         self._seconds += seconds
         self._events += verdict.events
         self._operations += verdict.operations
-        self._faults += sum(verdict.faults.values())
+        self._faults.update(verdict.faults)
         self.failed += not verdict.passed
         if self._json:
             line = json.loads(verdict.to_json()) | {"events_per_second": round(verdict.events / seconds)}
@@ -129,7 +131,7 @@ class _Report:
             self._show(verdict, seconds)
 
     def _show(self, verdict: Verdict, seconds: float) -> None:
-        faults = " ".join(f"{kind}:{count}" for kind, count in verdict.faults.items()) or "none"
+        faults = _counted(verdict.faults) or "none"
         word = "ok" if verdict.passed else "FAILED"
         self._clear()
         typer.echo(
@@ -157,7 +159,12 @@ class _Report:
         self._clear()
         typer.echo(
             f"seeds {self._first} to {self._last}: {self._runs} runs, "
-            f"{self._operations} operations, {self._faults} faults, "
-            f"{self._events / self._seconds:,.0f} events/s: "
+            f"{self._operations} operations, {self._faults.total()} faults, "
+            f"{self._events / self._seconds:,.0f} events/s, {self._seconds / self._runs:.2f} s per run: "
             + (f"{self.failed} FAILED" if self.failed else "no anomaly")
         )
+        typer.echo("faults " + (_counted(self._faults) or "none"))
+
+
+def _counted(faults: Mapping[str, int]) -> str:
+    return " ".join(f"{kind}:{count}" for kind, count in sorted(faults.items()))

@@ -132,8 +132,16 @@ class SimulatedLink:
         """A frame reached this machine."""
         if self._network.is_cut(self.far_host, self.host):
             self.miss(frame)
+        elif not self.life.alive:
+            self.miss(frame)
+            self._turn_away()
         else:
             self.life.deliver("frame", zlib.crc32(frame), self._received, frame)
+
+    def _turn_away(self) -> None:
+        """A machine that is up again knows nothing of its connections of before, and says so."""
+        if self._far is not None and not self._network.is_dark(self.host):
+            self._network.carry_end(self._far)
 
     def miss(self, frame: bytes) -> None:
         """A frame got lost."""

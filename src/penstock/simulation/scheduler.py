@@ -13,13 +13,19 @@ from typing import Any
 class Scheduler:
     """The world's true time, in nanoseconds since it began, and what is going to happen."""
 
-    __slots__ = ("_heap", "_sequence", "events", "now")
+    __slots__ = ("_heap", "_sequence", "events", "events_max", "now")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
         self.now = 0
         self.events = 0
+        # A world in which more happens than this goes round in circles, and time may not even pass.
+        self.events_max = 10_000_000
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.events >= self.events_max
 
     def at(self, moment: int, event: Callable[..., None], *arguments: Any) -> None:
         """Let `event` happen at `moment`; a moment in the past means now."""
@@ -34,7 +40,8 @@ class Scheduler:
         """Let everything happen up to and including `end`, or until `enough` says so after an event."""
         heap = self._heap
         pop = heapq.heappop
-        while heap and heap[0][0] <= end:
+        limit = self.events_max
+        while heap and heap[0][0] <= end and self.events < limit:
             self.now, _, event, arguments = pop(heap)
             self.events += 1
             event(*arguments)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from penstock.simulation.checkers.groups import GroupChecker
 from penstock.simulation.checkers.log import LogHistory
 from penstock.simulation.checkers.metadata import MetadataChecker
+from penstock.simulation.checkers.quorum import QuorumChecker
 from penstock.simulation.checkers.watermarks import WatermarkChecker
 
 Place = tuple[str, int]
@@ -19,6 +20,7 @@ class Journal:
     watermarks: WatermarkChecker = field(default_factory=WatermarkChecker)
     groups: GroupChecker = field(default_factory=GroupChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
+    quorum: QuorumChecker = field(default_factory=QuorumChecker)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
 
@@ -31,9 +33,8 @@ class Journal:
         yield from self.watermarks.anomalies
         yield from self.groups.anomalies
         yield from self.metadata.anomalies
+        yield from self.quorum.anomalies
 
     @property
     def is_wrong(self) -> bool:
-        return bool(
-            self.failures or self.watermarks.anomalies or self.groups.anomalies or self.metadata.anomalies
-        )
+        return next(self.anomalies(), None) is not None

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.model import SECOND, Instant, LeaderEpoch, NodeId
+from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime
 from penstock.simulation.cluster.door import Door
@@ -54,6 +55,7 @@ class ClusterNode:
         self._door = None
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
         self._backstage = backstage = self._make(runtime, storage, self.options)
+        backstage.controller.while_leading(Office(backstage, self._journal))
         backstage.start(self._ready)
         return NodeLife(backstage, runtime, self._shut)
 
@@ -73,6 +75,21 @@ class ClusterNode:
             if partition.stopped is None and self._epochs.get(place) != partition.leader_epoch:
                 self._epochs[place] = partition.leader_epoch
                 self._journal.watermarks.led(place, partition.leader_epoch, self.node_id, partition.log.end)
+
+
+class Office:
+    """Tells the checkers when a node begins to lead the metadata quorum."""
+
+    def __init__(self, backstage: Backstage, journal: Journal) -> None:
+        self._backstage = backstage
+        self._journal = journal
+
+    def began(self) -> None:
+        raft = self._backstage.quorum.raft
+        self._journal.quorum.took_office(self._backstage.member.me, raft.term, lambda _: None, Index(0))
+
+    def ended(self) -> None:
+        """Whoever follows says so."""
 
 
 class NodeLife:

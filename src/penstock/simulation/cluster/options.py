@@ -1,9 +1,10 @@
 """How large a simulated cluster is, how much its clients do, and how long the trouble lasts."""
 
+import random
 from dataclasses import dataclass, field
 
 from penstock.app import NodeOptions
-from penstock.core.model import SECOND, NodeId
+from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.runtime import Address
 from penstock.services.cluster import QuorumOptions, Voter
 from penstock.simulation.faults import FaultPlan
@@ -31,21 +32,32 @@ class ClusterOptions:
     topic: str = "orders"
     partitions: int = 2
     sure_producers: int = 2
-    # Per producer and partition.
-    batches: int = 40
-    hasty_batches: int = 40
     consumers: int = 1
     members: int = 2
     admins: int = 1
+    # Between two batches of one producer to one partition, on average.
     pace_ms: float = 40
     faulty_ns: int = 3 * SECOND
     healing_ns: int = 60 * SECOND
+    # How long a sync takes at most: slow disks leave time between a write and its sync.
+    sync_max_ns: int = 2 * MILLISECOND
     plan: FaultPlan | None = None
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
     def replicas(self) -> int:
         return min(self.nodes, 3)
+
+    @staticmethod
+    def draw(luck: random.Random) -> "ClusterOptions":
+        """Another workload for every seed."""
+        return ClusterOptions(
+            nodes=luck.choice((3, 3, 3, 3, 3, 3, 5)),
+            partitions=luck.randint(1, 3),
+            pace_ms=luck.choice((10, 20, 40)),
+            faulty_ns=luck.choice((2, 3, 4)) * SECOND,
+            sync_max_ns=luck.choice((1, 2, 10, 40)) * MILLISECOND,
+        )
 
 
 def name_of(node_id: int) -> str:

@@ -10,31 +10,36 @@ from penstock.simulation.cluster.options import ClusterOptions
 from penstock.simulation.cluster.world import ClusterWorld
 from penstock.simulation.faults import ANYWHERE, Aim, FaultKind, FaultPlan, Nemesis, draw_weather
 from penstock.simulation.verdict import Verdict
+from penstock.simulation.world import World
 
 FOUNDING_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
+# In a ring of three everybody hears everybody.
+RING_NEEDS = 3
 
 
 def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
     """A plan for whole nodes with clients: shorter than for single services, and aimed."""
-    kinds = ANYWHERE if nodes == 1 else (*ANYWHERE, FaultKind.ROLLING_RESTART)
-    drawn = tuple(kind for kind in kinds if luck.random() < 0.25)
+    kinds = list(ANYWHERE if nodes == 1 else (*ANYWHERE, FaultKind.ROLLING_RESTART))
+    if nodes <= RING_NEEDS:
+        kinds.remove(FaultKind.RING)
+    drawn = tuple(luck.sample(kinds, luck.randint(1, 5)))
     weather = draw_weather(luck)
     every_ns = luck.choice((150, 400, 1_000)) * MILLISECOND
     lasting_ns = luck.choice((100, 400, 1_500)) * MILLISECOND
     aims = luck.choice(((Aim.ANYBODY,), (Aim.ANYBODY, Aim.LEADER), (Aim.LEADER, Aim.CONTROLLER)))
-    return FaultPlan(drawn, every_ns, lasting_ns, weather, aims)
+    return FaultPlan(drawn, every_ns, lasting_ns, weather, aims, patient=luck.random() < 0.5)
 
 
 def run_cluster(
     seed: int, options: ClusterOptions | None = None, make: MakeBackstage = production
 ) -> Verdict:
     """Run one cluster to its end and judge it. The same arguments give the same verdict."""
-    options = options or ClusterOptions()
+    options = options or ClusterOptions.draw(World(seed).random("options"))
     cluster = ClusterWorld(seed, options, make)
     world = cluster.world
     plan = options.plan or draw_plan(world.random("plan"), options.nodes)
-    nemesis = Nemesis(world, plan, cluster.find)
+    nemesis = Nemesis(world, plan, cluster.find, cluster.works)
     anomalies = list(_live(cluster, nemesis))
     return Verdict(
         seed=seed,
@@ -53,15 +58,14 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     cluster.founder.start()
     if not _wait(cluster, FOUNDING_NS, lambda: cluster.founder.finished):
         return [] if cluster.has_failed else ["stuck: there is no topic to work with"]
-    for client in (*cluster.producers, *cluster.others):
-        client.start()
+    cluster.start_clients()
     nemesis.begin()
     _wait(cluster, options.faulty_ns, lambda: False)
     nemesis.end()
+    cluster.finish_producers()
     if not _wait(cluster, options.healing_ns, cluster.clients_are_done):
         return _stuck(cluster, "after the last fault")
-    for other in cluster.others:
-        other.stop()
+    cluster.stop_clients()
     if not _settle(cluster):
         return _stuck(cluster, "after the last request")
     # Whatever is in memory only, the last power cut takes.

@@ -18,6 +18,9 @@ from penstock.simulation.node import SimulatedNode
 from penstock.simulation.world import World
 
 GROUP = "readers"
+EVENTS_MAX = 300_000
+# So many records more on every partition mean that the cluster works again.
+PROGRESS = 5
 
 
 class ClusterWorld:
@@ -26,6 +29,7 @@ class ClusterWorld:
     def __init__(self, seed: int, options: ClusterOptions, make: MakeBackstage = production) -> None:
         self.options = options
         self.world = World(seed)
+        self.world.scheduler.events_max = EVENTS_MAX
         self.journal = Journal()
         self.nodes: dict[NodeId, ClusterNode] = {}
         self._connections: dict[Connection, None] = {}
@@ -33,6 +37,7 @@ class ClusterWorld:
             self._add(ClusterNode(node_options(options, number), self.journal, make))
         self.world.network.when_process_ends(self._process_ended)
         self.places = [(options.topic, index) for index in range(options.partitions)]
+        self._progress = [0 for _ in self.places]
         self.founder = Founder(self, options)
         self.producers = self._producers()
         self.others = self._others()
@@ -41,15 +46,15 @@ class ClusterWorld:
     def _add(self, node: ClusterNode) -> None:
         node.machine = self.world.add(name_of(node.node_id), node)
         node.machine.pace.work_max_ns = MILLISECOND
+        node.machine.pace.sync_max_ns = self.options.sync_max_ns
         self.nodes[node.node_id] = node
 
     def _producers(self) -> Sequence[SureProducer | HastyProducer]:
         places, options = self.places, self.options
         sure = [
-            SureProducer(self, f"sure-{n}", places, options.batches, options.pace_ms)
-            for n in range(options.sure_producers)
+            SureProducer(self, f"sure-{n}", places, options.pace_ms) for n in range(options.sure_producers)
         ]
-        return [*sure, HastyProducer(self, "hasty", places, options.hasty_batches, options.pace_ms)]
+        return [*sure, HastyProducer(self, "hasty", places, options.pace_ms)]
 
     def _others(self) -> Sequence[Consumer | Member | Admin]:
         """Those who never come to an end by themselves."""
@@ -78,7 +83,22 @@ class ClusterWorld:
     @property
     def has_failed(self) -> bool:
         """Whether something is wrong for good, so that there is no point in going on."""
+        if self.world.scheduler.is_exhausted and not self.journal.failures:
+            self.journal.failures.append(f"circles: more than {EVENTS_MAX} events in one run")
         return bool(self.world.failures) or self.journal.is_wrong
+
+    def start_clients(self) -> None:
+        for client in (*self.producers, *self.others):
+            client.start()
+
+    def finish_producers(self) -> None:
+        """Let them bring to an end what they have begun."""
+        for producer in self.producers:
+            producer.finish()
+
+    def stop_clients(self) -> None:
+        for other in self.others:
+            other.stop()
 
     def waiting_clients(self) -> Iterator[str]:
         """Producers that have something to send or to wait for, and groups that have something to read."""
@@ -109,6 +129,14 @@ class ClusterWorld:
         up = [node.backstage.controller for node in self.nodes.values() if node.backstage is not None]
         newest = max(up, key=lambda controller: controller.committed, default=None)
         return None if newest is None else newest.image
+
+    def works(self) -> bool:
+        """Whether something was acknowledged on every partition since the answer was yes the last time."""
+        counts = [len(self.journal.log(*place).acknowledged) for place in self.places]
+        if any(now < before + PROGRESS for now, before in zip(counts, self._progress, strict=True)):
+            return False
+        self._progress = counts
+        return True
 
     def find(self, aim: Aim) -> SimulatedNode | None:
         """The machine that leads a partition of the workload, or the metadata quorum."""

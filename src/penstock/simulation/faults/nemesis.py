@@ -3,6 +3,7 @@
 import errno
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from penstock.core.model import MILLISECOND
 from penstock.runtime import Callback
@@ -13,11 +14,15 @@ from penstock.simulation.node import SimulatedNode
 from penstock.simulation.world import World
 from penstock.storage.disk import Failure
 
+# How often a patient nemesis looks whether the world works again.
+PATIENCE_NS = 50 * MILLISECOND
+
 
 class Nemesis:
     """Carries out a plan on a world, until it is told to stop; then everything is repaired.
 
-    `find` answers the machine that a fault is aimed at, if there is one just now.
+    `find` answers the machine that a fault is aimed at, if there is one just now; `works` whether
+    the world has done something since the last fault, for plans that are patient.
     """
 
     def __init__(
@@ -25,12 +30,14 @@ class Nemesis:
         world: World,
         plan: FaultPlan,
         find: Callable[[Aim], SimulatedNode | None] | None = None,
+        works: Callable[[], bool] = lambda: True,
         damage: Damage | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._world = world
         self._plan = plan
         self._find = find
+        self._works = works
         self._damage = damage
         self._luck = world.random("nemesis")
         self._active = False
@@ -59,6 +66,9 @@ class Nemesis:
 
     def _strike(self) -> None:
         if not self._active:
+            return
+        if self._plan.patient and not self._works():
+            self._world.scheduler.after(PATIENCE_NS, self._strike)
             return
         kind = self._luck.choice(self._plan.kinds)
         victim = self._victim()
@@ -102,7 +112,8 @@ class Nemesis:
                 node.cut_power()
             else:
                 node.kill()
-        self._later(self._start_all)
+            # Each at a time of its own: whoever led before may be the last to come back.
+            self._later(partial(self._world.start_all, [node.name]))
 
     def _stop(self, victim: SimulatedNode) -> None:
         if victim.is_up:

@@ -57,6 +57,8 @@ class FaultPlan:
     lasting_ns: int
     weather: Weather
     aims: tuple[Aim, ...] = (Aim.ANYBODY,)
+    # Whether the next fault waits until the world works again: what is down cannot fall.
+    patient: bool = False
 
     @staticmethod
     def draw(luck: random.Random) -> "FaultPlan":

@@ -28,7 +28,6 @@ class Lane:
     """What one producer has to do with one partition."""
 
     place: Place
-    left: int
     made: int = 0
     sequence: int = 0
     # Not acknowledged yet, in the order of sequences; the first `in_flight` of them are on their way.
@@ -44,23 +43,25 @@ class Lane:
         # first batch were refused, the second would come first for good.
         return IN_FLIGHT_MAX if self.is_known else 1
 
-    @property
-    def finished(self) -> bool:
-        return self.left == 0 and not self.pending
-
 
 class SureProducer(Client):
     """Idempotent, with up to five batches in flight, and every acknowledgement from all in-sync replicas."""
 
-    def __init__(self, nodes: Nodes, host: str, places: list[Place], batches: int, pace_ms: float) -> None:
+    def __init__(self, nodes: Nodes, host: str, places: list[Place], pace_ms: float) -> None:
         super().__init__(nodes, host)
-        self._lanes = [Lane(place, batches) for place in places]
+        self._lanes = [Lane(place) for place in places]
         self._pace_ms = pace_ms
         self._producer_id: ProducerId | None = None
+        self._is_stopping = False
 
     @property
     def finished(self) -> bool:
-        return all(lane.finished for lane in self._lanes)
+        """Whether everything it ever sent was acknowledged, and nothing more will come."""
+        return self._is_stopping and not any(lane.pending for lane in self._lanes)
+
+    def finish(self) -> None:
+        """Send nothing new."""
+        self._is_stopping = True
 
     def start(self) -> None:
         def next_id(door: Door, answer: Answer) -> None:
@@ -78,11 +79,10 @@ class SureProducer(Client):
 
     def _step(self, lane: Lane) -> None:
         """One more batch, if there is room for it, and the next step after a while."""
-        if lane.finished:
-            return
-        if lane.left and len(lane.pending) < IN_FLIGHT_MAX:
-            lane.left -= 1
+        if not self._is_stopping and len(lane.pending) < IN_FLIGHT_MAX:
             lane.pending.append(self._make(lane))
+        if not lane.pending:
+            return
         self._send_more(lane)
         self.after_ms(self._pace_ms * 2 * self.luck.random(), self._step, lane)
 
@@ -150,22 +150,22 @@ class SureProducer(Client):
 class HastyProducer(Client):
     """Content with the leader's word, one batch at a time, and never sends anything twice."""
 
-    def __init__(self, nodes: Nodes, host: str, places: list[Place], batches: int, pace_ms: float) -> None:
+    def __init__(self, nodes: Nodes, host: str, places: list[Place], pace_ms: float) -> None:
         super().__init__(nodes, host)
         self._places = places
-        self._left = batches
         self._pace_ms = pace_ms
         self._made = 0
+        self.finished = False
 
-    @property
-    def finished(self) -> bool:
-        return self._left == 0
+    def finish(self) -> None:
+        """Send nothing more."""
+        self.finished = True
 
     def start(self) -> None:
         self._again()
 
     def _again(self) -> None:
-        if self._left:
+        if not self.finished:
             self.after_ms(self._pace_ms * 2 * self.luck.random(), self._send)
 
     def _send(self) -> None:
@@ -174,7 +174,6 @@ class HastyProducer(Client):
         if leader is None:
             self._look_around()
             return
-        self._left -= 1
         self._made += 1
         value = b"%s/%d/%d" % (self.host.encode(), place[1], self._made)
         history = self.journal.log(*place)
