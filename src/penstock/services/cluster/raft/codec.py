@@ -34,6 +34,9 @@ from penstock.core.raft.messages import (
 from penstock.services.cluster.facts import read_facts, write_facts
 
 VERSION = 1
+# A term that was believed once never goes back, and the log keeps terms in four bytes: what no quorum
+# reaches in its life, with as much above it, is not believed.
+TERM_MAX = 2**30
 # The place in this list is the number on the wire: append only.
 MESSAGES: tuple[type[Message], ...] = (
     VoteRequest,
@@ -69,9 +72,12 @@ def decode_message(frame: bytes | memoryview) -> Message:
     if decoder is None:
         decoder = _decoders[frame[1]] = msgspec.msgpack.Decoder(MESSAGES[frame[1]])
     try:
-        return decoder.decode(memoryview(frame)[2:])
+        message = decoder.decode(memoryview(frame)[2:])
     except msgspec.DecodeError as wrong:
         raise ProtocolError(f"a damaged {MESSAGES[frame[1]].__name__}: {wrong}") from None
+    if not 0 <= message.term <= TERM_MAX:
+        raise ProtocolError(f"a {MESSAGES[frame[1]].__name__} of term {message.term}")
+    return message
 
 
 def encode_content(content: Content) -> bytes:

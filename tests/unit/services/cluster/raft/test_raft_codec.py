@@ -3,6 +3,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock.core.metadata import ClusterIdSet
 from penstock.core.model import CorruptionError, Offset, ProtocolError
@@ -78,6 +79,13 @@ def test_a_damaged_message_is_a_protocol_error_at_worst(message: Message, where:
 
     with contextlib.suppress(ProtocolError):
         decode_message(bytes(frame))
+
+
+@pytest.mark.parametrize("term", [-1, 2**31, 2**40, 2**64 - 1])
+def test_a_term_that_no_log_can_hold_is_not_believed(term: int) -> None:
+    for message in EXAMPLES:
+        with pytest.raises(ProtocolError, match="of term"):
+            decode_message(encode_message(structs.replace(message, term=Term(term))))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"facts", MEMBERS])
