@@ -89,6 +89,20 @@ def test_nobody_listening_is_told_apart_from_silence(bench: Any, new_recorder: R
     assert unanswered.endings == [Ending.UNREACHABLE]
 
 
+@pytest.mark.parametrize(
+    "nowhere", [Address("127.0.0.1", 70_000), Address("127.0.0.1", -1), Address("a\0b", 1)]
+)
+def test_what_cannot_be_an_address_is_unreachable(
+    bench: Any, new_recorder: Recorders, nowhere: Address
+) -> None:
+    lost = new_recorder()
+
+    bench.node(1).transport.connect(nowhere, lost)
+    bench.until(lambda: lost.endings)
+
+    assert lost.endings == [Ending.UNREACHABLE]
+
+
 def test_a_name_is_resolved_and_an_unknown_one_is_unreachable(bench: Any, new_recorder: Recorders) -> None:
     called, calling, lost = new_recorder(), new_recorder(), new_recorder()
     listener = bench.node(1).transport.listen(ANY_PORT, called)

@@ -97,7 +97,10 @@ class SocketTransport:
         calling.setblocking(False)
         calling.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.hold(calling)
-        code = calling.connect_ex(address)
+        try:
+            code = calling.connect_ex(address)
+        except OverflowError:
+            code = errno.EADDRNOTAVAIL  # a port that there is none of: others may tell us anything
         if code in (0, errno.EINPROGRESS):
             self._wiring.start_writing(calling, lambda: self._called(link, calling))
         else:
@@ -199,7 +202,7 @@ def _family_of(host: str) -> socket.AddressFamily | None:
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
-        except OSError:
+        except (OSError, ValueError):
             continue
         return family
     return None
