@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.simulation.checkers.log import check_log
 from tests.cluster.load import QUIET, Load
 from tests.cluster.readers import GroupReaders, read_everything
-from tests.support.clusters import ClusterProcesses, cluster_of
+from tests.support.clusters import ClusterProcesses, cluster_of, until
 from tests.support.network import Network
 
 TOPIC = "watched"
@@ -41,9 +42,7 @@ class Stage:
 
     def __init__(self, cluster: ClusterProcesses, rate: int) -> None:
         self.cluster = cluster
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        wanted = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-        admin.create_topics([wanted])[TOPIC].result(timeout=20)
+        _create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET}))
         self.await_in_sync()
         self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, rate).start()
         self.readers = GroupReaders(cluster.bootstrap, TOPIC, self.load.histories).start()
@@ -81,6 +80,23 @@ class Stage:
         """End the threads after a failure, whatever state they are in."""
         self.load.abandon()
         self.readers.finish()
+
+
+def _create_topic(admin: AdminClient) -> None:
+    """Again, if the controller changes just then."""
+
+    def is_there() -> bool:
+        wanted = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+        try:
+            admin.create_topics([wanted])[TOPIC].result(timeout=20)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return True
+            assert error.args[0].code() == KafkaError.NOT_CONTROLLER, error
+            return False
+        return True
+
+    until(is_there, f"{TOPIC} is created")
 
 
 @contextlib.contextmanager
