@@ -90,10 +90,10 @@ def _create_topic(admin: AdminClient) -> None:
         try:
             admin.create_topics([wanted])[TOPIC].result(timeout=20)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return True
-            assert error.args[0].code() == KafkaError.NOT_CONTROLLER, error
-            return False
+            code = error.args[0].code()
+            if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.NOT_CONTROLLER):
+                raise
+            return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
         return True
 
     until(is_there, f"{TOPIC} is created")
