@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from penstock.core.model import MILLISECOND, Instant, Timestamp
+from penstock.core.model import MILLISECOND, Instant, PenstockError, Timestamp
 from penstock.runtime import Lane, Runtime
 from penstock.storage.commit import SyncTarget
 
@@ -95,10 +95,18 @@ class InlineSpawn:
         self._timers = timers
 
     def spawn(
-        self, work: Callable[[], Any], done: Callable[[Any], None], failed: object, lane: Lane
+        self,
+        work: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[Exception], None],
+        lane: Lane,
     ) -> HandTimer:
-        del failed, lane
-        result = work()
+        del lane
+        try:
+            result = work()
+        except PenstockError as error:
+            trouble = error
+            return self._timers.soon(lambda: failed(trouble))
         return self._timers.soon(lambda: done(result))
 
 

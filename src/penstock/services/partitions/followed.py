@@ -128,6 +128,8 @@ class Followed:
         self.on_synced = None
         tell = events.debug if wanted else events.error
         tell("partition.not_followed", partition=str(self.name), reason=reason)
+        if not wanted:
+            self._in_trouble()
 
     def _sync_ended(self, error: StorageError | None) -> None:
         if self.stopped:

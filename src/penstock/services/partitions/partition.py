@@ -280,6 +280,8 @@ class Partition:
         self.stopped = stopped = PartitionStopped(f"{self.name}: {reason}")
         tell = events.debug if wanted else events.error
         tell("partition.stopped", partition=str(self.name), reason=reason)
+        if not wanted:
+            self._in_trouble()
         if self._sweep is not None:
             self._sweep.cancel()
         waiting, self._waiting = [*self._waiting, *self._waiting_here], deque()

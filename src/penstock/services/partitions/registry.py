@@ -221,7 +221,7 @@ class Partitions:
         name = TopicPartition(topic.name, state.index)
         log, report = self._shelf.open(name, topic.id, self._settings.log_options(topic.name))
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
-        replica.in_trouble = partial(self._mending.found_no_room, replica)
+        replica.in_trouble = partial(self._mending.make_way, topic.id, name)
         self._replicas[topic.id, state.index] = replica
         self._roles.assign(replica, state)
         return report
@@ -244,7 +244,7 @@ class Partitions:
 
         def failed(error: Exception) -> None:
             del self._making[name]
-            self._not_made(name, error)
+            self._not_made(topic.id, name, error)
             self._settle()
 
         self._shelf.make(name, topic.id, self._settings.log_options(topic.name), made, failed)
@@ -263,12 +263,13 @@ class Partitions:
         except StorageError as error:
             # Without descriptors, say. It is empty, so it can be made again.
             self._shelf.discard(name)
-            self._not_made(name, error)
+            self._not_made(topic_id, name, error)
         else:
             self._tell_roles_soon()
 
-    def _not_made(self, name: TopicPartition, error: Exception) -> None:
+    def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
         events.error("partition.not_made", partition=str(name), error=error)
+        self._mending.make_way(topic_id, name)
         self._try_again_later()
 
     def _try_again_later(self) -> None:

@@ -37,7 +37,7 @@ class Replica:
         self.log = log
         self.policy = policy
         self.role: Role | None = None
-        # Told when something was not written, though the log goes on: its disk is full.
+        # Told when something was not written: the disk is full, or failed.
         self.in_trouble: Callable[[], None] = _nobody_minds
 
     @property

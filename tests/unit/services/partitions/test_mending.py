@@ -179,3 +179,54 @@ def test_a_replica_whose_disk_is_full_makes_way_at_once(
     assert len(asked) == 1
     assert (bench.state.leader, bench.state.isr) == (leader, isr)
     assert bench[number].followed.leader == leader
+
+
+def test_nobody_waits_for_a_log_whose_sync_has_failed(bench: ReplicasBench) -> None:
+    mend(bench, 3)
+    bench[3].syncs.held = True
+    producer = Producer(bench[1])
+    producer.append()
+    bench.copy(2)
+    bench.copy(3)
+    assert producer.acknowledged == []
+
+    bench[3].syncs.finish(OSError(errno.EIO, "broken"))
+    bench[3].settle()
+
+    assert bench.state.isr == (1, 2)
+    bench.tell(2)
+    assert bench[1].led.high_watermark == 7
+
+
+def test_one_that_cannot_resign_does_not_ask_again_with_every_batch() -> None:
+    bench = ReplicasBench().create(1, 2)
+    bench.change_isr(1)
+    asked = mend(bench, 1)
+    replica = bench[1].partitions.find_log("orders", 0)
+    assert replica is not None
+
+    for _ in range(5):
+        replica.in_trouble()
+        bench[1].settle()
+    at_once = len(asked)
+    bench.timers.pass_ms(LOOK_MS)
+    replica.in_trouble()
+    bench[1].settle()
+
+    assert (at_once, len(asked)) == (1, 2)
+
+
+def test_a_replica_whose_log_cannot_be_made_resigns_until_there_is_room() -> None:
+    bench = ReplicasBench()
+    mend(bench, 3)
+    # A file stands where the directory should be.
+    bench[3].disk.make_directory("logs")
+    bench[3].disk.open("logs/orders", create=True)
+
+    bench.create(1, 2, 3)
+    assert bench.state.isr == (1, 2)
+
+    bench[3].disk.remove("logs/orders")
+    bench.timers.pass_ms(2_000)
+    bench[3].settle()
+    assert bench[3].followed.leader == 1

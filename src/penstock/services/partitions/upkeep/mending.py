@@ -1,4 +1,4 @@
-"""Logs that are damaged: the replica resigns first, and is filled anew afterwards.
+"""Logs that are damaged, or cannot be written: the replica resigns, and others go on without it.
 
     damage is found ──► ResignReplica ──► committed: nobody counts on this replica any more
                                              │  a new leader epoch, in which this node follows
@@ -9,8 +9,8 @@
 Nothing is cut before the resignation is committed: until then this replica may be the only one
 that has the records behind the damage. A log that failed (its sync did) resigns as well and stays
 as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
-there is room, so that nobody waits for it until then. The only complete replica cannot resign: its damage is
-reported, and what can be read is read.
+there is room, so that nobody waits for it until then. The only complete replica cannot resign: its
+trouble is reported, and what can be read is read.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,7 @@ from penstock.core.model import (
     Refused,
     StorageError,
     TopicId,
+    TopicPartition,
 )
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
@@ -54,7 +55,8 @@ class Mending:
         self._timer: Timer | None = None
         # Logs that could not be opened: they are not made anew while anybody counts on them.
         self._lost: dict[Key, None] = {}
-        self._asked: dict[Key, None] = {}
+        # What was asked for, and from when on it may be asked for again.
+        self._asked: dict[Key, Instant] = {}
 
     def start(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
         """Look now, and from time to time."""
@@ -101,14 +103,15 @@ class Mending:
         else:
             events.warning("partition.mended", partition=str(replica.name), end=log.end)
 
-    def found_no_room(self, replica: Replica) -> None:
-        """Something could not be written: others had better go on without this replica."""
-        self._runtime.timers.soon(lambda: self._make_way(replica))
+    def make_way(self, topic_id: TopicId, name: TopicPartition) -> None:
+        """Something could not be written or made: others had better go on without this replica."""
 
-    def _make_way(self, replica: Replica) -> None:
-        state = self._image.partition(replica.name.topic, replica.name.partition)
-        if state is not None and self.counts(state):
-            self._resign(replica.topic_id, replica.name.partition)
+        def resign() -> None:
+            state = self._image.partition(name.topic, name.partition)
+            if state is not None and self.counts(state):
+                self._resign(topic_id, name.partition)
+
+        self._runtime.timers.soon(resign)
 
     def _look(self) -> None:
         for topic_id, index in list(self._lost):
@@ -132,20 +135,20 @@ class Mending:
             self._resign(replica.topic_id, replica.name.partition)
 
     def _resign(self, topic_id: TopicId, index: PartitionIndex) -> None:
-        key = (topic_id, index)
-        if key not in self._asked and self._submit is not None:
-            self._asked[key] = None
+        key, now = (topic_id, index), self._runtime.clock.now()
+        if self._submit is not None and now >= self._asked.get(key, now):
+            self._asked[key] = Instant(now + LOOK_MS * MILLISECOND)
             command = ResignReplica(self._me, self._broker_epoch, topic_id, index)
             self._submit(command, partial(self._resigned, key))
 
     def _resigned(self, key: Key, reply: Reply) -> None:
-        del self._asked[key]
         name = self._image.topic_name(key[0]) or str(key[0])
         if isinstance(reply, Refused):
             # Perhaps the others have caught up next time.
             reason = reply.detail or reply.why.value
             events.error("replica.cannot_resign", partition=f"{name}/{key[1]}", reason=reason)
         else:
+            self._asked.pop(key, None)
             events.warning("replica.resigned", partition=f"{name}/{key[1]}")
 
 
