@@ -30,6 +30,9 @@ def run(shape: Shape, meter: Meter) -> dict[str, float]:
     results["restart_cpu_ms"] = meter.take()[name_of(follower)] / 1e6
     members.settle()
     results |= _lose_controller(members, leader)
+    members.world.nodes[name_of(leader)].start()
+    members.until(lambda: all(members.image(number).is_live(leader) for number in VOTERS))
+    results["controller_silent_elected_virtual_ms"] = _silence_controller(members)
     return results
 
 
@@ -92,3 +95,12 @@ def _lose_controller(members: Members, leader: int) -> dict[str, float]:
         "controller_lost_decided_virtual_ms": elected_ms + decided_ms,
         "controller_lost_successor_cpu_ms": spent[name_of(successor)] / 1e6,
     }
+
+
+def _silence_controller(members: Members) -> float:
+    """Cut the power of the leader of the quorum: nothing says that it is gone but its silence."""
+    leader = members.leader()
+    assert leader is not None
+    members.settle()
+    members.world.nodes[name_of(leader)].cut_power()
+    return members.until(lambda: members.leader() is not None, step_ms=1)
