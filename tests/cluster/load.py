@@ -49,6 +49,8 @@ class Load:
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int, writers: int = 3) -> None:
         self.histories = {partition: LogHistory() for partition in range(partitions)}
         self.account = Account()
+        # Acknowledged without a place: a later batch was accepted, so this one must be there too.
+        self.somewhere: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
         self._topic = topic
         self._rate = rate
         # (accepted at, sent at) of the latest records, by partition.
@@ -131,9 +133,11 @@ class Load:
         value, partition, offset = message.value(), message.partition(), message.offset()
         assert value is not None
         assert partition is not None
-        assert offset is not None
         with self._accepting:
-            self.histories[partition].acknowledged[value] = offset
+            if offset is None:
+                self.somewhere[partition].append(value)
+            else:
+                self.histories[partition].acknowledged[value] = offset
             self.account.acknowledged += 1
             self._accepted[partition].append((time.monotonic_ns(), int(value.rpartition(b"/")[2])))
             self._accepting.notify_all()

@@ -74,6 +74,9 @@ class Stage:
         verdict.read, verdict.failed = self.readers.read, self.load.account.failed
         for partition, rows in read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS).items():
             verdict.anomalies += check_log(self.load.histories[partition], rows)
+            there = {value for _, value in rows}
+            lost = [value for value in self.load.somewhere[partition] if value not in there]
+            verdict.anomalies += [f"lost: {value!r} was acknowledged with a later one" for value in lost]
         return verdict
 
     def abandon(self) -> None:
