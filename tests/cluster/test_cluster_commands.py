@@ -149,3 +149,25 @@ def test_status_says_what_a_stopped_node_takes_with_it(penstock: Commands) -> No
 def _offline(penstock: Commands) -> list[str]:
     shown = json.loads(penstock.run("cluster", "status", "--json").stdout)
     return sorted({one["topic"] for one in shown["offline"] if one["topic"] == "alone"})
+
+
+def test_status_without_most_of_the_voters_says_that_it_may_be_old(penstock: Commands) -> None:
+    cluster = penstock.cluster
+    gone = [cluster.nodes[number] for number in (1, 2)]
+    for node in gone:
+        node.kill()
+
+    told = until(lambda: _leaderless(penstock), "nobody leads the quorum")
+    for node in gone:
+        node.launch()
+    for node in gone:
+        node.await_ready()
+
+    assert told.stderr.startswith("penstock: no controller: ")
+    assert "controller none" in told.stdout
+    until(lambda: penstock.run("cluster", "status").returncode == 0, "the cluster is whole again")
+
+
+def _leaderless(penstock: Commands) -> "subprocess.CompletedProcess[str] | None":
+    told = penstock.run("cluster", "status")
+    return told if told.returncode == 1 and "no controller" in told.stderr else None

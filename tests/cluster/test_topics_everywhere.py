@@ -1,13 +1,16 @@
+import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from penstock.app.addresses import Reservations
 from penstock.cli import main
-from penstock.client import Endpoint, Topics, reach
+from penstock.cli.cluster.asking import door_to
+from penstock.client import Endpoint, Sender, SenderOptions, Topics, reach
 from penstock.runtime import Address
-from tests.support.clusters import ClusterProcesses, until
+from tests.support.clusters import ClusterProcesses, cluster_of, until
 from tests.support.nodes import NodeProcess
 
 
@@ -73,3 +76,24 @@ def test_controllers_and_brokers_can_be_different_nodes(tmp_path: Path) -> None:
     assert sorted(seen.topics) == ["served"]
     assert "kafka" not in controller.ready
     assert codes == [0, 0]
+
+
+def test_a_node_that_lost_its_disk_takes_its_place_again(tmp_path: Path) -> None:
+    with cluster_of(tmp_path) as cluster:
+        Topics(Endpoint(cluster.bootstrap)).create("kept", 3, 3, {})
+        sender = Sender(Endpoint(cluster.bootstrap), "kept", SenderOptions())
+        for number in range(100):
+            sender.send(b"%d" % number)
+        assert sender.finish().delivered == 100
+        cluster.nodes[3].kill()
+        shutil.rmtree(cluster.nodes[3].data_dir)
+
+        cluster.nodes[3].start()
+        cluster.await_in_sync("kept")
+
+        until(partial(_votes, cluster, 3), "node 3 votes again")
+
+
+def _votes(cluster: ClusterProcesses, number: int) -> bool:
+    with door_to(cluster.bootstrap) as door:
+        return number in [one.replica_id for one in door.quorum().current_voters]
