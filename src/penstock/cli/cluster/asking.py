@@ -33,7 +33,7 @@ ALL_BROKERS = ""
 CONFIG_SET, CONFIG_DELETE = 0, 1
 THROTTLE = "leader.replication.throttled.rate"
 MINIMUM = "min.insync.replicas"
-LIST_MOVES = 46
+LIST_MOVES, DESCRIBE_QUORUM = 46, 55
 
 M = TypeVar("M", bound=Message)
 Place = tuple[str, int]
@@ -153,6 +153,16 @@ class ClusterDoor:
         found: DescribeQuorumResponsePartition = answer.topics[0].partitions[0]
         expect("the quorum", found.error_code, found.error_message)
         return found
+
+    def controller(self, answer: DescribeClusterResponse) -> int | None:
+        """Who leads the quorum; None if nobody does, as far as this broker knows."""
+        leader = answer.controller_id
+        if DESCRIBE_QUORUM in self._connection.versions:
+            try:
+                leader = self.quorum().leader_id
+            except ClientError:
+                return None
+        return leader if leader >= 0 else None
 
     def close(self) -> None:
         self._connection.close()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
     """Show brokers, what is offline or behind, and what is being moved; exit with 1 if anything is offline.
 
+    Without a controller nothing can change, and what is shown may be old: that is an exit with 1 too.
     Partitions are offline without a leader, under-replicated when a replica is not in sync, and under
     their minimum when fewer are in sync than `min.insync.replicas`, so that acks=all is refused.
     """
@@ -29,8 +30,13 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
         show_json(_json(found))
     else:
         _show(found)
+    if found.controller is None:
+        sys.stderr.write(
+            "penstock: no controller: most voters cannot be reached, and this may be out of date\n"
+        )
     if found.offline:
         sys.stderr.write(f"penstock: {counted(len(found.offline), 'partition')} offline\n")
+    if found.offline or found.controller is None:
         raise typer.Exit(1)
 
 
@@ -42,9 +48,11 @@ def look(door: "ClusterDoor") -> Overview:
         for node_id, broker in door.registered(cluster).items()
     }
     partitions = door.partitions()
-    controller = cluster.controller_id if cluster.controller_id >= 0 else None
     return survey(
-        (cluster.cluster_id, controller), registered, partitions, moves_of(door, registered, partitions)
+        (cluster.cluster_id, door.controller(cluster)),
+        registered,
+        partitions,
+        moves_of(door, registered, partitions),
     )
 
 
