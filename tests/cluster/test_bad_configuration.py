@@ -140,3 +140,20 @@ def test_a_directory_that_is_in_use_is_refused(cluster: ClusterProcesses) -> Non
     )
 
     assert "locked" in line
+
+
+def test_a_member_that_nobody_could_reach_is_refused(tmp_path: Path) -> None:
+    with closing(Reservations({name: Address("127.0.0.1", 0) for name in ("one", "two")})) as reserved:
+        voters = f"cluster.voters=1@{reserved['one']},2@{reserved['two']}"
+        nodes = [NodeProcess(tmp_path / str(number), f"node.id={number}", voters) for number in (1, 2)]
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.await_ready()
+        for node in nodes:
+            node.kill()
+        nodes[0].events.unlink()
+
+        line = refusal(NodeProcess(tmp_path / "1", "node.id=1"))
+
+    assert line.startswith("penstock: this data directory is of a cluster with other nodes")

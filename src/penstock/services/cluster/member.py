@@ -21,6 +21,7 @@ from penstock.services.cluster.founding import (
     Founding,
     Joining,
     JoinThem,
+    NotFounded,
     founds_alone,
     read_wish,
     write_wish,
@@ -146,9 +147,15 @@ class ClusterMember:
         freshness.catch_up(self._caught_up)
 
     def _check_own_name(self) -> None:
-        for member in self.quorum.raft.configuration.members:
+        members = self.quorum.raft.configuration.members
+        for member in members:
             if member.directory_id == self.me.directory_id and member != self.me:
                 raise WrongNode(str(member.node_id), self.me.node_id)
+        if self._options.listen is None and any(member != self.me for member in members):
+            raise NotFounded(
+                "this data directory is of a cluster with other nodes, who must be able to reach this one: "
+                "say where with --peer, or give --voters as before"
+            )
 
     def _standing(self) -> Standing:
         return Standing(True, self._directory.cluster_id, self.quorum.raft.founders)
