@@ -29,14 +29,13 @@ class Outcome(enum.Enum):
 
 def apply(followed: Followed, answer: AnswerRow, batches: memoryview) -> Outcome:
     """Bring the log where the leader's answer says."""
-    if answer.leader_epoch != followed.leader_epoch:
-        return Outcome.STALE
+    if answer.leader_epoch != followed.leader_epoch or answer.position != followed.log.end:
+        # Sent before the leader knew where we are by now, which it was told, or is about to be. To tell
+        # it once more would bring another such answer, and so on.
+        return Outcome.QUIET
     if answer.status == Status.FENCED:
         # Our metadata will say so too, before long.
         return Outcome.QUIET
-    if answer.position != followed.log.end:
-        # Sent before the leader knew where we are by now.
-        return Outcome.STALE
     try:
         return _obey(followed, answer, batches)
     except StorageError as error:

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from penstock.core.model import NodeId, TopicId
+from penstock.core.model import MILLISECOND, NodeId, TopicId
 from penstock.runtime import Buffer
 from penstock.services.replication.codec import (
     Fetch,
@@ -15,6 +15,7 @@ from penstock.services.replication.codec import (
 )
 from penstock.services.replication.fetching import Fetcher
 from penstock.services.replication.sessions import Session
+from penstock.simulation import Weather
 from tests.unit.services.replication.stage import Stage
 
 KEY = key_of(TopicId(UUID(int=ord("t"))), 0)
@@ -162,6 +163,31 @@ def test_a_session_does_not_name_what_has_not_moved() -> None:
 
     assert idle == len(encode_fetch(Fetch(0, 0, 0, [], [])))
     assert max(sizes) == len(encode_fetch(Fetch(0, 0, 0, [FetchRow(KEY, 0, 0, 0, 0)], [])))
+
+
+def test_answers_that_come_twice_do_not_breed_fetches() -> None:
+    stage = Stage()
+    stage.create(1, 2)
+    stage.run(5_000)
+    sent: list[Buffer] = []
+    fetcher = fetcher_of(stage)
+    send = fetcher._send
+
+    def counted(frame: Buffer) -> bool:
+        sent.append(frame)
+        return send(frame)
+
+    fetcher._send = counted
+    stage.world.network.weather = Weather(delay_max_ns=20 * MILLISECOND, duplicate=0.3)
+
+    for number in range(150):
+        stage.append(f"{number}")
+        stage.run(5)
+    stage.run(200)
+
+    assert stage.ends(2) == [150]
+    # For each record a fetch that says where the log ends now, and a word about each sync.
+    assert len(sent) < 400
 
 
 def test_an_answer_that_is_lost_while_another_fetch_is_under_way_is_made_up_for() -> None:
