@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic import ClassicGroup
-from penstock.core.metadata import CreatedTopic, Done, MetadataImage
+from penstock.core.metadata import NO_LEADER, CreatedTopic, Done, MetadataImage
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.decisions import leadership
 from penstock.core.model import MILLISECOND, Instant, NodeId, Offset, ProducerId, Why
@@ -105,18 +106,18 @@ def shrink_counts_before_it_is_committed(patch: Patch) -> None:
     patch.setattr(Partition, "proposal", propose_and_advance)
 
 
-def restarted_leader_keeps_its_epoch(patch: Patch) -> None:
+def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
     with_epochs = leadership.with_epochs
 
-    def with_old_epochs(
-        before: PartitionState,
-        after: PartitionState,
-        *,
-        renew: bool = False,
+    def with_old_epoch(
+        before: PartitionState, after: PartitionState, *, renew: bool = False
     ) -> PartitionState | None:
-        return with_epochs(before, after)
+        changed = with_epochs(before, after, renew=renew)
+        if changed is None or NO_LEADER not in (before.leader, after.leader):
+            return changed
+        return msgspec.structs.replace(changed, leader_epoch=before.leader_epoch)
 
-    patch.setattr("penstock.core.metadata.decisions.brokers.with_epochs", with_old_epochs)
+    patch.setattr("penstock.core.metadata.decisions.brokers.with_epochs", with_old_epoch)
 
 
 def followers_join_the_isr_too_early(patch: Patch) -> None:

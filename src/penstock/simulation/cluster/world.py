@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from penstock.core.metadata import NO_LEADER, MetadataImage
+from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, MetadataImage
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.simulation.cluster.clients.admin import Admin
 from penstock.simulation.cluster.clients.connections import Connection
@@ -109,7 +109,7 @@ class ClusterWorld:
             history = self.journal.log(*place)
             end = 1 + max(history.acknowledged.values(), default=-1)
             committed = self.journal.groups.committed_offset(GROUP, place)
-            if committed < end:
+            if max(committed, 0) < end:
                 yield f"the group is at {committed} of {place}, which ends at {end} or later"
 
     def clients_are_done(self) -> bool:
@@ -139,12 +139,13 @@ class ClusterWorld:
         return True
 
     def find(self, aim: Aim) -> SimulatedNode | None:
-        """The machine that leads a partition of the workload, or the metadata quorum."""
+        """The machine that leads a partition that clients use, or the metadata quorum."""
         if aim is Aim.CONTROLLER:
             leading = [node for node in self.nodes.values() if _leads_quorum(node)]
             return leading[0].machine if leading else None
         image = self.newest_image()
-        place = self.world.random(f"aim {self.world.scheduler.now}").choice(self.places)
+        luck = self.world.random(f"aim {self.world.scheduler.now}")
+        place = luck.choice([*self.places, (OFFSETS_TOPIC, 0)])
         partition = None if image is None else image.partition(*place)
         if partition is None or partition.leader == NO_LEADER:
             return None

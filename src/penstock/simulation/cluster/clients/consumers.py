@@ -13,6 +13,7 @@ from penstock.simulation.values import values_of
 WAIT_MS = 200
 BACK_TO_START = 0.02
 ASK_FOR_END = 0.1
+ASK_NEW_LEADER = 0.5
 # Fetches that come back with nothing at all are followed by a rest, so that they do not fill the run.
 REST_MS = 20
 
@@ -23,6 +24,7 @@ class Reading:
 
     place: Place
     position: int = 0
+    epoch: int = -1
 
 
 class Consumer(Client):
@@ -50,7 +52,9 @@ class Consumer(Client):
             self._look_around(reading)
             return
         luck = self.luck.random()
-        if luck < ASK_FOR_END:
+        # A new leader is asked for the end at once: it must not say less than the old one did.
+        is_new, reading.epoch = leader.epoch != reading.epoch, leader.epoch
+        if luck < (ASK_NEW_LEADER if is_new else ASK_FOR_END):
             request = partial(Door.end, place=reading.place, leader_epoch=leader.epoch)
             self.ask(leader.node_id, request, lambda reply: self._told_end(reading, reply))
             return
