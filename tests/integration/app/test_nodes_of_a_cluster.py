@@ -14,7 +14,6 @@ from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, cluster_of, until
 from tests.support.nodes import NodeProcess
 
-
 NO_CONTROLLER = (503, '{"status":"not ready","reason":"no controller"}\n')
 
 
