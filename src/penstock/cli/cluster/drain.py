@@ -17,7 +17,9 @@ def drain(
     node: int = typer.Argument(metavar="NODE"),
     *,
     undo: bool = typer.Option(False, "--undo", help="Let it lead again, and get new partitions."),
-    watching: bool = typer.Option(False, "--watch", help="Stay until it leads nothing."),
+    watching: bool = typer.Option(
+        False, "--watch", help="Stay until it leads nothing that another could lead."
+    ),
     as_json: bool = JSON_OPTION,
     bootstrap: str = BOOTSTRAP,
 ) -> None:
@@ -46,15 +48,20 @@ def drain(
 
 
 def _follow(door: "ClusterDoor", node: int) -> None:
-    first, _ = _counts(door, node)
+    first = _movable(door, node)
 
     def look() -> Progress | None:
-        leads, _ = _counts(door, node)
-        if not leads:
+        left = _movable(door, node)
+        if not left:
             return None
-        return Progress(max(0, first - leads), first, f"{counted(leads, 'partition')} still led by {node}")
+        return Progress(max(0, first - left), first, f"{counted(left, 'partition')} still led by {node}")
 
     watch(f"draining node {node}", look)
+
+
+def _movable(door: "ClusterDoor", node: int) -> int:
+    """How many partitions the node leads that another has in sync."""
+    return sum(one.leader == node and len(one.in_sync) > 1 for one in door.partitions())
 
 
 def _counts(door: "ClusterDoor", node: int) -> tuple[int, int]:
