@@ -1,11 +1,13 @@
 """Clusters that are wrong in one way each, as a change of production code that somebody might make.
 
-Each fault is planted by patching one method or function. `runs_max` is the promise: so many
-seeds, from 1 on, are enough for the checkers to notice.
+Each fault is planted by patching one method or function, or by another machine for the quorum,
+and runs in the circumstances in which it does harm. `runs_max` is the promise: so many seeds, from 1
+on, are enough for the checkers to notice. It is several times what is needed on average, since any
+change of the code deals other cards.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +20,7 @@ from penstock.core.groups.classic import ClassicGroup
 from penstock.core.metadata import NO_LEADER, CreatedTopic, Done, MetadataImage
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.decisions import leadership
-from penstock.core.model import MILLISECOND, Instant, NodeId, Offset, ProducerId, Why
+from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, ProducerId, Why
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
 from penstock.core.replica import InSync, ProposedMember
@@ -27,15 +29,15 @@ from penstock.services.cluster import Controller
 from penstock.services.cluster.options import ClusterOptions as MemberOptions
 from penstock.services.groups import CoordinatorHost
 from penstock.services.partitions import Followed, Partition
-from penstock.services.replication import serving
-from penstock.simulation.cluster import MakeBackstage
+from penstock.services.replication import Replication, ReplicationOptions, serving
+from penstock.simulation.cluster import ClusterOptions, MakeBackstage
 from penstock.simulation.cluster.node import production
-from penstock.simulation.faults import FaultPlan
+from penstock.simulation.faults import Aim, FaultKind, FaultPlan
+from penstock.simulation.network import FAIR, Weather
 from penstock.storage.log import Appended
+from tests.property.raft import planted
 
 Patch = pytest.MonkeyPatch
-
-SLOW_SYNC_NS = 60 * MILLISECOND
 
 
 def with_raft(raft_type: type[Raft]) -> MakeBackstage:
@@ -121,8 +123,8 @@ def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
 
 
 def followers_join_the_isr_too_early(patch: Patch) -> None:
-    """As soon as they fetch, whatever they lack."""
-    belongs = InSync._belongs
+    """As soon as they fetch, whatever they lack; and what they lack comes in small pieces."""
+    belongs, begin = InSync._belongs, Replication.__init__
 
     def belongs_if_it_fetches(self: InSync, node: NodeId, log_end: Offset, now: Instant) -> bool:
         follower = self.follower(node)
@@ -130,18 +132,12 @@ def followers_join_the_isr_too_early(patch: Patch) -> None:
             return belongs(self, node, log_end, now)
         return follower.broker_epoch >= 0 and not follower.refused
 
+    def begin_with_small_answers(self: Replication, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.serving._answering._options = ReplicationOptions(partition_bytes_max=300)
+
     patch.setattr(InSync, "_belongs", belongs_if_it_fetches)
-
-
-def isr_additions_count_once_committed(patch: Patch) -> None:
-    """The newcomer may be elected before the leader counts it."""
-
-    def recount(self: InSync) -> bool:
-        self._counting = tuple(self._states_of(dict.fromkeys(self._state.isr)))
-        self._may_advance = self.has_minimum
-        return self._advance()
-
-    patch.setattr(InSync, "_recount", recount)
+    patch.setattr(Replication, "__init__", begin_with_small_answers)
 
 
 def high_watermark_moves_below_the_minimum(patch: Patch) -> None:
@@ -204,17 +200,124 @@ def followers_never_cut_back(patch: Patch) -> None:
     patch.setattr(serving, "judge", lambda *_: None)
 
 
+def options(
+    kinds: tuple[FaultKind, ...],
+    *,
+    lasting_ms: int,
+    sync_ms: int,
+    aims: tuple[Aim, ...] = (Aim.LEADER,),
+    weather: Weather = FAIR,
+) -> ClusterOptions:
+    """Busy clients, and faults that come as soon as the last one is over."""
+    plan = FaultPlan(kinds, 100 * MILLISECOND, lasting_ms * MILLISECOND, weather, aims, patient=True)
+    return ClusterOptions(
+        pace_ms=25,
+        consumers=2,
+        faulty_ns=6 * SECOND,
+        healing_ns=15 * SECOND,
+        sync_max_ns=sync_ms * MILLISECOND,
+        plan=plan,
+    )
+
+
+SLOW = Weather(delay_max_ns=100 * MILLISECOND)
+ANY_OR_LEADER = (Aim.ANYBODY, Aim.LEADER)
+ANY_OR_CONTROLLER = (Aim.ANYBODY, Aim.CONTROLLER)
+
+# Slow disks, and the power goes everywhere: what was not synced is lost.
+BLACKOUTS = replace(options((FaultKind.POWER_CUT_ALL,), lasting_ms=1_000, sync_ms=200), partitions=3)
+CONTROLLERS_FALL = options(
+    (FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=800, sync_ms=60, aims=ANY_OR_CONTROLLER
+)
+LEADERS_FALL = options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=800, sync_ms=20, aims=ANY_OR_LEADER)
+# Long enough that others are elected while the leader and its clients know nothing of it.
+LEADERS_ARE_CUT_OFF = replace(
+    options((FaultKind.ISOLATE,), lasting_ms=4_500, sync_ms=10), faulty_ns=8 * SECOND
+)
+# Followers are always behind, and leaders die before they have caught up.
+LONG_TAILS = replace(
+    options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=400, sync_ms=2, weather=SLOW),
+    consumers=3,
+    partitions=3,
+    members=0,
+    admins=0,
+)
+MANY_MEMBERS = replace(
+    options((FaultKind.KILL,), lasting_ms=300, sync_ms=2, weather=SLOW),
+    members=5,
+    consumers=0,
+    admins=0,
+    sure_producers=1,
+)
+MANY_NAPS = replace(MANY_MEMBERS, plan=FaultPlan((), SECOND, SECOND, FAIR))
+SLOW_LEADERS = replace(
+    options((FaultKind.SLOW_DISK, FaultKind.POWER_CUT_ALL), lasting_ms=300, sync_ms=30),
+    partitions=3,
+    pace_ms=15,
+)
+FIVE_NODES = replace(
+    options(
+        (FaultKind.ISOLATE, FaultKind.KILL, FaultKind.POWER_CUT),
+        lasting_ms=2_500,
+        sync_ms=10,
+        aims=ANY_OR_LEADER,
+    ),
+    nodes=5,
+)
+COMING_BACK_LATE = replace(
+    options((FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=1_800, sync_ms=10, aims=(Aim.ANYBODY,)),
+    faulty_ns=8 * SECOND,
+)
+CATCHING_UP = replace(
+    options(
+        (FaultKind.POWER_CUT, FaultKind.KILL),
+        lasting_ms=500,
+        sync_ms=5,
+        aims=ANY_OR_LEADER,
+        weather=Weather(delay_max_ns=40 * MILLISECOND),
+    ),
+    pace_ms=10,
+)
+
+
 @dataclass(frozen=True)
 class PlantedFault:
-    """What is planted, where the nodes come from, and within how many seeds it is found."""
+    """What is planted, in which circumstances, and within how many seeds it is found."""
 
     plant: Callable[[Patch], None]
+    circumstances: ClusterOptions
     runs_max: int
-    plan: FaultPlan | None = None
-    sync_max_ns: int | None = None
-    make: MakeBackstage = field(default=production)
+    make: MakeBackstage = production
     name: str = ""
 
-    @property
-    def title(self) -> str:
+    def __str__(self) -> str:
         return (self.name or self.plant.__name__).replace("_", " ")
+
+
+FAULTS = [
+    PlantedFault(
+        nothing, CONTROLLERS_FALL, 5, with_raft(planted.VotesWithoutSyncing), "a vote is not on disk"
+    ),
+    PlantedFault(
+        nothing,
+        BLACKOUTS,
+        10,
+        with_raft(planted.AnswersBeforeTheSync),
+        "a controller claims entries that it has not synced",
+    ),
+    PlantedFault(controller_answers_before_the_commit, CONTROLLERS_FALL, 5),
+    PlantedFault(follower_claims_what_it_has_not_synced, BLACKOUTS, 15),
+    PlantedFault(leader_counts_what_it_has_not_synced, SLOW_LEADERS, 40),
+    PlantedFault(followers_cut_back_to_the_high_watermark, LEADERS_FALL, 10),
+    PlantedFault(followers_never_cut_back, LONG_TAILS, 10),
+    PlantedFault(new_leader_tells_the_end_at_once, LONG_TAILS, 10),
+    PlantedFault(shrink_counts_before_it_is_committed, LEADERS_ARE_CUT_OFF, 30),
+    PlantedFault(a_leader_that_came_out_of_nowhere_gets_no_new_epoch, BLACKOUTS, 10),
+    PlantedFault(followers_join_the_isr_too_early, CATCHING_UP, 30),
+    PlantedFault(high_watermark_moves_below_the_minimum, FIVE_NODES, 25),
+    PlantedFault(anybody_may_be_elected, COMING_BACK_LATE, 40),
+    PlantedFault(followers_forget_producers, LONG_TAILS, 10),
+    PlantedFault(consumers_read_to_the_log_end, LEADERS_FALL, 15),
+    PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20),
+    PlantedFault(old_generations_may_commit, MANY_NAPS, 20),
+]

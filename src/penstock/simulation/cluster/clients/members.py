@@ -6,7 +6,8 @@
 
 When the coordinator cannot be reached, or is another node now, the member looks for it and goes
 on in its generation. One that does not know what became of a commit gives up its place: the
-commit may still be on its way, and only a newer generation keeps it from undoing a later one.
+commit may still be on its way, and only a newer generation keeps it from undoing a later one. Now
+and then a member sleeps for longer than its session lasts, and goes on as if nothing had happened.
 """
 
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from penstock.core.groups import (
     TopicToFetch,
 )
 from penstock.core.model import (
+    MILLISECOND,
     SECOND,
     NodeId,
     Offset,
@@ -53,7 +55,8 @@ HEARTBEAT_MS = 250
 STEP_MS = 40
 # A join waits for the others, as long as the rebalance may take.
 JOIN_PATIENCE_NS = 3 * SECOND
-CRASHES, LEAVES = 0.01, 0.01
+CRASHES, LEAVES, NAPS = 0.01, 0.01, 0.02
+NAP_MS = 1_400
 PROTOCOLS = (MemberProtocol("turns", b""),)
 ELSEWHERE = (Why.NOT_COORDINATOR, Why.COORDINATOR_LOADING, Why.COORDINATOR_NOT_AVAILABLE)
 
@@ -73,7 +76,7 @@ class Member(Client):
         self._member_id = ""
         self._generation = -1
         self._positions: dict[Place, int] = {}
-        self._is_committing = False
+        self._asleep_until = 0
 
     def start(self) -> None:
         self._begin(forget=True)
@@ -88,7 +91,6 @@ class Member(Client):
         self._turn += 1
         self._generation = -1
         self._positions = {}
-        self._is_committing = False
         if forget:
             self._member_id = ""
         if not self._stopped:
@@ -193,6 +195,9 @@ class Member(Client):
         self._step()
 
     def _beat(self) -> None:
+        if self.now < self._asleep_until:
+            self.after_ms(HEARTBEAT_MS, self._now(self._beat))
+            return
         self._submit(Heartbeat, self._heard, generation=self._generation, member_id=self._member_id)
 
     def _heard(self, reply: object) -> None:
@@ -211,6 +216,9 @@ class Member(Client):
             self._begin(forget=True)
         elif luck < CRASHES + LEAVES:
             self._submit(Leave, lambda _: self._begin(forget=True), members=(LeavingMember(self._member_id),))
+        elif luck < CRASHES + LEAVES + NAPS:
+            self._asleep_until = self.now + NAP_MS * MILLISECOND
+            self.after_ms(NAP_MS, self._now(self._commit), self.luck.choice(list(self._positions)))
         else:
             self._read(self.luck.choice(list(self._positions)))
 

@@ -16,8 +16,9 @@ RECORDS_MAX = 3
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Values on their way to a partition."""
+    """Values on their way to a partition; `number` counts the producer's batches for it."""
 
+    number: int
     values: list[bytes]
     sequence: int
     content: bytes
@@ -28,6 +29,7 @@ class Lane:
     """What one producer has to do with one partition."""
 
     place: Place
+    batches: int = 0
     made: int = 0
     sequence: int = 0
     # Not acknowledged yet, in the order of sequences; the first `in_flight` of them are on their way.
@@ -36,6 +38,12 @@ class Lane:
     # After a failure nothing is sent until every answer is there: then all of it again, in order.
     is_failing: bool = False
     is_known: bool = False
+
+    @property
+    def has_room(self) -> bool:
+        # A log remembers the last five batches of a producer: no sixth before the first is settled, even
+        # if those between are acknowledged already.
+        return not self.pending or self.batches - self.pending[0].number < IN_FLIGHT_MAX
 
     @property
     def in_flight_max(self) -> int:
@@ -79,7 +87,7 @@ class SureProducer(Client):
 
     def _step(self, lane: Lane) -> None:
         """One more batch, if there is room for it, and the next step after a while."""
-        if not self._is_stopping and len(lane.pending) < IN_FLIGHT_MAX:
+        if not self._is_stopping and lane.has_room:
             lane.pending.append(self._make(lane))
         if not lane.pending:
             return
@@ -92,7 +100,9 @@ class SureProducer(Client):
         name = b"%s/%d" % (self.host.encode(), lane.place[1])
         values = [b"%s/%d" % (name, lane.made + i) for i in range(count)]
         self.journal.log(*lane.place).sent.setdefault(self.host, []).extend(values)
-        batch = Batch(values, lane.sequence, batch_of(values, self._producer_id, lane.sequence))
+        content = batch_of(values, self._producer_id, lane.sequence)
+        batch = Batch(lane.batches, values, lane.sequence, content)
+        lane.batches += 1
         lane.made += count
         lane.sequence += count
         return batch

@@ -1,0 +1,31 @@
+"""The simulator finds what it is there to find: every planted fault, within a stated number of runs."""
+
+import pytest
+
+from penstock.simulation.cluster import run_cluster
+from tests.simulation.cluster.planted_faults import FAULTS, PlantedFault
+
+
+def first_anomaly(fault: PlantedFault) -> str | None:
+    for seed in range(1, fault.runs_max + 1):
+        verdict = run_cluster(seed, fault.circumstances, fault.make)
+        if not verdict.passed:
+            return verdict.anomalies[0]
+    return None
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_planted_fault_is_found_within_the_stated_number_of_runs(
+    fault: PlantedFault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault.plant(monkeypatch)
+
+    assert first_anomaly(fault) is not None
+
+
+def test_the_same_circumstances_show_nothing_where_nothing_is_planted() -> None:
+    circumstances = {id(fault.circumstances): fault.circumstances for fault in FAULTS}
+
+    verdicts = [run_cluster(1, options) for options in circumstances.values()]
+
+    assert [verdict.anomalies for verdict in verdicts] == [()] * len(verdicts)
