@@ -122,7 +122,7 @@ class LocalCluster:
         if not alive:
             return "no node is left"
         left = f"{alive} of {all_} nodes {'is' if alive == 1 else 'are'} left"
-        if alive > all_ // 2:
+        if self._has_majority:
             return f"{left}, a majority: the cluster goes on"
         return f"{left}, no majority: nothing can be written or changed until more are back"
 
@@ -137,9 +137,17 @@ class LocalCluster:
         self._stop_next()
 
     def _stop_next(self) -> None:
-        """Ask the next one to stop; one after the other, so that a majority can see each off."""
-        if self._left and not self._hurried:
-            self._ask_to_stop(self._left[-1])
+        """Ask the next one to stop: one after the other while a majority can see each off, then all."""
+        if self._hurried:
+            return
+        if not self._has_majority:
+            self._hurried = True
+        for child in self._left if self._hurried else self._left[-1:]:
+            self._ask_to_stop(child)
+
+    @property
+    def _has_majority(self) -> bool:
+        return len(self._left) * 2 > len(self._children)
 
     def _ask_to_stop(self, child: NodeChild) -> None:
         child.send(signal.SIGTERM)
