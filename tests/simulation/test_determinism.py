@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.simulation.echo import run_echo
+from penstock.simulation.cluster import run_cluster
 
 
 def in_a_process_of_its_own(seed: int, hash_seed: int) -> dict[str, object]:
@@ -26,11 +26,11 @@ def in_a_process_of_its_own(seed: int, hash_seed: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", [3, 8, 42])
 def test_a_seed_gives_the_same_trace_in_processes_with_different_hash_seeds(seed: int) -> None:
-    here = json.loads(run_echo(seed).to_json())
+    here = json.loads(run_cluster(seed).to_json())
 
     assert in_a_process_of_its_own(seed, hash_seed=1) == here
     assert in_a_process_of_its_own(seed, hash_seed=2) == here
 
 
 def test_different_seeds_give_different_traces() -> None:
-    assert len({run_echo(seed).trace for seed in range(5)}) == 5
+    assert len({run_cluster(seed).trace for seed in range(5)}) == 5

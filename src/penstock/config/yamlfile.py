@@ -68,6 +68,8 @@ class _Walk:
             isinstance(element, yaml.SequenceNode) for element in node.value
         ):
             yield Given(key, tuple(self._element(key, element) for element in node.value), at)
+        elif _is_empty(node) and SETTINGS[key].default == "":
+            yield Given(key, "", at)
         elif _is_empty(node):
             self._problems.append(f"{key} ({at}) has no value: expected {SETTINGS[key].allowed}")
         elif isinstance(node, yaml.ScalarNode):

@@ -24,6 +24,22 @@ def test_a_data_directory_is_made_where_nothing_was_and_found_again(tmp_path: Pa
     again.close()
 
 
+def test_several_nodes_may_make_the_directory_above_theirs_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, mkdir = tmp_path / "shared", os.mkdir
+
+    def overtaken(path: str, mode: int = 0o777) -> None:
+        if path == str(shared):
+            mkdir(path, mode)
+        mkdir(path, mode)
+
+    monkeypatch.setattr("os.mkdir", overtaken)
+    PosixDisk(str(shared / "node-1")).make_directory("")
+
+    assert (shared / "node-1").is_dir()
+
+
 def test_a_second_opener_is_told_the_directory_and_the_process(tmp_path: Path) -> None:
     first = DataDirectory.open(PosixDisk(str(tmp_path)), UUID(int=1))
 

@@ -159,6 +159,10 @@ def test_an_empty_file_or_section_gives_nothing() -> None:
     assert values_of("storage:\nnode:\n  id: 1\n") == {"node.id": "1"}
 
 
+def test_a_setting_that_may_be_empty_may_have_no_value() -> None:
+    assert values_of("node:\n  rack:\n") == {"node.rack": ""}
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -153,7 +153,12 @@ def _make_durably(directory: str) -> None:
         return
     above = os.path.dirname(directory)
     _make_durably(above)
-    os.mkdir(directory)
+    try:
+        os.mkdir(directory)
+    except FileExistsError:
+        # Another node was faster, for nodes of one machine may share what is above their roots.
+        if not os.path.isdir(directory):
+            raise
     descriptor = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
