@@ -10,6 +10,7 @@ from penstock.services.cluster import QuorumOptions, Voter
 from penstock.simulation.faults import FaultPlan
 
 PEER_PORT = 7000
+TOPIC = "orders"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
     "log.segment.bytes": "6000",
@@ -29,7 +30,6 @@ class ClusterOptions:
     """One kind of run. Without a plan, the faults are drawn from the seed."""
 
     nodes: int = 3
-    topic: str = "orders"
     partitions: int = 2
     sure_producers: int = 2
     consumers: int = 1

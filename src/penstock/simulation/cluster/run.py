@@ -3,12 +3,13 @@
 import random
 from collections.abc import Callable
 
+from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import MILLISECOND, SECOND
 from penstock.simulation.cluster.ending import judge, unsettled
 from penstock.simulation.cluster.node import MakeBackstage, production
-from penstock.simulation.cluster.options import ClusterOptions
+from penstock.simulation.cluster.options import TOPIC, ClusterOptions
 from penstock.simulation.cluster.world import ClusterWorld
-from penstock.simulation.faults import ANYWHERE, Aim, FaultKind, FaultPlan, Nemesis, draw_weather
+from penstock.simulation.faults import ANYWHERE, Aim, Damage, FaultKind, FaultPlan, Nemesis, draw_weather
 from penstock.simulation.verdict import Verdict
 from penstock.simulation.world import World
 
@@ -16,6 +17,13 @@ FOUNDING_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
 # In a ring of three everybody hears everybody.
 RING_NEEDS = 3
+DAMAGED_RUNS = 0.15
+
+
+def is_replicated(path: str) -> bool:
+    """Whether a file belongs to a partition that clients use: other nodes have what is in it."""
+    topics = (f"logs/{TOPIC}/", f"logs/{OFFSETS_TOPIC}/")
+    return path.startswith(topics) and not path.endswith("partition.metadata")
 
 
 def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
@@ -24,6 +32,8 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
     if nodes <= RING_NEEDS:
         kinds.remove(FaultKind.RING)
     drawn = tuple(luck.sample(kinds, luck.randint(1, 5)))
+    if nodes > 1 and luck.random() < DAMAGED_RUNS:
+        drawn = (*drawn, FaultKind.DAMAGE)
     weather = draw_weather(luck)
     every_ns = luck.choice((150, 400, 1_000)) * MILLISECOND
     lasting_ns = luck.choice((100, 400, 1_500)) * MILLISECOND
@@ -39,7 +49,8 @@ def run_cluster(
     cluster = ClusterWorld(seed, options, make)
     world = cluster.world
     plan = options.plan or draw_plan(world.random("plan"), options.nodes)
-    nemesis = Nemesis(world, plan, cluster.find, cluster.works)
+    damage = Damage(world.random("damage"), list(world.nodes.values()), is_replicated)
+    nemesis = Nemesis(world, plan, cluster.find, cluster.works, damage)
     anomalies = list(_live(cluster, nemesis))
     return Verdict(
         seed=seed,

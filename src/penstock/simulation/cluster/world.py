@@ -12,7 +12,7 @@ from penstock.simulation.cluster.clients.members import Member
 from penstock.simulation.cluster.clients.producers import HastyProducer, SureProducer
 from penstock.simulation.cluster.journal import Journal
 from penstock.simulation.cluster.node import ClusterNode, MakeBackstage, production
-from penstock.simulation.cluster.options import ClusterOptions, name_of, node_options
+from penstock.simulation.cluster.options import TOPIC, ClusterOptions, name_of, node_options
 from penstock.simulation.faults import Aim
 from penstock.simulation.node import SimulatedNode
 from penstock.simulation.world import World
@@ -36,7 +36,7 @@ class ClusterWorld:
         for number in range(1, options.nodes + 1):
             self._add(ClusterNode(node_options(options, number), self.journal, make))
         self.world.network.when_process_ends(self._process_ended)
-        self.places = [(options.topic, index) for index in range(options.partitions)]
+        self.places = [(TOPIC, index) for index in range(options.partitions)]
         self._progress = [0 for _ in self.places]
         self.founder = Founder(self, options)
         self.producers = self._producers()

@@ -7,7 +7,7 @@ from penstock.gateways.kafka.backend import Backend
 from penstock.services.topics import NewTopic
 from penstock.simulation.cluster.clients.client import Client, Nodes
 from penstock.simulation.cluster.door import Changed, Door, Replies
-from penstock.simulation.cluster.options import ClusterOptions
+from penstock.simulation.cluster.options import TOPIC, ClusterOptions
 
 
 class Founder(Client):
@@ -25,7 +25,7 @@ class Founder(Client):
         options = self._options
         minimum = "2" if options.replicas > 2 else "1"
         topic = NewTopic(
-            options.topic,
+            TOPIC,
             options.partitions,
             options.replicas,
             configs=(("min.insync.replicas", minimum),),
