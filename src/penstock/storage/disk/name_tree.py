@@ -38,10 +38,11 @@ class Place(NamedTuple):
 class _Change:
     """Names set (to a node) or removed (None) together, until their directories are synced."""
 
-    __slots__ = ("settings", "unsynced")
+    __slots__ = ("names", "settings", "unsynced")
 
     def __init__(self, settings: list[tuple[Place, Node | None]]) -> None:
         self.settings = settings
+        self.names = [(id(place.directory), place.name) for place, _ in settings]
         self.unsynced = [place.directory for place, _ in settings]
 
     def apply_to_durable(self) -> None:
@@ -50,9 +51,6 @@ class _Change:
                 directory.durable.pop(name, None)
             else:
                 directory.durable[name] = node
-
-    def touches_a_name_of(self, other: "_Change") -> bool:
-        return any(mine.same(theirs) for mine, _ in self.settings for theirs, _ in other.settings)
 
 
 class NameTree:
@@ -103,11 +101,14 @@ class NameTree:
 
     def _settle(self, happened: list[bool]) -> None:
         changes = self._waiting
-        for later in reversed(range(len(changes))):
-            if happened[later]:
-                for earlier in range(later):
-                    if not happened[earlier] and changes[earlier].touches_a_name_of(changes[later]):
-                        happened[earlier] = True
+        # The names that later changes have settled: what was done to them before has happened too.
+        settled: dict[tuple[int, str], None] = {}
+        for number in reversed(range(len(changes))):
+            names = changes[number].names
+            if not happened[number] and any(name in settled for name in names):
+                happened[number] = True
+            if happened[number]:
+                settled.update(dict.fromkeys(names))
         for change, did in zip(changes, happened, strict=True):
             if did:
                 change.apply_to_durable()
