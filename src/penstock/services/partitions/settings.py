@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.metadata import EMPTY_IMAGE, MetadataImage, Topic, broker_setting, options_of
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    MetadataImage,
+    ResourceKind,
+    Topic,
+    broker_setting,
+    options_of,
+)
 from penstock.core.metadata.configs import NOTHING, Cleanup, TopicOptions
 from penstock.core.metadata.effective import topic_value
 from penstock.core.model import MILLISECOND, NodeId
@@ -39,8 +46,14 @@ class LogSettings:
         before, self._image = self._image, image
         if before.configs is image.configs:
             return False
-        self.known.clear()
-        self._minima.clear()
+        changed = image.configs.keys_changed_since(before.configs)
+        changed += before.configs.keys_missing_in(image.configs)
+        if any(resource.kind is ResourceKind.BROKER for resource in changed):
+            self.known.clear()
+            self._minima.clear()
+        for resource in changed:
+            if resource.kind is ResourceKind.TOPIC:
+                self.forget(resource.name)
         return True
 
     def topic_changed(self, topic: Topic, before: Topic | None) -> None:
