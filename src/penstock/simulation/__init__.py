@@ -3,9 +3,9 @@
 The simulator implements the runtime port a second time, on virtual time: a seeded
 network that delays, loses, duplicates, reorders and cuts; a crashable disk per node;
 clocks that drift, are off and jump; syncs and workers that take their time; and a nemesis
-that kills, pauses, partitions and cuts the power according to a plan drawn from the
-seed. The services are the production ones. A checker judges what clients saw against what
-is left at the end.
+that kills, pauses, partitions, cuts the power and lets files rot according to a plan drawn from
+the seed. The services are the production ones, up to whole clusters (`cluster`). Checkers judge
+what clients saw against what is left at the end.
 
     World -- nodes: SimulatedNode -- Life (one incarnation) -- Runtime of simulated parts
       |-- Scheduler   virtual time, one heap
@@ -14,7 +14,7 @@ is left at the end.
     Nemesis(plan) makes the faults, Verdict is the outcome.
 
 Left out: time that passes inside a callback (a callback takes none; a stall is a pause),
-the bytes of TCP itself (production framing is tested on real sockets), and bit rot.
+and the bytes of TCP and of the Kafka protocol (both are tested on real sockets).
 """
 
 from penstock.simulation.faults import CALM, FaultKind, FaultPlan, Nemesis

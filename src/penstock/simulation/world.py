@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable
 
-from penstock.core.model import StorageError
+from penstock.core.model import CorruptionError, StorageError
 from penstock.simulation.network import Network
 from penstock.simulation.node import SimulatedNode, SimulatedProgram
 from penstock.simulation.scheduler import Scheduler
@@ -15,7 +15,8 @@ class World:
     """Named nodes on one network, under one virtual clock.
 
     A node that dies of a storage error did what it should: it stays down until somebody
-    starts it again. Dying of anything else is an anomaly of the run, and nobody restarts it.
+    starts it again. So did one that finds its files damaged, if they are. Dying of anything
+    else is an anomaly of the run, and nobody restarts it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -28,6 +29,8 @@ class World:
         self.hosts: list[str] = []
         self.failures: list[str] = []
         self._broken: dict[str, None] = {}
+        # Nodes whose files were damaged on purpose, and whether they have refused to go on with them.
+        self.damaged: dict[str, bool] = {}
 
     def random(self, purpose: str) -> random.Random:
         """A generator of its own per purpose, so that one more draw here changes nothing there."""
@@ -46,7 +49,9 @@ class World:
             node.cut_power()
             return
         node.kill()
-        if not isinstance(failure, StorageError):
+        if isinstance(failure, CorruptionError) and node.name in self.damaged:
+            self.damaged[node.name] = True
+        elif not isinstance(failure, StorageError):
             self._broken[node.name] = None
             self.failures.append(f"{node.name} died of {type(failure).__name__}: {failure}")
 

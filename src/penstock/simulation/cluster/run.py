@@ -21,9 +21,8 @@ DAMAGED_RUNS = 0.15
 
 
 def is_replicated(path: str) -> bool:
-    """Whether a file belongs to a partition that clients use: other nodes have what is in it."""
-    topics = (f"logs/{TOPIC}/", f"logs/{OFFSETS_TOPIC}/")
-    return path.startswith(topics) and not path.endswith("partition.metadata")
+    """Whether other nodes have what is in a file: that of a partition that clients use, or of the quorum."""
+    return path.startswith((f"logs/{TOPIC}/", f"logs/{OFFSETS_TOPIC}/", "meta/raft/"))
 
 
 def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
@@ -33,7 +32,7 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
         kinds.remove(FaultKind.RING)
     drawn = tuple(luck.sample(kinds, luck.randint(1, 5)))
     if nodes > 1 and luck.random() < DAMAGED_RUNS:
-        drawn = (*drawn, FaultKind.DAMAGE)
+        drawn = (*drawn, luck.choice((FaultKind.DAMAGE, FaultKind.DAMAGE, FaultKind.NEW_DISK)))
     weather = draw_weather(luck)
     every_ns = luck.choice((150, 400, 1_000)) * MILLISECOND
     lasting_ns = luck.choice((100, 400, 1_500)) * MILLISECOND

@@ -118,7 +118,15 @@ class ClusterWorld:
         return next(self.waiting_clients(), None) is None
 
     def restart_where_disks_failed(self) -> None:
-        """What an operator does about a log that stopped because of its disk: nothing else brings it back."""
+        """What an operator does: starts nodes anew whose logs have stopped, and replaces damaged disks.
+
+        Nothing else brings such a log back, and a node that finds its metadata damaged refuses to start.
+        """
+        for name, has_refused in self.world.damaged.items():
+            if has_refused:
+                self.world.damaged[name] = False
+                self.world.nodes[name].replace_disk()
+                self.world.start_all([name])
         for node in self.nodes.values():
             if node.door is not None and any(p.log.stopped is not None for p in node.door.backend.partitions):
                 node.machine.kill()

@@ -98,8 +98,8 @@ class Nemesis:
                 self._cut(self._paths(kind, victim))
             case FaultKind.ROLLING_RESTART:
                 self._restart_next(list(self._world.nodes.values()))
-            case FaultKind.DAMAGE:
-                self._rot()
+            case FaultKind.DAMAGE | FaultKind.NEW_DISK:
+                self._rot(kind)
             case _:
                 self._harm_disk(kind, victim)
 
@@ -138,12 +138,16 @@ class Nemesis:
 
         self._later(start)
 
-    def _rot(self) -> None:
+    def _rot(self, kind: FaultKind) -> None:
         assert self._damage is not None, "the plan asks for damage, and nobody does it"
         victim = self._damage.victim
         if victim.is_up:
             victim.kill()
-        self._damage.strike()
+        self._world.damaged.setdefault(victim.name, False)
+        if kind is FaultKind.NEW_DISK:
+            victim.replace_disk()
+        else:
+            self._damage.strike()
         self._later(self._start_all)
 
     def _paths(self, kind: FaultKind, victim: SimulatedNode) -> list[tuple[str, str]]:

@@ -34,10 +34,12 @@ class FaultKind(enum.Enum):
     # Only where there are replicas to make up for it.
     ROLLING_RESTART = "rolling-restart"
     DAMAGE = "damage"
+    NEW_DISK = "new-disk"
 
 
 # What every service must live with, alone or not.
-ANYWHERE = tuple(kind for kind in FaultKind if kind not in (FaultKind.ROLLING_RESTART, FaultKind.DAMAGE))
+WITH_OTHERS = (FaultKind.ROLLING_RESTART, FaultKind.DAMAGE, FaultKind.NEW_DISK)
+ANYWHERE = tuple(kind for kind in FaultKind if kind not in WITH_OTHERS)
 
 
 class Aim(enum.Enum):
