@@ -71,7 +71,8 @@ class ClusterNode:
     def _look_at_leaders(self, backend: Backend) -> None:
         """Tell the checkers what this node leads now, with what it has in its log."""
         for partition in backend.partitions.led():
-            place = (str(partition.name.topic), int(partition.name.partition))
+            topic, index = partition.name
+            place = self._journal.place(str(topic), partition.topic_id, int(index))
             if partition.stopped is None and self._epochs.get(place) != partition.leader_epoch:
                 self._epochs[place] = partition.leader_epoch
                 self._journal.watermarks.led(place, partition.leader_epoch, self.node_id, partition.log.end)
