@@ -112,9 +112,9 @@ class Door:
                 why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
                 answer(Refused(why, str(error)))
                 return
-            self._show(place, partition)
+            self._show(partition)
             if on_all:
-                self._journal.watermarks.acknowledged(place, placed.end)
+                self._journal.watermarks.acknowledged(key_of(partition), placed.end)
             answer(produced)
 
         if on_all:
@@ -135,7 +135,7 @@ class Door:
             if part.refused is not None:
                 answer(part.refused)
                 return
-            self._show(place, partition)
+            self._show(partition)
             answer(Polled(b"" if part.records is None else part.records.to_bytes()))
 
         wanted = Wanted(partition, offset, FETCH_BYTES, leader_epoch)
@@ -152,7 +152,7 @@ class Door:
         )
         if isinstance(found, Position):
             node = self.backend.node.node_id
-            self._journal.watermarks.told_end(place, partition.leader_epoch, node, found.offset)
+            self._journal.watermarks.told_end(key_of(partition), partition.leader_epoch, node, found.offset)
         answer(found)
 
     def group(self, answer: Answer, kind: type, fields: Mapping[str, Any]) -> None:
@@ -172,9 +172,14 @@ class Door:
             return partition
         return UNKNOWN if self.backend.controller.image.partition(*place) is None else NOT_HERE
 
-    def _show(self, place: Place, partition: Partition) -> None:
-        node = self.backend.node.node_id
-        self._journal.watermarks.showed(place, partition.leader_epoch, node, partition.high_watermark)
+    def _show(self, partition: Partition) -> None:
+        node, watermark = self.backend.node.node_id, partition.high_watermark
+        self._journal.watermarks.showed(key_of(partition), partition.leader_epoch, node, watermark)
+
+
+def key_of(partition: Partition) -> str:
+    """A partition's name for checkers: topics of one name may follow each other."""
+    return f"{partition.name} of {partition.topic_id}"
 
 
 def value_in(image: MetadataImage, register: Hashable) -> Hashable:

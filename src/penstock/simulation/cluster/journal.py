@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.core.model import TopicId
 from penstock.simulation.checkers.groups import GroupChecker
 from penstock.simulation.checkers.log import LogHistory
 from penstock.simulation.checkers.metadata import MetadataChecker
@@ -24,12 +23,6 @@ class Journal:
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
-    _first_ids: dict[str, TopicId] = field(default_factory=dict)
-
-    def place(self, topic: str, topic_id: TopicId, index: int) -> Place:
-        """The partition for the checkers: of topics of one name, all but the first by their id too."""
-        is_first = self._first_ids.setdefault(topic, topic_id) == topic_id
-        return (topic if is_first else f"{topic}@{topic_id}", index)
 
     def log(self, topic: str, index: int) -> LogHistory:
         return self.logs.setdefault((topic, index), LogHistory())

@@ -8,8 +8,8 @@ from penstock.core.model import SECOND, Instant, LeaderEpoch, NodeId
 from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime
-from penstock.simulation.cluster.door import Door
-from penstock.simulation.cluster.journal import Journal, Place
+from penstock.simulation.cluster.door import Door, key_of
+from penstock.simulation.cluster.journal import Journal
 from penstock.simulation.node import SimulatedNode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -35,7 +35,7 @@ class ClusterNode:
         self._make = make
         self._backstage: Backstage | None = None
         self._door: Door | None = None
-        self._epochs: dict[Place, LeaderEpoch] = {}
+        self._epochs: dict[str, LeaderEpoch] = {}
 
     @property
     def node_id(self) -> NodeId:
@@ -71,11 +71,10 @@ class ClusterNode:
     def _look_at_leaders(self, backend: Backend) -> None:
         """Tell the checkers what this node leads now, with what it has in its log."""
         for partition in backend.partitions.led():
-            topic, index = partition.name
-            place = self._journal.place(str(topic), partition.topic_id, int(index))
-            if partition.stopped is None and self._epochs.get(place) != partition.leader_epoch:
-                self._epochs[place] = partition.leader_epoch
-                self._journal.watermarks.led(place, partition.leader_epoch, self.node_id, partition.log.end)
+            key = key_of(partition)
+            if partition.stopped is None and self._epochs.get(key) != partition.leader_epoch:
+                self._epochs[key] = partition.leader_epoch
+                self._journal.watermarks.led(key, partition.leader_epoch, self.node_id, partition.log.end)
 
 
 class Office:

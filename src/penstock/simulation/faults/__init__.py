@@ -5,8 +5,9 @@
     damage       spoils files of a node that is down
 
 A fault hits a machine (kill, power cut, pause, a disk that fails or is slow, a clock that
-jumps, a damaged file, an empty disk) or the paths between hosts (one-way cut, isolation, split, ring). Those of
-a machine may be aimed at whoever leads; those of the network meet the hosts of clients too.
+jumps, a damaged file, an empty disk) or the paths between hosts (one-way cut, isolation, split,
+ring). Those of a machine may be aimed at whoever leads; those of the network meet the hosts of
+clients too.
 
 Left out: faults of clients, which crash by themselves; nodes that join or leave for good.
 """
