@@ -83,6 +83,7 @@ class Listen(Section, frozen=True):
         int,
         Meta(
             ge=2 << 20,
+            le=INT64_MAX,
             description="Memory for requests that are not complete and answers that clients have not read, "
             "over all connections, half for each; while it is used up, no more requests are read.",
         ),
@@ -165,7 +166,7 @@ class Topics(Section, frozen=True):
         ),
     ] = -1
     message_bytes_max: Annotated[
-        int, Meta(ge=1, le=INT32_MAX, description="Largest batch of records that is accepted.")
+        int, Meta(ge=100, le=INT32_MAX, description="Largest batch of records that is accepted.")
     ] = (1 << 20) + 12
 
 
@@ -176,7 +177,7 @@ class Delivery(Section, frozen=True):
         int, Meta(ge=1, le=INT32_MAX, description="How long a received record stays leased to its consumer.")
     ] = 30_000
     retries_max: Annotated[
-        int, Meta(ge=0, le=INT32_MAX, description="Deliveries after the first before a record is given up.")
+        int, Meta(ge=0, le=99, description="Deliveries after the first before a record is given up.")
     ] = 3
     dead_letter: Annotated[bool, Meta(description="Move given-up records to a dead-letter topic.")] = True
 

@@ -1,6 +1,17 @@
-from penstock.app import static_settings
-from penstock.config import Config, load, override
-from penstock.core.metadata.configs import BROKER_CONFIGS
+import re
+
+import pytest
+
+from penstock.app import options_from, static_settings
+from penstock.config import SETTINGS, Config, ConfigError, load, override
+from penstock.core.metadata.configs import BROKER_CONFIGS, Layers, topic_options
+from penstock.core.metadata.state import ResourceKind
+
+RANGES = {
+    key: found.groups()
+    for key, setting in SETTINGS.items()
+    if (found := re.search(r"from (-?\d+) to (\d+)", setting.allowed))
+}
 
 
 def test_a_setting_that_differs_from_kafkas_default_is_the_nodes_own() -> None:
@@ -14,3 +25,17 @@ def test_a_setting_at_kafkas_default_is_left_to_the_default() -> None:
 
     assert [key for key, value in settings.items() if value == BROKER_CONFIGS[key].default] == []
     assert "log.retention.bytes" not in settings
+
+
+@pytest.mark.parametrize("key", RANGES)
+def test_a_node_can_be_built_with_the_extremes_of_every_number(key: str) -> None:
+    for value in RANGES[key]:
+        try:
+            config = load(overrides=[override("--set", f"{key}={value}")]).config
+        except ConfigError:
+            # Refused, next to what another setting says.
+            continue
+
+        static = options_from(config).static
+
+        assert topic_options(Layers(ResourceKind.TOPIC, static=static)).segment_bytes >= 1

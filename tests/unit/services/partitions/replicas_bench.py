@@ -1,5 +1,6 @@
 """Three brokers' logs and one metadata machine, without a network: the test carries records over."""
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from penstock.core.metadata import (
@@ -14,6 +15,7 @@ from penstock.core.metadata import (
     UnfenceBroker,
 )
 from penstock.core.metadata import Partition as PartitionState
+from penstock.core.metadata.configs import NOTHING
 from penstock.core.model import NodeId, Offset, PartitionIndex, PenstockError, Refused, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.partitions import (
@@ -38,7 +40,14 @@ ALL = (1, 2, 3)
 class Broker:
     """The logs of one node."""
 
-    def __init__(self, number: int, timers: HandTimers, fsync: Fsync, disk: CrashableDisk) -> None:
+    def __init__(
+        self,
+        number: int,
+        timers: HandTimers,
+        fsync: Fsync,
+        disk: CrashableDisk,
+        static: Mapping[str, str] = NOTHING,
+    ) -> None:
         self.node_id = NodeId(number)
         self.syncs = HandSyncs()
         self.disk = disk
@@ -50,7 +59,7 @@ class Broker:
             self.node_id,
             runtime,
             LogStore(disk, disk, self.commit),
-            PartitionsOptions(housekeeping=HousekeepingOptions(fsync)),
+            PartitionsOptions(static=static, housekeeping=HousekeepingOptions(fsync)),
         )
         self.told = 0
         self.partitions.when_roles_change(self._count)
@@ -77,11 +86,12 @@ class Broker:
 class ReplicasBench:
     """Brokers 1 to 3, and the topic `orders` with one partition."""
 
-    def __init__(self, fsync: Fsync = Fsync.EVERY) -> None:
+    def __init__(self, fsync: Fsync = Fsync.EVERY, static: Mapping[str, str] = NOTHING) -> None:
         self.timers = HandTimers()
         self.fsync = fsync
+        self.static = static
         self.machine = cluster(3)
-        self.brokers = {number: Broker(number, self.timers, fsync, CrashableDisk()) for number in ALL}
+        self.brokers = {number: Broker(number, self.timers, fsync, CrashableDisk(), static) for number in ALL}
         for broker in self.brokers.values():
             broker.partitions.open_all(self.image, broker.directory)
 
@@ -141,7 +151,7 @@ class ReplicasBench:
     def restart(self, number: int) -> Broker:
         """A new life of a node on what its disk holds; it has not heard of anything yet."""
         disk = self.brokers[number].disk.copy()
-        broker = self.brokers[number] = Broker(number, self.timers, self.fsync, disk)
+        broker = self.brokers[number] = Broker(number, self.timers, self.fsync, disk, self.static)
         broker.partitions.open_all(self.image, broker.directory)
         broker.settle()
         return broker

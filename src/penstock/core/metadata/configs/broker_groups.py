@@ -1,6 +1,6 @@
 """Settings of brokers about groups, offsets, transactions and queues."""
 
-from penstock.core.metadata.configs.checks import at_least, between, list_of, one_of
+from penstock.core.metadata.configs.checks import at_least, at_least_or_auto, between, list_of, one_of
 from penstock.core.metadata.configs.definition import (
     INT32_MAX,
     Check,
@@ -8,7 +8,9 @@ from penstock.core.metadata.configs.definition import (
     ConfigType,
     Importance,
 )
+from penstock.core.metadata.configs.topic import SEGMENT_BYTES_MIN
 
+INTERNAL_PARTITIONS_MAX = 10_000
 INT, LONG = ConfigType.INT, ConfigType.LONG
 
 
@@ -102,15 +104,23 @@ OFFSETS = (
         at_least(0),
     ),
     _count(
-        "offsets.topic.num.partitions", 50, "Partitions of the offsets topic; they never change.", at_least(1)
+        "offsets.topic.num.partitions",
+        50,
+        "Partitions of the offsets topic; they never change.",
+        between(1, INTERNAL_PARTITIONS_MAX),
     ),
     _count(
         "offsets.topic.replication.factor",
         -1,
         "Replicas of the offsets topic; -1 is the smaller of 3 and the number of brokers.",
-        at_least(-1),
+        at_least_or_auto(1),
     ),
-    _count("offsets.topic.segment.bytes", 100 << 20, "Segment size of the offsets topic.", at_least(1)),
+    _count(
+        "offsets.topic.segment.bytes",
+        100 << 20,
+        "Segment size of the offsets topic.",
+        at_least(SEGMENT_BYTES_MIN),
+    ),
     _count(
         "offsets.retention.minutes",
         10_080,
@@ -128,13 +138,13 @@ TRANSACTIONS = (
         "transaction.state.log.num.partitions",
         50,
         "Partitions of the transaction topic; they never change.",
-        at_least(1),
+        between(1, INTERNAL_PARTITIONS_MAX),
     ),
     _count(
         "transaction.state.log.replication.factor",
         -1,
         "Replicas of the transaction topic; -1 is the smaller of 3 and the number of brokers.",
-        at_least(-1),
+        at_least_or_auto(1),
     ),
     _count("transaction.state.log.min.isr", 2, "In-sync replicas the transaction topic needs.", at_least(1)),
     _ms("transaction.max.timeout.ms", 900_000, "Longest timeout that a transaction may ask for."),

@@ -1,6 +1,6 @@
 """Settings of brokers that topics follow, and those about new topics and stored logs."""
 
-from penstock.core.metadata.configs.checks import at_least, between, level, list_of, one_of
+from penstock.core.metadata.configs.checks import at_least, at_least_or_auto, between, level, list_of, one_of
 from penstock.core.metadata.configs.definition import (
     Check,
     ConfigDefinition,
@@ -9,9 +9,20 @@ from penstock.core.metadata.configs.definition import (
     Synonym,
     Update,
 )
-from penstock.core.metadata.configs.topic import COMPRESSION_TYPES, DAY_MS, HOUR_MS, MINUTE_MS, NEVER
+from penstock.core.metadata.configs.topic import (
+    COMPRESSION_TYPES,
+    DAY_MS,
+    HOUR_MS,
+    INDEX_BYTES_MIN,
+    MESSAGE_BYTES_MIN,
+    MINUTE_MS,
+    NEVER,
+    SEGMENT_BYTES_MIN,
+)
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+
+PARTITIONS_MAX = 100_000
 
 
 def _shared(
@@ -32,14 +43,18 @@ def _fixed(
 
 NEW_TOPICS = (
     _fixed(
-        "num.partitions", INT, "6", "Partitions of a topic that is created without a number.", at_least(1)
+        "num.partitions",
+        INT,
+        "6",
+        "Partitions of a topic that is created without a number.",
+        between(1, PARTITIONS_MAX),
     ),
     _fixed(
         "default.replication.factor",
         INT,
         "-1",
         "Replicas of a topic that is created without a number; -1 is the smaller of 3 and all brokers.",
-        at_least(-1),
+        at_least_or_auto(1),
     ),
     _fixed(
         "auto.create.topics.enable", BOOLEAN, "true", "Whether asking for an unknown topic can create it."
@@ -152,7 +167,11 @@ COMPACTION = (
 
 SEGMENTS = (
     _shared(
-        "log.segment.bytes", INT, str(1 << 30), "Size at which a log starts a new segment file.", at_least(14)
+        "log.segment.bytes",
+        INT,
+        str(1 << 30),
+        "Size at which a log starts a new segment file.",
+        at_least(SEGMENT_BYTES_MIN),
     ),
     _shared(
         "log.roll.ms",
@@ -174,13 +193,19 @@ SEGMENTS = (
     _fixed(
         "log.roll.jitter.hours", INT, "0", "The same in hours, where milliseconds are not set.", at_least(0)
     ),
-    _shared("log.index.size.max.bytes", INT, str(10 << 20), "Size to which an index may grow.", at_least(4)),
+    _shared(
+        "log.index.size.max.bytes",
+        INT,
+        str(10 << 20),
+        "Size to which an index may grow.",
+        at_least(INDEX_BYTES_MIN),
+    ),
     _shared(
         "log.index.interval.bytes",
         INT,
         "4096",
         "Log bytes between two entries of the offset index.",
-        at_least(0),
+        at_least(1),
     ),
     _shared("log.preallocate", BOOLEAN, "false", "Whether new segment files get their full size at once."),
     _shared(
@@ -208,7 +233,13 @@ SEGMENTS = (
 )
 
 RECORDS = (
-    _shared("message.max.bytes", INT, str((1 << 20) + 12), "Largest batch that is accepted.", at_least(0)),
+    _shared(
+        "message.max.bytes",
+        INT,
+        str((1 << 20) + 12),
+        "Largest batch that is accepted.",
+        at_least(MESSAGE_BYTES_MIN),
+    ),
     _shared(
         "compression.type",
         STRING,

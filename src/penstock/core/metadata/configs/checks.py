@@ -6,6 +6,7 @@ from penstock.core.metadata.configs.definition import Check, ConfigValue
 
 _THROTTLED = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
 _CODEC_DEFAULT = -1
+_AUTO = -1
 _DURATION = re.compile(
     r"by_duration:P(?=[\dT])(\d{1,9}D)?(T(?=\d)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}(\.\d{1,9})?S)?)?", re.ASCII
 )
@@ -15,6 +16,16 @@ def at_least(lowest: int) -> Check:
     def check(value: ConfigValue) -> str | None:
         assert isinstance(value, int | float)
         return None if value >= lowest else f"must be at least {lowest}"
+
+    return check
+
+
+def at_least_or_auto(lowest: int) -> Check:
+    """A lower bound, or -1 where the cluster chooses."""
+
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int)
+        return None if value >= lowest or value == _AUTO else f"must be at least {lowest}, or be {_AUTO}"
 
     return check
 

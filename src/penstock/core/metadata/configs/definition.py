@@ -51,7 +51,7 @@ class Synonym(NamedTuple):
 
     def translated(self, text: str) -> str:
         # -1 means "no limit" in hours, minutes and milliseconds alike.
-        return text if self.factor == 1 or text == "-1" else str(int(text) * self.factor)
+        return text if self.factor == 1 or int(text) == -1 else str(int(text) * self.factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,12 @@ MINUTE_MS = 60_000
 NEVER = str(INT64_MAX)
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+# A segment is four files, and a new one waits for the disk: with less, each batch would have its own.
+SEGMENT_BYTES_MIN = 512
+# Eight rows: an index that cannot take a row would end every segment before it began.
+INDEX_BYTES_MIN = 64
+# A batch of one empty record has 68 bytes, a transaction marker 78: with less, nothing could be written.
+MESSAGE_BYTES_MIN = 100
 COMPRESSION_TYPES = ("uncompressed", "none", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -113,7 +119,7 @@ SEGMENTS = (
         INT,
         str(1 << 30),
         "Size at which a partition starts a new segment file; retention works on whole segments.",
-        at_least(14),
+        at_least(SEGMENT_BYTES_MIN),
         "log.segment.bytes",
     ),
     _key(
@@ -139,7 +145,7 @@ SEGMENTS = (
         INT,
         str(10 << 20),
         "Size to which a segment's offset index may grow.",
-        at_least(4),
+        at_least(INDEX_BYTES_MIN),
         "log.index.size.max.bytes",
     ),
     _key(
@@ -147,7 +153,7 @@ SEGMENTS = (
         INT,
         "4096",
         "Log bytes between two entries of the offset index.",
-        at_least(0),
+        at_least(1),
         "log.index.interval.bytes",
     ),
     _key(
@@ -215,7 +221,7 @@ RECORDS = (
         INT,
         str((1 << 20) + 12),
         "Largest batch that is accepted, as it arrives.",
-        at_least(0),
+        at_least(MESSAGE_BYTES_MIN),
         "message.max.bytes",
     ),
     _key(
