@@ -66,13 +66,16 @@ def describe_configs(
 def broker_setting(
     image: MetadataImage, key: str, node_id: int | None = None, static: Mapping[str, str] = NOTHING
 ) -> ConfigValue | None:
-    """A broker's setting as it counts now; None where it has neither value nor default."""
+    """A broker's setting as it counts now; None where it has neither value nor default.
+
+    A stored value that the key cannot have does not count: no node may end because of one.
+    """
     name = ALL_BROKERS if node_id is None else str(node_id)
-    return layers_for(image, ConfigResource(ResourceKind.BROKER, name), node_id, static).value(key)
+    return layers_for(image, ConfigResource(ResourceKind.BROKER, name), node_id, static).usable_value(key)
 
 
 def topic_value(
     image: MetadataImage, topic: Topic, key: str, static: Mapping[str, str] = NOTHING
 ) -> ConfigValue | None:
-    """One key of a topic as the cluster sees it."""
-    return layers_for(image, ConfigResource(ResourceKind.TOPIC, topic.name), None, static).value(key)
+    """One key of a topic as the cluster sees it; a stored value that the key cannot have does not count."""
+    return layers_for(image, ConfigResource(ResourceKind.TOPIC, topic.name), None, static).usable_value(key)

@@ -50,6 +50,8 @@ class Partitions:
         self._image = EMPTY_IMAGE
         # By name: of two topics of one name, the second waits until the first is out of the way.
         self._making: dict[TopicPartition, None] = {}
+        # Logs that wait for usable settings, and whether they are on disk already.
+        self._offline: dict[tuple[TopicId, int], bool] = {}
         self._when_settled: list[Callable[[], None]] = []
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
@@ -136,6 +138,8 @@ class Partitions:
             elif self._node_id not in state.replicas:
                 events.info("partition.moved_away", partition=str(found.partition))
                 self._shelf.condemn(found.partition)
+            elif not self._settings.is_usable(topic.name):
+                self._take_offline(topic, state, on_disk=True)
             else:
                 reports.append(self._open(topic, state))
         self._shelf.remove_leftovers(lambda name: image.topic(name) is not None)
@@ -180,6 +184,8 @@ class Partitions:
                 if replica is not None:
                     self._remove(replica, "the replica was moved to other brokers")
                     changed = True
+                else:
+                    self._remove_offline(topic, state)
             elif replica is None:
                 self._make(topic, state)
             else:
@@ -216,6 +222,40 @@ class Partitions:
                 replica.log.configure(self._settings.log_options(topic.name))
                 replica.configure(self._settings.sync_policy(topic.name))
                 self._roles.settings_changed(replica)
+        self._bring_online()
+
+    def _take_offline(self, topic: Topic, state: PartitionState, *, on_disk: bool) -> None:
+        if (topic.id, state.index) not in self._offline:
+            self._offline[topic.id, state.index] = on_disk
+            events.error("partition.offline", partition=f"{topic.name}/{state.index}", reason="its settings")
+
+    def _bring_online(self) -> None:
+        """Open and make the logs whose settings can be used by now. Blocks, if there are any."""
+        for (topic_id, index), on_disk in list(self._offline.items()):
+            topic = self._image.topic_by_id(topic_id)
+            state = None if topic is None else topic.partition(index)
+            if topic is None or state is None or self._node_id not in state.replicas:
+                # What is done about it, is done when the topics are gone through.
+                continue
+            if not self._settings.is_usable(topic.name):
+                continue
+            del self._offline[topic_id, index]
+            if not on_disk:
+                self._make(topic, state)
+                continue
+            try:
+                self._open(topic, state)
+            except StorageError as error:
+                self._offline[topic_id, index] = True
+                events.error("partition.not_opened", partition=f"{topic.name}/{index}", error=error)
+            else:
+                events.info("partition.online", partition=f"{topic.name}/{index}")
+                self._tell_roles_soon()
+
+    def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
+        """A log that could not be opened is not wanted any more."""
+        if self._offline.pop((topic.id, state.index), False):
+            self._shelf.discard(TopicPartition(topic.name, state.index))
 
     def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
         name = TopicPartition(topic.name, state.index)
@@ -233,7 +273,12 @@ class Partitions:
 
     def _make(self, topic: Topic, state: PartitionState) -> None:
         name = TopicPartition(topic.name, state.index)
-        if name in self._making or not self._mending.may_make(topic.id, state):
+        if name in self._making or (topic.id, state.index) in self._offline:
+            return
+        if not self._mending.may_make(topic.id, state):
+            return
+        if not self._settings.is_usable(topic.name):
+            self._take_offline(topic, state, on_disk=False)
             return
         self._making[name] = None
 
@@ -289,6 +334,8 @@ class Partitions:
     def _remove_topic(self, topic: Topic) -> bool:
         """Whether a log went with it."""
         self._settings.forget(topic.name)
+        for state in topic.partitions:
+            self._remove_offline(topic, state)
         keys = ((topic.id, state.index) for state in topic.partitions)
         doomed = [replica for replica in map(self._replicas.get, keys) if replica is not None]
         for replica in doomed:

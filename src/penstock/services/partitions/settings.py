@@ -11,9 +11,10 @@ from penstock.core.metadata import (
     broker_setting,
     options_of,
 )
-from penstock.core.metadata.configs import NOTHING, Cleanup, TopicOptions
+from penstock.core.metadata.configs import NOTHING, Cleanup, InvalidConfigValue, TopicOptions
 from penstock.core.metadata.effective import topic_value
 from penstock.core.model import MILLISECOND, NodeId
+from penstock.observability import log as events
 from penstock.services.partitions.syncing import SyncPolicy
 from penstock.services.partitions.upkeep import HousekeepingOptions
 from penstock.storage.log import CompactionRules, LogOptions
@@ -32,7 +33,12 @@ class PartitionsOptions:
 
 
 class LogSettings:
-    """Topics' and the broker's settings as they count here; those of topics are kept once worked out."""
+    """Topics' and the broker's settings as they count here; those of topics are kept once worked out.
+
+    What is committed may be nothing that a log can work with: another version may have allowed it.
+    A topic goes on then with the last settings that it had in this life of the node; one that never
+    had any is not usable until its settings are changed.
+    """
 
     def __init__(self, node_id: NodeId, options: PartitionsOptions) -> None:
         self._node_id = node_id
@@ -40,6 +46,8 @@ class LogSettings:
         self._image = EMPTY_IMAGE
         self.known: dict[str, TopicOptions] = {}
         self._minima: dict[str, int] = {}
+        self._last_good: dict[str, TopicOptions] = {}
+        self._unusable: dict[str, None] = {}
 
     def follow(self, image: MetadataImage) -> bool:
         """Take up a new image; answers whether settings may have changed in it."""
@@ -51,28 +59,65 @@ class LogSettings:
         if any(resource.kind is ResourceKind.BROKER for resource in changed):
             self.known.clear()
             self._minima.clear()
+            self._unusable.clear()
         for resource in changed:
             if resource.kind is ResourceKind.TOPIC:
-                self.forget(resource.name)
+                self._outdate(resource.name)
         return True
 
     def topic_changed(self, topic: Topic, before: Topic | None) -> None:
         """How many replicas must be in sync depends on how many there are."""
         if before is not None and before.replicas_to_rely_on != topic.replicas_to_rely_on:
-            self.forget(topic.name)
+            self._outdate(topic.name)
 
     def forget(self, topic: str) -> None:
         """The topic is gone, or is another one now."""
+        self._outdate(topic)
+        self._last_good.pop(topic, None)
+
+    def _outdate(self, topic: str) -> None:
+        """The topic's settings must be worked out anew."""
         self.known.pop(topic, None)
         self._minima.pop(topic, None)
+        self._unusable.pop(topic, None)
+
+    def is_usable(self, topic: str) -> bool:
+        """Whether a log can work with what the topic is set to."""
+        return self._find(topic) is not None
 
     def of(self, topic: str) -> TopicOptions:
-        """A topic's options."""
-        found = self.known.get(topic)
-        if found is None:
-            found = options_of(self._image, topic, self._node_id, self._options.static)
-            self.known[topic] = found
+        """A topic's options; the topic must be usable."""
+        found = self.known.get(topic) or self._find(topic)
+        assert found is not None, f"the settings of {topic} are not usable"
         return found
+
+    def _find(self, topic: str) -> TopicOptions | None:
+        found = self.known.get(topic)
+        if found is None and topic not in self._unusable:
+            found = self._work_out(topic)
+            if found is None:
+                self._unusable[topic] = None
+            else:
+                self.known[topic] = self._last_good[topic] = found
+        return found
+
+    def _work_out(self, topic: str) -> TopicOptions | None:
+        try:
+            options = options_of(self._image, topic, self._node_id, self._options.static)
+            self._log_options(options)
+        except ValueError as error:
+            former = self._last_good.get(topic)
+            named = error if isinstance(error, InvalidConfigValue) else None
+            events.error(
+                "topic.settings_invalid",
+                topic=topic,
+                setting="" if named is None else named.key,
+                value="" if named is None else named.value,
+                error=error,
+                partitions="offline" if former is None else "go on with their former settings",
+            )
+            return former
+        return options
 
     def minimum_in_sync(self, name: str) -> int:
         """How many replicas must be in sync, as the cluster sees it.
@@ -94,7 +139,9 @@ class LogSettings:
         return SyncPolicy(self._options.housekeeping.fsync, options.flush_messages, options.flush_ms)
 
     def log_options(self, topic: str) -> LogOptions:
-        options = self.of(topic)
+        return self._log_options(self.of(topic))
+
+    def _log_options(self, options: TopicOptions) -> LogOptions:
         deletes = Cleanup.DELETE in options.cleanup
         return LogOptions(
             segment_bytes=options.segment_bytes,

@@ -6,6 +6,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 # Positions and offset deltas are 32 bits in the index; Kafka's limit is a bit lower still.
 SEGMENT_BYTES_MAX = 2**31 - 1
+# Eight rows of the offset index.
+INDEX_BYTES_MIN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +29,9 @@ class LogOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.segment_bytes <= SEGMENT_BYTES_MAX:
             raise ValueError(f"segment_bytes must lie between 1 and {SEGMENT_BYTES_MAX}")
-        if self.index_interval_bytes < 1 or self.index_bytes_max < 64:
-            raise ValueError("index_interval_bytes and index_bytes_max are too small")
+        if self.index_interval_bytes < 1:
+            raise ValueError(f"index_interval_bytes must be at least 1, not {self.index_interval_bytes}")
+        if self.index_bytes_max < INDEX_BYTES_MIN:
+            raise ValueError(
+                f"index_bytes_max must be at least {INDEX_BYTES_MIN}, not {self.index_bytes_max}"
+            )

@@ -14,6 +14,15 @@ ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
 Check: TypeAlias = Callable[[ConfigValue], str | None]
 
 
+class InvalidConfigValue(ValueError):
+    """A value that is stored, and that its key cannot have: written by another version, or a bug."""
+
+    def __init__(self, key: str, value: str, problem: str) -> None:
+        super().__init__(problem)
+        self.key = key
+        self.value = value
+
+
 class ConfigType(enum.IntEnum):
     """How the text of a value is read; numbered as Kafka numbers them."""
 

@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigValue, Synonym
+from penstock.core.metadata.configs.definition import (
+    ConfigDefinition,
+    ConfigValue,
+    InvalidConfigValue,
+    Synonym,
+)
 from penstock.core.metadata.configs.registry import BROKER_CONFIGS, definitions
 from penstock.core.metadata.state import ResourceKind
 
@@ -86,17 +91,41 @@ class Layers:
     def text(self, definition: ConfigDefinition) -> str | None:
         """The value that counts, in the unit of the key itself."""
         first = next(self.candidates(definition), None)
-        if first is None or first.value is None or first.source in _OWN.values():
-            return None if first is None else first.value
-        factors = {synonym.name: synonym for synonym in self._names(definition)}
-        synonym = factors.get(first.name)
-        return first.value if synonym is None else synonym.translated(first.value)
+        return None if first is None else self._translated(definition, first)
 
     def value(self, name: str) -> ConfigValue | None:
-        """The typed value of a key that counts; None where a key has no default."""
+        """The typed value of a key that counts; None where a key has no default.
+
+        Raises InvalidConfigValue if what is stored is nothing that the key can have.
+        """
         definition = definitions(self.kind)[name]
-        text = self.text(definition)
-        return None if text is None else definition.parse(text)
+        first = next(self.candidates(definition), None)
+        return None if first is None else self._parsed(definition, first)
+
+    def usable_value(self, name: str) -> ConfigValue | None:
+        """Like `value`, but a stored value that the key cannot have is passed over for the next layer."""
+        definition = definitions(self.kind)[name]
+        for candidate in self.candidates(definition):
+            try:
+                return self._parsed(definition, candidate)
+            except InvalidConfigValue:
+                continue
+        return None
+
+    def _parsed(self, definition: ConfigDefinition, candidate: Candidate) -> ConfigValue | None:
+        try:
+            text = self._translated(definition, candidate)
+            return None if text is None else definition.parse(text)
+        except ValueError as error:
+            raise InvalidConfigValue(candidate.name, candidate.value or "", str(error)) from None
+
+    def _translated(self, definition: ConfigDefinition, candidate: Candidate) -> str | None:
+        """A candidate's value in the unit of the key itself."""
+        if candidate.value is None or candidate.source in _OWN.values():
+            return candidate.value
+        factors = {synonym.name: synonym for synonym in self._names(definition)}
+        synonym = factors.get(candidate.name)
+        return candidate.value if synonym is None else synonym.translated(candidate.value)
 
     def _names(self, definition: ConfigDefinition) -> tuple[Synonym, ...]:
         if self.kind is ResourceKind.BROKER:

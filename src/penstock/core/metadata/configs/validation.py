@@ -40,7 +40,7 @@ def problem_with(layers: Layers, values: Mapping[str, str]) -> str | None:
 
 
 def _number(layers: Layers, key: str) -> int:
-    value = layers.value(key)
+    value = layers.usable_value(key)
     assert isinstance(value, int), key
     return value
 
@@ -49,9 +49,9 @@ def _problem_with_topic(layers: Layers) -> str | None:
     least, most = _number(layers, "min.compaction.lag.ms"), _number(layers, "max.compaction.lag.ms")
     if least > most:
         return f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"
-    if not layers.value("remote.storage.enable"):
+    if not layers.usable_value("remote.storage.enable"):
         return None
-    if not replace(layers, kind=ResourceKind.BROKER).value("remote.log.storage.system.enable"):
+    if not replace(layers, kind=ResourceKind.BROKER).usable_value("remote.log.storage.system.enable"):
         return "remote.storage.enable needs remote storage, which this cluster does not have"
     for local, whole in _LOCAL_LIMITS:
         here, limit = _number(layers, local), _number(layers, whole)
