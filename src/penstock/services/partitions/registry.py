@@ -1,6 +1,6 @@
 """Every log of this node, and what the node is to it, kept in step with the cluster's metadata."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from penstock.core.metadata import EMPTY_IMAGE, MetadataImage, Topic
@@ -127,17 +127,18 @@ class Partitions:
         self._settings.follow(image)
         self._mending.follow(image)
         reports = []
+        damaged: dict[tuple[TopicId, int], str] = {}
         for found in directory.partitions():
             topic = image.topic(found.partition.topic)
             state = topic.partition(found.partition.partition) if topic is not None else None
-            if topic is None or state is None or found.topic_id != topic.id:
+            if topic is None or state is None or found.topic_id != topic.id or found.damage:
                 place = directory.set_aside(found)
                 events.warning("partition.set_aside", partition=str(found.partition), place=place)
                 if topic is not None and state is not None and found.damage:
-                    self._mending.lose(topic.id, state)
+                    damaged[topic.id, state.index] = f"{found.damage}; it is kept in {place}"
             elif self._node_id not in state.replicas:
                 events.info("partition.moved_away", partition=str(found.partition))
-                self._shelf.condemn(found.partition)
+                self._shelf.condemn(found.partition, topic.id)
             elif not self._settings.is_usable(topic.name):
                 self._take_offline(topic, state, on_disk=True)
             else:
@@ -147,10 +148,32 @@ class Partitions:
         backoff_ms = self._settings.cleaner_backoff_ms()
         if backoff_ms is not None:
             self.compactor.start(backoff_ms)
+        self._find_lost(damaged)
         # A crash may have come between a topic and its logs.
         self._make_missing()
         self._tell_roles()
         return reports
+
+    def _find_lost(self, damaged: Mapping[tuple[TopicId, int], str]) -> None:
+        """Tell logs that are missing from those that were never made."""
+        created = self._shelf.created
+        known = dict.fromkeys(created.all())
+        expected = {
+            (topic.id, state.index): (topic, state)
+            for topic, state in self._image.partitions_of(self._node_id)
+        }
+        present = [key for key in expected if key in self._replicas or key in self._offline]
+        unknown = [key for key in present if key not in known]
+        if unknown:
+            # Their creation was cut short, or they are from before such a list was kept.
+            created.add(unknown)
+        for key, (topic, state) in expected.items():
+            reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
+            if reason and key not in self._replicas and key not in self._offline:
+                self._mending.lose(topic, state, reason)
+        for key in known:
+            if key not in expected:
+                created.discard(key)
 
     def follow(self, image: MetadataImage) -> None:
         """Bring the logs in step with a new image, and this node's part in them."""
@@ -248,6 +271,7 @@ class Partitions:
             except StorageError as error:
                 self._offline[topic_id, index] = True
                 events.error("partition.not_opened", partition=f"{topic.name}/{index}", error=error)
+                self._try_again_later()
             else:
                 events.info("partition.online", partition=f"{topic.name}/{index}")
                 self._tell_roles_soon()
@@ -255,7 +279,7 @@ class Partitions:
     def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
         """A log that could not be opened is not wanted any more."""
         if self._offline.pop((topic.id, state.index), False):
-            self._shelf.discard(TopicPartition(topic.name, state.index))
+            self._shelf.discard(TopicPartition(topic.name, state.index), topic.id)
 
     def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
         name = TopicPartition(topic.name, state.index)
@@ -299,15 +323,15 @@ class Partitions:
         topic = self._image.topic_by_id(topic_id)
         state = None if topic is None else topic.partition(name.partition)
         if topic is None or state is None or self._node_id not in state.replicas:
-            self._shelf.discard(name)
+            self._shelf.discard(name, topic_id)
             # Perhaps a topic of the same name has been waiting for this one to go.
             self._make_missing()
             return
         try:
             self._open(topic, state)
         except StorageError as error:
-            # Without descriptors, say. It is empty, so it can be made again.
-            self._shelf.discard(name)
+            # Without descriptors, say. It is there, so it need only be opened.
+            self._offline[topic_id, name.partition] = True
             self._not_made(topic_id, name, error)
         else:
             self._tell_roles_soon()
@@ -322,8 +346,12 @@ class Partitions:
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._runtime.timers.at(
-            Instant(self._runtime.clock.now() + MAKING_RETRY_MS * MILLISECOND), self._make_missing
+            Instant(self._runtime.clock.now() + MAKING_RETRY_MS * MILLISECOND), self._try_again
         )
+
+    def _try_again(self) -> None:
+        self._bring_online()
+        self._make_missing()
 
     def _settle(self) -> None:
         if not self._making:
@@ -340,13 +368,17 @@ class Partitions:
         doomed = [replica for replica in map(self._replicas.get, keys) if replica is not None]
         for replica in doomed:
             self._remove(replica, "the topic was deleted")
+        for state in topic.partitions:
+            if self._node_id in state.replicas:
+                # Of those that were lost, too.
+                self._shelf.created.discard((topic.id, state.index))
         return bool(doomed)
 
     def _remove(self, replica: Replica, reason: str) -> None:
         del self._replicas[replica.topic_id, replica.name.partition]
         self._roles.take_back(replica, reason)
         replica.log.abandon()
-        self._shelf.discard(replica.name)
+        self._shelf.discard(replica.name, replica.topic_id)
 
     def checkpoint_all(self, done: Callable[[], None]) -> None:
         """Take a checkpoint of every log that needs one, side by side; `done` hears when they have ended.

@@ -5,6 +5,7 @@
     <data-dir>/meta/node-id         the node whose directory it is, from its first start on
     <data-dir>/meta/cluster-id      the cluster it belongs to, once it has joined one
     <data-dir>/meta/clean           only while the node is stopped in order: its last broker epoch
+    <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
     <data-dir>/set-aside/           partitions whose topic nobody knows: moved here, never deleted
@@ -18,6 +19,7 @@ the quorum; the logs belong to `storage.log`; throwing away what was set aside i
 operator.
 """
 
+from penstock.storage.directory.created_replicas import CreatedReplicas, ReplicaKey
 from penstock.storage.directory.data_directory import FORMAT, DataDirectory
 from penstock.storage.directory.errors import DirectoryDamaged, FormatTooNew, WrongCluster, WrongNode
 from penstock.storage.directory.partitions import LOGS, PartitionDirectory, partition_path
@@ -25,6 +27,8 @@ from penstock.storage.directory.partitions import LOGS, PartitionDirectory, part
 __all__ = [
     "DataDirectory",
     "PartitionDirectory",
+    "CreatedReplicas",
+    "ReplicaKey",
     "partition_path",
     "LOGS",
     "FORMAT",

@@ -7,7 +7,7 @@ from penstock.core.model import CorruptionError, PartitionIndex, TopicId, TopicN
 from penstock.storage.disk import Disk
 from penstock.storage.log.files.frame import read_file
 from penstock.storage.log.files.identity import decode_identity
-from penstock.storage.log.names import IDENTITY
+from penstock.storage.log.names import CHECKPOINT, IDENTITY, LOG, parse_numbered
 
 LOGS = "logs"
 SET_ASIDE = "set-aside"
@@ -46,9 +46,18 @@ def _read(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
     if content is None:
         return PartitionDirectory(partition, path, None)
     try:
-        return PartitionDirectory(partition, path, decode_identity(content))
+        topic_id = decode_identity(content)
     except CorruptionError as damage:
         return PartitionDirectory(partition, path, None, str(damage))
+    if not disk.exists(f"{path}/{CHECKPOINT}") and not _has_segments(disk, path):
+        # Every log has both from its creation on. To open it would be to take it for empty.
+        return PartitionDirectory(partition, path, topic_id, "the checkpoint and all segments are missing")
+    return PartitionDirectory(partition, path, topic_id)
+
+
+def _has_segments(disk: Disk, path: str) -> bool:
+    numbered = map(parse_numbered, disk.listdir(path))
+    return any(number is not None and number[1] == LOG for number in numbered)
 
 
 def set_aside(disk: Disk, directory: PartitionDirectory) -> str:

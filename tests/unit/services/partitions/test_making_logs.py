@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from penstock.core.model import TopicId
+from penstock.core.model import PartitionIndex, TopicId
 from penstock.runtime import Job, Lane
 from penstock.services.partitions.upkeep.making import AT_ONCE, LogMaker, Order
 from penstock.storage.disk import CrashableDisk
@@ -46,6 +46,7 @@ def order(number: int, told: list[str]) -> Order:
     return Order(
         f"logs/orders/{number}",
         TopicId(UUID(int=1)),
+        PartitionIndex(number),
         LogOptions(),
         lambda: told.append(f"made {number}"),
         lambda error: told.append(f"failed {number}"),

@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.core.model import TopicId
+from penstock.core.model import PartitionIndex, StorageError, TopicId
 from penstock.runtime import Lane, Spawn
+from penstock.storage.directory import CreatedReplicas
 from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog
 
@@ -18,6 +19,7 @@ class Order(NamedTuple):
 
     path: str
     topic_id: TopicId
+    index: PartitionIndex
     options: LogOptions
     made: Callable[[], None]
     failed: Callable[[Exception], None]
@@ -29,6 +31,7 @@ class LogMaker:
     def __init__(self, spawn: Spawn, side_disk: Disk) -> None:
         self._spawn = spawn
         self._disk = side_disk
+        self._created = CreatedReplicas(side_disk)
         self._orders: deque[Order] = deque()
         self._underway = 0
 
@@ -43,10 +46,16 @@ class LogMaker:
             self._make(self._orders.popleft())
 
     def _make(self, order: Order) -> None:
-        disk = self._disk
+        disk, created = self._disk, self._created
 
         def work() -> None:
             PartitionLog.create(disk, order.path, order.topic_id, order.options).close()
+            try:
+                created.add(((order.topic_id, order.index),))
+            except StorageError:
+                # Nothing has been written to it: it is made again, and noted then.
+                disk.remove_tree(order.path)
+                raise
 
         def made(_: None) -> None:
             self._underway -= 1

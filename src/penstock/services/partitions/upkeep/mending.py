@@ -11,13 +11,17 @@ that has the records behind the damage. A log that failed (its sync did) resigns
 as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
 there is room, so that nobody waits for it until then. The only complete replica cannot resign: its
 trouble is reported, and what can be read is read.
+
+A log that is not there at all, although it was, is made anew and filled by the leader once the replica
+has resigned. Until then, and for ever if there is no other replica, its partition is offline: an empty log
+in its place would pass for a complete one, and others would cut theirs to match it.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from penstock.core.metadata import EMPTY_IMAGE, Command, MetadataImage, Reply, ResignReplica
+from penstock.core.metadata import EMPTY_IMAGE, Command, MetadataImage, Reply, ResignReplica, Topic
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import (
     MILLISECOND,
@@ -75,14 +79,25 @@ class Mending:
         """Whether the cluster relies on this node for what the partition holds."""
         return len(state.replicas) > 1 and self._me in (state.leader, *state.isr, *state.elr)
 
-    def lose(self, topic_id: TopicId, state: PartitionState) -> None:
-        """The log of a replica is there no more, or cannot be opened."""
-        if self.counts(state):
-            self._lost[topic_id, state.index] = None
+    def _matters(self, state: PartitionState) -> bool:
+        """Whether somebody would miss what the log of this node held, or elect it for it."""
+        return len(state.replicas) == 1 or self.counts(state) or self._me in state.last_known_elr
+
+    def lose(self, topic: Topic, state: PartitionState, reason: str) -> None:
+        """The log of a replica is there no more, or cannot be identified."""
+        if self._matters(state):
+            self._lost[topic.id, state.index] = None
+        events.error(
+            "replica.lost",
+            partition=f"{topic.name}/{state.index}",
+            reason=reason,
+            replicas=len(state.replicas),
+            online=not self._matters(state),
+        )
 
     def may_make(self, topic_id: TopicId, state: PartitionState) -> bool:
-        """Whether an empty log does no harm: one that counts must not be taken for complete."""
-        if (topic_id, state.index) in self._lost and self.counts(state):
+        """Whether an empty log does no harm: one that matters must not be taken for complete."""
+        if (topic_id, state.index) in self._lost and self._matters(state):
             return False
         self._lost.pop((topic_id, state.index), None)
         return True
@@ -115,9 +130,11 @@ class Mending:
 
     def _look(self) -> None:
         for topic_id, index in list(self._lost):
-            if self._image.topic_by_id(topic_id) is None:
+            topic = self._image.topic_by_id(topic_id)
+            state = None if topic is None else topic.partition(index)
+            if state is None:
                 del self._lost[topic_id, index]
-            else:
+            elif len(state.replicas) > 1 and self._matters(state):
                 self._resign(topic_id, index)
         for replica in self._logs():
             log = replica.log

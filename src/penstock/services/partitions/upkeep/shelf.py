@@ -10,7 +10,7 @@ from penstock.services.partitions.upkeep.discarding import Discarding
 from penstock.services.partitions.upkeep.leftovers import doomed_path, find_leftovers
 from penstock.services.partitions.upkeep.making import LogMaker, Order
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import partition_path
+from penstock.storage.directory import CreatedReplicas, partition_path
 from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 
@@ -34,6 +34,8 @@ class Shelf:
     def __init__(self, runtime: Runtime, store: LogStore) -> None:
         self._runtime = runtime
         self._store = store
+        # Which replicas have had a log here.
+        self.created = CreatedReplicas(store.disk)
         self._maker = LogMaker(runtime.spawn, store.side_disk)
         self._discarding = Discarding(runtime.spawn, store.disk, store.side_disk)
 
@@ -62,15 +64,16 @@ class Shelf:
         failed: Callable[[Exception], None],
     ) -> None:
         """Make an empty log; either `made` or `failed` is called later."""
-        self._maker.make(Order(partition_path(name), topic_id, options, made, failed))
+        self._maker.make(Order(partition_path(name), topic_id, name.partition, options, made, failed))
 
-    def discard(self, name: TopicPartition) -> None:
+    def discard(self, name: TopicPartition, topic_id: TopicId) -> None:
         """Remove a log's directory; under another name first, so that it may be made anew."""
-        self._remove(self.condemn(name))
+        self._remove(self.condemn(name, topic_id))
 
-    def condemn(self, name: TopicPartition) -> str:
+    def condemn(self, name: TopicPartition, topic_id: TopicId) -> str:
         """Leave a log's directory to the next `remove_leftovers`; answers its new name."""
         doomed = doomed_path(name, self._runtime.entropy)
+        self.created.discard((topic_id, name.partition))
         self._store.disk.rename(partition_path(name), doomed)
         return doomed
 
