@@ -119,6 +119,7 @@ from penstock.core.metadata.snapshot import snapshot
 from penstock.core.metadata.state import (
     NO_BROKER_EPOCH,
     NO_LEADER,
+    NO_LEADER_EPOCH,
     Broker,
     ConfigResource,
     FeatureRange,
@@ -187,6 +188,7 @@ __all__ = [
     "Topic",
     "Partition",
     "NO_LEADER",
+    "NO_LEADER_EPOCH",
     "NO_BROKER_EPOCH",
     "ResourceKind",
     "ConfigResource",

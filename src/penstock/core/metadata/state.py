@@ -18,6 +18,7 @@ from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex
 
 NO_LEADER = NodeId(-1)
 NO_BROKER = NodeId(-1)
+NO_LEADER_EPOCH = LeaderEpoch(-1)
 NO_BROKER_EPOCH = BrokerEpoch(-1)
 NO_INCARNATION = UUID(int=0)
 
@@ -95,6 +96,9 @@ class Partition(Stored, frozen=True):
     # Replicas that a reassignment brings, and those it takes away once the new ones are in sync.
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
+    # The last leader epoch that began under a leader who may miss committed records: replicas whose
+    # records are older may have to cut even what was committed.
+    unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
 
     @property
     def is_moving(self) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from penstock.core.model import LeaderEpoch, NodeId, Offset, StorageError
+from penstock.core.metadata import NO_LEADER_EPOCH
+from penstock.core.model import LeaderEpoch, NodeId, Offset, PenstockError, StorageError
 from penstock.core.records import BatchHeader
 from penstock.observability import log as events
 from penstock.runtime import Clock
@@ -11,11 +12,19 @@ from penstock.services.partitions.replica import PartitionStopped, Replica
 from penstock.services.partitions.syncing import SyncPolicy
 
 
+class TruncationRefused(PenstockError):
+    """The leader wants a follower to cut off what is committed."""
+
+
 class Followed:
     """A follower's view of its log, in one leader epoch.
 
     Whoever copies the leader's batches appends them here and tells the leader `synced`; with
     each sync that ends, `on_synced` is called.
+
+    What is committed is never cut, unless a leader who may miss committed records was elected knowingly
+    since the last record here was written: a leader that lacks them otherwise has lost them, and this log
+    may be the last to have them.
     """
 
     __slots__ = (
@@ -23,6 +32,7 @@ class Followed:
         "_clock",
         "_in_trouble",
         "_policy",
+        "_unclean_epoch",
         "leader",
         "leader_epoch",
         "log",
@@ -32,7 +42,14 @@ class Followed:
         "topic_id",
     )
 
-    def __init__(self, replica: Replica, leader: NodeId, leader_epoch: LeaderEpoch, clock: Clock) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        leader: NodeId,
+        leader_epoch: LeaderEpoch,
+        clock: Clock,
+        unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH,
+    ) -> None:
         self.name = replica.name
         self.topic_id = replica.topic_id
         self.log = log = replica.log
@@ -41,6 +58,7 @@ class Followed:
         self.stopped = False
         self.on_synced: Callable[[], None] | None = None
         self._clock = clock
+        self._unclean_epoch = unclean_epoch
         self._in_trouble = replica.in_trouble
         self._policy = replica.policy
         self._asked = log.synced
@@ -68,26 +86,49 @@ class Followed:
     def truncate_to(self, offset: Offset) -> Offset:
         """Cut off every batch that reaches `offset`, producers and epochs with it; answers the new end.
 
-        Blocks until it is durable.
+        Blocks until it is durable. Raises TruncationRefused, and follows no more, if what is
+        committed would go.
         """
-        if offset < self.log.high_watermark:
-            # Only after an election among replicas that may miss records.
-            events.warning(
-                "partition.committed_records_cut",
-                partition=str(self.name),
-                offset=offset,
-                high_watermark=self.log.high_watermark,
-            )
+        self._check_cut(offset)
         with self._stopping_if_failed():
             end = self.log.truncate_to(offset)
         self._asked = min(self._asked, end)
         return end
 
     def restart_at(self, offset: Offset) -> None:
-        """Throw everything away and go on at `offset`. Blocks until it is durable."""
+        """Throw everything away and go on at `offset`. Blocks until it is durable.
+
+        Raises TruncationRefused as `truncate_to` does. A leader whose log begins above what is
+        committed here has deleted the records between, which is its right.
+        """
+        self._check_cut(offset)
         with self._stopping_if_failed():
             self.log.truncate_fully(offset)
         self._asked = offset
+
+    def _check_cut(self, offset: Offset) -> None:
+        log = self.log
+        if offset >= log.high_watermark or log.start == log.end:
+            return
+        fields: dict[str, object] = {
+            "partition": str(self.name),
+            "offset": offset,
+            "high_watermark": log.high_watermark,
+            "end": log.end,
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "unclean_epoch": self._unclean_epoch,
+        }
+        if self._unclean_epoch > log.epochs.epoch_at(Offset(log.end - 1)):
+            events.warning("partition.committed_records_cut", **fields)
+            return
+        events.error("replica.truncation_refused", **fields)
+        # Not resigned: what this replica has must not be written off.
+        self.stop("its leader lacks committed records", wanted=True)
+        raise TruncationRefused(
+            f"{self.name}: leader {self.leader} asks for a cut at {offset}, below the high watermark "
+            f"{log.high_watermark}"
+        )
 
     def advance_high_watermark(self, offset: Offset) -> None:
         """The leader says what is committed: it holds here as far as this log goes."""

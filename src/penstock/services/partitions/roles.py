@@ -50,7 +50,9 @@ class Roles:
             return False
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
         self._mending.mend(replica, state)
-        followed = Followed(replica, state.leader, state.leader_epoch, self._runtime.clock)
+        followed = Followed(
+            replica, state.leader, state.leader_epoch, self._runtime.clock, state.unclean_epoch
+        )
         replica.role = followed
         self.followed[replica.topic_id, replica.name.partition] = followed
         return True

@@ -100,34 +100,37 @@ def _make_room(followed: Followed, headers: list[BatchHeader]) -> None:
 def _cut(followed: Followed, answer: AnswerRow) -> Outcome:
     log = followed.log
     cut = cut_for(log.epochs, log.end, Parting(LeaderEpoch(answer.epoch), Offset(answer.end)))
-    tell = events.warning if cut < log.high_watermark else events.info
+    end, high_watermark = log.end, log.high_watermark
+    if cut >= end:
+        # Never true of two logs that have a beginning in common.
+        events.error("replica.nothing_to_truncate", partition=str(followed.name), end=end, epoch=answer.epoch)
+        return Outcome.TROUBLE
+    followed.truncate_to(cut)
+    tell = events.warning if cut < high_watermark else events.info
     tell(
         "replica.truncated",
         partition=str(followed.name),
-        end=log.end,
+        end=end,
         to=cut,
         epoch=answer.epoch,
-        high_watermark=log.high_watermark,
+        high_watermark=high_watermark,
     )
-    if cut >= log.end:
-        # Never true of two logs that have a beginning in common.
-        return Outcome.TROUBLE
-    followed.truncate_to(cut)
     return Outcome.WENT_BACK
 
 
 def _begin_anew(followed: Followed, answer: AnswerRow) -> Outcome:
     log = followed.log
-    events.warning(
-        "replica.began_anew",
-        partition=str(followed.name),
-        start=log.start,
-        end=log.end,
-        leader_start=answer.log_start,
-        leader_end=answer.end,
-    )
-    if answer.log_start <= log.end <= answer.end:
+    start, end = log.start, log.end
+    if answer.log_start <= end <= answer.end:
         # It is in range by now.
         return Outcome.STALE
     followed.restart_at(Offset(answer.log_start))
+    events.warning(
+        "replica.began_anew",
+        partition=str(followed.name),
+        start=start,
+        end=end,
+        leader_start=answer.log_start,
+        leader_end=answer.end,
+    )
     return Outcome.WENT_BACK

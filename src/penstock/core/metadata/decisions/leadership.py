@@ -171,8 +171,16 @@ def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean
         last = _most_likely(partition, image, candidates)
     if last is None or not image.may_lead(last):
         return partition
-    # Whatever the others held beyond this leader's log will be cut off: nobody is eligible.
-    return msgspec.structs.replace(partition, leader=last, isr=(last,), elr=(), last_known_elr=())
+    # Whatever the others held beyond this leader's log will be cut off: nobody is eligible, and followers
+    # must know that they may cut what they take for committed.
+    return msgspec.structs.replace(
+        partition,
+        leader=last,
+        isr=(last,),
+        elr=(),
+        last_known_elr=(),
+        unclean_epoch=LeaderEpoch(partition.leader_epoch + 1),
+    )
 
 
 def _candidates(partition: Partition, image: MetadataImage) -> Nodes:
@@ -213,7 +221,8 @@ def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> 
     if after == before and not renew:
         return None
     fewer = any(node_id not in after.replicas for node_id in before.replicas)
-    new_epoch = renew or fewer or after.leader != before.leader
+    unclean = after.unclean_epoch > before.leader_epoch
+    new_epoch = renew or fewer or unclean or after.leader != before.leader
     return msgspec.structs.replace(
         after,
         leader_epoch=LeaderEpoch(before.leader_epoch + new_epoch),

@@ -19,7 +19,7 @@ class Order(NamedTuple):
 
     path: str
     topic_id: TopicId
-    index: PartitionIndex
+    partition: PartitionIndex
     options: LogOptions
     made: Callable[[], None]
     failed: Callable[[Exception], None]
@@ -51,7 +51,7 @@ class LogMaker:
         def work() -> None:
             PartitionLog.create(disk, order.path, order.topic_id, order.options).close()
             try:
-                created.add(((order.topic_id, order.index),))
+                created.add(((order.topic_id, order.partition),))
             except StorageError:
                 # Nothing has been written to it: it is made again, and noted then.
                 disk.remove_tree(order.path)
