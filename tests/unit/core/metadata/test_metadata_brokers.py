@@ -467,6 +467,25 @@ def test_an_unclean_election_takes_whoever_is_alive() -> None:
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (third, (third,), (), ())
+    assert after.unclean_epoch == after.leader_epoch
+    unfence(machine, first)
+    perform(machine, proposal(machine, first, third))
+    fence(machine, third)
+    clean = partition_of(machine, "t")
+    assert (clean.leader, clean.unclean_epoch) == (first, after.unclean_epoch)
+    assert clean.leader_epoch > clean.unclean_epoch
+
+
+def test_followers_are_told_of_leaders_that_may_miss_records_and_of_no_others() -> None:
+    machine = with_topic(3, 3)
+    first, second, _ = partition_of(machine, "t").replicas
+
+    fence(machine, first)
+    assert (partition_of(machine, "t").leader, partition_of(machine, "t").unclean_epoch) == (second, -1)
+
+    alone = with_topic(1, 1)
+    perform(alone, registration(1, synced=False))
+    assert partition_of(alone, "t").unclean_epoch == partition_of(alone, "t").leader_epoch == 1
 
 
 def test_a_topic_that_allows_it_elects_uncleanly_by_itself() -> None:
