@@ -16,7 +16,7 @@ import pytest
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.groups import CommitOffsets
-from penstock.core.groups.classic import ClassicGroup
+from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.metadata import NO_LEADER, CreatedTopic, Done, MetadataImage
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.decisions import leadership
@@ -27,7 +27,7 @@ from penstock.core.replica import InSync, ProposedMember
 from penstock.runtime import Runtime
 from penstock.services.cluster import Controller
 from penstock.services.cluster.options import ClusterOptions as MemberOptions
-from penstock.services.groups import CoordinatorHost
+from penstock.services.coordinator import Coordinator
 from penstock.services.partitions import Followed, Partition
 from penstock.services.replication import Replication, ReplicationOptions, serving
 from penstock.simulation.cluster import ClusterOptions, MakeBackstage
@@ -154,7 +154,10 @@ def followers_forget_producers(patch: Patch) -> None:
 
 
 def groups_answer_before_the_log_is_replicated(patch: Patch) -> None:
-    patch.setattr(CoordinatorHost, "_release_when_acknowledged", lambda self, answers: self._release(answers))
+    def release_early(self: Coordinator[Any, Any, Any], _: Offset, replies: Sequence[Any]) -> None:
+        self._release(replies)
+
+    patch.setattr(Coordinator, "_release_when_committed", release_early)
 
 
 def controller_answers_before_the_commit(patch: Patch) -> None:
@@ -186,14 +189,14 @@ def consumers_read_to_the_log_end(patch: Patch) -> None:
 
 
 def old_generations_may_commit(patch: Patch) -> None:
-    commit = import_module("penstock.core.groups.offsets.commit")
-    why_not = commit._why_not
+    commit = import_module("penstock.core.groups.offsets")
+    why_not = commit._why_not_commit
 
     def hardly_ever(group: ClassicGroup | None, command: CommitOffsets) -> Why | None:
         why: Why | None = why_not(group, command)
         return None if why in (Why.ILLEGAL_GENERATION, Why.UNKNOWN_MEMBER) else why
 
-    patch.setattr(commit, "_why_not", hardly_ever)
+    patch.setattr(commit, "_why_not_commit", hardly_ever)
 
 
 def followers_never_cut_back(patch: Patch) -> None:

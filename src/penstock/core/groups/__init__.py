@@ -1,9 +1,16 @@
 """Groups: who reads together, and how far they have come.
 
 One `GroupCoordinator` is the machine of one partition of `__consumer_offsets`. Group ids are
-one namespace and a group has one type; each type's protocol has a package of its own
-(`classic/` today, KIP-848 consumers and share groups beside it later), and what all share
-stays here: offsets, deadlines, facts, and the door.
+one namespace and a group has one type:
+
+    coordinator                  the machine: decide, apply, expire, snapshot
+    commands, replies, facts     what goes in, what comes out, what is stored
+    image, outcome               the durable state; the result of one step
+    classic_group, rebalance     one classic group, and its way from generation to generation
+    classic_protocol             who takes part: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    offsets, subscription        committed positions; the topics that members read
+
+KIP-848 consumers and share groups will stand beside the classic ones.
 
 **Durable and volatile.** Kafka's group protocol keeps most of its state in the coordinator's
 memory: parked requests, sessions, ids given out, a join phase under way. Only two things are
@@ -14,21 +21,22 @@ committed offsets. The machine is built the same way:
                     and all that a failover brings back
     ClassicGroups   live groups: made from the image and moved by commands and time
 
-So `handle` and `expire` are not pure decisions: they move the live groups at once, but nothing
-durable. That is safe under the host rule. Facts are applied as soon as they are appended, before
-the next command; an answer is released only when the log end seen at its step is committed; and
+So `decide` and `expire` move the live groups at once, but nothing durable. That is safe under
+the rule of the coordinator runtime. Facts are applied as soon as they are appended, before
+the next command; a reply is released only when the log end seen at its step is committed; and
 when an append fails, the live groups, which are ahead of the log by then, are thrown away
 with the machine, and no client has heard of anything that did not become durable. A group that
 never was stored is lost in a failover, and so are a rebalance under way and its parked requests:
 members find the old generation (or no group) and join again, as they do with Kafka.
 
-**Answers come later.** A JoinGroup waits for the others, a SyncGroup for the leader. A command
-carries a ticket, and every outcome lists the tickets it answers: none, its own, or many. Each
-ticket is answered exactly once. Where Kafka forgets a request (a JoinGroup sent twice, a parked
-SyncGroup of a member that is removed), we answer it with an error its client retries on.
+**Replies come later.** A JoinGroup waits for the others, a SyncGroup for the leader. A command
+carries a callback, and every outcome lists the callbacks it has replies for: none, its own, or
+many. Each is listed exactly once, and the machine never calls one. Where Kafka forgets a request
+(a JoinGroup sent twice, a parked SyncGroup of a member that is removed), it is refused with an
+error its client retries on.
 
 **Time.** Deadlines are fields of groups and members; one entry per group says when to look at
-it (see `deadlines`). `expire` does a bounded amount of work per call.
+it (see `Deadlines`). `expire` does a bounded amount of work per call.
 
 Where we differ from Kafka on purpose: a static member that comes back with other topics causes a
 rebalance, and one that comes back to a full group is let in; an id that was given out and is
@@ -58,7 +66,6 @@ from penstock.core.groups.commands import (
     MemberProtocol,
     OffsetToCommit,
     Sync,
-    Ticket,
     TopicToFetch,
 )
 from penstock.core.groups.coordinator import GroupCoordinator
@@ -73,11 +80,9 @@ from penstock.core.groups.facts import (
 from penstock.core.groups.image import GroupImage
 from penstock.core.groups.options import GroupOptions
 from penstock.core.groups.outcome import (
-    Answer,
     Event,
+    GroupOutcome,
     MemberRemoved,
-    Moment,
-    Outcome,
     RebalanceCompleted,
     RebalanceStarted,
 )
@@ -99,6 +104,7 @@ from penstock.core.groups.replies import (
     ListedGroup,
     ListedGroups,
     MemberIdRequired,
+    OnReply,
     PartitionResult,
     Reply,
     Synced,
@@ -109,10 +115,7 @@ __all__ = [
     "GroupCoordinator",
     "GroupOptions",
     "GroupImage",
-    "Moment",
-    "Outcome",
-    "Answer",
-    "Ticket",
+    "GroupOutcome",
     "Command",
     "Join",
     "MemberProtocol",
@@ -133,6 +136,7 @@ __all__ = [
     "NO_GENERATION",
     "UNKNOWN_MEMBER_ID",
     "Reply",
+    "OnReply",
     "Joined",
     "JoinedMember",
     "MemberIdRequired",

@@ -1,17 +1,16 @@
 """What may be asked of a group coordinator.
 
-Every command names one group (a coordinator partition owns a group whole) and carries a
-`ticket`: the caller's reply slot, which the machine hands back with the answer and never
-looks into (anything but None will do). Bytes in commands are kept, so they must be `bytes`,
-not views of a network buffer.
+Every command names one group (a coordinator partition owns a group whole) and carries
+`on_reply`: the caller's callback, which the machine hands back with the reply and never
+calls itself. Bytes in commands are kept, so they must be `bytes`, not views of a network
+buffer.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from penstock.core.groups.replies import OnReply
 from penstock.core.model import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName, TopicPartition
-
-Ticket: TypeAlias = object
 
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1
@@ -28,7 +27,7 @@ class MemberProtocol(NamedTuple):
 class Join:
     """JoinGroup: take part in the next generation; answered when the join phase ends."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     member_id: str = UNKNOWN_MEMBER_ID
     instance_id: str | None = None
@@ -58,7 +57,7 @@ class MemberAssignment(NamedTuple):
 class Sync:
     """SyncGroup: ask for the assignment (and, from the leader, bring it); answered when it is there."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     generation: int
     member_id: str
@@ -73,7 +72,7 @@ class Sync:
 class Heartbeat:
     """I am alive."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     generation: int
     member_id: str
@@ -92,7 +91,7 @@ class LeavingMember(NamedTuple):
 class Leave:
     """LeaveGroup: one member (versions 0 to 2) or a batch."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     members: tuple[LeavingMember, ...]
 
@@ -111,7 +110,7 @@ class OffsetToCommit(NamedTuple):
 class CommitOffsets:
     """OffsetCommit, from a member or (generation -1) from a consumer that assigns itself."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     generation: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER_ID
@@ -133,7 +132,7 @@ class TopicToFetch(NamedTuple):
 class FetchOffsets:
     """OffsetFetch of one group; `topics` None asks for everything the group has committed."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     topics: tuple[TopicToFetch, ...] | None
     require_stable: bool = False
@@ -143,7 +142,7 @@ class FetchOffsets:
 class DeleteOffsets:
     """OffsetDelete: forget the group's positions in partitions it does not read any more."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
     partitions: tuple[TopicPartition, ...]
 
@@ -152,7 +151,7 @@ class DeleteOffsets:
 class ForgetTopic:
     """The topic was deleted: nobody has a position in it any more."""
 
-    ticket: Ticket
+    on_reply: OnReply
     topic: TopicName
 
 
@@ -160,7 +159,7 @@ class ForgetTopic:
 class DeleteGroup:
     """DeleteGroups, for one group."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
 
 
@@ -168,7 +167,7 @@ class DeleteGroup:
 class DescribeGroup:
     """DescribeGroups, for one group."""
 
-    ticket: Ticket
+    on_reply: OnReply
     group_id: str
 
 
@@ -176,7 +175,7 @@ class DescribeGroup:
 class ListGroups:
     """ListGroups of this coordinator partition; empty filters let everything through."""
 
-    ticket: Ticket
+    on_reply: OnReply
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 

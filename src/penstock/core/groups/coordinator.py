@@ -1,9 +1,11 @@
-"""The machine of one group-coordinator partition."""
+"""The machine of one group-coordinator partition, and what operators see and do of it."""
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import assert_never
 
-from penstock.core.groups.administration import handle_administration
-from penstock.core.groups.classic import ClassicGroups
+from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.groups.classic_protocol import ClassicGroups
 from penstock.core.groups.commands import (
     Command,
     CommitOffsets,
@@ -18,28 +20,28 @@ from penstock.core.groups.commands import (
     ListGroups,
     Sync,
 )
-from penstock.core.groups.deadlines import Deadlines
-from penstock.core.groups.facts import Fact
+from penstock.core.groups.facts import Fact, GroupDeleted, OffsetDeleted
 from penstock.core.groups.image import GroupImage
-from penstock.core.groups.offsets import OffsetSweep, handle_offsets
+from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.options import GroupOptions
-from penstock.core.groups.outcome import Moment, Outcome, Turn
-from penstock.core.model import Instant
+from penstock.core.groups.outcome import Deadlines, GroupOutcome
+from penstock.core.groups.replies import DescribedGroup, Done, GroupState, GroupType, ListedGroups
+from penstock.core.model import Instant, Now, Why
 
 
 class GroupCoordinator:
     """Who is in which group, and where each group stands.
 
-    Recovery: `apply` every fact of the log, then `resume` once. Service: `handle` commands
+    Recovery: `apply` every fact of the log, then `resume` once. Service: `decide` commands
     and `expire` deadlines; append the facts of each outcome and `apply` them before the next
-    call; release its answers when the log end is committed. When an append fails, drop the machine.
+    call; release its replies when the log end is committed. When an append fails, drop the machine.
     """
 
     def __init__(self, options: GroupOptions | None = None) -> None:
         self._options = GroupOptions() if options is None else options
         self._image = GroupImage()
         self._classic = ClassicGroups(self._image)
-        self._sweep = OffsetSweep(self._image, self._classic)
+        self._retention = OffsetRetention(self._image, self._classic)
         self._deadlines = Deadlines()
         self._facts_owed = 0
 
@@ -50,55 +52,114 @@ class GroupCoordinator:
 
     def apply(self, fact: Fact) -> None:
         """Take over what the log says."""
-        self._facts_owed = max(self._facts_owed - 1, 0)
+        if self._facts_owed:
+            self._facts_owed -= 1
         self._image.apply(fact)
 
-    def resume(self, now: Moment) -> Outcome:
-        """The log is replayed and we lead: every session starts now, in full."""
-        turn = self._turn(now)
-        self._classic.resume(turn)
-        self._sweep.plan(turn)
-        return self._ended(turn)
+    def size(self) -> int:
+        """How many facts `snapshot` has."""
+        return len(self._image.groups) + sum(map(len, self._image.offsets.values()))
 
-    def handle(self, command: Command, now: Moment) -> Outcome:
-        """Answer the command, park it, or let it settle others; changes nothing durable."""
-        turn = self._turn(now)
+    def snapshot(self) -> Iterator[Fact]:
+        """The durable state as facts, each as it is when it is asked for.
+
+        The machine may move on meanwhile; keys that are new since the call are left out.
+        """
+        image = self._image
+        group_ids = list(image.groups)
+        keys = [(group_id, partition) for group_id, offsets in image.offsets.items() for partition in offsets]
+        groups = (image.groups.get(group_id) for group_id in group_ids)
+        offsets = (image.offsets_of(group_id).get(partition) for group_id, partition in keys)
+        return (fact for fact in chain(groups, offsets) if fact is not None)
+
+    def resume(self, now: Now) -> GroupOutcome:
+        """The log is replayed and we lead: every session starts now, in full."""
+        outcome = GroupOutcome(now, self._options, self._deadlines)
+        self._classic.resume(outcome)
+        self._retention.plan(outcome)
+        self._facts_owed = len(outcome.facts)
+        return outcome
+
+    def decide(self, command: Command, now: Now) -> GroupOutcome:
+        """Reply to the command, park it, or let it settle others; changes nothing durable."""
+        assert not self._facts_owed, "facts of the last outcome were not applied"
+        outcome = GroupOutcome(now, self._options, self._deadlines)
         match command:
             case Join() | Sync() | Heartbeat() | Leave():
-                self._classic.handle(command, turn)
+                self._classic.decide(command, outcome)
             case CommitOffsets() | FetchOffsets() | DeleteOffsets() | ForgetTopic():
-                handle_offsets(command, self._image, self._classic, turn)
-            case DeleteGroup() | DescribeGroup() | ListGroups():
-                handle_administration(command, self._image, self._classic, turn)
+                decide_offsets(command, self._image, self._classic, outcome)
+            case DescribeGroup():
+                described = _described(command.group_id, self._classic.find(command.group_id))
+                outcome.replies.append((command.on_reply, described))
+            case ListGroups():
+                self._list(command, outcome)
+            case DeleteGroup():
+                self._delete(command, outcome)
             case _:
                 assert_never(command)
-        return self._ended(turn)
+        self._facts_owed = len(outcome.facts)
+        return outcome
 
-    def expire(self, now: Moment) -> Outcome:
+    def expire(self, now: Now) -> GroupOutcome:
         """Do what is due, a bounded part of it at a time: call again while `next_deadline` is past."""
-        turn = self._turn(now)
+        assert not self._facts_owed, "facts of the last outcome were not applied"
+        outcome = GroupOutcome(now, self._options, self._deadlines)
         for _ in range(self._options.groups_expired_per_turn_max):
             group_id = self._deadlines.pop(now.instant)
             if group_id is None:
+                self._retention.run_if_due(outcome)
                 break
-            again = self._classic.expire(group_id, turn)
+            again = self._classic.expire(group_id, outcome)
             if again is not None:
                 self._deadlines.arm(group_id, again)
-        else:
-            return self._ended(turn)
-        self._sweep.run_if_due(turn)
-        return self._ended(turn)
+        self._facts_owed = len(outcome.facts)
+        return outcome
 
     def next_deadline(self) -> Instant | None:
         """When to call `expire`; at times it will then find that nothing is due yet."""
-        deadlines = [d for d in (self._deadlines.next(), self._sweep.deadline) if d is not None]
-        return min(deadlines, default=None)
+        deadline, retention = self._deadlines.next(), self._retention.deadline
+        if deadline is None or (retention is not None and retention < deadline):
+            return retention
+        return deadline
 
-    def _turn(self, now: Moment) -> Turn:
-        assert self._facts_owed == 0, "facts of the last outcome were not applied"
-        return Turn(now, self._options, self._deadlines)
+    def _list(self, command: ListGroups, outcome: GroupOutcome) -> None:
+        states = [state.lower() for state in command.states]
+        types = [type_.lower() for type_ in command.types]
+        groups = tuple(
+            group
+            for group in self._classic.listed()
+            if (not states or group.state.value.lower() in states)
+            and (not types or group.type.value in types)
+        )
+        outcome.replies.append((command.on_reply, ListedGroups(groups)))
 
-    def _ended(self, turn: Turn) -> Outcome:
-        outcome = turn.outcome()
-        self._facts_owed = len(outcome.facts)
-        return outcome
+    def _delete(self, command: DeleteGroup, outcome: GroupOutcome) -> None:
+        group = self._classic.find(command.group_id)
+        if group is None:
+            outcome.refuse(command.on_reply, Why.UNKNOWN_GROUP)
+            return
+        if not group.is_empty:
+            outcome.refuse(command.on_reply, Why.GROUP_NOT_EMPTY)
+            return
+        for partition in self._image.offsets_of(command.group_id):
+            outcome.facts.append(OffsetDeleted(command.group_id, partition))
+        if command.group_id in self._image.groups:
+            outcome.facts.append(GroupDeleted(command.group_id))
+        self._classic.forget(command.group_id)
+        outcome.replies.append((command.on_reply, Done()))
+
+
+def _described(group_id: str, group: ClassicGroup | None) -> DescribedGroup:
+    if group is None:
+        return DescribedGroup(group_id, GroupState.DEAD, GroupType.CLASSIC, "", "", ())
+    # Only a stable group has settled on a protocol; before, members' metadata is in flux.
+    protocol = group.protocol if group.state is GroupState.STABLE else None
+    return DescribedGroup(
+        group_id,
+        group.state,
+        GroupType.CLASSIC,
+        group.protocol_type or "",
+        protocol or "",
+        tuple(member.described(protocol) for member in group.members.values()),
+    )

@@ -1,28 +1,13 @@
-"""The result of one step of the coordinator, and the tray in which it is gathered."""
+"""The result of one step of the coordinator, filled while the step is decided."""
 
+import heapq
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from penstock.core.groups.commands import Ticket
-from penstock.core.groups.deadlines import Deadlines
 from penstock.core.groups.facts import Fact
 from penstock.core.groups.options import GroupOptions
-from penstock.core.groups.replies import Reply
-from penstock.core.model import MILLISECOND, Instant, Refused, Timestamp, Why
-
-
-class Moment(NamedTuple):
-    """Now, on both clocks: deadlines are monotonic, what is stored is wall-clock time."""
-
-    instant: Instant
-    wall: Timestamp
-
-
-class Answer(NamedTuple):
-    """A reply for the slot that one command came with."""
-
-    ticket: Ticket
-    reply: Reply
+from penstock.core.groups.replies import OnReply, Reply
+from penstock.core.model import MILLISECOND, Instant, Now, Refused, Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,50 +41,75 @@ class MemberRemoved:
 Event: TypeAlias = RebalanceStarted | RebalanceCompleted | MemberRemoved
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What becomes true, whom to answer once it is durable, and what to log.
+class Deadlines:
+    """The earliest moment at which each group may have something to do.
 
-    The counterpart of `Decision` where one command may answer none or many: the host appends
-    `facts`, applies them, and releases `answers` when the log end it saw is committed.
-    `events` are for logs and metrics alone.
+    There is one entry per group, not one per member: a heartbeat only moves the member's own
+    deadline forward and leaves the entry where it is. When the entry comes up, the group is
+    asked what is really due and when to come back. A hundred members with a session of 30 s
+    thus cost one look at the group about every 30 s, however often they send heartbeats.
     """
 
-    facts: tuple[Fact, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    events: tuple[Event, ...] = ()
+    __slots__ = ("_heap", "armed")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Instant, str]] = []
+        # The visit that counts, by group; entries of the heap that say otherwise were overtaken.
+        self.armed: dict[str, Instant] = {}
+
+    def arm(self, group_id: str, at: Instant) -> None:
+        """Come back at `at`, unless an earlier visit is planned already."""
+        armed = self.armed.get(group_id)
+        if armed is None or at < armed:
+            self.armed[group_id] = at
+            heapq.heappush(self._heap, (at, group_id))
+
+    def next(self) -> Instant | None:
+        """The next visit; it may turn out that nothing is due yet."""
+        heap, armed = self._heap, self.armed
+        while heap:
+            at, group_id = heap[0]
+            if armed.get(group_id) == at:
+                return at
+            # An earlier visit has been planned after this entry was made.
+            heapq.heappop(heap)
+        return None
+
+    def pop(self, now: Instant) -> str | None:
+        """A group whose visit is due; the caller arms it again."""
+        at = self.next()
+        if at is None or at > now:
+            return None
+        _, group_id = heapq.heappop(self._heap)
+        del self.armed[group_id]
+        return group_id
 
 
-class Turn:
-    """One step under way: the moment it happens, and what came out of it so far."""
+class GroupOutcome:
+    """What becomes true, whom to reply to once it is durable, and what to log.
 
-    __slots__ = ("_answers", "_deadlines", "_events", "_facts", "now", "options")
+    The counterpart of `Decision` where one command may lead to no reply or to many: whoever runs
+    the machine appends `facts`, applies them, and calls the callbacks of `replies` when the log
+    end it saw is committed. `events` are for logs and metrics alone.
+    """
 
-    def __init__(self, now: Moment, options: GroupOptions, deadlines: Deadlines) -> None:
+    __slots__ = ("_deadlines", "events", "facts", "now", "options", "replies")
+
+    def __init__(self, now: Now, options: GroupOptions, deadlines: Deadlines) -> None:
         self.now = now
         self.options = options
         self._deadlines = deadlines
-        self._facts: list[Fact] = []
-        self._answers: list[Answer] = []
-        self._events: list[Event] = []
+        self.facts: list[Fact] = []
+        self.replies: list[tuple[OnReply, Reply]] = []
+        self.events: list[Event] = []
 
-    def record(self, fact: Fact) -> None:
-        self._facts.append(fact)
-
-    def answer(self, ticket: Ticket, reply: Reply) -> None:
-        self._answers.append(Answer(ticket, reply))
-
-    def refuse(self, ticket: Ticket, why: Why, detail: str = "") -> None:
-        self._answers.append(Answer(ticket, Refused(why, detail)))
-
-    def report(self, event: Event) -> None:
-        self._events.append(event)
+    def refuse(self, on_reply: OnReply, why: Why, detail: str = "") -> None:
+        self.replies.append((on_reply, Refused(why, detail)))
 
     def wake(self, group_id: str, delay_ms: int) -> Instant:
         """The moment `delay_ms` from now, at which the group will be looked at."""
         at = Instant(self.now.instant + delay_ms * MILLISECOND)
-        self._deadlines.arm(group_id, at)
+        armed = self._deadlines.armed.get(group_id)
+        if armed is None or at < armed:
+            self._deadlines.arm(group_id, at)
         return at
-
-    def outcome(self) -> Outcome:
-        return Outcome(tuple(self._facts), tuple(self._answers), tuple(self._events))

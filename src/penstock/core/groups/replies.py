@@ -1,6 +1,7 @@
-"""What a group coordinator answers; every command may be answered with `Refused` instead."""
+"""What a group coordinator replies; `Refused` may take the place of every other reply."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -173,3 +174,6 @@ Reply: TypeAlias = (
     | DescribedGroup
     | ListedGroups
 )
+
+# Where a reply goes: one callable per command, called once.
+OnReply: TypeAlias = Callable[[Reply], None]

@@ -23,23 +23,17 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
     if version < 0 or not 0 <= count <= (len(metadata) - _HEAD.size) // _LENGTH.size:
         return None
     topics: list[str] = []
-    position = _HEAD.size
+    position, end = _HEAD.size, len(metadata)
     for _ in range(count):
-        name, position = _read_name(metadata, position)
-        if name is None:
+        start = position + _LENGTH.size
+        if start > end:
             return None
-        topics.append(name)
+        (length,) = _LENGTH.unpack_from(metadata, position)
+        position = start + length
+        if length < 0 or position > end:
+            return None
+        try:
+            topics.append(metadata[start:position].decode())
+        except UnicodeDecodeError:
+            return None
     return tuple(topics)
-
-
-def _read_name(metadata: bytes, position: int) -> tuple[str | None, int]:
-    if position + _LENGTH.size > len(metadata):
-        return None, position
-    (length,) = _LENGTH.unpack_from(metadata, position)
-    start = position + _LENGTH.size
-    if length < 0 or start + length > len(metadata):
-        return None, position
-    try:
-        return metadata[start : start + length].decode(), start + length
-    except UnicodeDecodeError:
-        return None, position

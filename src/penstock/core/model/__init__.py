@@ -30,7 +30,7 @@ from penstock.core.model.ids import (
     TopicName,
     TopicPartition,
 )
-from penstock.core.model.machine import Decision
+from penstock.core.model.machine import Decision, Now
 from penstock.core.model.moments import (
     MICROSECOND,
     MILLISECOND,
@@ -58,6 +58,7 @@ __all__ = [
     "MILLISECOND",
     "SECOND",
     "Decision",
+    "Now",
     "Refused",
     "Why",
     "PenstockError",

@@ -1,7 +1,9 @@
-"""The result of a replicated machine's decision."""
+"""What replicated machines have in common: when they decide, and what comes of it."""
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.core.model.moments import Instant, Timestamp
 
 Fact_co = TypeVar("Fact_co", covariant=True)
 Reply_co = TypeVar("Reply_co", covariant=True)
@@ -17,3 +19,10 @@ class Decision(Generic[Fact_co, Reply_co]):
 
     facts: tuple[Fact_co, ...]
     reply: Reply_co
+
+
+class Now(NamedTuple):
+    """The present on both clocks: deadlines are monotonic, what is stored is wall-clock time."""
+
+    instant: Instant
+    wall: Timestamp

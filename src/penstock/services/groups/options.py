@@ -7,6 +7,7 @@ from penstock.core.groups import GroupOptions
 from penstock.core.metadata import MetadataImage, broker_setting
 from penstock.core.metadata.configs import NOTHING
 from penstock.core.model import NodeId
+from penstock.services.coordinator import CoordinatorOptions
 
 _MS_PER_MINUTE = 60_000
 
@@ -16,11 +17,7 @@ class GroupsOptions:
     """How this node keeps groups."""
 
     machine: GroupOptions = field(default_factory=GroupOptions)
-    # A coordinator's log is not renewed before it has this many records. Reading them takes a third
-    # of a second when the node starts; renewing them stops the loop for a few syncs.
-    renewal_records_min: int = 20_000
-    # How long an answer waits for the other replicas of what it rests on.
-    commit_timeout_ms: int = 5_000
+    coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
 
 
 def options_of_node(
@@ -43,5 +40,5 @@ def options_of_node(
             offsets_retention_ms=number("offsets.retention.minutes") * _MS_PER_MINUTE,
             offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
         ),
-        commit_timeout_ms=number("offsets.commit.timeout.ms"),
+        CoordinatorOptions(commit_timeout_ms=number("offsets.commit.timeout.ms")),
     )

@@ -7,10 +7,9 @@
     OffsetDeleted    OffsetCommitKey       1     none
 
 The bytes are those of Kafka's own classes, the topic id being a tagged field that older
-readers of version 4 skip. All older versions are read.
+readers of version 4 skip. All older versions are read. This module is the `RecordCodec` of groups.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from penstock.core.groups import (
@@ -31,7 +30,6 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
-from penstock.core.records import BatchHeader, Record, read_header, write_batch
 from penstock.core.wire.stored import OFFSETS_KEYS, read_key, read_stored, write_stored
 from penstock.core.wire.stored.classic_group import (
     GroupMetadataKey,
@@ -45,10 +43,6 @@ GROUP_KEY, OFFSET_KEY = 2, 1
 GROUP_VALUE = 3
 OFFSET_VALUE, OFFSET_VALUE_WITH_EXPIRY, OFFSET_VALUE_WITH_TOPIC_ID = 3, 1, 4
 NEVER = -1
-
-# Batches stay below Kafka's default limit for a message.
-BATCH_BYTES_MAX = 900_000
-_OVERHEAD_BYTES = 30
 
 
 def encode(fact: Fact) -> tuple[bytes, bytes | None]:
@@ -88,32 +82,6 @@ def decode(key: bytes | None, value: bytes | None) -> Fact | None:
             return _offset_of(decoded.group, partition, value)
         case _:
             return None
-
-
-def write_batches(facts: Iterable[Fact], now: Timestamp) -> tuple[bytearray, list[BatchHeader]]:
-    """The facts as record batches: one, or as many as their size takes."""
-    buffer, headers = bytearray(), []
-    for records in _portions(facts, now):
-        batch = write_batch(records)
-        headers.append(read_header(batch))
-        # Nearly always there is one batch, and no copy is made of it.
-        buffer = buffer + batch if buffer else batch
-    return buffer, headers
-
-
-def _portions(facts: Iterable[Fact], now: Timestamp) -> Iterator[list[Record]]:
-    portion: list[Record] = []
-    size = 0
-    for fact in facts:
-        key, value = encode(fact)
-        record_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
-        if portion and size + record_bytes > BATCH_BYTES_MAX:
-            yield portion
-            portion, size = [], 0
-        portion.append(Record(0, now, key, value))
-        size += record_bytes
-    if portion:
-        yield portion
 
 
 def _group_key(group_id: str) -> bytes:

@@ -14,7 +14,6 @@ from penstock.core.groups import Join
 from penstock.core.metadata import MetadataImage, ResourceKind
 from penstock.core.model import PenstockError, Refused, Why
 from penstock.gateways.kafka.backend import Backend
-from penstock.services.groups import Ticket
 from penstock.services.partitions import InDoubt, Partition
 from penstock.services.records import Fetched, FetchLimits, Moment, Placed, Position, Wanted
 from penstock.simulation.cluster.journal import Journal, Place
@@ -159,7 +158,7 @@ class Door:
         """A command of the group protocol."""
         if kind is Join:
             fields = {**fields, "random_id": self.backend.groups.random_id()}
-        self.backend.groups.submit(kind(ticket=Ticket(answer), **fields))
+        self.backend.groups.submit(kind(on_reply=answer, **fields))
 
     def change(self, answer: Answer, act: Act) -> None:
         """Change the metadata; the answer comes with the version of this node's image."""

@@ -16,6 +16,7 @@ from penstock.core.groups import (
     FetchOffsets,
     GroupCoordinator,
     GroupOptions,
+    GroupOutcome,
     GroupState,
     Heartbeat,
     Join,
@@ -25,9 +26,7 @@ from penstock.core.groups import (
     MemberAssignment,
     MemberIdRequired,
     MemberProtocol,
-    Moment,
     OffsetToCommit,
-    Outcome,
     Reply,
     Sync,
     Synced,
@@ -36,6 +35,7 @@ from penstock.core.groups import (
 from penstock.core.model import (
     MILLISECOND,
     Instant,
+    Now,
     Offset,
     PartitionIndex,
     Refused,
@@ -70,6 +70,10 @@ def position(offset: int, topic: str = "t", partition: int = 0, metadata: str = 
     return OffsetToCommit(at(topic, partition), Offset(offset), metadata=metadata)
 
 
+def ignore(_: Reply) -> None:
+    """In the place of the callback that the driver gives every command."""
+
+
 class Driver:
     """A host with a log that never fails."""
 
@@ -87,28 +91,32 @@ class Driver:
         self._take(self.coordinator.resume(self.now))
 
     @property
-    def now(self) -> Moment:
-        return Moment(Instant(self.now_ms * MILLISECOND), Timestamp(WALL_START_MS + self.now_ms))
+    def now(self) -> Now:
+        return Now(Instant(self.now_ms * MILLISECOND), Timestamp(WALL_START_MS + self.now_ms))
 
     def failed_over(self) -> "Driver":
         """Another coordinator takes over with the log of this one."""
         return Driver(self.options, self.facts, self.now_ms + 1_000_000)
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: GroupOutcome) -> None:
         for fact in outcome.facts:
             self.coordinator.apply(fact)
             self.facts.append(fact)
-        for ticket, reply in outcome.answers:
-            assert isinstance(ticket, int)
-            assert ticket not in self.answers, "a ticket was answered twice"
-            self.answers[ticket] = reply
+        for on_reply, reply in outcome.replies:
+            on_reply(reply)
         self.events.extend(outcome.events)
 
     def send(self, command: Command) -> int:
-        """Hand the command in under a new ticket."""
+        """Hand the command in under a new number."""
         self.tickets += 1
-        self._take(self.coordinator.handle(replace(command, ticket=self.tickets), self.now))
-        return self.tickets
+        ticket = self.tickets
+
+        def on_reply(reply: Reply) -> None:
+            assert ticket not in self.answers, "a command was replied to twice"
+            self.answers[ticket] = reply
+
+        self._take(self.coordinator.decide(replace(command, on_reply=on_reply), self.now))
+        return ticket
 
     def ask(self, command: Command) -> Reply:
         return self.answers[self.send(command)]
@@ -130,7 +138,7 @@ class Driver:
 
     def join(self, member_id: str = "", **fields: Any) -> int:
         given: dict[str, Any] = {
-            "ticket": 0,
+            "on_reply": ignore,
             "group_id": GROUP,
             "member_id": member_id,
             "client_id": "c",
@@ -153,30 +161,34 @@ class Driver:
         self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None, **fields: Any
     ) -> int:
         pairs = tuple(MemberAssignment(*pair) for pair in (assignments or {}).items())
-        given: dict[str, Any] = {"ticket": 0, "group_id": GROUP, "assignments": pairs}
+        given: dict[str, Any] = {"on_reply": ignore, "group_id": GROUP, "assignments": pairs}
         return self.send(Sync(**given | {"member_id": member_id, "generation": generation} | fields))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> Reply:
         return self.ask(
             Heartbeat(
-                ticket=0, group_id=GROUP, generation=generation, member_id=member_id, instance_id=instance_id
+                on_reply=ignore,
+                group_id=GROUP,
+                generation=generation,
+                member_id=member_id,
+                instance_id=instance_id,
             )
         )
 
     def leave(self, *members: LeavingMember, group_id: str = GROUP) -> Reply:
-        return self.ask(Leave(ticket=0, group_id=group_id, members=members))
+        return self.ask(Leave(on_reply=ignore, group_id=group_id, members=members))
 
     def commit(self, *offsets: OffsetToCommit, group_id: str = GROUP, **fields: Any) -> Reply:
-        return self.ask(CommitOffsets(ticket=0, group_id=group_id, offsets=offsets, **fields))
+        return self.ask(CommitOffsets(on_reply=ignore, group_id=group_id, offsets=offsets, **fields))
 
     def committed(self, topic: str = "t", partition: int = 0, group_id: str = GROUP) -> int:
         wanted = (TopicToFetch(TopicName(topic), (PartitionIndex(partition),)),)
-        reply = self.ask(FetchOffsets(ticket=0, group_id=group_id, topics=wanted))
+        reply = self.ask(FetchOffsets(on_reply=ignore, group_id=group_id, topics=wanted))
         assert isinstance(reply, FetchedOffsets)
         return reply.offsets[0].offset
 
     def describe(self, group_id: str = GROUP) -> DescribedGroup:
-        reply = self.ask(DescribeGroup(ticket=0, group_id=group_id))
+        reply = self.ask(DescribeGroup(on_reply=ignore, group_id=group_id))
         assert isinstance(reply, DescribedGroup)
         return reply
 

@@ -46,6 +46,7 @@ from tests.unit.core.groups.group_driver import (
     WALL_START_MS,
     Driver,
     at,
+    ignore,
     position,
     protocols,
     why_of,
@@ -57,13 +58,13 @@ EXPIRING = replace(OPTIONS, offsets_retention_ms=RETENTION_MS, offsets_retention
 
 
 def fetch_all(driver: Driver) -> tuple[FetchedOffset, ...]:
-    reply = driver.ask(FetchOffsets(ticket=0, group_id=GROUP, topics=None))
+    reply = driver.ask(FetchOffsets(on_reply=ignore, group_id=GROUP, topics=None))
     assert isinstance(reply, FetchedOffsets)
     return reply.offsets
 
 
 def delete(driver: Driver, *partitions: TopicPartition) -> Reply:
-    return driver.ask(DeleteOffsets(ticket=0, group_id=GROUP, partitions=partitions))
+    return driver.ask(DeleteOffsets(on_reply=ignore, group_id=GROUP, partitions=partitions))
 
 
 def test_a_member_commits_and_fetches_what_it_committed() -> None:
@@ -179,7 +180,7 @@ def test_an_unknown_group_has_committed_nothing_and_that_is_no_error() -> None:
 
     assert fetch_all(driver) == ()
     wanted = (TopicToFetch(TopicName("t"), (PartitionIndex(0), PartitionIndex(1))),)
-    reply = driver.ask(FetchOffsets(ticket=0, group_id="unknown", topics=wanted, require_stable=True))
+    reply = driver.ask(FetchOffsets(on_reply=ignore, group_id="unknown", topics=wanted, require_stable=True))
     assert reply == FetchedOffsets((FetchedOffset(at("t", 0)), FetchedOffset(at("t", 1))))
 
 
@@ -190,7 +191,7 @@ def test_an_offset_of_a_topic_that_was_made_anew_is_not_shown() -> None:
 
     def offset_for(topic_id: TopicId | None) -> int:
         wanted = (TopicToFetch(TopicName("t"), (PartitionIndex(0),), topic_id),)
-        reply = driver.ask(FetchOffsets(ticket=0, group_id=GROUP, topics=wanted))
+        reply = driver.ask(FetchOffsets(on_reply=ignore, group_id=GROUP, topics=wanted))
         assert isinstance(reply, FetchedOffsets)
         return reply.offsets[0].offset
 
@@ -275,7 +276,7 @@ def test_offsets_in_a_deleted_topic_are_forgotten_in_every_group() -> None:
     driver.commit(position(1), position(2, "kept"))
     driver.commit(position(3, partition=4), group_id="other")
 
-    assert driver.ask(ForgetTopic(ticket=0, topic=TopicName("t"))) == Done()
+    assert driver.ask(ForgetTopic(on_reply=ignore, topic=TopicName("t"))) == Done()
 
     assert (driver.committed(), driver.committed(partition=4, group_id="other")) == (-1, -1)
     assert driver.committed("kept") == 2
@@ -380,7 +381,7 @@ def test_a_sweep_looks_at_every_group_once_and_does_not_mind_those_that_went_mea
     driver.now_ms += CHECK_MS
 
     driver.coordinator.expire(driver.now)
-    driver.ask(DeleteGroup(ticket=0, group_id="g34"))
+    driver.ask(DeleteGroup(on_reply=ignore, group_id="g34"))
     for _ in range(2):
         assert driver.coordinator.next_deadline() == CHECK_MS * MILLISECOND
         driver.coordinator.expire(driver.now)

@@ -1,7 +1,7 @@
 """One entry per group: visits are planned early rather than late, and never lost."""
 
-from penstock.core.groups.classic import ClassicGroup
-from penstock.core.groups.deadlines import Deadlines
+from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.groups.outcome import Deadlines
 from penstock.core.model import Instant
 
 

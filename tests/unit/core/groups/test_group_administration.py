@@ -13,11 +13,19 @@ from penstock.core.groups import (
     ListGroups,
 )
 from penstock.core.model import Why
-from tests.unit.core.groups.group_driver import DELAY_MS, GROUP, Driver, position, subscription, why_of
+from tests.unit.core.groups.group_driver import (
+    DELAY_MS,
+    GROUP,
+    Driver,
+    ignore,
+    position,
+    subscription,
+    why_of,
+)
 
 
 def listed(driver: Driver, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> list[str]:
-    reply = driver.ask(ListGroups(ticket=0, states=states, types=types))
+    reply = driver.ask(ListGroups(on_reply=ignore, states=states, types=types))
     assert isinstance(reply, ListedGroups)
     return [group.group_id for group in reply.groups]
 
@@ -31,7 +39,7 @@ def several_groups() -> Driver:
 
 
 def test_groups_are_listed_with_state_and_type() -> None:
-    reply = several_groups().ask(ListGroups(ticket=0))
+    reply = several_groups().ask(ListGroups(on_reply=ignore))
 
     assert reply == ListedGroups(
         (
@@ -56,7 +64,7 @@ def test_groups_that_were_not_touched_since_a_failover_are_listed_as_stored() ->
 
     after = before.failed_over()
 
-    assert after.ask(ListGroups(ticket=0)) == ListedGroups(
+    assert after.ask(ListGroups(on_reply=ignore)) == ListedGroups(
         (
             ListedGroup("a-simple-one", "", GroupState.EMPTY, GroupType.CLASSIC),
             ListedGroup(GROUP, "consumer", GroupState.STABLE, GroupType.CLASSIC),
@@ -104,7 +112,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     driver.commit(position(1), position(2, partition=1), member_id=member, generation=1)
     driver.leave(LeavingMember(member))
 
-    assert driver.ask(DeleteGroup(ticket=0, group_id=GROUP)) == Done()
+    assert driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP)) == Done()
 
     assert driver.state() is GroupState.DEAD
     assert driver.coordinator.image == Driver().coordinator.image
@@ -114,21 +122,21 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
 def test_a_group_with_members_is_not_deleted() -> None:
     driver = Driver()
     driver.join_new()
-    assert why_of(driver.ask(DeleteGroup(ticket=0, group_id=GROUP))) is Why.GROUP_NOT_EMPTY
+    assert why_of(driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))) is Why.GROUP_NOT_EMPTY
     driver.advance(DELAY_MS)
 
-    assert why_of(driver.ask(DeleteGroup(ticket=0, group_id=GROUP))) is Why.GROUP_NOT_EMPTY
+    assert why_of(driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))) is Why.GROUP_NOT_EMPTY
 
 
 def test_a_group_nobody_knows_cannot_be_deleted() -> None:
-    assert why_of(Driver().ask(DeleteGroup(ticket=0, group_id="unknown"))) is Why.UNKNOWN_GROUP
+    assert why_of(Driver().ask(DeleteGroup(on_reply=ignore, group_id="unknown"))) is Why.UNKNOWN_GROUP
 
 
 def test_ids_given_out_by_a_deleted_group_are_worth_nothing() -> None:
     driver = Driver()
     driver.join(random_id="x")
 
-    driver.ask(DeleteGroup(ticket=0, group_id=GROUP))
+    driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))
 
     assert driver.why(driver.join("c-x")) is Why.UNKNOWN_MEMBER
 

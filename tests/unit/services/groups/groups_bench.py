@@ -47,7 +47,8 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.core.replica import Assignment
-from penstock.services.groups import Groups, GroupsOptions, Ticket
+from penstock.services.coordinator import CoordinatorOptions
+from penstock.services.groups import Groups, GroupsOptions
 from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, FailingDisk
@@ -180,7 +181,7 @@ class GroupsBench:
     def submit(self, command: type, **fields: Any) -> list[Reply]:
         """Submit without waiting; the list gets the reply when it is known."""
         replies: list[Reply] = []
-        self.groups.submit(command(ticket=Ticket(replies.append), **{"group_id": GROUP, **fields}))
+        self.groups.submit(command(on_reply=replies.append, **{"group_id": GROUP, **fields}))
         return replies
 
     def ask(self, command: type, **fields: Any) -> Reply:
@@ -244,5 +245,7 @@ class GroupsBench:
         return self.submit(Heartbeat, generation=joined.generation, member_id=joined.member_id)
 
 
-def brisk(renewal_records_min: int = 20_000) -> GroupsOptions:
-    return GroupsOptions(GroupOptions(initial_rebalance_delay_ms=100), renewal_records_min)
+def brisk(rewrite_records_min: int = 20_000) -> GroupsOptions:
+    return GroupsOptions(
+        GroupOptions(initial_rebalance_delay_ms=100), CoordinatorOptions(rewrite_records_min)
+    )

@@ -21,7 +21,7 @@ from penstock.core.groups import (
 )
 from penstock.core.metadata import OFFSETS_TOPIC, CreatedTopic, TopicDeleted
 from penstock.core.model import NodeId, Refused, Why
-from penstock.services.groups import Phase, partition_of
+from penstock.services.coordinator import CoordinatorState, partition_of
 from penstock.storage.disk import Failure
 from tests.unit.services.groups.groups_bench import (
     GROUP,
@@ -204,7 +204,7 @@ def test_loading_takes_many_turns_of_the_loop() -> None:
     (host,) = restarted.groups
 
     turns = 0
-    while host.phase is Phase.LOADING and restarted.timers.step():
+    while host.state is CoordinatorState.LOADING and restarted.timers.step():
         turns += 1
 
     assert turns > 4
@@ -224,10 +224,10 @@ def test_a_log_that_is_asked_for_is_read_before_the_others() -> None:
     last = next(name for name in names if partition_of(name, 9) == 8)
 
     restarted.submit(FetchOffsets, group_id=last, topics=None)
-    while not any(host.phase is Phase.SERVING for host in list(restarted.groups)[1:]):
+    while not any(host.state is CoordinatorState.ACTIVE for host in list(restarted.groups)[1:]):
         assert restarted.timers.step()
 
-    assert [host.phase is Phase.SERVING for host in restarted.groups] == [True, *[False] * 7, True]
+    assert [host.state is CoordinatorState.ACTIVE for host in restarted.groups] == [True, *[False] * 7, True]
 
 
 def test_damage_in_the_log_is_not_served(bench: GroupsBench) -> None:
@@ -292,7 +292,7 @@ def test_a_coordinator_that_is_given_up_is_not_read_again(bench: GroupsBench) ->
 
 
 def test_a_log_that_has_grown_is_written_anew_and_cut() -> None:
-    bench = GroupsBench(options=brisk(renewal_records_min=50)).start()
+    bench = GroupsBench(options=brisk(rewrite_records_min=50)).start()
     for number in range(200):
         bench.commit_offset(number)
         bench.commit_offset(number, group_id="other")
@@ -303,8 +303,8 @@ def test_a_log_that_has_grown_is_written_anew_and_cut() -> None:
     assert (restarted.committed(), restarted.committed("other")) == (199, 199)
 
 
-def test_a_renewal_is_cut_only_when_it_is_on_disk() -> None:
-    bench = GroupsBench(options=brisk(renewal_records_min=50)).start()
+def test_a_rewritten_log_is_cut_only_when_it_is_on_disk() -> None:
+    bench = GroupsBench(options=brisk(rewrite_records_min=50)).start()
     for number in range(49):
         bench.commit_offset(number)
     bench.settle()

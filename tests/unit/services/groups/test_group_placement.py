@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.services.groups import java_hash, partition_of
+from penstock.services.coordinator import java_hash, partition_of
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.records import check_batches, read_records
-from penstock.services.groups.records import BATCH_BYTES_MAX, decode, encode, write_batches
+from penstock.services.coordinator.runtime import BATCH_BYTES_MAX, write_batches
+from penstock.services.groups import records
+from penstock.services.groups.records import decode, encode
 
 AT = TopicPartition(TopicName("orders"), PartitionIndex(3))
 MEMBER = StoredMember("m-1", "static-1", "client", "/127.0.0.1", 60_000, 10_000, b"topics", b"partitions")
@@ -96,9 +98,9 @@ def test_a_value_that_cannot_be_read_is_an_error_and_not_a_tombstone() -> None:
 
 
 def test_many_facts_are_split_into_batches_that_a_topic_takes() -> None:
-    facts = [replace(COMMITTED, group_id=f"g{n}", metadata="x" * 4_000) for n in range(500)]
+    facts: list[Fact] = [replace(COMMITTED, group_id=f"g{n}", metadata="x" * 4_000) for n in range(500)]
 
-    buffer, headers = write_batches(facts, Timestamp(1))
+    buffer, headers = write_batches(facts, records, Timestamp(1))
 
     assert len(headers) > 1
     assert check_batches(bytes(buffer)) == headers

@@ -5,7 +5,7 @@ import pytest
 from penstock.core.groups import CommitResults, Done, Reply
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import NodeId, Refused, Why
-from penstock.services.groups import Phase
+from penstock.services.coordinator import CoordinatorState
 from tests.unit.services.groups.groups_bench import GroupsBench
 
 THREE = (NodeId(1), NodeId(2), NodeId(3))
@@ -22,9 +22,9 @@ def why_of(reply: Reply) -> Why | None:
     return reply.why if isinstance(reply, Refused) else None
 
 
-def phase_of(bench: GroupsBench) -> Phase:
+def phase_of(bench: GroupsBench) -> CoordinatorState:
     (host,) = bench.groups
-    return host.phase
+    return host.state
 
 
 def test_a_commit_is_answered_when_all_replicas_have_it(bench: GroupsBench) -> None:
@@ -46,7 +46,7 @@ def test_a_commit_that_waits_too_long_for_replicas_is_told_to_try_again(bench: G
     bench.timers.pass_ms(6_000)
 
     assert [why_of(reply) for reply in replies] == [Why.COORDINATOR_NOT_AVAILABLE]
-    assert phase_of(bench) is Phase.SERVING
+    assert phase_of(bench) is CoordinatorState.ACTIVE
 
 
 def test_with_too_few_replicas_in_sync_nothing_is_taken_and_what_is_known_is_told(
@@ -91,14 +91,14 @@ def test_a_new_leader_reads_its_log_when_it_knows_that_all_of_it_is_committed() 
     led = second.led[OFFSETS_TOPIC, 0]
     assert (led.high_watermark, led.log.end) == (0, 1)
     second.serve()
-    assert phase_of(second) is Phase.LOADING
+    assert phase_of(second) is CoordinatorState.LOADING
     assert why_of(second.ask_to_commit(8)) is Why.COORDINATOR_LOADING
 
     second.fetched(2, 1)
-    assert phase_of(second) is Phase.LOADING
+    assert phase_of(second) is CoordinatorState.LOADING
     second.fetched(3, 1)
 
-    assert phase_of(second) is Phase.SERVING
+    assert phase_of(second) is CoordinatorState.ACTIVE
     assert second.committed() == 7
 
 
@@ -125,7 +125,7 @@ def test_when_the_next_epoch_of_the_same_leader_begins_its_coordinators_begin_an
     bench.led[OFFSETS_TOPIC, 0].stop("leader epoch 1 began", wanted=True)
     bench.settle()
 
-    assert old.phase is Phase.DROPPED
+    assert old.state is CoordinatorState.CLOSED
     assert [why_of(reply) for reply in replies] == [Why.NOT_COORDINATOR]
 
 

@@ -13,7 +13,6 @@ from penstock.gateways.kafka.answers.groups import Rows, code_in, may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 Row = DeleteGroupsResponseGroup
 
@@ -31,7 +30,7 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> None:
     for index, group_id in enumerate(group_ids):
         if may(call, Operation.DELETE, group_id):
             done = _done(rows, index, group_id)
-            call.backend.groups.submit(DeleteGroup(ticket=Ticket(done), group_id=group_id))
+            call.backend.groups.submit(DeleteGroup(on_reply=done, group_id=group_id))
         else:
             rows.put(index, Row(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     rows.end()

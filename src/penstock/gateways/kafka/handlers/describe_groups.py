@@ -15,7 +15,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 NOT_FOUND_SINCE = 6
 
@@ -47,7 +46,7 @@ def _describe(request: DescribeGroupsRequest, call: Call, rows: Rows[Row], index
         else:
             rows.put(index, _failed(group_id, code_in(reply)))
 
-    call.backend.groups.submit(DescribeGroup(ticket=Ticket(done), group_id=group_id))
+    call.backend.groups.submit(DescribeGroup(on_reply=done, group_id=group_id))
 
 
 def _row(call: Call, group: DescribedGroup, operations: int) -> Row:

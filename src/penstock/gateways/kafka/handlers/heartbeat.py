@@ -9,7 +9,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 
 @routes.handles(HeartbeatRequest)
@@ -19,7 +18,7 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> None:
         return
     call.backend.groups.submit(
         Heartbeat(
-            ticket=Ticket(lambda reply: _answer(call, reply)),
+            on_reply=lambda reply: _answer(call, reply),
             group_id=request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,

@@ -13,7 +13,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NO_PROTOCOL_IS_NULL_SINCE = 7
@@ -31,7 +30,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
     session_ms = request.session_timeout_ms
     groups.submit(
         Join(
-            ticket=Ticket(lambda reply: call.reply(_response(call, request, reply))),
+            on_reply=lambda reply: call.reply(_response(call, request, reply)),
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,

@@ -13,7 +13,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 BATCHES_SINCE = 3
 
@@ -25,7 +24,7 @@ def leave_group(request: LeaveGroupRequest, call: Call) -> None:
         return
     call.backend.groups.submit(
         Leave(
-            ticket=Ticket(lambda reply: _answer(call, reply)),
+            on_reply=lambda reply: _answer(call, reply),
             group_id=request.group_id,
             members=_leaving(request, call),
         )

@@ -25,7 +25,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 TOPIC_IDS_SINCE = 10
 GROUP_NOT_FOUND_SINCE = 9
@@ -46,7 +45,7 @@ def offset_commit(request: OffsetCommitRequest, call: Call) -> None:
     keeps = request.retention_time_ms
     call.backend.groups.submit(
         CommitOffsets(
-            ticket=Ticket(commit.done),
+            on_reply=commit.done,
             group_id=request.group_id,
             generation=request.generation_id_or_member_epoch,
             member_id=request.member_id,

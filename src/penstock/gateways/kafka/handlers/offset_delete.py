@@ -15,7 +15,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 
 @routes.handles(OffsetDeleteRequest)
@@ -32,7 +31,7 @@ def offset_delete(request: OffsetDeleteRequest, call: Call) -> None:
     )
     call.backend.groups.submit(
         DeleteOffsets(
-            ticket=Ticket(lambda reply: _answer(request, call, codes, reply)),
+            on_reply=lambda reply: _answer(request, call, codes, reply),
             group_id=request.group_id,
             partitions=doomed,
         )

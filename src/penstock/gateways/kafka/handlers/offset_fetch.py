@@ -22,7 +22,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 GROUP_ERRORS_SINCE = 2
 BATCHES_SINCE = 8
@@ -109,7 +108,7 @@ def _fetch(
 
     call.backend.groups.submit(
         FetchOffsets(
-            ticket=Ticket(done),
+            on_reply=done,
             group_id=group_id,
             topics=None
             if topics is None

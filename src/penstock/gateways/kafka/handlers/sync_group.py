@@ -7,7 +7,6 @@ from penstock.gateways.kafka.answers.groups import code_in, may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
-from penstock.services.groups import Ticket
 
 PROTOCOL_REQUIRED_SINCE = 5
 
@@ -21,7 +20,7 @@ def sync_group(request: SyncGroupRequest, call: Call) -> None:
     call.charge_time()
     call.backend.groups.submit(
         Sync(
-            ticket=Ticket(lambda reply: call.reply(_response(reply))),
+            on_reply=lambda reply: call.reply(_response(reply)),
             group_id=request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,

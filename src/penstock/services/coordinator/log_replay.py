@@ -9,52 +9,53 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.core.groups import Fact
 from penstock.core.model import CorruptionError, Offset, PenstockError
-from penstock.core.records import Record, check_batches, read_records
+from penstock.core.records import check_batches, read_records
 from penstock.observability import log as events
 from penstock.runtime import Lane, Spawn, Timers
-from penstock.services.groups.records import decode
 from penstock.services.partitions import Partition
 from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange
 
-# About 125 positions: two milliseconds of decoding.
+# About 125 positions of a group: two milliseconds of decoding.
 STEP_BYTES = 16 << 10
 
 
-class Load(NamedTuple):
-    """One log to read: each fact goes to `apply`; `done` hears when it ends, and why if it failed."""
+class ReplayRequest(NamedTuple):
+    """One log to read; `done` hears when it ends, and why if it failed.
+
+    `take` gets the key and value of every record; it returns False for one that it skips.
+    """
 
     partition: Partition
-    apply: Callable[[Fact], None]
+    take: Callable[[bytes | None, bytes | None], bool]
     done: Callable[[PenstockError | None], None]
 
 
-class Loading:
+class LogReplay:
     """Reads one log at a time, in the order they were asked for, but first those that somebody needs."""
 
     def __init__(self, timers: Timers, spawn: Spawn) -> None:
         self._timers = timers
         self._spawn = spawn
-        self._waiting: deque[Load] = deque()
+        self._waiting: deque[ReplayRequest] = deque()
         self._position = Offset(0)
         self._skipped = 0
         self._running = False
 
-    def start(self, load: Load) -> None:
+    def start(self, request: ReplayRequest) -> None:
         """Queue a log; nothing is read before the present callback is over."""
-        self._waiting.append(load)
+        self._waiting.append(request)
         if not self._running:
             self._running = True
             self._begin()
 
     def hurry(self, partition: Partition) -> None:
         """Somebody asked for this log: read it next."""
-        for at, load in enumerate(self._waiting):
-            if load.partition is partition and at > 1:
+        for at, request in enumerate(self._waiting):
+            if request.partition is partition and at > 1:
                 del self._waiting[at]
-                self._waiting.insert(1, load)
+                self._waiting.insert(1, request)
                 return
 
     def _begin(self) -> None:
@@ -65,8 +66,7 @@ class Loading:
         self._timers.soon(self._step)
 
     def _step(self) -> None:
-        load = self._waiting[0]
-        partition = load.partition
+        partition = self._waiting[0].partition
         if partition.stopped is not None:
             self._end(partition.stopped)
         elif self._position >= partition.log.end:
@@ -97,35 +97,26 @@ class Loading:
 
     def _take(self, found: FileRange) -> None:
         try:
-            self._apply(memoryview(found.to_bytes()))
+            self._take_batches(memoryview(found.to_bytes()))
         except PenstockError as error:
             self._end(error)
         else:
             self._timers.soon(self._step)
 
-    def _apply(self, content: memoryview) -> None:
-        at = 0
+    def _take_batches(self, content: memoryview) -> None:
+        take, at = self._waiting[0].take, 0
         for header in check_batches(content, compacted=True):
             batch, at = content[at : at + header.size_bytes], at + header.size_bytes
             if not header.is_control:
                 for record in read_records(batch):
-                    self._apply_one(record)
+                    if record.offset >= self._position and not take(record.key, record.value):
+                        self._skipped += 1
             self._position = Offset(header.next_offset)
 
-    def _apply_one(self, record: Record) -> None:
-        if record.offset < self._position:
-            return
-        fact = decode(record.key, record.value)
-        if fact is None:
-            self._skipped += 1
-        else:
-            self._waiting[0].apply(fact)
-
     def _end(self, error: PenstockError | None) -> None:
-        load = self._waiting.popleft()
+        request = self._waiting.popleft()
         if self._skipped:
-            events.warning(
-                "groups.records_skipped", partition=str(load.partition.name), records=self._skipped
-            )
-        load.done(error)
+            name = str(request.partition.name)
+            events.warning("coordinator.records_skipped", partition=name, records=self._skipped)
+        request.done(error)
         self._begin()

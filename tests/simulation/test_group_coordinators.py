@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from penstock.core.groups import (
-    Answer,
     CommitOffsets,
     CommitResults,
     FetchedOffsets,
@@ -40,7 +39,8 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.runtime import Callback, Runtime
-from penstock.services.groups import CoordinatorHost, Groups, GroupsOptions, Ticket
+from penstock.services.coordinator import Coordinator, CoordinatorOptions
+from penstock.services.groups import Groups, GroupsOptions
 from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
@@ -56,7 +56,9 @@ SEEDS_TO_FIND_A_BUG = 10
 PARTITIONS = 2
 READERS = 5
 AT = TopicPartition(READ_TOPIC, PartitionIndex(0))
-OPTIONS = GroupsOptions(GroupOptions(initial_rebalance_delay_ms=5), renewal_records_min=60)
+OPTIONS = GroupsOptions(
+    GroupOptions(initial_rebalance_delay_ms=5), CoordinatorOptions(rewrite_records_min=60)
+)
 LOG_OPTIONS = LogOptions(segment_bytes=4_000, retention_ms=-1)
 IMAGE = replayed(
     EMPTY_IMAGE,
@@ -75,7 +77,7 @@ class Ledger:
     assigned: dict[str, tuple[str, int, bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     answers: int = 0
-    renewals: int = 0
+    rewrites: int = 0
     lives: int = 0
 
 
@@ -101,7 +103,7 @@ class Node:
             log = PartitionLog.open(disk, path, OFFSETS_ID, LOG_OPTIONS, commit=self._commit)[0]
         except IncompleteLog:
             log = PartitionLog.create(disk, path, OFFSETS_ID, LOG_OPTIONS, commit=self._commit)
-        self.ledger.renewals += log.start > 0
+        self.ledger.rewrites += log.start > 0
         name = TopicPartition(TopicName(OFFSETS_TOPIC), PartitionIndex(index))
         replica = Replica(name, OFFSETS_ID, log, SyncPolicy(Fsync.EVERY))
         return Partition(replica, Term.alone(NODE, LeaderEpoch(self.ledger.lives)), self.runtime)
@@ -131,7 +133,7 @@ class Node:
             self.ledger.answers += 1
             then(reply)
 
-        self.groups.submit(command(ticket=Ticket(answered), **fields))
+        self.groups.submit(command(on_reply=answered, **fields))
 
 
 class Reader:
@@ -277,15 +279,15 @@ def test_what_groups_were_told_survives_power_cuts(seed: int) -> None:
 
 
 def test_the_seeds_meet_logs_that_were_written_anew() -> None:
-    assert any(live_and_crash(seed).renewals for seed in SEEDS[:3])
+    assert any(live_and_crash(seed).rewrites for seed in SEEDS[:3])
 
 
-class AnswersBeforeTheSync(CoordinatorHost):
-    def _release_when_acknowledged(self, answers: Sequence[Answer]) -> None:
-        self._release(answers)
+class RepliesBeforeTheSync(Coordinator[Any, Any, Any]):
+    def _release_when_committed(self, end: Offset, replies: Sequence[Any]) -> None:
+        self._release(replies)
 
 
-def test_a_host_that_answers_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.services.groups.groups.CoordinatorHost", AnswersBeforeTheSync)
+def test_a_coordinator_that_replies_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.services.coordinator.coordinators.Coordinator", RepliesBeforeTheSync)
 
     assert any(live_and_crash(seed).violations for seed in range(1, SEEDS_TO_FIND_A_BUG + 1))

@@ -1,0 +1,485 @@
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what time does.
+
+The clients' own leader assigns, the coordinator keeps order. Eager and cooperative rebalancing
+look the same from here: what members give up between generations is between them and their leader.
+
+A group is alive (`ClassicGroups`) while it has members, or ids that it gave out; else the image
+says all there is to say, and the group is made from it when it is asked for. After a failover,
+groups with members come in one by one too, when they are first touched or when their shortest
+session may have ended: starting a coordinator does not take longer with more members.
+
+Left out: the move of a group between this protocol and the newer ones.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from penstock.core.groups.classic_group import ClassicGroup, Member
+from penstock.core.groups.commands import (
+    UNKNOWN_MEMBER_ID,
+    ClassicCommand,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    MemberProtocol,
+    Sync,
+)
+from penstock.core.groups.image import GroupImage
+from penstock.core.groups.outcome import GroupOutcome, RebalanceCompleted
+from penstock.core.groups.rebalance import (
+    complete_join_if_all_are_here,
+    join_phase_ended,
+    joined,
+    keep_alive,
+    rebalance,
+    remove_member,
+    sync_phase_ended,
+)
+from penstock.core.groups.replies import (
+    Done,
+    GroupState,
+    GroupType,
+    Left,
+    LeftMember,
+    ListedGroup,
+    MemberIdRequired,
+    Synced,
+)
+from penstock.core.groups.subscription import subscribed_topics
+from penstock.core.model import Instant, Why
+
+
+class ClassicGroups:
+    """Finds, keeps and lets go of the groups of a coordinator, and brings commands to them."""
+
+    def __init__(self, image: GroupImage) -> None:
+        self._image = image
+        self._live: dict[str, ClassicGroup] = {}
+        self._resumed_at = Instant(0)
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        group = self._live.get(group_id)
+        if group is not None:
+            return group
+        stored = self._image.groups.get(group_id)
+        if stored is not None:
+            group = ClassicGroup.from_fact(stored, self._resumed_at)
+            if group.members:
+                self._live[group_id] = group
+            return group
+        # A consumer that assigns itself commits under a group id and never joins.
+        return ClassicGroup(group_id) if self._image.knows(group_id) else None
+
+    def listed(self) -> list[ListedGroup]:
+        """Every group by id, without waking those that were not touched since the failover."""
+        group_ids = sorted({*self._live, *self._image.group_ids()})
+        return [self._listed_one(group_id) for group_id in group_ids]
+
+    def decide(self, command: ClassicCommand, outcome: GroupOutcome) -> None:
+        group_id = command.group_id
+        if not group_id:
+            outcome.refuse(command.on_reply, Why.INVALID_GROUP, "the group id is empty")
+            return
+        group = self._live.get(group_id) or self.find(group_id)
+        if group is None and not isinstance(command, Join):
+            _refuse_stranger(command, outcome)
+            return
+        group = group or ClassicGroup(group_id)
+        match command:
+            case Heartbeat():
+                _heartbeat(group, command, outcome)
+            case Join():
+                _join(group, command, outcome)
+            case Sync():
+                _sync(group, command, outcome)
+            case Leave():
+                _leave(group, command, outcome)
+            case _:
+                assert_never(command)
+        if group.state is GroupState.EMPTY and not group.pending:
+            self._live.pop(group_id, None)
+        else:
+            self._live[group_id] = group
+
+    def expire(self, group_id: str, outcome: GroupOutcome) -> Instant | None:
+        """Do what is due in the group; returns when to look at it again."""
+        group = self.find(group_id)
+        if group is None:
+            return None
+        _expire(group, outcome)
+        if group.is_idle:
+            self._live.pop(group_id, None)
+        else:
+            self._live[group_id] = group
+        return group.earliest_deadline()
+
+    def forget(self, group_id: str) -> None:
+        """The group is deleted; ids it gave out are worth nothing any more."""
+        self._live.pop(group_id, None)
+
+    def resume(self, outcome: GroupOutcome) -> None:
+        """Sessions of all stored members start now, in full."""
+        self._resumed_at = outcome.now.instant
+        for stored in self._image.groups.values():
+            if not stored.members:
+                continue
+            outcome.wake(stored.group_id, min(member.session_timeout_ms for member in stored.members))
+            if len(stored.members) > outcome.options.group_members_max:
+                self._shrink(stored.group_id, outcome)
+
+    def _listed_one(self, group_id: str) -> ListedGroup:
+        group = self._live.get(group_id)
+        if group is not None:
+            return ListedGroup(group_id, group.protocol_type or "", group.state, GroupType.CLASSIC)
+        stored = self._image.groups.get(group_id)
+        if stored is None:
+            return ListedGroup(group_id, "", GroupState.EMPTY, GroupType.CLASSIC)
+        state = GroupState.STABLE if stored.members else GroupState.EMPTY
+        return ListedGroup(group_id, stored.protocol_type, state, GroupType.CLASSIC)
+
+    def _shrink(self, group_id: str, outcome: GroupOutcome) -> None:
+        group = self.find(group_id)
+        assert group is not None
+        assert group.state is GroupState.STABLE
+        # Members commit their offsets before they join again; the last to come are turned away.
+        rebalance(group, outcome, "the group is over its size limit")
+
+
+def _refuse_stranger(command: Sync | Heartbeat | Leave, outcome: GroupOutcome) -> None:
+    if isinstance(command, Leave):
+        strangers = [LeftMember(m.member_id, m.instance_id, Why.UNKNOWN_MEMBER) for m in command.members]
+        outcome.replies.append((command.on_reply, Left(tuple(strangers))))
+    else:
+        outcome.refuse(command.on_reply, Why.UNKNOWN_MEMBER)
+
+
+def _join(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> None:
+    """Let the member in, park its request until the join phase ends, or say why not."""
+    options, protocols = outcome.options, command.protocols
+    if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
+        allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
+        detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
+        outcome.refuse(command.on_reply, Why.INVALID_SESSION_TIMEOUT, detail)
+        return
+    if len(protocols) > 1:
+        protocols = _distinct(protocols)
+    members_max = options.group_members_max
+    if len(group.members) >= members_max and not _has_room(group, command, members_max):
+        _refuse_full(group, command, outcome)
+    elif not group.supports(command.protocol_type, protocols):
+        outcome.refuse(command.on_reply, Why.INCONSISTENT_PROTOCOL)
+    elif command.member_id != UNKNOWN_MEMBER_ID:
+        _join_known(group, command, protocols, outcome)
+    elif command.instance_id is not None:
+        _join_new_static(group, command, protocols, outcome)
+    elif command.member_id_required:
+        _give_member_id(group, command, outcome)
+    else:
+        _add_member(group, _new_member(_new_member_id(command), command, protocols), command, outcome)
+
+
+def _distinct(protocols: tuple[MemberProtocol, ...]) -> tuple[MemberProtocol, ...]:
+    """The protocols with repeated names dropped: a member has one vote and one metadata per name."""
+    names = {protocol.name for protocol in protocols}
+    if len(names) == len(protocols):
+        return protocols
+    return tuple({protocol.name: protocol for protocol in reversed(protocols)}.values())[::-1]
+
+
+def _has_room(group: ClassicGroup, command: Join, members_max: int) -> bool:
+    """Whether a group that knows as many members as it may have lets this one in."""
+    member_id = command.member_id
+    if member_id == UNKNOWN_MEMBER_ID and command.instance_id is not None:
+        # A restarted static member takes its own place, which a full group has.
+        member_id = group.instances.get(command.instance_id, UNKNOWN_MEMBER_ID)
+    match group.state:
+        case GroupState.EMPTY:
+            return True
+        case GroupState.PREPARING_REBALANCE:
+            # Those that wait count, not those that are known: when the limit was lowered, the first
+            # to join again stay and the last are turned away.
+            return member_id in group.joining or len(group.joining) < members_max
+        case _:
+            return member_id in group.members
+
+
+def _refuse_full(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> None:
+    outcome.refuse(command.on_reply, Why.GROUP_FULL)
+    group.pending.pop(command.member_id, None)
+    if group.why_not_member(command.member_id, command.instance_id) is None:
+        remove_member(group, command.member_id, outcome, "the group is over its size limit")
+    complete_join_if_all_are_here(group, outcome)
+
+
+def _new_member_id(command: Join) -> str:
+    return f"{command.instance_id or command.client_id}-{command.random_id}"
+
+
+def _give_member_id(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> None:
+    # Without this step (KIP-394) a client that times out and retries leaves a member behind each time.
+    member_id = _new_member_id(command)
+    if len(group.pending) >= outcome.options.pending_members_max:
+        del group.pending[next(iter(group.pending))]
+    group.pending[member_id] = outcome.wake(group.group_id, command.session_timeout_ms)
+    outcome.replies.append((command.on_reply, MemberIdRequired(member_id)))
+
+
+def _join_new_static(
+    group: ClassicGroup, command: Join, protocols: tuple[MemberProtocol, ...], outcome: GroupOutcome
+) -> None:
+    assert command.instance_id is not None
+    old_member_id = group.instances.get(command.instance_id)
+    member = _new_member(_new_member_id(command), command, protocols)
+    if old_member_id is None:
+        _add_member(group, member, command, outcome)
+    else:
+        _rejoin_static(group, member, old_member_id, command, outcome)
+
+
+def _join_known(
+    group: ClassicGroup, command: Join, protocols: tuple[MemberProtocol, ...], outcome: GroupOutcome
+) -> None:
+    member_id = command.member_id
+    if member_id in group.pending and command.instance_id is None:
+        _add_member(group, _new_member(member_id, command, protocols), command, outcome)
+        return
+    why = group.why_not_member(member_id, command.instance_id)
+    if why is not None:
+        outcome.refuse(command.on_reply, why)
+        return
+    member, state = group.members[member_id], group.state
+    changed = member.protocols != protocols
+    # The leader joins again when the topics' partitions have changed.
+    by_leader = state is GroupState.STABLE and member_id == group.leader
+    if not (changed or by_leader or state is GroupState.PREPARING_REBALANCE):
+        # The reply to an earlier JoinGroup was lost, or a follower is nervous: no reason to
+        # disturb the others.
+        outcome.replies.append((command.on_reply, joined(group, member_id)))
+        return
+    if changed:
+        group.update_protocols(member, protocols)
+    member.rebalance_timeout_ms = command.rebalance_timeout_ms
+    member.session_timeout_ms = command.session_timeout_ms
+    if member_id in group.joining:
+        earlier = group.joining[member_id]
+        outcome.refuse(earlier, Why.REBALANCE_IN_PROGRESS, "a newer JoinGroup took its place")
+    group.joining[member_id] = command.on_reply
+    rebalance(group, outcome, f"member {member_id} joins again: {command.reason or 'no reason given'}")
+
+
+def _add_member(group: ClassicGroup, member: Member, command: Join, outcome: GroupOutcome) -> None:
+    group.protocol_type = command.protocol_type
+    if group.initial_delay is not None:
+        group.initial_delay.member_came = True
+    group.add(member)
+    group.joining[member.member_id] = command.on_reply
+    member.session_deadline = outcome.wake(group.group_id, outcome.options.new_member_join_timeout_ms)
+    rebalance(group, outcome, f"member {member.member_id} is new: {command.reason or 'no reason given'}")
+
+
+def _new_member(member_id: str, command: Join, protocols: tuple[MemberProtocol, ...]) -> Member:
+    return Member(
+        member_id,
+        command.instance_id,
+        command.client_id,
+        command.client_host,
+        command.rebalance_timeout_ms,
+        command.session_timeout_ms,
+        protocols,
+        is_new=True,
+    )
+
+
+def _rejoin_static(
+    group: ClassicGroup, member: Member, old_member_id: str, command: Join, outcome: GroupOutcome
+) -> None:
+    """A static member comes back under its instance id (KIP-345): it gets the old one's place.
+
+    The old one is fenced. In a stable group whose protocol and subscriptions stay as they are,
+    the member is handed its old assignment and nobody else notices: that is what instance ids
+    are for.
+    """
+    old_leader = group.leader
+    old_member = group.members[old_member_id]
+    member.assignment = old_member.assignment
+    member.is_new = False
+    for on_reply in group.replace(member, old_member_id):
+        outcome.refuse(on_reply, Why.FENCED_INSTANCE, f"{member.member_id} took over {member.instance_id}")
+    keep_alive(group, member, outcome)
+    if group.state is GroupState.STABLE and not _changes_assignment(group, old_member, member):
+        outcome.facts.append(group.to_fact())
+        _reply_without_rebalance(group, member, old_leader, command, outcome)
+        return
+    group.joining[member.member_id] = command.on_reply
+    rebalance(group, outcome, f"static member {member.instance_id} is back: {command.reason}")
+
+
+def _changes_assignment(group: ClassicGroup, old: Member, new: Member) -> bool:
+    # Kafka looks at the protocol alone. A consumer that comes back with other topics would then keep
+    # partitions it does not want, so its topics are compared too; the rest of the metadata (owned
+    # partitions, rack) changes with every restart and is no reason to rebalance.
+    if group.selector.winner(group.members) != group.protocol:
+        return True
+    if not group.is_consumer_group:
+        return False
+    return _topics(old, group) != _topics(new, group)
+
+
+def _topics(member: Member, group: ClassicGroup) -> frozenset[str] | None:
+    topics = subscribed_topics(member.metadata_for(group.protocol))
+    return None if topics is None else frozenset(topics)
+
+
+def _reply_without_rebalance(
+    group: ClassicGroup, member: Member, old_leader: str | None, command: Join, outcome: GroupOutcome
+) -> None:
+    reply = joined(group, member.member_id)
+    is_leader = member.member_id == group.leader
+    if is_leader and command.can_skip_assignment:
+        reply = replace(reply, skip_assignment=True)
+    elif is_leader:
+        # An older client must not compute an assignment that nobody waits for: it is told that
+        # its predecessor leads.
+        reply = replace(reply, leader=old_leader, members=())
+    outcome.replies.append((command.on_reply, reply))
+
+
+def _sync(group: ClassicGroup, command: Sync, outcome: GroupOutcome) -> None:
+    """The leader brings the assignment, everybody fetches their part."""
+    member_id = command.member_id
+    why = _why_not_sync(group, command)
+    if why is not None:
+        outcome.refuse(command.on_reply, why)
+        return
+    group.unsynced.pop(member_id, None)
+    if group.state is GroupState.STABLE:
+        outcome.replies.append((command.on_reply, _synced(group, member_id)))
+        return
+    if member_id in group.syncing:
+        earlier = group.syncing[member_id]
+        outcome.refuse(earlier, Why.REBALANCE_IN_PROGRESS, "a newer SyncGroup took its place")
+    group.syncing[member_id] = command.on_reply
+    if member_id == group.leader:
+        _complete_sync(group, command, outcome)
+
+
+def _why_not_sync(group: ClassicGroup, command: Sync) -> Why | None:
+    why = group.why_not_member(command.member_id, command.instance_id)
+    if why is not None:
+        return why
+    if command.generation != group.generation:
+        return Why.ILLEGAL_GENERATION
+    if _differs(command.protocol_type, group.protocol_type) or _differs(command.protocol, group.protocol):
+        return Why.INCONSISTENT_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return Why.REBALANCE_IN_PROGRESS
+    return None
+
+
+def _differs(claimed: str | None, actual: str | None) -> bool:
+    return claimed is not None and actual is not None and claimed != actual
+
+
+def _complete_sync(group: ClassicGroup, command: Sync, outcome: GroupOutcome) -> None:
+    assignments = dict(command.assignments)
+    for member in group.members.values():
+        # The leader may leave members out: they get nothing, in so many words.
+        member.assignment = assignments.get(member.member_id, b"")
+    group.state, group.state_since = GroupState.STABLE, outcome.now.wall
+    outcome.facts.append(group.to_fact())
+    for member in group.members.values():
+        on_reply = group.syncing.pop(member.member_id, None)
+        if on_reply is not None:
+            outcome.replies.append((on_reply, _synced(group, member.member_id)))
+            keep_alive(group, member, outcome)
+    started = group.rebalance_started
+    if started is not None:
+        elapsed_ns = outcome.now.instant - started
+        outcome.events.append(
+            RebalanceCompleted(group.group_id, group.generation, len(group.members), elapsed_ns)
+        )
+        group.rebalance_started = None
+
+
+def _synced(group: ClassicGroup, member_id: str) -> Synced:
+    return Synced(group.protocol_type, group.protocol, group.members[member_id].assignment)
+
+
+def _heartbeat(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -> None:
+    why = group.why_not_member(command.member_id, command.instance_id)
+    if why is None and command.generation != group.generation:
+        why = Why.ILLEGAL_GENERATION
+    if why is not None:
+        outcome.refuse(command.on_reply, why)
+        return
+    member = group.members[command.member_id]
+    member.session_deadline = outcome.wake(group.group_id, member.session_timeout_ms)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        # Alive, and hereby told to join again.
+        outcome.refuse(command.on_reply, Why.REBALANCE_IN_PROGRESS)
+    else:
+        outcome.replies.append((command.on_reply, Done()))
+
+
+def _leave(group: ClassicGroup, command: Leave, outcome: GroupOutcome) -> None:
+    """Members that leave together cost one rebalance."""
+    members_before = len(group.members)
+    results = tuple([_leave_one(group, leaving, outcome) for leaving in command.members])
+    outcome.replies.append((command.on_reply, Left(results)))
+    if len(group.members) < members_before:
+        rebalance(group, outcome, f"{members_before - len(group.members)} members left")
+    else:
+        complete_join_if_all_are_here(group, outcome)
+
+
+def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: GroupOutcome) -> LeftMember:
+    member_id, instance_id, reason = leaving
+    left = LeftMember(member_id, instance_id)
+    if member_id in group.pending:
+        del group.pending[member_id]
+        return left
+    if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+        # An operator removes a static member, whoever holds the instance id now.
+        member_id = group.instances.get(instance_id, UNKNOWN_MEMBER_ID)
+    why = group.why_not_member(member_id, instance_id)
+    if why is not None:
+        return left._replace(why=why)
+    remove_member(group, member_id, outcome, f"left: {reason or 'no reason given'}")
+    return left
+
+
+def _expire(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    """Do what is due.
+
+    The ends of phases come first: they renew the sessions of those that took part, which a
+    late timer must not undo.
+    """
+    now = outcome.now.instant
+    if _is_due(group.join_deadline, now):
+        join_phase_ended(group, outcome)
+    if _is_due(group.sync_deadline, now):
+        sync_phase_ended(group, outcome)
+    for member_id in [id_ for id_, deadline in group.pending.items() if deadline <= now]:
+        del group.pending[member_id]
+        complete_join_if_all_are_here(group, outcome)
+    _end_sessions(group, outcome)
+
+
+def _end_sessions(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    ended = [m for m in group.members.values() if _is_due(m.session_deadline, outcome.now.instant)]
+    removed = 0
+    for member in ended:
+        is_parked = member.member_id in group.joining or member.member_id in group.syncing
+        if is_parked and not member.is_new:
+            # Its connection holds a request of ours to reply to: it is alive until proven otherwise.
+            member.session_deadline = None
+        else:
+            remove_member(group, member.member_id, outcome, "session timed out")
+            removed += 1
+    if removed:
+        rebalance(group, outcome, f"{removed} sessions timed out")
+
+
+def _is_due(deadline: Instant | None, now: Instant) -> bool:
+    return deadline is not None and deadline <= now

@@ -1,0 +1,230 @@
+"""Where groups stand: commit, fetch, delete and expire positions.
+
+Left out: commits inside transactions. They will be facts that wait in the image until their
+marker comes; `GroupImage.is_unstable` is where a fetch that asks for stable offsets sees them.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.groups.classic_protocol import ClassicGroups
+from penstock.core.groups.commands import (
+    CommitOffsets,
+    DeleteOffsets,
+    FetchOffsets,
+    ForgetTopic,
+    OffsetCommand,
+    OffsetToCommit,
+    TopicToFetch,
+)
+from penstock.core.groups.facts import GroupDeleted, OffsetCommitted, OffsetDeleted
+from penstock.core.groups.image import GroupImage
+from penstock.core.groups.outcome import GroupOutcome
+from penstock.core.groups.rebalance import keep_alive
+from penstock.core.groups.replies import (
+    CommitResults,
+    DeletionResults,
+    Done,
+    FetchedOffset,
+    FetchedOffsets,
+    GroupState,
+    PartitionResult,
+)
+from penstock.core.model import MILLISECOND, Instant, Timestamp, TopicId, TopicPartition, Why
+
+
+def decide_offsets(
+    command: OffsetCommand, image: GroupImage, classic: ClassicGroups, outcome: GroupOutcome
+) -> None:
+    match command:
+        case CommitOffsets():
+            _commit(classic.find(command.group_id), command, outcome)
+        case FetchOffsets():
+            _fetch(image, command, outcome)
+        case DeleteOffsets():
+            _delete(classic.find(command.group_id), image, command, outcome)
+        case ForgetTopic():
+            _forget_topic(image, command, outcome)
+        case _:
+            assert_never(command)
+
+
+def _commit(group: ClassicGroup | None, command: CommitOffsets, outcome: GroupOutcome) -> None:
+    """Accept the positions as they are: a client may well move one back."""
+    why = _why_not_commit(group, command)
+    if why is not None:
+        outcome.refuse(command.on_reply, why)
+        return
+    if group is not None and command.member_id in group.members:
+        # A commit shows that the member is alive.
+        keep_alive(group, group.members[command.member_id], outcome)
+    results = tuple([_commit_one(offset, command, outcome) for offset in command.offsets])
+    outcome.replies.append((command.on_reply, CommitResults(results)))
+
+
+def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> Why | None:
+    """Who may move a group's positions."""
+    if group is None:
+        # A consumer that assigns itself needs no group; one that names a generation has lost its own.
+        return None if command.generation < 0 else Why.UNKNOWN_GROUP
+    if command.generation < 0 and group.is_empty:
+        return None
+    why = group.why_not_member(command.member_id, command.instance_id)
+    if why is not None:
+        return why
+    if command.generation != group.generation:
+        return Why.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # Between generations nobody owns anything: what was read before the rebalance should have
+        # been committed while the group was preparing it.
+        return Why.REBALANCE_IN_PROGRESS
+    return None
+
+
+def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOutcome) -> PartitionResult:
+    if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
+        return PartitionResult(offset.partition, Why.OFFSET_METADATA_TOO_LARGE)
+    expires_at = None
+    if command.retention_ms is not None:
+        expires_at = Timestamp(outcome.now.wall + command.retention_ms)
+    outcome.facts.append(
+        OffsetCommitted(
+            command.group_id,
+            offset.partition,
+            offset.offset,
+            offset.leader_epoch,
+            offset.metadata,
+            outcome.now.wall,
+            expires_at,
+            offset.topic_id,
+        )
+    )
+    return PartitionResult(offset.partition)
+
+
+def _fetch(image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> None:
+    """A group nobody knows has committed nothing, and that is no error: clients start from there."""
+    partitions: list[tuple[TopicPartition, TopicId | None]]
+    if command.topics is None:
+        partitions = [(partition, None) for partition in sorted(image.offsets_of(command.group_id))]
+    else:
+        partitions = [wanted for topic in command.topics for wanted in _partitions_of(topic)]
+    offsets = [_fetch_one(image, command, partition, topic_id) for partition, topic_id in partitions]
+    outcome.replies.append((command.on_reply, FetchedOffsets(tuple(offsets))))
+
+
+def _partitions_of(topic: TopicToFetch) -> list[tuple[TopicPartition, TopicId | None]]:
+    return [(TopicPartition(topic.topic, partition), topic.topic_id) for partition in topic.partitions]
+
+
+def _fetch_one(
+    image: GroupImage, command: FetchOffsets, partition: TopicPartition, topic_id: TopicId | None
+) -> FetchedOffset:
+    if command.require_stable and image.is_unstable(command.group_id, partition):
+        return FetchedOffset(partition, why=Why.OFFSETS_UNSTABLE)
+    committed = image.offsets_of(command.group_id).get(partition)
+    if committed is None or _is_of_another_topic(committed, topic_id):
+        return FetchedOffset(partition)
+    return FetchedOffset(partition, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def _is_of_another_topic(committed: OffsetCommitted, topic_id: TopicId | None) -> bool:
+    # The topic was deleted and made again: the position says nothing about the new one.
+    return topic_id is not None and committed.topic_id is not None and committed.topic_id != topic_id
+
+
+def _delete(
+    group: ClassicGroup | None, image: GroupImage, command: DeleteOffsets, outcome: GroupOutcome
+) -> None:
+    """Drop positions that nobody relies on: the group must not be reading those topics."""
+    if group is None:
+        outcome.refuse(command.on_reply, Why.UNKNOWN_GROUP)
+        return
+    if not group.is_empty and not group.is_consumer_group:
+        # What such members read is not for us to know.
+        outcome.refuse(command.on_reply, Why.GROUP_NOT_EMPTY)
+        return
+    committed = image.offsets_of(command.group_id)
+    results: list[PartitionResult] = []
+    for partition in command.partitions:
+        if group.is_subscribed_to(partition.topic):
+            results.append(PartitionResult(partition, Why.GROUP_SUBSCRIBED))
+            continue
+        if partition in committed:
+            outcome.facts.append(OffsetDeleted(command.group_id, partition))
+        results.append(PartitionResult(partition))
+    outcome.replies.append((command.on_reply, DeletionResults(tuple(results))))
+
+
+def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome) -> None:
+    for group_id, offsets in image.offsets.items():
+        for partition in offsets:
+            if partition.topic == command.topic:
+                outcome.facts.append(OffsetDeleted(group_id, partition))
+    outcome.replies.append((command.on_reply, Done()))
+
+
+class OffsetRetention:
+    """Deletes positions that nobody has come back for: all groups once per interval, a few at a time.
+
+    They are kept for the retention time after the group became empty, or after the commit
+    where there never was a member; in a stable consumer group, those in topics it has
+    unsubscribed from age as well. A group with nothing left is deleted.
+    """
+
+    def __init__(self, image: GroupImage, classic: ClassicGroups) -> None:
+        self._image = image
+        self._classic = classic
+        self._left: list[str] = []
+        self.deadline: Instant | None = None
+
+    def plan(self, outcome: GroupOutcome) -> None:
+        interval_ms = outcome.options.offsets_retention_check_interval_ms
+        self.deadline = Instant(outcome.now.instant + interval_ms * MILLISECOND)
+
+    def run_if_due(self, outcome: GroupOutcome) -> None:
+        if self.deadline is None or self.deadline > outcome.now.instant:
+            return
+        if not self._left:
+            self._left = sorted(self._image.group_ids(), reverse=True)
+        for _ in range(min(len(self._left), outcome.options.groups_expired_per_turn_max)):
+            self._delete_expired(self._left.pop(), outcome)
+        if not self._left:
+            self.plan(outcome)
+
+    def _delete_expired(self, group_id: str, outcome: GroupOutcome) -> None:
+        group = self._classic.find(group_id)
+        if group is None:
+            return
+        offsets = self._image.offsets_of(group_id)
+        expired = [offset for offset in offsets.values() if _is_expired(offset, group, outcome)]
+        for offset in expired:
+            outcome.facts.append(OffsetDeleted(group_id, offset.partition))
+        if len(expired) == len(offsets) and group.is_idle and group_id in self._image.groups:
+            outcome.facts.append(GroupDeleted(group_id))
+
+
+def _is_expired(offset: OffsetCommitted, group: ClassicGroup, outcome: GroupOutcome) -> bool:
+    since = _aging_since(group)
+    if since is None or group.is_subscribed_to(offset.partition.topic):
+        return False
+    if offset.expires_at is not None:
+        return outcome.now.wall >= offset.expires_at
+    return outcome.now.wall - since(offset) >= outcome.options.offsets_retention_ms
+
+
+def _aging_since(group: ClassicGroup) -> Callable[[OffsetCommitted], Timestamp] | None:
+    """From when on an offset of this group ages; None while none of them does."""
+    if group.protocol_type is None:
+        return _committed_at
+    if group.is_empty:
+        empty_since = group.state_since
+        return _committed_at if empty_since is None else lambda _: empty_since
+    if group.state is GroupState.STABLE and group.subscribed is not None:
+        return _committed_at
+    return None
+
+
+def _committed_at(offset: OffsetCommitted) -> Timestamp:
+    return offset.committed_at
