@@ -255,8 +255,11 @@ class ClassicGroup:
         """Make sure that the leader takes part in the next generation; False if nobody does."""
         if self.leader in self.joining:
             return True
-        self.leader = next((id_ for id_ in self.members if id_ in self.joining), self.leader)
-        return self.leader in self.joining
+        for member_id in self.members:
+            if member_id in self.joining:
+                self.leader = member_id
+                return True
+        return False
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
         if not self.members:
@@ -301,7 +304,10 @@ class ClassicGroup:
     def earliest_deadline(self) -> Instant | None:
         deadlines = [m.session_deadline for m in self.members.values() if m.session_deadline is not None]
         deadlines += self.pending.values()
-        deadlines += [d for d in (self.join_deadline, self.sync_deadline) if d is not None]
+        if self.join_deadline is not None:
+            deadlines.append(self.join_deadline)
+        if self.sync_deadline is not None:
+            deadlines.append(self.sync_deadline)
         return min(deadlines, default=None)
 
     def _unpark(self, member_id: str) -> tuple[OnReply, ...]:

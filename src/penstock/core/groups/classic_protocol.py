@@ -104,7 +104,7 @@ class ClassicGroups:
 
     def expire(self, group_id: str, outcome: GroupOutcome) -> Instant | None:
         """Do what is due in the group; returns when to look at it again."""
-        group = self.find(group_id)
+        group = self._live.get(group_id) or self.find(group_id)
         if group is None:
             return None
         _expire(group, outcome)
@@ -456,20 +456,22 @@ def _expire(group: ClassicGroup, outcome: GroupOutcome) -> None:
     late timer must not undo.
     """
     now = outcome.now.instant
-    if _is_due(group.join_deadline, now):
+    if group.join_deadline is not None and group.join_deadline <= now:
         join_phase_ended(group, outcome)
-    if _is_due(group.sync_deadline, now):
+    if group.sync_deadline is not None and group.sync_deadline <= now:
         sync_phase_ended(group, outcome)
-    for member_id in [id_ for id_, deadline in group.pending.items() if deadline <= now]:
-        del group.pending[member_id]
-        complete_join_if_all_are_here(group, outcome)
+    for member_id, deadline in list(group.pending.items()):
+        if deadline <= now:
+            del group.pending[member_id]
+            complete_join_if_all_are_here(group, outcome)
     _end_sessions(group, outcome)
 
 
 def _end_sessions(group: ClassicGroup, outcome: GroupOutcome) -> None:
-    ended = [m for m in group.members.values() if _is_due(m.session_deadline, outcome.now.instant)]
-    removed = 0
-    for member in ended:
+    now, removed = outcome.now.instant, 0
+    for member in list(group.members.values()):
+        if member.session_deadline is None or member.session_deadline > now:
+            continue
         is_parked = member.member_id in group.joining or member.member_id in group.syncing
         if is_parked and not member.is_new:
             # Its connection holds a request of ours to reply to: it is alive until proven otherwise.
@@ -479,7 +481,3 @@ def _end_sessions(group: ClassicGroup, outcome: GroupOutcome) -> None:
             removed += 1
     if removed:
         rebalance(group, outcome, f"{removed} sessions timed out")
-
-
-def _is_due(deadline: Instant | None, now: Instant) -> bool:
-    return deadline is not None and deadline <= now

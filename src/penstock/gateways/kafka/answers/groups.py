@@ -20,7 +20,7 @@ def group_resource(group_id: str) -> Resource:
 
 
 def may(call: Call, operation: Operation, group_id: str) -> bool:
-    return call.authorize(operation, group_resource(group_id))
+    return call.authorize(operation, Resource(ResourceKind.GROUP, group_id))
 
 
 def code_in(reply: object) -> ErrorCode:

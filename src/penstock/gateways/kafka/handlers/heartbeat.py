@@ -1,5 +1,7 @@
 """Heartbeat: staying in a classic group. The most frequent request of all groups."""
 
+from functools import partial
+
 from penstock.core.groups import Heartbeat, Reply
 from penstock.core.model import Refused, Why
 from penstock.core.wire import ErrorCode
@@ -18,7 +20,7 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> None:
         return
     call.backend.groups.submit(
         Heartbeat(
-            on_reply=lambda reply: _answer(call, reply),
+            on_reply=partial(_reply, call),
             group_id=request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,
@@ -27,7 +29,7 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> None:
     )
 
 
-def _answer(call: Call, reply: Reply) -> None:
+def _reply(call: Call, reply: Reply) -> None:
     code = ErrorCode.NONE
     # A coordinator that reads its log starts every session anew: nobody need join again for that.
     if isinstance(reply, Refused) and reply.why is not Why.COORDINATOR_LOADING:

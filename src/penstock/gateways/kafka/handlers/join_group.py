@@ -1,4 +1,6 @@
-"""JoinGroup: entering a classic group; answered when the join phase ends."""
+"""JoinGroup: entering a classic group; the response comes when the join phase ends."""
+
+from functools import partial
 
 from penstock.core.groups import Join, Joined, MemberIdRequired, MemberProtocol, Reply
 from penstock.core.model import Refused
@@ -21,70 +23,63 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 @routes.handles(JoinGroupRequest)
 def join_group(request: JoinGroupRequest, call: Call) -> None:
-    problem = _problem(request, call)
-    if problem is not ErrorCode.NONE:
-        call.reply(_refused(call, problem, request.member_id))
+    if not may(call, Operation.READ, request.group_id):
+        call.reply(_refused(call, ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
+        return
+    protocols = tuple([MemberProtocol(p.name, bytes(p.metadata)) for p in request.protocols])
+    names = [request.group_instance_id or "", request.protocol_type, *[name for name, _ in protocols]]
+    if max(map(len, names)) > NAME_CHARS_MAX:
+        call.reply(_refused(call, ErrorCode.INVALID_REQUEST, request.member_id))
         return
     call.charge_time()
-    groups, reader = call.backend.groups, reader_of(call)
+    groups, version = call.backend.groups, call.version
+    client_id, client_host = reader_of(call)
     session_ms = request.session_timeout_ms
     groups.submit(
         Join(
-            on_reply=lambda reply: call.reply(_response(call, request, reply)),
+            on_reply=partial(_reply, call, request),
             group_id=request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
-            client_id=reader.client_id,
-            client_host=reader.client_host,
+            client_id=client_id,
+            client_host=client_host,
             session_timeout_ms=session_ms,
             # The oldest version knows one timeout for both.
-            rebalance_timeout_ms=session_ms if call.version == 0 else request.rebalance_timeout_ms,
+            rebalance_timeout_ms=session_ms if version == 0 else request.rebalance_timeout_ms,
             protocol_type=request.protocol_type,
-            protocols=tuple(MemberProtocol(p.name, bytes(p.metadata)) for p in request.protocols),
+            protocols=protocols,
             random_id="" if request.member_id else groups.random_id(),
-            member_id_required=call.version >= MEMBER_ID_REQUIRED_SINCE,
-            can_skip_assignment=call.version >= SKIP_ASSIGNMENT_SINCE,
+            member_id_required=version >= MEMBER_ID_REQUIRED_SINCE,
+            can_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
             reason=request.reason or "",
         )
     )
 
 
-def _problem(request: JoinGroupRequest, call: Call) -> ErrorCode:
-    if not may(call, Operation.READ, request.group_id):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    names = (request.group_instance_id or "", request.protocol_type, *(p.name for p in request.protocols))
-    too_long = any(len(name) > NAME_CHARS_MAX for name in names)
-    return ErrorCode.INVALID_REQUEST if too_long else ErrorCode.NONE
-
-
-def _response(call: Call, request: JoinGroupRequest, reply: Reply) -> JoinGroupResponse:
+def _reply(call: Call, request: JoinGroupRequest, reply: Reply) -> None:
     match reply:
         case Joined():
-            return _joined(call, reply)
-        case MemberIdRequired():
-            return _refused(call, ErrorCode.MEMBER_ID_REQUIRED, reply.member_id)
-        case Refused():
-            return _refused(call, code_of(reply), request.member_id)
-        case _:
-            raise AssertionError(f"no answer to JoinGroup: {reply}")
-
-
-def _joined(call: Call, joined: Joined) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=ErrorCode.NONE,
-        generation_id=joined.generation,
-        protocol_type=joined.protocol_type,
-        protocol_name=joined.protocol or _no_protocol(call),
-        leader=joined.leader or "",
-        skip_assignment=joined.skip_assignment,
-        member_id=joined.member_id,
-        members=tuple(
-            JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            members = [
+                JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+                for member_id, instance_id, metadata in reply.members
+            ]
+            response = JoinGroupResponse(
+                error_code=ErrorCode.NONE,
+                generation_id=reply.generation,
+                protocol_type=reply.protocol_type,
+                protocol_name=reply.protocol or _no_protocol(call),
+                leader=reply.leader or "",
+                skip_assignment=reply.skip_assignment,
+                member_id=reply.member_id,
+                members=tuple(members),
             )
-            for member in joined.members
-        ),
-    )
+        case MemberIdRequired():
+            response = _refused(call, ErrorCode.MEMBER_ID_REQUIRED, reply.member_id)
+        case Refused():
+            response = _refused(call, code_of(reply), request.member_id)
+        case _:
+            raise AssertionError(f"no reply to JoinGroup: {reply}")
+    call.reply(response)
 
 
 def _refused(call: Call, code: ErrorCode, member_id: str) -> JoinGroupResponse:

@@ -123,21 +123,27 @@ class _Commit:
             OffsetCommitResponse(
                 throttle_time_ms=self._call.charge_time(),
                 topics=tuple(
-                    OffsetCommitResponseTopic(
-                        topic_id=topic.topic_id,
-                        name=topic.name,
-                        partitions=tuple(
-                            OffsetCommitResponsePartition(
-                                partition_index=part.partition_index,
-                                error_code=refused.get(
-                                    TopicPartition(TopicName(name), PartitionIndex(part.partition_index)),
-                                    code,
-                                ),
-                            )
-                            for part in topic.partitions
-                        ),
-                    )
-                    for topic, name, code in topics
+                    [
+                        OffsetCommitResponseTopic(
+                            topic_id=topic.topic_id,
+                            name=topic.name,
+                            partitions=tuple(
+                                [
+                                    OffsetCommitResponsePartition(
+                                        partition_index=part.partition_index,
+                                        error_code=refused.get(
+                                            TopicPartition(
+                                                TopicName(name), PartitionIndex(part.partition_index)
+                                            ),
+                                            code,
+                                        ),
+                                    )
+                                    for part in topic.partitions
+                                ]
+                            ),
+                        )
+                        for topic, name, code in topics
+                    ]
                 ),
             )
         )

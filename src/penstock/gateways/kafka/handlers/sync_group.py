@@ -1,4 +1,6 @@
-"""SyncGroup: handing out a classic group's assignment; answered when the leader has brought it."""
+"""SyncGroup: handing out a classic group's assignment; the response comes when the leader has brought it."""
+
+from functools import partial
 
 from penstock.core.groups import MemberAssignment, Reply, Sync, Synced
 from penstock.core.wire import ErrorCode
@@ -20,7 +22,7 @@ def sync_group(request: SyncGroupRequest, call: Call) -> None:
     call.charge_time()
     call.backend.groups.submit(
         Sync(
-            on_reply=lambda reply: call.reply(_response(reply)),
+            on_reply=partial(_reply, call),
             group_id=request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,
@@ -28,7 +30,7 @@ def sync_group(request: SyncGroupRequest, call: Call) -> None:
             protocol_type=request.protocol_type,
             protocol=request.protocol_name,
             assignments=tuple(
-                MemberAssignment(a.member_id, bytes(a.assignment)) for a in request.assignments
+                [MemberAssignment(a.member_id, bytes(a.assignment)) for a in request.assignments]
             ),
         )
     )
@@ -43,12 +45,14 @@ def _problem(request: SyncGroupRequest, call: Call) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _response(reply: Reply) -> SyncGroupResponse:
+def _reply(call: Call, reply: Reply) -> None:
     if isinstance(reply, Synced):
-        return SyncGroupResponse(
+        response = SyncGroupResponse(
             error_code=ErrorCode.NONE,
             protocol_type=reply.protocol_type,
             protocol_name=reply.protocol,
             assignment=reply.assignment,
         )
-    return SyncGroupResponse(error_code=code_in(reply), assignment=b"")
+    else:
+        response = SyncGroupResponse(error_code=code_in(reply), assignment=b"")
+    call.reply(response)
