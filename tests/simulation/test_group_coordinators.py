@@ -46,7 +46,8 @@ from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
-from tests.unit.services.groups.groups_bench import NODE, OFFSETS_ID, READ_ID, READ_TOPIC, topic_facts
+from tests.unit.services.coordinator.leader_bench import NODE, topic_facts
+from tests.unit.services.groups.groups_bench import OFFSETS_ID, READ_ID, READ_TOPIC
 
 SEEDS = range(1, 31)
 CRASHES = 17

@@ -1,4 +1,4 @@
-"""Groups are kept where Kafka keeps them; the hashes are what a JVM answered."""
+"""Keys are kept where Kafka keeps them; the hashes are what a JVM returned."""
 
 import pytest
 
@@ -21,8 +21,6 @@ def test_hashes_are_those_of_java(text: str, hashed: int) -> None:
     assert java_hash(text) == hashed
 
 
-@pytest.mark.parametrize(
-    ("group_id", "partition"), [("a", 47), ("hello", 22), ("", 0), ("polygenelubricants", 0)]
-)
-def test_the_partition_is_the_positive_hash_modulo_their_number(group_id: str, partition: int) -> None:
-    assert partition_of(group_id, 50) == partition
+@pytest.mark.parametrize(("key", "partition"), [("a", 47), ("hello", 22), ("", 0), ("polygenelubricants", 0)])
+def test_the_partition_is_the_positive_hash_modulo_their_number(key: str, partition: int) -> None:
+    assert partition_of(key, 50) == partition

@@ -23,6 +23,7 @@ from penstock.core.metadata import OFFSETS_TOPIC, CreatedTopic, TopicDeleted
 from penstock.core.model import NodeId, Refused, Why
 from penstock.services.coordinator import CoordinatorState, partition_of
 from penstock.storage.disk import Failure
+from tests.unit.services.coordinator.leader_bench import topic_facts
 from tests.unit.services.groups.groups_bench import (
     GROUP,
     OFFSETS_ID,
@@ -30,7 +31,6 @@ from tests.unit.services.groups.groups_bench import (
     READ_TOPIC,
     GroupsBench,
     brisk,
-    topic_facts,
 )
 
 
