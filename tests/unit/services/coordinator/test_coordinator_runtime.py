@@ -285,6 +285,15 @@ def test_who_is_told_of_a_failure_may_submit_again(bench: LockBench) -> None:
     assert [why(reply) for reply in again] == [Why.COORDINATOR_LOADING]
 
 
+def test_what_was_not_written_is_not_reported(bench: LockBench) -> None:
+    bench.acquire("a", lease_ms=5_000)
+    bench.disk.fail(Failure("append", errno.ENOSPC))
+
+    bench.timers.pass_ms(5_001)
+
+    assert bench.observer.events == []
+
+
 def test_a_log_that_has_grown_is_rewritten_and_says_the_same() -> None:
     bench = LockBench(rewrite_records_min=50).start()
     bench.acquire("keeper", "gate")
@@ -346,6 +355,15 @@ def test_the_topic_is_made_when_a_coordinator_is_first_looked_for() -> None:
     assert before == []
     assert why(early[0]) is Why.COORDINATOR_NOT_AVAILABLE
     assert found == [1]
+
+
+def test_a_command_is_reason_enough_to_make_the_topic() -> None:
+    bench = LockBench()
+
+    reply = bench.ask(ShowLock)
+
+    assert why(reply) is Why.COORDINATOR_NOT_AVAILABLE
+    assert [name for name, _ in bench.asked_for] == [LOCK_TOPIC]
 
 
 def test_a_topic_that_cannot_be_made_is_told_of_and_asked_for_again() -> None:
