@@ -13,7 +13,7 @@ from penstock.core.model import CorruptionError, Offset, PenstockError
 from penstock.core.records import check_batches, read_records
 from penstock.observability import log as events
 from penstock.runtime import Lane, Spawn, Timers
-from penstock.services.partitions import Partition
+from penstock.services.partitions import Partition, PartitionStopped
 from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange
 
@@ -68,7 +68,7 @@ class LogReplay:
     def _step(self) -> None:
         partition = self._waiting[0].partition
         if partition.stopped is not None:
-            self._end(partition.stopped)
+            self._end(PartitionStopped(str(partition.stopped)))
         elif self._position >= partition.log.end:
             self._end(None)
         else:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from penstock.core.model import PenstockError, StorageError
+from penstock.core.model import StorageError
 from penstock.observability import log as events
 from penstock.runtime import Timers
 from penstock.services.partitions import Partition
@@ -79,7 +79,7 @@ class LogRewrite:
         if partition.when_acknowledged(partition.log.end, self._committed):
             self._cut()
 
-    def _committed(self, error: PenstockError | None) -> None:
+    def _committed(self, error: object) -> None:
         if error is None and not self._cancelled:
             self._cut()
 

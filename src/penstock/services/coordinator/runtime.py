@@ -44,7 +44,7 @@ from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.coordinator.log_replay import LogReplay, ReplayRequest
 from penstock.services.coordinator.log_rewrite import LogRewrite
-from penstock.services.partitions import InDoubt, Partition, PartitionStopped
+from penstock.services.partitions import Partition, PartitionStopped
 from penstock.storage.log import BatchTooLarge
 
 START_OVER_MS = 500
@@ -374,11 +374,12 @@ class Coordinator(Generic[M, C, F]):
     def _release_when_committed(
         self, end: Offset, replies: Sequence[tuple[Callable[[Any], None], Any]]
     ) -> None:
-        def committed(error: PenstockError | None) -> None:
-            # When the partition stops, those who wait are told by `close`, which its watchers call.
+        def committed(error: object) -> None:
             if error is None:
                 self._release(replies)
-            elif isinstance(error, InDoubt):
+            elif self.partition.stopped is None:
+                # The replicas took too long. When the partition stops, those who wait are told by
+                # `close`, which its watchers call.
                 refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, str(error))
                 self._release([(on_reply, refused) for on_reply, _ in replies])
 
