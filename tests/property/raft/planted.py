@@ -1,12 +1,11 @@
 """Members that are wrong in one way each. The checkers must notice every one of them."""
 
-from penstock.core.model import Instant
+from penstock.core.model import Instant, Refused, Why
 from penstock.core.raft import (
     Answer,
     Effect,
     Event,
     Index,
-    Obstacle,
     PersistBallot,
     Raft,
     ReadableFrom,
@@ -160,9 +159,9 @@ class ReadsByAnOldRound(Raft):
 
 
 class ChangesAtOnce(Leader):
-    def _obstacle_to_any_change(self) -> Obstacle | None:
+    def _check_any_change(self) -> Refused | None:
         if self._ledger.commit < self._ledger.configuration_index:
-            return Obstacle.CHANGE_UNDERWAY
+            return Refused(Why.QUORUM_BUSY)
         return None
 
 
@@ -173,7 +172,7 @@ class ChangesMembersBeforeItsFirstCommit(Raft):
 
 
 class ChangesTogether(Leader):
-    def _obstacle_to_any_change(self) -> Obstacle | None:
+    def _check_any_change(self) -> Refused | None:
         return None
 
 

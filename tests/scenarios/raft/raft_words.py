@@ -1,5 +1,6 @@
 """How a script shows what a member does."""
 
+from penstock.core.model import Refused
 from penstock.core.raft import (
     Accepted,
     Answer,
@@ -14,7 +15,6 @@ from penstock.core.raft import (
     Member,
     PersistBallot,
     ReadableFrom,
-    Refused,
     Send,
     SendSnapshotChunk,
     StartLeading,
@@ -146,5 +146,5 @@ def show_outcome(outcome: Accepted | ReadableFrom | HandingOver | Refused) -> st
             return f"read from {index}"
         case HandingOver():
             return "handing over"
-        case Refused(why):
-            return f"refused, {why.value}"
+        case Refused():
+            return f"refused, {outcome}"

@@ -2,16 +2,15 @@
 
 import pytest
 
-from penstock.core.model import MILLISECOND, SECOND
+from penstock.core.metadata import ClusterIdSet
+from penstock.core.model import MILLISECOND, SECOND, Refused, Why
 from penstock.core.raft import (
     Accepted,
     AddLearner,
     Change,
     HandingOver,
-    Obstacle,
     PromoteLearner,
     ReadableFrom,
-    Refused,
     RemoveMember,
 )
 from penstock.services.cluster.raft import Outcome, RaftQuorum
@@ -99,6 +98,22 @@ def test_leadership_is_handed_over_and_work_goes_on() -> None:
     assert world.journal.anomalies == []
 
 
+def test_a_leader_that_hands_over_takes_no_proposals() -> None:
+    world = running(3)
+    (before,) = world.leaders()
+    target = next(name for name in world.controllers if name != before)
+    quorum = leader_of(world)
+    outcomes: list[Outcome] = []
+    assert quorum.leader_epoch is not None
+    end = quorum.end
+
+    quorum.transfer(world.member(target), outcomes.append)
+    refused = quorum.propose((ClusterIdSet("other"),), quorum.leader_epoch)
+
+    assert refused == Refused(Why.QUORUM_BUSY, "leadership is being handed over")
+    assert quorum.end == end
+
+
 def test_a_leader_reads_fresh_and_one_that_was_cut_off_does_not_read_at_all() -> None:
     world = running(4)
     (leader,) = world.leaders()
@@ -115,7 +130,8 @@ def test_a_leader_reads_fresh_and_one_that_was_cut_off_does_not_read_at_all() ->
     world.world.run(2 * SECOND)
 
     assert isinstance(fresh, ReadableFrom)
-    assert outcomes[1] == Refused(Obstacle.NOT_LEADING)
+    assert isinstance(outcomes[1], Refused)
+    assert outcomes[1].why is Why.NOT_CONTROLLER
 
 
 def test_a_follower_refuses_what_only_a_leader_can_do() -> None:
@@ -126,4 +142,4 @@ def test_a_follower_refuses_what_only_a_leader_can_do() -> None:
     world.controllers[follower].quorum.change_members(RemoveMember(world.member("c1")), outcomes.append)
     world.world.run(10 * MILLISECOND)
 
-    assert outcomes == [Refused(Obstacle.NOT_LEADING)]
+    assert [getattr(outcome, "why", None) for outcome in outcomes] == [Why.NOT_CONTROLLER]

@@ -32,6 +32,7 @@ class Why(enum.Enum):
     NOT_CONTROLLER = "this node does not lead the metadata quorum"
     DUPLICATE_VOTER = "node votes already"
     VOTER_NOT_FOUND = "node is no voter"
+    QUORUM_BUSY = "the metadata quorum cannot take this now"
 
     # Leadership of partitions
     FENCED_LEADER_EPOCH = "leader epoch is an old one"
@@ -95,3 +96,6 @@ class Refused:
     why: Why
     detail: str = ""
     records: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.detail or self.why.value

@@ -73,10 +73,8 @@ from penstock.core.raft.effects import (
     FollowLeader,
     HandingOver,
     InstallSnapshot,
-    Obstacle,
     PersistBallot,
     ReadableFrom,
-    Refused,
     Send,
     SendSnapshotChunk,
     StartLeading,
@@ -156,6 +154,4 @@ __all__ = [
     "Accepted",
     "ReadableFrom",
     "HandingOver",
-    "Refused",
-    "Obstacle",
 ]

@@ -1,10 +1,10 @@
 """What the host has to do, in the order of the list."""
 
-import enum
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from penstock.core.model import Refused
 from penstock.core.raft.configuration import Configuration
 from penstock.core.raft.entries import Entry, SnapshotMeta
 from penstock.core.raft.identity import Ballot, Index, Member, Term, Ticket
@@ -96,25 +96,6 @@ class StopLeading(Struct, frozen=True):
     term: Term
 
 
-class Obstacle(enum.Enum):
-    """Why a command was refused."""
-
-    NOT_LEADING = "this member does not lead"
-    HANDING_OVER = "leadership is being handed over"
-    PAYLOAD_TOO_LARGE = "payload is larger than an entry may be"
-    TOO_MUCH_UNCOMMITTED = "too much waits to be committed"
-    TOO_MANY_READS = "too many reads wait to be confirmed"
-    TERM_NOT_ESTABLISHED = "nothing of this term is committed yet"
-    CHANGE_UNDERWAY = "an earlier change of members is not committed yet"
-    ALREADY_MEMBER = "is a member already"
-    NOT_A_MEMBER = "is no member"
-    NOT_A_LEARNER = "is no learner"
-    NOT_A_VOTER = "is no voter"
-    NOT_CAUGHT_UP = "learner has not caught up"
-    NODE_ID_TAKEN = "another directory votes under this node id"
-    LAST_VOTER = "is the last voter"
-
-
 class Accepted(Struct, frozen=True):
     """It is in the log of the leader of `term`, in entries `start` up to `end`."""
 
@@ -131,12 +112,6 @@ class ReadableFrom(Struct, frozen=True):
 
 class HandingOver(Struct, frozen=True):
     """The target is asked to campaign as soon as it has the whole log."""
-
-
-class Refused(Struct, frozen=True):
-    """No."""
-
-    why: Obstacle
 
 
 class Answer(Struct, frozen=True):

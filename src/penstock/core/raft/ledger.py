@@ -4,16 +4,14 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from penstock.core.model import Instant
+from penstock.core.model import Instant, Refused, Why
 from penstock.core.raft.configuration import Configuration, ConfigurationAt
 from penstock.core.raft.effects import (
     Answer,
     CommitUpTo,
     Effect,
     FollowLeader,
-    Obstacle,
     PersistBallot,
-    Refused,
     Send,
     StoreEntries,
     TruncateLog,
@@ -101,8 +99,8 @@ class Ledger:
     def send(self, to: Member, message: Message) -> None:
         self.effects.append(Send(to, message))
 
-    def refuse(self, ticket: Ticket, why: Obstacle) -> None:
-        self.effects.append(Answer(ticket, Refused(why)))
+    def refuse(self, ticket: Ticket, why: Why, detail: str) -> None:
+        self.effects.append(Answer(ticket, Refused(why, detail)))
 
     def promise(self, ballot: Ballot) -> None:
         """Take a new ballot; nothing that follows is done before it is durable."""

@@ -26,6 +26,8 @@ CODES = {
     Why.NOT_CONTROLLER: ErrorCode.NOT_CONTROLLER,
     Why.DUPLICATE_VOTER: ErrorCode.DUPLICATE_VOTER,
     Why.VOTER_NOT_FOUND: ErrorCode.VOTER_NOT_FOUND,
+    # Nothing was appended: the sender may ask again, of the same node or of the next leader.
+    Why.QUORUM_BUSY: ErrorCode.REQUEST_TIMED_OUT,
     Why.FENCED_LEADER_EPOCH: ErrorCode.FENCED_LEADER_EPOCH,
     Why.UNKNOWN_LEADER_EPOCH: ErrorCode.UNKNOWN_LEADER_EPOCH,
     Why.STALE_PARTITION_EPOCH: ErrorCode.INVALID_UPDATE_VERSION,
@@ -82,4 +84,4 @@ def message_of(refused: Refused) -> str:
 
     It may quote what the client sent, and old versions of messages have room for 32 KB only.
     """
-    return (refused.detail or refused.why.value)[:MESSAGE_CHARS_MAX]
+    return str(refused)[:MESSAGE_CHARS_MAX]

@@ -17,7 +17,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster.quorum import Quorum, QuorumBusy
+from penstock.services.cluster.quorum import Quorum
 from penstock.storage.disk import DiskFull
 
 Done: TypeAlias = Callable[[Reply], None]
@@ -169,11 +169,13 @@ class Controller:
             return
         facts, self._pending = tuple(self._pending), []
         try:
-            self._end = self._quorum.propose(facts, self._epoch)
-        except (DiskFull, QuorumBusy) as full:
-            self._take_back(machine, Refused(Why.STORAGE_FAILED, str(full)))
+            end = self._quorum.propose(facts, self._epoch)
+        except DiskFull as full:
+            end = Refused(Why.STORAGE_FAILED, str(full))
+        if isinstance(end, Refused):
+            self._take_back(machine, end)
         else:
-            self._appended = machine.image
+            self._end, self._appended = end, machine.image
 
     def _take_back(self, machine: MetadataMachine, refusal: Refused) -> None:
         """Nothing of this turn was appended: what was decided on it never happened."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.core.metadata import Fact, MetadataImage
-from penstock.core.model import LeaderEpoch, Offset, PenstockError, StorageError
+from penstock.core.model import LeaderEpoch, Offset, PenstockError, Refused, StorageError
 
 
 class NotLeading(PenstockError):
@@ -13,10 +13,6 @@ class NotLeading(PenstockError):
 
 class QuorumFailed(StorageError):
     """The metadata log can no longer be trusted on this node: the node ends."""
-
-
-class QuorumBusy(StorageError):
-    """Too much waits to be committed, or leadership is being handed over: nothing was appended."""
 
 
 class QuorumEvents(Protocol):
@@ -57,11 +53,12 @@ class Quorum(Protocol):
     def start(self, events: QuorumEvents) -> None:
         """Recover what is on disk and take part. Blocks on the disk; events may come at once."""
 
-    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset:
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
         """Append facts that count together or not at all; answers the log end behind them.
 
-        Raises NotLeading if the epoch is not the present one. A StorageError means that
-        nothing was appended.
+        Refused while too much waits to be committed, or leadership is being handed over:
+        nothing was appended, as with a StorageError. Raises NotLeading if the epoch is not the
+        present one.
         """
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class HeldQuorum:
         self.committed = Offset(0)
         self.appends: list[Sequence[Fact]] = []
         self.full = False
+        self.refused: Refused | None = None
         self._told = 0
         self._events: QuorumEvents
 
@@ -49,11 +50,13 @@ class HeldQuorum:
         self.leader_epoch = None
         self._events.leadership_lost()
 
-    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset:
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
         if expected_epoch != self.leader_epoch:
             raise NotLeading("no")
         if self.full:
             raise DiskFull("append", "meta/metadata", 28)
+        if self.refused is not None:
+            return self.refused
         self.appends.append(facts)
         self.end = Offset(self.end + len(facts))
         return self.end
@@ -199,6 +202,20 @@ def test_a_full_disk_refuses_the_turn_and_nothing_of_it_counts(stage: Stage) -> 
     stage.quorum.commit()
 
     assert [reply.why for reply in refusals if isinstance(reply, Refused)] == [Why.STORAGE_FAILED] * 2
+    assert isinstance(stage.replies[-1], CreatedTopic)
+
+
+def test_what_the_quorum_refuses_is_told_as_it_is_and_nothing_of_the_turn_counts(stage: Stage) -> None:
+    stage.quorum.refused = Refused(Why.QUORUM_BUSY, "leadership is being handed over")
+    stage.submit(topic("orders", 1), topic("orders", 2))
+    stage.turn()
+    refusals = list(stage.replies)
+    stage.quorum.refused = None
+    stage.submit(topic("orders", 3))
+    stage.turn()
+    stage.quorum.commit()
+
+    assert refusals == [Refused(Why.QUORUM_BUSY, "leadership is being handed over")] * 2
     assert isinstance(stage.replies[-1], CreatedTopic)
 
 

@@ -4,14 +4,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from penstock.core.model import Instant
+from penstock.core.model import Instant, Refused, Why
 from penstock.core.raft.configuration import Configuration, changed
 from penstock.core.raft.effects import (
     Accepted,
     Answer,
     Effect,
     HandingOver,
-    Obstacle,
     StartLeading,
     StopLeading,
 )
@@ -24,7 +23,7 @@ from penstock.core.raft.events import (
     TransferLeadership,
 )
 from penstock.core.raft.identity import Index, Member
-from penstock.core.raft.leading.changes import obstacle_to, obstacle_to_any
+from penstock.core.raft.leading.changes import check_any_change, check_change
 from penstock.core.raft.leading.handover import Handover
 from penstock.core.raft.leading.progress import Progress
 from penstock.core.raft.leading.reads import Reads
@@ -38,6 +37,8 @@ from penstock.core.raft.messages import (
     Message,
 )
 from penstock.core.raft.roles import Role, ToFollower
+
+HANDING_OVER = "leadership is being handed over"
 
 
 class Leader(Role):
@@ -179,18 +180,18 @@ class Leader(Role):
         size_bytes = sum(map(len, command.payloads)) + ENTRY_OVERHEAD_BYTES * len(command.payloads)
         assert command.payloads, "nothing is proposed"
         if self._handover.is_underway:
-            ledger.refuse(command.ticket, Obstacle.HANDING_OVER)
+            ledger.refuse(command.ticket, Why.QUORUM_BUSY, HANDING_OVER)
         elif max(map(len, command.payloads)) > options.payload_bytes_max:
-            ledger.refuse(command.ticket, Obstacle.PAYLOAD_TOO_LARGE)
+            ledger.refuse(command.ticket, Why.INVALID_REQUEST, "payload is larger than an entry may be")
         elif self._uncommitted_bytes + size_bytes > options.uncommitted_bytes_max:
-            ledger.refuse(command.ticket, Obstacle.TOO_MUCH_UNCOMMITTED)
+            ledger.refuse(command.ticket, Why.QUORUM_BUSY, "too much waits to be committed")
         else:
             start, end = self._append(command.payloads)
             ledger.effects.append(Answer(command.ticket, Accepted(self._term, start, end)))
 
     def _request_read(self, command: RequestRead) -> None:
         if len(self._reads) >= self._ledger.options.reads_waiting_max:
-            self._ledger.refuse(command.ticket, Obstacle.TOO_MANY_READS)
+            self._ledger.refuse(command.ticket, Why.QUORUM_BUSY, "too many reads wait to be confirmed")
         elif not self._is_established:
             self._reads.ask_early(command.ticket)
         else:
@@ -206,19 +207,19 @@ class Leader(Role):
 
     def _change_members(self, command: ChangeMembers) -> None:
         ledger = self._ledger
-        obstacle = (
-            Obstacle.HANDING_OVER
+        refused = (
+            Refused(Why.QUORUM_BUSY, HANDING_OVER)
             if self._handover.is_underway
-            else self._obstacle_to_any_change() or obstacle_to(ledger, command.change, self._replication)
+            else self._check_any_change() or check_change(ledger, command.change, self._replication)
         )
-        if obstacle is not None:
-            ledger.refuse(command.ticket, obstacle)
+        if refused is not None:
+            ledger.effects.append(Answer(command.ticket, refused))
             return
         start, end = self._append_configuration(changed(ledger.configuration, command.change))
         ledger.effects.append(Answer(command.ticket, Accepted(self._term, start, end)))
 
-    def _obstacle_to_any_change(self) -> Obstacle | None:
-        return obstacle_to_any(self._ledger, self._term_start)
+    def _check_any_change(self) -> Refused | None:
+        return check_any_change(self._ledger, self._term_start)
 
     def _append_configuration(self, configuration: Configuration) -> tuple[Index, Index]:
         start, end = self._append((configuration,))
@@ -232,7 +233,7 @@ class Leader(Role):
     def _transfer(self, command: TransferLeadership) -> None:
         ledger = self._ledger
         if command.target not in ledger.configuration.voters:
-            ledger.refuse(command.ticket, Obstacle.NOT_A_VOTER)
+            ledger.refuse(command.ticket, Why.VOTER_NOT_FOUND, "is no voter")
             return
         ledger.effects.append(Answer(command.ticket, HandingOver()))
         if command.target != ledger.me:

@@ -4,7 +4,8 @@ from collections import deque
 
 from msgspec import Struct
 
-from penstock.core.raft.effects import Answer, Obstacle, ReadableFrom
+from penstock.core.model import Why
+from penstock.core.raft.effects import Answer, ReadableFrom
 from penstock.core.raft.identity import Index, Ticket
 from penstock.core.raft.ledger import Ledger
 
@@ -56,6 +57,6 @@ class Reads:
 
     def refuse_all(self) -> None:
         for ticket in (*self._early, *(read.ticket for read in self._waiting)):
-            self._ledger.refuse(ticket, Obstacle.NOT_LEADING)
+            self._ledger.refuse(ticket, Why.NOT_CONTROLLER, "this member does not lead")
         self._early.clear()
         self._waiting.clear()

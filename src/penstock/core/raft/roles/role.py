@@ -5,8 +5,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from penstock.core.model import Instant
-from penstock.core.raft.effects import Answer, Obstacle, Refused
+from penstock.core.model import Instant, Why
 from penstock.core.raft.entries import SnapshotMeta
 from penstock.core.raft.events import Command
 from penstock.core.raft.identity import Member, Term
@@ -87,4 +86,4 @@ class Role:
 
     def asked(self, command: Command) -> None:
         """Somebody wants something that only a leader can do."""
-        self._ledger.effects.append(Answer(command.ticket, Refused(Obstacle.NOT_LEADING)))
+        self._ledger.refuse(command.ticket, Why.NOT_CONTROLLER, "this member does not lead")

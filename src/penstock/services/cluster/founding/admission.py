@@ -1,15 +1,13 @@
 """The leader's side of joining: one change of members per question."""
 
-from penstock.core.model import SECOND, NodeId
+from penstock.core.model import SECOND, NodeId, Refused, Why
 from penstock.core.raft import (
     Accepted,
     AddLearner,
     Change,
     Configuration,
     Member,
-    Obstacle,
     PromoteLearner,
-    Refused,
     RemoveMember,
 )
 from penstock.observability import log as events
@@ -84,7 +82,7 @@ def _told(change: Change, outcome: Outcome, respond: Respond) -> None:
     if isinstance(outcome, Accepted):
         events.info("quorum.members_changed", change=type(change).__name__, member=node)
         respond(Admitted(Admittance.LATER))
-    elif isinstance(outcome, Refused) and outcome.why is Obstacle.NOT_LEADING:
+    elif isinstance(outcome, Refused) and outcome.why is Why.NOT_CONTROLLER:
         respond(Elsewhere(None, None))
     else:
-        respond(Admitted(Admittance.LATER, outcome.why.value if isinstance(outcome, Refused) else ""))
+        respond(Admitted(Admittance.LATER, str(outcome) if isinstance(outcome, Refused) else ""))

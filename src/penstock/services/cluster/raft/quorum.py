@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from penstock.core.metadata import Fact
-from penstock.core.model import MILLISECOND, Instant, LeaderEpoch, Offset
+from penstock.core.model import MILLISECOND, Instant, LeaderEpoch, Offset, Refused, Why
 from penstock.core.raft import (
     Accepted,
     Answer,
@@ -21,11 +21,9 @@ from penstock.core.raft import (
     Index,
     LeaderGone,
     Member,
-    Obstacle,
     Propose,
     Raft,
     ReadableFrom,
-    Refused,
     RequestRead,
     StartLeading,
     StopLeading,
@@ -34,7 +32,7 @@ from penstock.core.raft import (
     UseConfiguration,
 )
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.services.cluster.quorum import NotLeading, QuorumBusy, QuorumEvents
+from penstock.services.cluster.quorum import NotLeading, QuorumEvents
 from penstock.services.cluster.raft.codec import decode_facts, encode_facts, facts_end
 from penstock.services.cluster.raft.hosting import RaftHost, RaftSetup
 from penstock.services.cluster.raft.images import Snapshot
@@ -43,6 +41,7 @@ from penstock.services.cluster.solo import CHECKPOINT_LOOK_MS, QuorumOptions, Qu
 
 Outcome: TypeAlias = Accepted | ReadableFrom | HandingOver | Refused
 Done: TypeAlias = Callable[[Outcome], None]
+_NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this member does not lead")
 
 
 class QuorumWatcher(Protocol):
@@ -186,7 +185,7 @@ class RaftQuorum:
         self._proposed.clear()
         self._news.append(lambda: self._leader_changed(None))
         for ticket in list(self._asked):
-            self._note_answer(ticket, Refused(Obstacle.NOT_LEADING))
+            self._note_answer(ticket, _NOT_LEADING)
         self._news.append(self._lost)
 
     def act(self) -> None:
@@ -222,17 +221,17 @@ class RaftQuorum:
         self.committed = received.end
         self._events.restored(received.image)
 
-    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset:
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
         if self.leader_epoch is None or expected_epoch != self.leader_epoch:
             raise NotLeading(f"this node leads in epoch {self.leader_epoch}, not in {expected_epoch}")
         store = self._host.store
         index, end = Index(store.last + 1), Offset(store.end + len(facts))
-        self._refusal = None
         self._host.step(Propose(self._next_ticket(), (encode_facts(end, facts),)))
         if self._host.failure is not None:
             raise self._host.failure
-        if self._refusal is not None:
-            raise QuorumBusy(f"nothing was appended: {self._refusal.why.value}")
+        refused, self._refusal = self._refusal, None
+        if refused is not None:
+            return refused
         self._proposed[index] = facts
         return end
 
@@ -245,7 +244,7 @@ class RaftQuorum:
         if self._host.failure is None:
             self._host.step(command)
         else:
-            self._note_answer(command.ticket, Refused(Obstacle.NOT_LEADING))
+            self._note_answer(command.ticket, _NOT_LEADING)
 
     def change_members(self, change: Change, done: Done) -> None:
         """Add, promote or remove one member; `done` hears whether it is in the leader's log, or why not."""

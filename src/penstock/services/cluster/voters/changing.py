@@ -4,16 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Refused, Why
-from penstock.core.raft import (
-    Accepted,
-    AddLearner,
-    Change,
-    Member,
-    Obstacle,
-    PromoteLearner,
-    RemoveMember,
-)
-from penstock.core.raft import Refused as NotTaken
+from penstock.core.raft import Accepted, AddLearner, Change, Member, PromoteLearner, RemoveMember
 from penstock.observability import log as events
 from penstock.runtime import Address, Runtime
 from penstock.services.cluster.control.addresses import AddressBook
@@ -22,13 +13,6 @@ from penstock.services.cluster.raft import Outcome, RaftQuorum
 Told: TypeAlias = Callable[[Refused | None], None]
 PATIENCE_NS = 10 * SECOND
 LOOK_MS = 20
-# Refusals that pass: whoever waits gets there.
-PASSING = (
-    Obstacle.CHANGE_UNDERWAY,
-    Obstacle.TERM_NOT_ESTABLISHED,
-    Obstacle.NOT_CAUGHT_UP,
-    Obstacle.HANDING_OVER,
-)
 
 
 class Changing:
@@ -79,10 +63,12 @@ class Changing:
                 node: NodeId = change.member.node_id
                 events.info("quorum.members_changed", change=type(change).__name__, node=node)
                 self._await_commit(outcome, until, told, then)
-            elif isinstance(outcome, NotTaken) and outcome.why in PASSING and self._is_before(until):
+                return
+            assert isinstance(outcome, Refused)
+            if outcome.why is Why.QUORUM_BUSY and self._is_before(until):
                 self._later(lambda: self._change(change, until, told, then))
             else:
-                told(_refusal(change, outcome))
+                told(_about(change, outcome))
 
         self._quorum.change_members(change, asked)
 
@@ -102,17 +88,7 @@ class Changing:
         self._runtime.timers.at(Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND), again)
 
 
-def _refusal(change: Change, outcome: Outcome) -> Refused:
-    assert isinstance(outcome, NotTaken)
-    detail = f"node {change.member.node_id}: {outcome.why.value}"
-    match outcome.why:
-        case Obstacle.NOT_LEADING:
-            return Refused(Why.NOT_CONTROLLER, detail)
-        case Obstacle.NODE_ID_TAKEN | Obstacle.ALREADY_MEMBER:
-            return Refused(Why.DUPLICATE_VOTER, detail)
-        case Obstacle.NOT_A_MEMBER | Obstacle.NOT_A_LEARNER:
-            return Refused(Why.VOTER_NOT_FOUND, detail)
-        case why if why in PASSING:
-            return Refused(Why.TIMED_OUT, detail)
-        case _:
-            return Refused(Why.INVALID_REQUEST, detail)
+def _about(change: Change, refused: Refused) -> Refused:
+    """The same, naming the node; what did not pass in all this time is a timeout."""
+    why = Why.TIMED_OUT if refused.why is Why.QUORUM_BUSY else refused.why
+    return Refused(why, f"node {change.member.node_id}: {refused}")
