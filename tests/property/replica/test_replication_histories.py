@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.core.model import NodeId, Offset, PenstockError
+from penstock.core.model import NodeId, Offset, Refused
 from penstock.services.partitions import Fsync, Partition
 from penstock.simulation import Weather
 from tests.unit.services.replication.stage import Stage, append, values_of
@@ -53,7 +53,7 @@ class History:
         offset = partition.log.end
         append(partition, value)
 
-        def done(error: PenstockError | None) -> None:
+        def done(error: Refused | None) -> None:
             if error is None:
                 self.note(index, offset, value)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, ProducerId, StorageError, Timestamp, TopicId
+from penstock.core.model import LeaderEpoch, Offset, ProducerId, Refused, StorageError, Timestamp, TopicId
 from penstock.core.records import (
     ControlRecord,
     ControlType,
@@ -17,7 +17,7 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
-from penstock.core.replica import ACCEPTED, Duplicate, Rejected
+from penstock.core.replica import ACCEPTED, Duplicate
 from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, PowerCut
 from penstock.storage.log import LogOptions, PartitionLog
@@ -259,7 +259,7 @@ class History:
             following = last._replace(base_sequence=last.last_sequence + 1)
             assert self.log.producers.check(following) == ACCEPTED
             assert isinstance(
-                self.log.producers.check(last._replace(base_sequence=last.last_sequence + 2)), Rejected
+                self.log.producers.check(last._replace(base_sequence=last.last_sequence + 2)), Refused
             )
             for written in batches[-5:]:
                 verdict = self.log.producers.check(read_header(written.content))

@@ -36,7 +36,7 @@ from penstock.core.replica.insync import Assignment, InSync, ProposedMember
 from penstock.core.replica.producers import Producer, ProducerStates, SeenBatch
 from penstock.core.replica.snapshots import decode_snapshot, encode_snapshot
 from penstock.core.replica.transactions import AbortedTransaction, Transactions
-from penstock.core.replica.verdicts import ACCEPTED, Accepted, Duplicate, Rejected, Verdict
+from penstock.core.replica.verdicts import ACCEPTED, Accepted, Duplicate, Verdict
 
 __all__ = [
     "EpochHistory",
@@ -51,7 +51,6 @@ __all__ = [
     "ACCEPTED",
     "Accepted",
     "Duplicate",
-    "Rejected",
     "Transactions",
     "AbortedTransaction",
     "encode_snapshot",

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.model import Offset, ProducerEpoch, ProducerId, Timestamp, Why
+from penstock.core.model import Offset, ProducerEpoch, ProducerId, Refused, Timestamp, Why
 from penstock.core.records import BatchHeader, ControlRecord, ControlType
 from penstock.core.replica.transactions import AbortedTransaction, Transactions
-from penstock.core.replica.verdicts import ACCEPTED, Duplicate, Rejected, Verdict
+from penstock.core.replica.verdicts import ACCEPTED, Duplicate, Verdict
 
 BATCHES_KEPT = 5
 SEQUENCES = 2**31
@@ -76,11 +76,11 @@ class ProducerStates:
             # stop the producer for good (KIP-360), so any sequence may start.
             return ACCEPTED
         if header.producer_epoch < producer.epoch:
-            return Rejected(Why.PRODUCER_FENCED)
+            return Refused(Why.PRODUCER_FENCED)
         if header.is_control:
             return ACCEPTED
         if header.producer_epoch > producer.epoch:
-            return ACCEPTED if header.base_sequence == 0 else Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+            return ACCEPTED if header.base_sequence == 0 else Refused(Why.OUT_OF_ORDER_SEQUENCE)
         return _check_sequence(producer, header)
 
     def check_marker(self, marker: ControlRecord) -> Verdict:
@@ -89,9 +89,9 @@ class ProducerStates:
         if producer is None:
             return ACCEPTED
         if marker.producer_epoch < producer.epoch:
-            return Rejected(Why.PRODUCER_FENCED)
+            return Refused(Why.PRODUCER_FENCED)
         if marker.coordinator_epoch < producer.coordinator_epoch:
-            return Rejected(Why.STALE_COORDINATOR)
+            return Refused(Why.STALE_COORDINATOR)
         return ACCEPTED
 
     def update(self, header: BatchHeader, first_offset: Offset, now: Timestamp) -> None:
@@ -146,11 +146,11 @@ def _check_sequence(producer: Producer, header: BatchHeader) -> Verdict:
     """A batch of the producer's present epoch: the next one, a retry, or a hole."""
     if not producer.batches:
         # Only a marker raised the epoch so far.
-        return ACCEPTED if header.base_sequence == 0 else Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+        return ACCEPTED if header.base_sequence == 0 else Refused(Why.OUT_OF_ORDER_SEQUENCE)
     if header.base_sequence == (producer.batches[-1].last_sequence + 1) % SEQUENCES:
         return ACCEPTED
     last_sequence = header.last_sequence
     for seen in producer.batches:
         if seen.base_sequence == header.base_sequence and seen.last_sequence == last_sequence:
             return Duplicate(seen.first_offset, seen.last_offset, seen.timestamp)
-    return Rejected(Why.OUT_OF_ORDER_SEQUENCE)
+    return Refused(Why.OUT_OF_ORDER_SEQUENCE)

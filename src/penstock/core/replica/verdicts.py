@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.model import Offset, Timestamp, Why
+from penstock.core.model import Offset, Refused, Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,6 @@ class Duplicate:
     timestamp: Timestamp
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """The batch must not be appended."""
-
-    why: Why
-
-
-Verdict: TypeAlias = Accepted | Duplicate | Rejected
+Verdict: TypeAlias = Accepted | Duplicate | Refused
 
 ACCEPTED = Accepted()

@@ -32,7 +32,6 @@ from penstock.services.partitions.replica import PartitionStopped, Replica
 from penstock.services.partitions.settings import PartitionsOptions
 from penstock.services.partitions.syncing import Fsync, SyncPolicy
 from penstock.services.partitions.upkeep import HousekeepingOptions, LogStore
-from penstock.services.partitions.waiting import InDoubt
 
 __all__ = [
     "Partitions",
@@ -43,7 +42,6 @@ __all__ = [
     "Followed",
     "LogStore",
     "PartitionStopped",
-    "InDoubt",
     "Fsync",
     "SyncPolicy",
     "Watcher",

@@ -12,6 +12,7 @@ from penstock.core.model import (
     LeaderEpoch,
     NodeId,
     Offset,
+    Refused,
     StorageError,
     Timestamp,
     Why,
@@ -22,7 +23,7 @@ from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.partitions.replica import PartitionStopped, Replica
 from penstock.services.partitions.syncing import SyncPolicy
-from penstock.services.partitions.waiting import Acknowledged, InDoubt, Waiter, release, take_overdue
+from penstock.services.partitions.waiting import Acknowledged, Waiter, release, take_overdue
 from penstock.storage.log import Appended
 
 Watcher: TypeAlias = Callable[[], None]
@@ -90,7 +91,7 @@ class Partition:
         self.policy = replica.policy
         self._syncs = self.policy.before_acknowledging
         self.leader_epoch = term.leader_epoch
-        self.stopped: PartitionStopped | None = None
+        self.stopped: Refused | None = None
         # Whether the last batch found room on the disk.
         self.has_room = True
         self._in_trouble = replica.in_trouble
@@ -137,7 +138,7 @@ class Partition:
     ) -> Appended:
         """Append checked batches and set their way to the disk going."""
         if self.stopped is not None:
-            raise self.stopped
+            raise PartitionStopped(str(self.stopped))
         try:
             appended = self.log.append(batches, headers, self.leader_epoch, now)
         except StorageError as error:
@@ -178,7 +179,8 @@ class Partition:
     def when_acknowledged(self, end: Offset, done: Acknowledged, timeout_ms: int | None = None) -> bool:
         """True: everything below `end` is acknowledged now. False: `done` is called when it is.
 
-        With other replicas to wait for, `done` hears of `InDoubt` when the time is up.
+        With other replicas to wait for, `done` hears TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND when
+        the time is up.
         """
         if end <= self.high_watermark:
             return True
@@ -277,7 +279,7 @@ class Partition:
         """Take no more writes; everyone who waits is told to look for the leader again."""
         if self.stopped is not None:
             return
-        self.stopped = stopped = PartitionStopped(f"{self.name}: {reason}")
+        self.stopped = stopped = Refused(Why.NOT_LEADER, f"{self.name}: {reason}")
         tell = events.debug if wanted else events.error
         tell("partition.stopped", partition=str(self.name), reason=reason)
         if not wanted:
@@ -347,12 +349,12 @@ class Partition:
         if next_deadline is not None:
             self._sweep_later()
         for end, done, _ in overdue:
-            done(self._doubt(end))
+            done(self._overdue(end))
 
-    def _doubt(self, end: Offset) -> InDoubt:
+    def _overdue(self, end: Offset) -> Refused:
         if self.has_minimum:
             detail = f"the replicas have not confirmed {end - 1} in time"
-            return InDoubt(Why.TIMED_OUT, f"{self.name}: {detail}")
+            return Refused(Why.TIMED_OUT, f"{self.name}: {detail}")
         state = self.insync.assignment
         detail = f"{len(state.isr)} in sync, {min(state.minimum, len(state.replicas))} are needed"
-        return InDoubt(Why.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")
+        return Refused(Why.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")

@@ -4,17 +4,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.model import Instant, Offset, PenstockError, Why
+from penstock.core.model import Instant, Offset, Refused
 
-Acknowledged: TypeAlias = Callable[[PenstockError | None], None]
-
-
-class InDoubt(PenstockError):
-    """The records are in the leader's log, and may or may not reach the other replicas."""
-
-    def __init__(self, why: Why, detail: str) -> None:
-        super().__init__(detail)
-        self.why = why
+# Refused with NOT_LEADER, the records may be in the log or not; with any other reason they are,
+# and may or may not reach the other replicas.
+Acknowledged: TypeAlias = Callable[[Refused | None], None]
 
 
 # Who waits until everything below an offset is safe, and until when; a bare tuple, since every

@@ -117,7 +117,7 @@ class Lookups:
 def judge_epoch(partition: Partition, leader_epoch: int) -> Refused | None:
     """Whether a client's idea of the leader is ours."""
     if partition.stopped is not None:
-        return Refused(Why.NOT_LEADER, str(partition.stopped))
+        return partition.stopped
     if leader_epoch in (-1, partition.leader_epoch):
         return None
     older = leader_epoch < partition.leader_epoch

@@ -17,7 +17,7 @@ from penstock.core.records import (
     check_batch,
     stamp_log_append_time,
 )
-from penstock.core.replica import Duplicate, Rejected
+from penstock.core.replica import Duplicate
 from penstock.observability import log as events
 from penstock.runtime import Clock, Spawn
 from penstock.services.partitions import Partition, Partitions, PartitionStopped
@@ -112,7 +112,7 @@ class Producing:
             verdict = partition.log.producers.check(header)
             if isinstance(verdict, Duplicate):
                 return _placed_before(verdict, options)
-            if isinstance(verdict, Rejected):
+            if isinstance(verdict, Refused):
                 return _rejected(partition, verdict)
             if walks_records(options):
                 return self._look_into(partition, records, header, options)
@@ -137,7 +137,7 @@ class Producing:
         def done(finished: Finished) -> None:
             outcome: Placed | Refused
             if partition.stopped is not None:
-                outcome = Refused(Why.NOT_LEADER, str(partition.stopped))
+                outcome = partition.stopped
             else:
                 outcome = self._place_finished(partition, memoryview(bytearray(batch)), finished, options)
             self._settle(partition, pending, outcome)
@@ -205,7 +205,7 @@ def _nobody_cares(_: Placed | Refused) -> None:
 
 def _cannot_take(partition: Partition) -> Refused:
     if partition.stopped is not None:
-        return Refused(Why.NOT_LEADER, str(partition.stopped))
+        return partition.stopped
     state = partition.insync.assignment
     return Refused(
         Why.NOT_ENOUGH_REPLICAS,
@@ -213,11 +213,11 @@ def _cannot_take(partition: Partition) -> Refused:
     )
 
 
-def _rejected(partition: Partition, verdict: Rejected) -> Refused:
+def _rejected(partition: Partition, verdict: Refused) -> Refused:
     if verdict.why is Why.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
         # What it follows was not written: its sender must not think that records were lost.
         return Refused(Why.STORAGE_FAILED, "the batch before it found no room on the disk")
-    return Refused(verdict.why)
+    return verdict
 
 
 def _placed_before(seen: Duplicate, options: TopicOptions) -> Placed:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.core.model import PenstockError, ProducerId, Refused, Why
+from penstock.core.model import ProducerId, Refused, Why
 from penstock.gateways.kafka.backend import Backend
 from penstock.services.partitions import Partition
 from penstock.services.records import Fetched, FetchLimits, Placed, Wanted
@@ -105,7 +105,7 @@ class ProducerLife:
             return
         assert isinstance(placed, Placed), "only large batches take longer"
 
-        def acknowledged(error: PenstockError | None) -> None:
+        def acknowledged(error: Refused | None) -> None:
             if error is None:
                 self._acknowledged(batch, placed)
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from penstock.core.groups import Join
 from penstock.core.metadata import MetadataImage, ResourceKind
-from penstock.core.model import PenstockError, Refused, Why
+from penstock.core.model import Refused, Why
 from penstock.gateways.kafka.backend import Backend
-from penstock.services.partitions import InDoubt, Partition
+from penstock.services.partitions import Partition
 from penstock.services.records import Fetched, FetchLimits, Moment, Placed, Position, Wanted
 from penstock.simulation.cluster.journal import Journal, Place
 
@@ -106,10 +106,9 @@ class Door:
         assert isinstance(placed, Placed), "only large batches take longer"
         produced = Produced(placed.first_offset)
 
-        def acknowledged(error: PenstockError | None) -> None:
-            if error is not None:
-                why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
-                answer(Refused(why, str(error)))
+        def acknowledged(refused: Refused | None) -> None:
+            if refused is not None:
+                answer(refused)
                 return
             self._show(partition)
             if on_all:

@@ -16,7 +16,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.configs import NOTHING
-from penstock.core.model import NodeId, Offset, PartitionIndex, PenstockError, Refused, TopicId
+from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.partitions import (
     Followed,
@@ -184,7 +184,7 @@ class Producer:
         self._broker = broker
         self.acknowledged: list[int] = []
         self.synced: list[int] = []
-        self.errors: list[PenstockError] = []
+        self.errors: list[Refused] = []
 
     def append(self, *values: bytes, timeout_ms: int | None = None) -> Offset:
         """Append, and settle what is due, syncs too unless they are held."""
@@ -192,13 +192,13 @@ class Producer:
         appended = partition.append(content, check_batches(content), self._broker.timers.wall())
         end = Offset(appended.last_offset + 1)
 
-        def acknowledged(error: PenstockError | None) -> None:
+        def acknowledged(error: Refused | None) -> None:
             if error is None:
                 self.acknowledged.append(end)
             else:
                 self.errors.append(error)
 
-        def synced(error: PenstockError | None) -> None:
+        def synced(error: Refused | None) -> None:
             if error is None:
                 self.synced.append(end)
 

@@ -21,7 +21,15 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.services.partitions import Fsync, HousekeepingOptions, Partition, Replica, SyncPolicy, Term
+from penstock.services.partitions import (
+    Fsync,
+    HousekeepingOptions,
+    Partition,
+    PartitionStopped,
+    Replica,
+    SyncPolicy,
+    Term,
+)
 from penstock.services.partitions.upkeep import Housekeeping
 from penstock.storage.disk import CrashableDisk, DiskFailed, File
 from penstock.storage.log import LogOptions, PartitionLog
@@ -143,7 +151,7 @@ def test_a_sync_that_fails_in_the_background_stops_the_partition() -> None:
     bench.time.pass_ms(300)
 
     assert bench.partition.stopped is not None
-    with pytest.raises(type(bench.partition.stopped)):
+    with pytest.raises(PartitionStopped):
         bench.append()
 
 

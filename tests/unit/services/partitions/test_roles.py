@@ -5,9 +5,8 @@ from uuid import UUID
 import pytest
 
 from penstock.core.metadata import Assignment, CreateTopic, DeleteTopic, ReassignPartition
-from penstock.core.model import NodeId, PartitionIndex, PenstockError, TopicId
+from penstock.core.model import NodeId, PartitionIndex, Refused, TopicId, Why
 from penstock.core.records import check_batches
-from penstock.services.partitions import PartitionStopped
 from tests.unit.core.metadata.clusters import broker_of, perform, registration
 from tests.unit.services.partitions.replicas_bench import TOPIC_ID, Producer, ReplicasBench, batch
 
@@ -47,7 +46,7 @@ def test_when_another_node_takes_over_the_old_leader_stops_and_follows() -> None
 def test_a_new_epoch_of_the_same_leader_is_a_new_partition_on_the_same_log() -> None:
     bench = ReplicasBench().create(1)
     old = bench[1].led
-    errors: list[PenstockError | None] = []
+    errors: list[Refused | None] = []
     bench[1].syncs.held = True
     content = batch()
     old.append(content, check_batches(content), bench.timers.wall())
@@ -56,7 +55,7 @@ def test_a_new_epoch_of_the_same_leader_is_a_new_partition_on_the_same_log() -> 
     bench.fence(1)
     bench.unfence(1)
 
-    assert [type(error) for error in errors] == [PartitionStopped]
+    assert [None if error is None else error.why for error in errors] == [Why.NOT_LEADER]
     assert bench[1].led is not old
     assert bench[1].led.leader_epoch > old.leader_epoch
     assert bench[1].led.log is old.log

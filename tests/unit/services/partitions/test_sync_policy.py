@@ -13,6 +13,7 @@ from penstock.core.model import (
     Offset,
     PartitionIndex,
     PenstockError,
+    Refused,
     StorageError,
     Timestamp,
     TopicId,
@@ -96,7 +97,7 @@ class Bench:
         appended = self.partition.append(batch, check_batches(batch), NOW)
         end = Offset(appended.last_offset + 1)
 
-        def done(error: PenstockError | None) -> None:
+        def done(error: Refused | None) -> None:
             if error is None:
                 self.acknowledged.append(end)
 
@@ -233,7 +234,7 @@ def test_watchers_hear_once_per_turn_however_much_became_visible() -> None:
 
 def test_everyone_who_waits_hears_that_a_partition_stopped_and_nothing_is_taken_any_more() -> None:
     bench = Bench(SyncPolicy(Fsync.EVERY))
-    errors: list[PenstockError | None] = []
+    errors: list[Refused | None] = []
     bench.append()
     bench.partition.when_acknowledged(Offset(1), errors.append)
 

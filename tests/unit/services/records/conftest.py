@@ -6,7 +6,7 @@ import pytest
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.metadata import CreatedTopic
-from penstock.core.model import MILLISECOND, SECOND, NodeId, PenstockError, Refused
+from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
 from penstock.core.records import Record, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime, Service
@@ -75,10 +75,10 @@ class Bench:
         assert not isinstance(outcome, Pending)
         return outcome
 
-    def acknowledgement(self, partition: Partition, placed: Placed | Refused) -> list[PenstockError | None]:
+    def acknowledgement(self, partition: Partition, placed: Placed | Refused) -> list[Refused | None]:
         """Fills when the batch is acknowledged or given up."""
         assert isinstance(placed, Placed)
-        heard: list[PenstockError | None] = []
+        heard: list[Refused | None] = []
         if partition.when_acknowledged(placed.end, heard.append):
             heard.append(None)
         return heard

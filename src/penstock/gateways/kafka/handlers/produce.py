@@ -6,7 +6,7 @@ frame ── decoded, records still in the receive buffer ── appended, parti
 """
 
 from penstock.core.metadata import is_internal
-from penstock.core.model import PenstockError, Refused, TopicId, Why
+from penstock.core.model import Refused, TopicId, Why
 from penstock.core.wire import ErrorCode, decoder
 from penstock.core.wire.kafka.produce import (
     ProduceRequest,
@@ -24,7 +24,7 @@ from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Cost, Operation
-from penstock.services.partitions import InDoubt, Partition
+from penstock.services.partitions import Partition
 from penstock.services.records import Pending, Placed
 
 TOPIC_IDS_SINCE = 13
@@ -141,11 +141,10 @@ class _Answer:
         if self._acks == NO_ACKS:
             return
 
-        def acknowledged(error: PenstockError | None) -> None:
-            if error is not None:
-                why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
+        def acknowledged(refused: Refused | None) -> None:
+            if refused is not None:
                 topic, index = partition.name
-                rows[at] = self._refused(topic, index, Refused(why, str(error)))
+                rows[at] = self._refused(topic, index, refused)
             self.finish()
 
         if self._acks == LEADER_ACKS:
