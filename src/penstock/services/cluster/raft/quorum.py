@@ -226,14 +226,19 @@ class RaftQuorum:
             raise NotLeading(f"this node leads in epoch {self.leader_epoch}, not in {expected_epoch}")
         store = self._host.store
         index, end = Index(store.last + 1), Offset(store.end + len(facts))
+        self._refusal = None
         self._host.step(Propose(self._next_ticket(), (encode_facts(end, facts),)))
         if self._host.failure is not None:
             raise self._host.failure
+        refused = self._take_refusal()
+        if refused is None:
+            self._proposed[index] = facts
+        return refused or end
+
+    def _take_refusal(self) -> Refused | None:
+        """What became of the proposal during the step, if it was not taken."""
         refused, self._refusal = self._refusal, None
-        if refused is not None:
-            return refused
-        self._proposed[index] = facts
-        return end
+        return refused
 
     def _next_ticket(self) -> Ticket:
         self._tickets += 1
