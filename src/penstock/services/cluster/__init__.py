@@ -7,16 +7,12 @@
                               replies whose log end is committed, in order ◄─────────┘
 
 `Quorum` is the port: whoever implements it keeps facts in order and says when they are
-committed. `raft.RaftQuorum` does it for any number of nodes, one included. `SoloQuorum` came before
-it, for one node alone, where committed means synced on this disk; Raft takes its files over. The
-`Controller` cannot tell how many nodes there are. It decides on a speculative image, to
-which facts are applied at once, and releases every reply (refusals too) only when the log
-end that the decision saw is committed. Brokers act on the committed image alone.
+committed. `raft.RaftQuorum` does it for any number of nodes, one included; the `Controller`
+cannot tell how many there are. It decides on a speculative image, to which facts are applied at
+once, and releases every reply (refusals too) only when the log end that the decision saw is
+committed. Brokers act on the committed image alone.
 
     <data-dir>/meta/raft/                 log, snapshots and ballot of `raft`; see there
-    <data-dir>/meta/metadata/             the log of `SoloQuorum`: a partition log, one record per fact
-    <data-dir>/meta/<offset>.snapshot     its image below that offset, as facts
-    <data-dir>/meta/ballot                the term of its last leadership
 
 `ClusterMember` puts the parts together, from the first contact to the farewell:
 
@@ -41,9 +37,16 @@ from penstock.services.cluster.ids import new_cluster_id, parse_cluster_id, show
 from penstock.services.cluster.member import ClusterMember
 from penstock.services.cluster.membership import Forming, Membership, NotAdmitted, Registration
 from penstock.services.cluster.options import ClusterOptions
-from penstock.services.cluster.quorum import NotLeading, Quorum, QuorumEvents, QuorumFailed
+from penstock.services.cluster.quorum import (
+    MetadataLost,
+    NotLeading,
+    Quorum,
+    QuorumEvents,
+    QuorumFailed,
+    QuorumOptions,
+    QuorumStore,
+)
 from penstock.services.cluster.sessions import SessionOptions
-from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore, SoloQuorum
 from penstock.services.cluster.voters import MemberStatus, QuorumDesk, QuorumStatus
 
 __all__ = [
@@ -63,7 +66,6 @@ __all__ = [
     "QuorumEvents",
     "QuorumFailed",
     "NotLeading",
-    "SoloQuorum",
     "QuorumStore",
     "QuorumOptions",
     "MetadataLost",

@@ -29,10 +29,10 @@ from penstock.services.cluster.founding import (
 from penstock.services.cluster.ids import parse_cluster_id
 from penstock.services.cluster.membership import Forming, Membership
 from penstock.services.cluster.options import ClusterOptions
+from penstock.services.cluster.quorum import QuorumStore
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.services.cluster.raft.recovery import is_blank
 from penstock.services.cluster.sessions import Farewell, Pulse, Sessions
-from penstock.services.cluster.solo import QuorumStore
 from penstock.services.cluster.voters import QuorumDesk
 from penstock.services.peering import PeerHub
 from penstock.storage.directory import DataDirectory, WrongNode

@@ -8,8 +8,8 @@ from penstock.core.raft import Raft, RaftOptions
 from penstock.runtime import Address
 from penstock.services.cluster.control.messages import Voter
 from penstock.services.cluster.membership import Registration
+from penstock.services.cluster.quorum import QuorumOptions
 from penstock.services.cluster.sessions import SessionOptions
-from penstock.services.cluster.solo import QuorumOptions
 
 
 def _as_bound(address: Address) -> Address:

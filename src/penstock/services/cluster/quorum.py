@@ -1,10 +1,13 @@
 """The port between the controller and whoever keeps the metadata log."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.metadata import Fact, MetadataImage
-from penstock.core.model import LeaderEpoch, Offset, PenstockError, Refused, StorageError
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PenstockError, Refused, StorageError
+from penstock.storage.commit import GroupCommit
+from penstock.storage.disk import Disk
 
 
 class NotLeading(PenstockError):
@@ -13,6 +16,27 @@ class NotLeading(PenstockError):
 
 class QuorumFailed(StorageError):
     """The metadata log can no longer be trusted on this node: the node ends."""
+
+
+class MetadataLost(CorruptionError):
+    """The directory belongs to a cluster whose metadata is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStore:
+    """Where the metadata is; `side_disk` is a view of the same directory for work off the loop."""
+
+    disk: Disk
+    side_disk: Disk
+    commit: GroupCommit
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumOptions:
+    """When a snapshot is taken; it also waits for half as many facts as the last one had."""
+
+    snapshot_facts: int = 10_000
+    segment_bytes: int = 16 << 20
 
 
 class QuorumEvents(Protocol):

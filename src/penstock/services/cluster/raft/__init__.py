@@ -7,7 +7,7 @@
          │                        │              ├── links         frames to the other members (codec)
          └─ facts, leadership ────┴── news ──────┴── snapshotting  meta/raft/<index>.snapshot, off the loop
 
-It implements the same `Quorum` port as `SoloQuorum`. One proposal is one entry, so its facts
+One proposal is one entry, so its facts
 count together or not at all; every entry carries the number of facts up to it, because offsets
 of the port count facts while Raft counts entries.
 

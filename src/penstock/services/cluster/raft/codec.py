@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from penstock.core.metadata import Fact
+from penstock.core.metadata import Fact, decode_fact, encode_fact
 from penstock.core.model import CorruptionError, Offset, ProtocolError
 from penstock.core.raft import Configuration, Content
 from penstock.core.raft.messages import (
@@ -31,7 +31,6 @@ from penstock.core.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from penstock.services.cluster.facts import read_facts, write_facts
 
 VERSION = 1
 # A term that was believed once never goes back, and the log keeps terms in four bytes: what no quorum
@@ -57,6 +56,7 @@ _decoders: dict[int, msgspec.msgpack.Decoder[Message]] = {}
 _encode = msgspec.msgpack.Encoder().encode
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 _END = struct.Struct("<q")
+_LENGTH = struct.Struct("<I")
 _BLANK, _FACTS, _CONFIGURATION = b"\0", b"\1", b"\2"
 
 
@@ -113,13 +113,30 @@ def decode_configuration(value: bytes | memoryview) -> Configuration:
 
 def encode_facts(end: Offset, facts: Iterable[Fact]) -> bytes:
     """Facts that count together; the last of them is the one before `end`."""
-    return b"".join((_END.pack(end), *write_facts(facts)))
+    parts = [_END.pack(end)]
+    for fact in facts:
+        content = encode_fact(fact)
+        parts += (_LENGTH.pack(len(content)), content)
+    return b"".join(parts)
 
 
 def facts_end(payload: bytes) -> Offset:
+    """How many facts there are up to and including these, or CorruptionError."""
+    if len(payload) < _END.size:
+        raise CorruptionError("facts end before their first")
     return Offset(_END.unpack_from(payload)[0])
 
 
 def decode_facts(payload: bytes | memoryview) -> Sequence[Fact]:
     """The facts, or CorruptionError."""
-    return read_facts(payload, _END.size, "facts end")
+    facts: list[Fact] = []
+    position = _END.size
+    while position < len(payload):
+        start = position + _LENGTH.size
+        if start > len(payload):
+            raise CorruptionError("facts end inside a length")
+        position = start + _LENGTH.unpack_from(payload, start - _LENGTH.size)[0]
+        if position > len(payload):
+            raise CorruptionError("facts end inside a fact")
+        facts.append(decode_fact(payload[start:position]))
+    return facts

@@ -31,13 +31,12 @@ from penstock.core.raft import (
 from penstock.core.raft.messages import Message
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
-from penstock.services.cluster.quorum import QuorumFailed
+from penstock.services.cluster.quorum import QuorumFailed, QuorumStore
 from penstock.services.cluster.raft.images import Snapshot
 from penstock.services.cluster.raft.links import MemberLinks
 from penstock.services.cluster.raft.promises import read_ballot, write_ballot
 from penstock.services.cluster.raft.recovery import Found
 from penstock.services.cluster.raft.snapshotting import Snapshotting
-from penstock.services.cluster.solo import QuorumStore
 from penstock.services.peering import PeerHub
 from penstock.storage.disk import DiskFull
 

@@ -32,15 +32,20 @@ from penstock.core.raft import (
     UseConfiguration,
 )
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.services.cluster.quorum import NotLeading, QuorumEvents
+from penstock.services.cluster.quorum import (
+    NotLeading,
+    QuorumEvents,
+    QuorumOptions,
+    QuorumStore,
+)
 from penstock.services.cluster.raft.codec import decode_facts, encode_facts, facts_end
 from penstock.services.cluster.raft.hosting import RaftHost, RaftSetup
 from penstock.services.cluster.raft.images import Snapshot
 from penstock.services.cluster.raft.recovery import recover
-from penstock.services.cluster.solo import CHECKPOINT_LOOK_MS, QuorumOptions, QuorumStore
 
 Outcome: TypeAlias = Accepted | ReadableFrom | HandingOver | Refused
 Done: TypeAlias = Callable[[Outcome], None]
+CHECKPOINT_LOOK_MS = 1_000
 _NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this member does not lead")
 
 

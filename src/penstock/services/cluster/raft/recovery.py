@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from penstock.core.metadata import MetadataImage
-from penstock.core.model import CorruptionError, Offset
+from penstock.core.model import CorruptionError, Offset, TopicId
 from penstock.core.raft import (
     BLANK_BALLOT,
     Configuration,
@@ -12,9 +13,7 @@ from penstock.core.raft import (
     founding,
 )
 from penstock.observability import log as events
-from penstock.services.cluster.metadata_log import BATCH_BYTES_MAX, TOPIC_ID
-from penstock.services.cluster.metadata_log import DIRECTORY as OLD_LOG
-from penstock.services.cluster.raft.adoption import adopt, forget_adopted
+from penstock.services.cluster.quorum import MetadataLost, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft.images import (
     DIRECTORY,
     Snapshot,
@@ -24,12 +23,15 @@ from penstock.services.cluster.raft.images import (
 )
 from penstock.services.cluster.raft.promises import read_ballot
 from penstock.services.cluster.raft.store import RaftStore
-from penstock.services.cluster.solo import MetadataLost, QuorumOptions, QuorumStore
 from penstock.storage.disk import Disk
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
 from penstock.storage.log.names import IDENTITY
 
 LOG = f"{DIRECTORY}/log"
+# The id under which Kafka's tools know the metadata topic.
+TOPIC_ID = TopicId(UUID(int=1))
+# Facts of one command share a batch, so that a torn write takes all of them or none.
+BATCH_BYTES_MAX = 1 << 30
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
 LAG_MAX = 1_000
 
@@ -47,8 +49,7 @@ class Found:
 
 def is_blank(disk: Disk) -> bool:
     """Whether nothing that counts was ever written here. Blocks."""
-    has_log = disk.exists(f"{LOG}/{IDENTITY}") or disk.is_directory(OLD_LOG)
-    return not has_log and read_ballot(disk) is None
+    return not disk.exists(f"{LOG}/{IDENTITY}") and read_ballot(disk) is None
 
 
 def recover(
@@ -65,13 +66,11 @@ def recover(
     disk.sync_directory("meta")
     log = _open(place, options, ticks)
     if log is None:
-        if not adopt(place, founders, ticks):
-            _found(place, founders, joined=joined)
+        _found(place, founders, joined=joined)
         # The log comes last: a directory that has one has everything.
         log = PartitionLog.create(
             disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
         )
-    forget_adopted(place)
     snapshot, ballot = load_newest(disk), read_ballot(disk)
     if snapshot is None:
         raise MetadataLost("no snapshot of this data directory can be read")

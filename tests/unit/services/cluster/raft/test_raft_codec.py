@@ -113,3 +113,8 @@ def test_facts_that_are_cut_off_are_corrupt(cut: int) -> None:
 
     with pytest.raises(CorruptionError):
         decode_facts(payload[:-cut])
+
+
+def test_facts_without_a_whole_count_are_corrupt() -> None:
+    with pytest.raises(CorruptionError):
+        facts_end(b"\0\0\0\0\0\0\0")

@@ -9,32 +9,35 @@ from penstock.core.metadata import (
     CreateTopic,
     DeleteTopic,
     FormCluster,
-    MetadataImage,
     RegisterBroker,
     RegisteredBroker,
     Reply,
     UnfenceBroker,
 )
 from penstock.core.model import SECOND, CorruptionError, NodeId, TopicId
+from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime, Service
-from penstock.services.cluster import Controller, MetadataLost, QuorumOptions, QuorumStore, SoloQuorum
+from penstock.services.cluster import Controller, MetadataLost, QuorumOptions, QuorumStore
+from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, Disk, Failure
 
 META = "meta"
+ME = Member(NodeId(1), UUID(int=9))
+FOUNDING = f"meta/raft/{0:020d}.snapshot"
 
 
 class Host:
-    """One life of a controller on a solo quorum."""
+    """One life of a controller on a quorum of one."""
 
     def __init__(self, runtime: Runtime, disk: Disk, options: QuorumOptions, *, joined: bool) -> None:
         disk.make_directory(META)
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
-        self.quorum = SoloQuorum(runtime, store, joined=joined, options=options)
+        setup = RaftSetup(ME, None, Configuration((ME,)))
+        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options)
         self.controller = Controller(runtime, self.quorum)
         self.controller.start()
-        self.recovered: MetadataImage = self.controller.image
         self.replies: list[Reply] = []
 
     def stop(self, done: Callback) -> None:
@@ -98,7 +101,7 @@ class Machine:
         return self
 
     def snapshots(self) -> list[str]:
-        return [path for path in self.disk.files() if path.startswith("meta/0")]
+        return [path for path in self.disk.files() if path.startswith("meta/raft/0")]
 
 
 EAGER = QuorumOptions(snapshot_facts=10, segment_bytes=1_000)
@@ -110,10 +113,10 @@ def test_a_restart_rebuilds_the_same_image_from_the_log() -> None:
     machine.submit(DeleteTopic("topic-2"))
     before = machine.host.controller.image
 
-    after = machine.restart().recovered
+    after = machine.restart().controller.image
 
     assert after == before
-    assert machine.snapshots() == []
+    assert machine.snapshots() == [FOUNDING]
 
 
 def test_a_snapshot_and_the_log_behind_it_rebuild_the_same_image() -> None:
@@ -122,7 +125,7 @@ def test_a_snapshot_and_the_log_behind_it_rebuild_the_same_image() -> None:
     machine.submit(DeleteTopic("topic-2"))
     before = machine.host.controller.image
 
-    after = machine.restart().recovered
+    after = machine.restart().controller.image
 
     assert after == before
     assert len(machine.snapshots()) == 2
@@ -134,8 +137,8 @@ def test_the_log_is_cut_behind_the_older_of_two_snapshots() -> None:
     machine.with_topics(12)
 
     logs = [path for path in machine.disk.files() if path.endswith(".log")]
-    older = int(machine.snapshots()[0].removeprefix("meta/").removesuffix(".snapshot"))
-    assert "meta/metadata/00000000000000000000.log" not in logs
+    older = int(machine.snapshots()[0].removeprefix("meta/raft/").removesuffix(".snapshot"))
+    assert "meta/raft/log/00000000000000000000.log" not in logs
     assert int(logs[0].rpartition("/")[2].removesuffix(".log")) <= older
 
 
@@ -148,7 +151,7 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_older_one(bit: int) -> None
     machine.run()
     machine.disk.flip_bit(machine.snapshots()[-1], bit)
 
-    after = machine.start().recovered
+    after = machine.start().controller.image
 
     assert after == before
 
@@ -185,7 +188,7 @@ def test_every_start_takes_a_higher_term_also_when_nothing_was_written() -> None
         machine.node.cut_power()
         terms.append(machine.start().quorum.leader_epoch)
 
-    assert terms == [0, 1, 2, 3]
+    assert terms == [1, 2, 3, 4]
 
 
 def test_a_sync_that_fails_ends_the_node() -> None:
@@ -208,6 +211,6 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_later() -> None:
 
     machine.with_topics(8, start=7)
 
-    assert without == []
-    assert machine.snapshots() != []
+    assert without == [FOUNDING]
+    assert machine.snapshots()[-1] > FOUNDING
     assert machine.node.is_up
