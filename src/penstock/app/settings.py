@@ -5,6 +5,12 @@ from collections.abc import Mapping
 
 from penstock.config import Config
 from penstock.core.metadata.configs import BROKER_CONFIGS
+from penstock.gateways.kafka.connection import ConnectionLimits
+from penstock.gateways.kafka.fetch_sessions import SessionLimits
+from penstock.gateways.kafka.handlers.fetch import FETCH_BYTES_MAX
+from penstock.services.cluster import SessionOptions
+from penstock.services.cluster.control.addresses import PEER_LISTENER
+from penstock.services.replication.options import ReplicationOptions
 
 
 def static_settings(config: Config) -> Mapping[str, str]:
@@ -12,14 +18,15 @@ def static_settings(config: Config) -> Mapping[str, str]:
 
     What is as Kafka has it anyway is left out: tools show it as a default, not as somebody's wish.
     """
-    values = {**_node(config), **_topics(config), **_groups(config)}
+    values = {**node_facts(config), **_topics(config), **_groups(config)}
     for key, value in values.items():
         complaint = BROKER_CONFIGS[key].problem(value)
         assert complaint is None, complaint
     return {key: value for key, value in values.items() if value != BROKER_CONFIGS[key].default}
 
 
-def _node(config: Config) -> dict[str, str]:
+def node_facts(config: Config) -> dict[str, str]:
+    """What is only shown: how the node is, whoever reads it."""
     listeners = config.listen.kafka_listeners
     data_dir = os.path.abspath(config.node.data_dir)
     return {
@@ -38,6 +45,23 @@ def _node(config: Config) -> dict[str, str]:
         "listener.security.protocol.map": ",".join(
             f"{listener.name}:{listener.protocol}" for listener in listeners
         ),
+        "controller.listener.names": PEER_LISTENER,
+        "inter.broker.listener.name": PEER_LISTENER,
+        "log.retention.check.interval.ms": str(config.storage.retention_check_ms),
+        **_limits(),
+    }
+
+
+def _limits() -> dict[str, str]:
+    connections, sessions = ConnectionLimits(), SessionOptions()
+    return {
+        "socket.request.max.bytes": str(connections.frame_bytes_max),
+        "connections.max.idle.ms": str(connections.idle_ms_max),
+        "max.incremental.fetch.session.cache.slots": str(SessionLimits().sessions_max),
+        "fetch.max.bytes": str(FETCH_BYTES_MAX),
+        "replica.fetch.max.bytes": str(ReplicationOptions().partition_bytes_max),
+        "broker.session.timeout.ms": str(sessions.session_ms),
+        "broker.heartbeat.interval.ms": str(sessions.heartbeat_ms),
     }
 
 
@@ -53,7 +77,6 @@ def _topics(config: Config) -> dict[str, str]:
         "message.max.bytes": str(topics.message_bytes_max),
         "log.segment.bytes": str(storage.segment_bytes),
         "log.index.interval.bytes": str(storage.index_interval_bytes),
-        "log.retention.check.interval.ms": str(storage.retention_check_ms),
         "log.cleaner.backoff.ms": str(storage.compaction_interval_ms),
     }
     if storage.fsync.mode == "every":
@@ -64,17 +87,10 @@ def _topics(config: Config) -> dict[str, str]:
 
 
 def _groups(config: Config) -> dict[str, str]:
-    groups, delivery = config.groups, config.delivery
+    groups = config.groups
     return {
         "group.initial.rebalance.delay.ms": str(groups.initial_rebalance_delay_ms),
         "group.min.session.timeout.ms": str(groups.session_timeout_ms_min),
         "group.max.session.timeout.ms": str(groups.session_timeout_ms_max),
-        "group.consumer.session.timeout.ms": str(groups.session_timeout_ms),
-        "group.consumer.heartbeat.interval.ms": str(groups.heartbeat_interval_ms),
-        "group.consumer.min.heartbeat.interval.ms": str(groups.heartbeat_interval_ms_min),
-        "group.share.session.timeout.ms": str(groups.session_timeout_ms),
-        "group.share.heartbeat.interval.ms": str(groups.heartbeat_interval_ms),
-        "group.share.record.lock.duration.ms": str(delivery.visibility_timeout_ms),
-        "group.share.delivery.count.limit": str(delivery.retries_max + 1),
         "offsets.topic.num.partitions": str(groups.offsets_partitions),
     }

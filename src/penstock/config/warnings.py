@@ -1,7 +1,23 @@
 """What is allowed, but should be said aloud; and what this version cannot do yet."""
 
+from collections.abc import Mapping
+from operator import attrgetter
+
 from penstock.config.address import Address
 from penstock.config.settings import Config
+
+# Settings that are about what does not exist yet; they keep their names and defaults.
+_NO_QUEUES, _NO_CONSUMER_GROUPS = "there are no queues so far", "the group protocol of KIP-848 is not served"
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "listen.grpc": "nothing listens there so far",
+    "delivery.visibility_timeout_ms": _NO_QUEUES,
+    "delivery.retries_max": _NO_QUEUES,
+    "delivery.dead_letter": _NO_QUEUES,
+    "groups.session_timeout_ms": _NO_CONSUMER_GROUPS,
+    "groups.heartbeat_interval_ms": _NO_CONSUMER_GROUPS,
+    "groups.heartbeat_interval_ms_min": _NO_CONSUMER_GROUPS,
+}
+_DEFAULTS = Config()
 
 
 def warnings_for(config: Config) -> list[str]:
@@ -10,7 +26,6 @@ def warnings_for(config: Config) -> list[str]:
         "kafka": config.listen.kafka,
         **{f"listeners {listener.name}": listener.bind for listener in config.listen.listeners},
         "http": config.listen.http,
-        "grpc": config.listen.grpc,
     }
     if config.peer is not None:
         listening["peer"] = config.peer
@@ -30,6 +45,10 @@ def warnings_for(config: Config) -> list[str]:
         warnings.append(
             "storage.fsync.mode is none: a power cut loses acknowledged records; set it to every to keep them"
         )
+    for key, reason in WITHOUT_EFFECT.items():
+        value = attrgetter(key)
+        if value(config) != value(_DEFAULTS):
+            warnings.append(f"{key} has no effect: {reason}")
     return warnings
 
 

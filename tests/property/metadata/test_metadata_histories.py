@@ -21,10 +21,10 @@ from penstock.core.metadata import (
     ResourceKind,
     decode_fact,
     encode_fact,
-    options_of,
     replayed,
     snapshot,
 )
+from penstock.core.metadata.effective import topic_value
 from penstock.core.model import Instant, LeaderEpoch, NodeId, Refused, TopicId
 from tests.property.metadata.metadata_worlds import (
     CLUSTER,
@@ -90,7 +90,9 @@ class Holders:
         if partition.leader != NO_LEADER:
             led_by = self.leaders.setdefault((place, partition.leader_epoch), partition.leader)
             assert led_by == partition.leader, "two leaders in one epoch"
-        minimum = min(options_of(image, topic.name, None).min_insync_replicas, len(partition.replicas))
+        needed = topic_value(image, topic, "min.insync.replicas")
+        assert isinstance(needed, int)
+        minimum = min(needed, len(partition.replicas))
         committing = partition.leader != NO_LEADER and len(partition.isr) >= minimum
         # Nobody was complete, or an operator did not mind: the new leader's log is the truth.
         started_over = elected and partition.leader not in known

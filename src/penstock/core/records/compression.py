@@ -35,19 +35,19 @@ _BLOCK_LENGTH = struct.Struct(">i")
 _SNAPPY_RATIO_MAX = 22
 
 
-def compress(codec: Codec, payload: bytes | bytearray) -> bytes | bytearray:
-    """Pack the records of a batch."""
+def compress(codec: Codec, payload: bytes | bytearray, level: int | None = None) -> bytes | bytearray:
+    """Pack the records of a batch; a level is what the codec itself takes for one."""
     match codec:
         case Codec.NONE:
             return payload
         case Codec.GZIP:
-            return bytes(cramjam.gzip.compress(payload))
+            return bytes(cramjam.gzip.compress(payload, level=level))
         case Codec.SNAPPY:
             return _compress_xerial(payload)
         case Codec.LZ4:
-            return _compress_lz4(payload)
+            return _compress_lz4(payload, level or 0)
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(payload))
+            return bytes(cramjam.zstd.compress(payload, level=level))
 
 
 def unpack_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> bytes:
@@ -90,10 +90,10 @@ def _decompress_stream(codec: Codec, packed: memoryview, limit_bytes: int) -> by
             return bytes(memoryview(output)[:used])
 
 
-def _compress_lz4(payload: bytes | bytearray) -> bytes:
+def _compress_lz4(payload: bytes | bytearray, level: int) -> bytes:
     # The library's own default level is ten times slower than level 0, and it links
     # blocks to each other, which the Java client cannot read.
-    compressor = cramjam.lz4.Compressor(level=0, content_checksum=False, block_linked=False)
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(payload))
     return bytes(compressor.finish())
 

@@ -23,6 +23,7 @@ def write_batch(  # noqa: PLR0913 - one keyword per header field that a writer m
     records: Iterable[Record],
     *,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     base_offset: int = 0,
     leader_epoch: int = -1,
     producer_id: int = -1,
@@ -62,7 +63,7 @@ def write_batch(  # noqa: PLR0913 - one keyword per header field that a writer m
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return assemble(header, payload)
+    return assemble(header, payload, level)
 
 
 def rewrite_batch(
@@ -94,9 +95,9 @@ def rewrite_batch(
     return assemble(kept, payload)
 
 
-def assemble(header: BatchHeader, payload: bytes | bytearray) -> bytearray:
+def assemble(header: BatchHeader, payload: bytes | bytearray, level: int | None = None) -> bytearray:
     """Header and records as one sealed batch, compressed as the header says."""
-    packed = compress(header.codec, payload)
+    packed = compress(header.codec, payload, level)
     size_bytes = HEADER_BYTES + len(packed)
     batch = bytearray(LAYOUT.pack(*header._replace(batch_length=size_bytes - PREFIX_BYTES)))
     batch += packed

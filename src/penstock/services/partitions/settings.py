@@ -149,12 +149,15 @@ class LogSettings:
             segment_ms=min(options.segment_ms, options.max_compaction_lag_ms)
             if options.compacted
             else options.segment_ms,
+            segment_jitter_ms=options.segment_jitter_ms,
             index_interval_bytes=options.index_interval_bytes,
             index_bytes_max=options.segment_index_bytes,
             time_index_interval_ms=self._options.time_index_interval_ms,
             retention_ms=options.retention_ms if deletes else FOR_EVER,
             retention_bytes=options.retention_bytes if deletes else FOR_EVER,
             message_bytes_max=options.max_message_bytes,
+            producer_expiry_ms=self._broker("producer.id.expiration.ms"),
+            file_delete_delay_ms=options.file_delete_delay_ms,
         )
 
     def compaction(self, topic: str) -> CompactionRules | None:

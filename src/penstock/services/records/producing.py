@@ -127,7 +127,9 @@ class Producing:
     ) -> Placed | Refused | Pending:
         if is_large(header):
             return self._send(partition, bytes(records), options)
-        finished = finish_batch(records, options.compression, keyed=options.compacted)
+        finished = finish_batch(
+            records, options.compression, options.compression_level, keyed=options.compacted
+        )
         return self._place_finished(partition, records, finished, options)
 
     def _send(self, partition: Partition, batch: bytes, options: TopicOptions) -> Pending:
@@ -147,7 +149,9 @@ class Producing:
             events.warning("produce.worker_failed", partition=str(partition.name), error=error)
             self._settle(partition, pending, Refused(Why.STORAGE_FAILED, f"no worker: {error}"))
 
-        work = partial(finish_batch, batch, options.compression, keyed=options.compacted)
+        work = partial(
+            finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
+        )
         self._workshop.send(partition, work, done, failed)
         return pending
 

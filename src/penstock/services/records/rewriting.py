@@ -17,7 +17,9 @@ from penstock.core.records import (
 )
 
 
-def finish_batch(batch: bytes | memoryview, codec: Codec | None, *, keyed: bool) -> bytes | Refused | None:
+def finish_batch(
+    batch: bytes | memoryview, codec: Codec | None, level: int | None = None, *, keyed: bool
+) -> bytes | Refused | None:
     """The batch with the topic's codec, None if it may stay as it is, or why the topic does not take it."""
     records = memoryview(batch)
     try:
@@ -25,17 +27,20 @@ def finish_batch(batch: bytes | memoryview, codec: Codec | None, *, keyed: bool)
             return Refused(Why.INVALID_RECORD, "a compacted topic takes no record without a key", missing)
         validate_records(records)
         header = check_batch(records)
-        return None if codec is None or codec is header.codec else _recompressed(records, header, codec)
+        return (
+            None if codec is None or codec is header.codec else _recompressed(records, header, codec, level)
+        )
     except InvalidRecord as error:
         return Refused(Why.INVALID_RECORD, str(error), (error.index,))
     except CorruptionError as error:
         return Refused(Why.CORRUPT_BATCH, str(error))
 
 
-def _recompressed(records: memoryview, header: BatchHeader, codec: Codec) -> bytes:
+def _recompressed(records: memoryview, header: BatchHeader, codec: Codec, level: int | None) -> bytes:
     batch = write_batch(
         read_records(records),
         codec=codec,
+        level=level,
         base_offset=header.base_offset,
         leader_epoch=header.leader_epoch,
         producer_id=header.producer_id,

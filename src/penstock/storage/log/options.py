@@ -12,10 +12,15 @@ INDEX_BYTES_MIN = 64
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Sizes and times of one log. A negative retention keeps everything."""
+    """Sizes and times of one log. A negative retention keeps everything.
+
+    Segments are closed up to `segment_jitter_ms` before they are `segment_ms` old. Files of
+    deleted records stay for `file_delete_delay_ms` where somebody else removes them.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
     index_interval_bytes: int = 4096
     index_bytes_max: int = 10 << 20
     time_index_interval_ms: int = 1000
@@ -25,6 +30,7 @@ class LogOptions:
     checkpoint_bytes: int = 64 << 20
     checkpoint_ms: int = 10_000
     producer_expiry_ms: int = DAY_MS
+    file_delete_delay_ms: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.segment_bytes <= SEGMENT_BYTES_MAX:

@@ -232,8 +232,11 @@ class PartitionLog:
         if not state.durability.is_sharing(writer):
             state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
 
-    def discard_with(self, discard: Callable[[list[str]], None]) -> None:
-        """Have files removed by somebody else, who need not hurry; their names are good for nothing else."""
+    def discard_with(self, discard: Callable[[list[str], int], None]) -> None:
+        """Have files removed by somebody else, after so many milliseconds or later.
+
+        Their names are good for nothing else.
+        """
         self._state.discard = discard
 
     def delete_records(self, before: Offset) -> Offset:

@@ -55,7 +55,7 @@ class LogState:
         self.checkpoint = checkpoint
         self.ticks = ticks
         # Removes files that no start needs any more; None: at once, while everybody waits.
-        self.discard: Callable[[list[str]], None] | None = None
+        self.discard: Callable[[list[str], int], None] | None = None
         self.segments: Segments
         self.epochs = EpochHistory()
         self.epochs_changed = False

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from zlib import crc32
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import PREFIX_BYTES, BatchHeader, ControlRecord, read_control, stamp
@@ -149,8 +150,17 @@ def _fits(state: LogState, segment: Segment, size_bytes: int, last_offset: int, 
         return False
     if not segment.size_bytes:
         return True
-    too_old = 0 <= segment.first_append_at < now - options.segment_ms
+    segment_ms = options.segment_ms
+    if options.segment_jitter_ms:
+        segment_ms -= _jitter_ms(state, segment)
+    too_old = 0 <= segment.first_append_at < now - segment_ms
     return not too_old and state.active_index.size_bytes < options.index_bytes_max
+
+
+def _jitter_ms(state: LogState, segment: Segment) -> int:
+    """How much earlier a segment is closed: the same whenever it is asked, and another for each segment."""
+    limit = min(state.options.segment_jitter_ms, state.options.segment_ms)
+    return crc32(f"{state.directory}/{segment.base_offset}".encode()) % limit
 
 
 def _base_for(state: LogState, placement: Placement) -> Offset:

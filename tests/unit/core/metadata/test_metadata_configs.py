@@ -21,12 +21,14 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.commands import Command
 from penstock.core.metadata.configs import Candidate, Cleanup, ConfigSource, DescribedConfig, TimestampType
+from penstock.core.metadata.effective import topic_value
 from penstock.core.model import Instant, Refused, TopicId, Why
 from penstock.core.records import Codec
 from tests.unit.core.metadata.clusters import cluster, perform
 
 TOPIC = ConfigResource(ResourceKind.TOPIC, "t")
 GROUP = ConfigResource(ResourceKind.GROUP, "readers")
+METRICS = ConfigResource(ResourceKind.CLIENT_METRICS, "m")
 EVERY_BROKER = ConfigResource(ResourceKind.BROKER, ALL_BROKERS)
 BROKER = ConfigResource(ResourceKind.BROKER, "1")
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
@@ -243,7 +245,7 @@ def test_secrets_of_brokers_are_not_told(machine: MetadataMachine) -> None:
 
 
 def test_every_key_of_every_kind_can_be_described(machine: MetadataMachine) -> None:
-    for resource in (TOPIC, GROUP, BROKER, EVERY_BROKER, ConfigResource(ResourceKind.CLIENT_METRICS, "m")):
+    for resource in (TOPIC, GROUP, BROKER, EVERY_BROKER, METRICS):
         described = describe_configs(machine.image, resource, 1)
 
         names = [config.name for config in described]
@@ -258,9 +260,10 @@ def test_topic_options_follow_the_configuration(machine: MetadataMachine) -> Non
         "message.timestamp.type": "LogAppendTime",
         "penstock.validation": "deep",
         "max.message.bytes": "123",
-        "preallocate": "TRUE",
+        "compression.zstd.level": "19",
+        "segment.jitter.ms": "5",
+        "file.delete.delay.ms": "6",
         "message.timestamp.after.max.ms": "7",
-        "unclean.leader.election.enable": "true",
     }
     perform(machine, AlterConfigs(TOPIC, tuple(values.items())))
 
@@ -272,9 +275,9 @@ def test_topic_options_follow_the_configuration(machine: MetadataMachine) -> Non
     assert options.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert options.deep_validation
     assert (options.max_message_bytes, options.segment_bytes) == (123, 4096)
-    assert options.preallocate
+    assert options.compression_level == 19
+    assert (options.segment_jitter_ms, options.file_delete_delay_ms) == (5, 6)
     assert options.timestamp_after_max_ms == 7
-    assert options.unclean_leader_election
 
 
 def test_topic_options_have_defaults_for_everything(machine: MetadataMachine) -> None:
@@ -292,37 +295,52 @@ def test_three_replicas_need_two_in_sync_unless_somebody_says_otherwise(
 ) -> None:
     perform(machine, CreateTopic("r", TopicId(UUID(int=2)), partitions=1, replication_factor=replicas))
 
-    assert options_of(machine.image, "r", 1).min_insync_replicas == minimum
-    assert options_of(machine.image, "r", 1, {"min.insync.replicas": "3"}).min_insync_replicas == 3
-
-
-def test_groups_stay_within_the_bounds_of_the_cluster(machine: MetadataMachine) -> None:
-    assert perform(machine, change(GROUP, (SET, "consumer.session.timeout.ms", "45000"))) == Done()
-
-    assert why(machine, change(GROUP, (SET, "consumer.session.timeout.ms", "60001"))) is Why.INVALID_CONFIG
-    assert why(machine, change(GROUP, (SET, "consumer.heartbeat.interval.ms", "99"))) is Why.INVALID_CONFIG
-    tight = change(
-        GROUP, (SET, "share.session.timeout.ms", "1000"), (SET, "share.heartbeat.interval.ms", "1000")
-    )
-    assert why(machine, tight) is Why.INVALID_CONFIG
+    topic = machine.image.topic("r")
+    assert topic is not None
+    assert topic_value(machine.image, topic, "min.insync.replicas") == minimum
+    assert topic_value(machine.image, topic, "min.insync.replicas", {"min.insync.replicas": "3"}) == 3
 
 
 @pytest.mark.parametrize(
-    ("value", "allowed"),
+    ("resource", "key", "default", "other", "reason"),
     [
-        ("earliest", True),
-        ("latest", True),
-        ("by_duration:PT1H30M", True),
-        ("by_duration:P2DT0.5S", True),
-        ("by_duration:P", False),
-        ("by_duration:PT", False),
-        ("by_duration:1h", False),
-        ("none", False),
+        (TOPIC, "preallocate", "false", "true", "files grow as they are written"),
+        (TOPIC, "local.retention.ms", "-2", "1000", "no remote storage"),
+        (TOPIC, "leader.replication.throttled.replicas", "", "*", "every replica"),
+        (EVERY_BROKER, "log.preallocate", "false", "true", "files grow as they are written"),
+        (BROKER, "ssl.client.auth", "none", "required", "nobody is asked who they are"),
+        (GROUP, "consumer.session.timeout.ms", "45000", "10000", "KIP-848"),
+        (GROUP, "share.auto.offset.reset", "latest", "earliest", "no share groups"),
+        (METRICS, "interval.ms", "300000", "1000", "not asked for their metrics"),
     ],
 )
-def test_share_groups_begin_at_an_end_or_a_duration_ago(
-    machine: MetadataMachine, value: str, allowed: bool
+def test_what_does_not_exist_cannot_be_chosen_and_the_refusal_says_why(
+    machine: MetadataMachine, resource: ConfigResource, key: str, default: str, other: str, reason: str
 ) -> None:
-    reply = perform(machine, change(GROUP, (SET, "share.auto.offset.reset", value)))
+    command = change(resource, (SET, key, other))
 
-    assert (reply == Done()) is allowed
+    assert perform(machine, change(resource, (SET, key, default))) == Done()
+    assert why(machine, command) is Why.INVALID_CONFIG
+    assert key in detail(machine, command)
+    assert reason in detail(machine, command)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "expected"),
+    [
+        ("gzip", None, None),
+        ("gzip", "9", 9),
+        ("lz4", None, None),
+        ("lz4", "12", 12),
+        ("zstd", "22", 22),
+        ("snappy", None, None),
+        ("producer", None, None),
+    ],
+)
+def test_the_level_is_that_of_the_topics_codec(
+    machine: MetadataMachine, codec: str, level: str | None, expected: int | None
+) -> None:
+    levels = () if level is None else ((f"compression.{codec}.level", level),)
+    perform(machine, AlterConfigs(TOPIC, (("compression.type", codec), *levels)))
+
+    assert options_of(machine.image, "t", 1).compression_level == expected

@@ -15,8 +15,8 @@ from penstock.core.metadata import (
     MetadataMachine,
     ReassignPartition,
     ResourceKind,
-    options_of,
 )
+from penstock.core.metadata.effective import topic_value
 from penstock.core.model import NodeId, PartitionIndex, Refused, Why
 from tests.unit.core.metadata.clusters import cluster, directory, fence, partition_of, perform
 from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why
@@ -39,7 +39,11 @@ def move(*replicas: int, index: int = 0, resize: bool = True) -> ReassignPartiti
 
 
 def minimum(machine: MetadataMachine) -> int:
-    return options_of(machine.image, "t", None).min_insync_replicas
+    topic = machine.image.topic("t")
+    assert topic is not None
+    value = topic_value(machine.image, topic, "min.insync.replicas")
+    assert isinstance(value, int)
+    return value
 
 
 def set_minimum(machine: MetadataMachine, value: int) -> None:

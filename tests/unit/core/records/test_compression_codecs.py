@@ -93,3 +93,16 @@ def test_output_grows_in_steps_far_beyond_the_first_guess() -> None:
 
     assert len(packed) < 4096
     assert decompress(Codec.ZSTD, packed, 8 << 20) == zeros
+
+
+@pytest.mark.parametrize(
+    ("codec", "least", "most"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 17), (Codec.ZSTD, -131_072, 22)]
+)
+def test_a_higher_level_packs_tighter_and_every_level_is_unpacked(
+    codec: Codec, least: int, most: int
+) -> None:
+    quick, thorough = compress(codec, TEXT, least), compress(codec, TEXT, most)
+
+    assert len(thorough) < len(quick)
+    assert decompress(codec, memoryview(quick), len(TEXT)) == TEXT
+    assert decompress(codec, memoryview(thorough), len(TEXT)) == TEXT

@@ -206,3 +206,19 @@ def test_files_whose_removal_a_crash_came_before_go_at_the_next_start(bench: Ben
 
 def numbered_log(base_offset: int) -> str:
     return f"{base_offset:020d}.log"
+
+
+def test_files_of_deleted_records_stay_for_as_long_as_the_topic_says(bench: Bench) -> None:
+    bench.create(file_delete_delay_ms="30000")
+    bench.run()
+    bench.append(bench.partition())
+    bench.partition().log.roll()
+    bench.run()
+
+    bench.partition().log.delete_records(bench.partition().log.end)
+    bench.run(29 * SECOND)
+    before = files_of(bench)
+    bench.run(2 * SECOND)
+
+    assert before == [numbered_log(0) + ".deleted", numbered_log(1)]
+    assert files_of(bench) == [numbered_log(1)]

@@ -147,6 +147,17 @@ def test_a_topics_own_codec_leaves_sequences_and_records_as_they_were(bench: "Be
     assert [record.value for record in read_records(content[: headers[0].size_bytes])] == [b"one", b"two"]
 
 
+def test_a_topics_own_codec_works_as_hard_as_the_topic_says(bench: "Bench") -> None:
+    quick = bench.topic("quick", compression_type="zstd", compression_zstd_level="-1000")
+    thorough = bench.topic("thorough", compression_type="zstd", compression_zstd_level="19")
+    text = b"".join(b"line %d of a text that packs well\n" % number for number in range(1_000))
+
+    bench.append(quick, text)
+    bench.append(thorough, text)
+
+    assert len(stored(thorough)) < len(stored(quick))
+
+
 def test_what_is_counted_is_what_was_stored(bench: "Bench") -> None:
     orders = bench.topic()
     bench.append(orders, b"one", b"two", base_sequence=0, **ME)

@@ -1,6 +1,7 @@
 """What an append does to the log, and what a failed one does not."""
 
 import errno
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -72,6 +73,19 @@ def test_a_segment_that_is_too_old_is_followed_by_the_next(bench: "Bench") -> No
     bench.append(now=1001 + bench.options.segment_ms)
 
     assert bench.segment_bases() == [0, 2]
+
+
+def test_jitter_closes_each_segment_earlier_by_a_time_of_its_own(bench: "Bench") -> None:
+    bench.options = LogOptions(segment_ms=10_000, segment_jitter_ms=5_000)
+    bench.reopen()
+
+    for now in range(0, 100_000, 10):
+        bench.append(now=now)
+
+    starts = [segment.base_offset * 10 for segment in bench.log.segments()]
+    ages = [later - earlier for earlier, later in pairwise(starts)]
+    assert all(5_000 < age <= 10_010 for age in ages)
+    assert len(set(ages)) > len(ages) // 2
 
 
 def test_an_index_that_is_full_ends_the_segment(bench: "Bench") -> None:

@@ -1,6 +1,6 @@
 """Settings of brokers about groups, offsets, transactions and queues."""
 
-from penstock.core.metadata.configs.checks import at_least, at_least_or_auto, between, list_of, one_of
+from penstock.core.metadata.configs.checks import at_least, at_least_or_auto, between
 from penstock.core.metadata.configs.definition import (
     INT32_MAX,
     Check,
@@ -8,14 +8,20 @@ from penstock.core.metadata.configs.definition import (
     ConfigType,
     Importance,
 )
+from penstock.core.metadata.configs.group import NO_CONSUMER_GROUPS, NO_SHARE_GROUPS
 from penstock.core.metadata.configs.topic import SEGMENT_BYTES_MIN
 
 INTERNAL_PARTITIONS_MAX = 10_000
 INT, LONG = ConfigType.INT, ConfigType.LONG
+_NO_TRANSACTIONS = "there are no transactions so far"
 
 
 def _ms(name: str, default: int, about: str, lowest: int = 1) -> ConfigDefinition:
     return ConfigDefinition(name, INT, str(default), about, at_least(lowest))
+
+
+def _fixed(name: str, default: int, about: str, reason: str) -> ConfigDefinition:
+    return ConfigDefinition(name, INT, str(default), about, fixed=reason)
 
 
 def _count(name: str, default: int, about: str, check: Check) -> ConfigDefinition:
@@ -39,60 +45,135 @@ CLASSIC = (
 )
 
 CONSUMER = (
-    _ms("group.consumer.session.timeout.ms", 45_000, "Silence after which a member counts as gone."),
-    _ms("group.consumer.min.session.timeout.ms", 1_000, "Lower bound of a group's session timeout."),
-    _ms("group.consumer.max.session.timeout.ms", 60_000, "Upper bound of a group's session timeout."),
-    _ms("group.consumer.heartbeat.interval.ms", 500, "How often members are told to send a heartbeat."),
-    _ms("group.consumer.min.heartbeat.interval.ms", 100, "Lower bound of a group's heartbeat interval."),
-    _ms("group.consumer.max.heartbeat.interval.ms", 15_000, "Upper bound of a group's heartbeat interval."),
-    _count("group.consumer.max.size", INT32_MAX, "Members that a consumer group may have.", at_least(1)),
+    _fixed(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        "Silence after which a member counts as gone.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed(
+        "group.consumer.min.session.timeout.ms",
+        1_000,
+        "Lower bound of a group's session timeout.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        "Upper bound of a group's session timeout.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed(
+        "group.consumer.heartbeat.interval.ms",
+        500,
+        "How often members are told to send a heartbeat.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed(
+        "group.consumer.min.heartbeat.interval.ms",
+        100,
+        "Lower bound of a group's heartbeat interval.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "Upper bound of a group's heartbeat interval.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed(
+        "group.consumer.max.size", INT32_MAX, "Members that a consumer group may have.", NO_CONSUMER_GROUPS
+    ),
     ConfigDefinition(
         "group.consumer.assignors",
         ConfigType.LIST,
         "uniform,range",
         "Ways to spread partitions that members can choose from; the first one is the default.",
-        list_of("uniform", "range"),
+        fixed=NO_CONSUMER_GROUPS,
     ),
     ConfigDefinition(
         "group.consumer.migration.policy",
         ConfigType.STRING,
         "bidirectional",
         "Whether a group may change between the classic and the consumer protocol while it has members.",
-        one_of("disabled", "upgrade", "downgrade", "bidirectional"),
+        fixed=NO_CONSUMER_GROUPS,
     ),
     ConfigDefinition(
         "group.coordinator.rebalance.protocols",
         ConfigType.LIST,
-        "classic,consumer,share",
+        "classic",
         "Group protocols that the coordinator speaks.",
-        list_of("classic", "consumer", "share", "streams"),
+        fixed=NO_CONSUMER_GROUPS,
     ),
 )
 
 SHARE = (
-    _ms("group.share.session.timeout.ms", 45_000, "Silence after which a share member counts as gone."),
-    _ms("group.share.min.session.timeout.ms", 1_000, "Lower bound of a share group's session timeout."),
-    _ms("group.share.max.session.timeout.ms", 60_000, "Upper bound of a share group's session timeout."),
-    _ms("group.share.heartbeat.interval.ms", 500, "How often share members are told to send a heartbeat."),
-    _ms("group.share.min.heartbeat.interval.ms", 100, "Lower bound of a share group's heartbeat interval."),
-    _ms(
-        "group.share.max.heartbeat.interval.ms", 15_000, "Upper bound of a share group's heartbeat interval."
+    _fixed(
+        "group.share.session.timeout.ms",
+        45_000,
+        "Silence after which a share member counts as gone.",
+        NO_SHARE_GROUPS,
     ),
-    _count("group.share.max.size", 200, "Members that a share group may have.", between(1, 1_000)),
-    _ms("group.share.record.lock.duration.ms", 30_000, "How long a delivered record stays leased."),
-    _ms("group.share.min.record.lock.duration.ms", 1_000, "Lower bound of a share group's lease."),
-    _ms("group.share.max.record.lock.duration.ms", 3_600_000, "Upper bound of a share group's lease."),
-    _count(
+    _fixed(
+        "group.share.min.session.timeout.ms",
+        1_000,
+        "Lower bound of a share group's session timeout.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
+        "group.share.max.session.timeout.ms",
+        60_000,
+        "Upper bound of a share group's session timeout.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
+        "group.share.heartbeat.interval.ms",
+        500,
+        "How often share members are told to send a heartbeat.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
+        "group.share.min.heartbeat.interval.ms",
+        100,
+        "Lower bound of a share group's heartbeat interval.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
+        "group.share.max.heartbeat.interval.ms",
+        15_000,
+        "Upper bound of a share group's heartbeat interval.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed("group.share.max.size", 200, "Members that a share group may have.", NO_SHARE_GROUPS),
+    _fixed(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        "How long a delivered record stays leased.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
+        "group.share.min.record.lock.duration.ms",
+        1_000,
+        "Lower bound of a share group's lease.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
+        "group.share.max.record.lock.duration.ms",
+        3_600_000,
+        "Upper bound of a share group's lease.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed(
         "group.share.delivery.count.limit",
         4,
         "Deliveries of a record before it is given up.",
-        between(1, 100),
+        NO_SHARE_GROUPS,
     ),
-    _count(
+    _fixed(
         "group.share.partition.max.record.locks",
         2_000,
         "Records of one partition that one group may have in flight.",
-        between(100, 10_000),
+        NO_SHARE_GROUPS,
     ),
 )
 
@@ -146,9 +227,24 @@ TRANSACTIONS = (
         "Replicas of the transaction topic; -1 is the smaller of 3 and the number of brokers.",
         at_least_or_auto(1),
     ),
-    _count("transaction.state.log.min.isr", 2, "In-sync replicas the transaction topic needs.", at_least(1)),
-    _ms("transaction.max.timeout.ms", 900_000, "Longest timeout that a transaction may ask for."),
-    _ms("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is remembered."),
+    _fixed(
+        "transaction.state.log.min.isr",
+        2,
+        "In-sync replicas the transaction topic needs.",
+        _NO_TRANSACTIONS,
+    ),
+    _fixed(
+        "transaction.max.timeout.ms",
+        900_000,
+        "Longest timeout that a transaction may ask for.",
+        _NO_TRANSACTIONS,
+    ),
+    _fixed(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        "How long an unused transactional id is remembered.",
+        _NO_TRANSACTIONS,
+    ),
     _ms("producer.id.expiration.ms", 86_400_000, "How long a silent idempotent producer is remembered."),
     ConfigDefinition(
         "transaction.partition.verification.enable",
@@ -156,6 +252,7 @@ TRANSACTIONS = (
         "true",
         "Whether a transaction's first write to a partition is checked with its coordinator.",
         importance=Importance.LOW,
+        fixed=_NO_TRANSACTIONS,
     ),
 )
 

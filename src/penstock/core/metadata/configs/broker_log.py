@@ -18,6 +18,7 @@ from penstock.core.metadata.configs.topic import (
     MINUTE_MS,
     NEVER,
     SEGMENT_BYTES_MIN,
+    TOPIC_CONFIGS,
 )
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
@@ -31,6 +32,14 @@ def _shared(
     """A setting that can be changed for the whole cluster at once."""
     return ConfigDefinition(
         name, kind, default, about, check, Importance.HIGH, Update.CLUSTER_WIDE, synonyms=others
+    )
+
+
+def _unchangeable(name: str, topics: str, about: str) -> ConfigDefinition:
+    """What topics cannot choose either, under the name it has there."""
+    topic = TOPIC_CONFIGS[topics]
+    return ConfigDefinition(
+        name, topic.type, topic.default, about, None, Importance.HIGH, Update.CLUSTER_WIDE, fixed=topic.fixed
     )
 
 
@@ -110,19 +119,15 @@ RETENTION = (
     _shared(
         "log.segment.delete.delay.ms",
         LONG,
-        "60000",
-        "How long a deleted segment's file stays on disk.",
+        "0",
+        "How long the files of a deleted segment stay on disk.",
         at_least(0),
     ),
-    _shared(
-        "log.local.retention.ms", LONG, "-2", "Age limit on the local disk of tiered topics.", at_least(-2)
+    _unchangeable(
+        "log.local.retention.ms", "local.retention.ms", "Age limit on the local disk of tiered topics."
     ),
-    _shared(
-        "log.local.retention.bytes",
-        LONG,
-        "-2",
-        "Size limit on the local disk of tiered topics.",
-        at_least(-2),
+    _unchangeable(
+        "log.local.retention.bytes", "local.retention.bytes", "Size limit on the local disk of tiered topics."
     ),
 )
 
@@ -186,7 +191,7 @@ SEGMENTS = (
         "log.roll.jitter.ms",
         LONG,
         None,
-        "Random part of a segment's age, in milliseconds.",
+        "Up to how much earlier a segment is closed, in milliseconds.",
         at_least(0),
         Synonym("log.roll.jitter.hours", HOUR_MS),
     ),
@@ -207,7 +212,7 @@ SEGMENTS = (
         "Log bytes between two entries of the offset index.",
         at_least(1),
     ),
-    _shared("log.preallocate", BOOLEAN, "false", "Whether new segment files get their full size at once."),
+    _unchangeable("log.preallocate", "preallocate", "Whether new segment files get their full size at once."),
     _shared(
         "log.flush.interval.messages",
         LONG,

@@ -1,6 +1,6 @@
 """Settings of brokers about the node itself: identity, listeners, limits, replication."""
 
-from penstock.core.metadata.configs.checks import at_least, list_of, one_of
+from penstock.core.metadata.configs.checks import at_least, list_of
 from penstock.core.metadata.configs.definition import (
     INT32_MAX,
     ConfigDefinition,
@@ -21,6 +21,14 @@ def _about(name: str, kind: ConfigType, default: str | None, about: str) -> Conf
 def _number(name: str, default: int, about: str, lowest: int = 1) -> ConfigDefinition:
     return ConfigDefinition(name, INT, str(default), about, at_least(lowest))
 
+
+def _fixed(name: str, kind: ConfigType, default: str | None, about: str, reason: str) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, default, about, fixed=reason)
+
+
+_OPEN = "nobody is asked who they are so far"
+_ONE_LOOP = "a node has one event loop"
+_NO_LIMIT = "connections are not counted so far"
 
 IDENTITY = (
     ConfigDefinition("node.id", INT, None, "Number of this node.", at_least(0), Importance.HIGH),
@@ -47,11 +55,13 @@ NETWORK = (
     _about("advertised.listeners", LIST, None, "Where clients are told to connect."),
     _about("listener.security.protocol.map", LIST, None, "Which listener speaks which security protocol."),
     _about("inter.broker.listener.name", STRING, "PEER", "Listener over which brokers talk to each other."),
-    _number("num.network.threads", 1, "Event loops that serve connections; a node has one."),
-    _number("num.io.threads", 1, "Threads that serve requests; a node has one."),
+    _fixed("num.network.threads", INT, "1", "Event loops that serve connections; a node has one.", _ONE_LOOP),
+    _fixed("num.io.threads", INT, "1", "Threads that serve requests; a node has one.", _ONE_LOOP),
     _number("socket.request.max.bytes", 100 << 20, "Largest request that is read."),
-    _number("max.connections", INT32_MAX, "Connections that a node accepts.", 0),
-    _number("max.connections.per.ip", INT32_MAX, "Connections that one address may open.", 0),
+    _fixed("max.connections", INT, str(INT32_MAX), "Connections that a node accepts.", _NO_LIMIT),
+    _fixed(
+        "max.connections.per.ip", INT, str(INT32_MAX), "Connections that one address may open.", _NO_LIMIT
+    ),
     ConfigDefinition(
         "connections.max.idle.ms", LONG, "600000", "Silence after which a connection is closed.", at_least(1)
     ),
@@ -93,8 +103,12 @@ REPLICATION = (
     ),
     _number("broker.session.timeout.ms", 2_000, "Silence after which a broker is fenced."),
     _number("broker.heartbeat.interval.ms", 500, "How often a broker reports to the controller."),
-    ConfigDefinition(
-        "controlled.shutdown.enable", BOOLEAN, "true", "Whether a stopping node hands over its leadership."
+    _fixed(
+        "controlled.shutdown.enable",
+        BOOLEAN,
+        "true",
+        "Whether a stopping node hands over its leadership.",
+        "a node always does if it is given the time",
     ),
     ConfigDefinition(
         "broker.drained",
@@ -103,20 +117,21 @@ REPLICATION = (
         "Whether the broker leads only what nobody else can, and gets no new replicas.",
         update=Update.PER_BROKER,
     ),
-    ConfigDefinition(
+    _fixed(
         "remote.log.storage.system.enable",
         BOOLEAN,
         "false",
         "Whether the node has remote storage for old segments.",
+        "there is none so far",
     ),
 )
 
 SECURITY = (
-    ConfigDefinition(
-        "authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything."
+    _fixed(
+        "authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything.", _OPEN
     ),
-    ConfigDefinition("super.users", STRING, None, "Principals that may do everything."),
-    ConfigDefinition("sasl.enabled.mechanisms", LIST, "", "Ways to log in that are offered."),
+    _fixed("super.users", STRING, None, "Principals that may do everything.", _OPEN),
+    _fixed("sasl.enabled.mechanisms", LIST, "", "Ways to log in that are offered.", _OPEN),
     ConfigDefinition(
         "sasl.kerberos.min.time.before.relogin",
         LONG,
@@ -129,14 +144,14 @@ SECURITY = (
         STRING,
         "none",
         "Whether clients must show a certificate.",
-        one_of("none", "requested", "required"),
         update=Update.PER_BROKER,
+        fixed=_OPEN,
     ),
-    ConfigDefinition("ssl.keystore.location", STRING, None, "File with the node's certificate and key."),
-    ConfigDefinition("ssl.keystore.password", PASSWORD, None, "Password of that file."),
-    ConfigDefinition("ssl.key.password", PASSWORD, None, "Password of the private key."),
-    ConfigDefinition("ssl.truststore.location", STRING, None, "File with the certificates that are trusted."),
-    ConfigDefinition("ssl.truststore.password", PASSWORD, None, "Password of that file."),
+    _fixed("ssl.keystore.location", STRING, None, "File with the node's certificate and key.", _OPEN),
+    _fixed("ssl.keystore.password", PASSWORD, None, "Password of that file.", _OPEN),
+    _fixed("ssl.key.password", PASSWORD, None, "Password of the private key.", _OPEN),
+    _fixed("ssl.truststore.location", STRING, None, "File with the certificates that are trusted.", _OPEN),
+    _fixed("ssl.truststore.password", PASSWORD, None, "Password of that file.", _OPEN),
 )
 
 NODE_SETTINGS = (*IDENTITY, *NETWORK, *REPLICATION, *SECURITY)

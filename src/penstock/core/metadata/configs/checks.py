@@ -1,15 +1,9 @@
 """Rules for values. Each answers the middle of a sentence: "<key> must be …, not <value>"."""
 
-import re
-
 from penstock.core.metadata.configs.definition import Check, ConfigValue
 
-_THROTTLED = re.compile(r"\d{1,10}:\d{1,10}", re.ASCII)
 _CODEC_DEFAULT = -1
 _AUTO = -1
-_DURATION = re.compile(
-    r"by_duration:P(?=[\dT])(\d{1,9}D)?(T(?=\d)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}(\.\d{1,9})?S)?)?", re.ASCII
-)
 
 
 def at_least(lowest: int) -> Check:
@@ -64,17 +58,3 @@ def level(lowest: int, highest: int) -> Check:
         return f"must lie between {lowest} and {highest}, or be {_CODEC_DEFAULT}"
 
     return check
-
-
-def throttled_replicas(value: ConfigValue) -> str | None:
-    assert isinstance(value, tuple)
-    if value in ((), ("*",)) or all(_THROTTLED.fullmatch(item) for item in value):
-        return None
-    return "must be '*' or a list of partition:broker pairs"
-
-
-def starting_point(value: ConfigValue) -> str | None:
-    """Where a share group begins: an end of the log, or a duration before now."""
-    if value in ("earliest", "latest") or (isinstance(value, str) and _DURATION.fullmatch(value)):
-        return None
-    return "must be earliest, latest or by_duration:<ISO 8601 duration>"

@@ -65,7 +65,11 @@ class Synonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """One key. `default` is text, as a client would have set it; None is no value."""
+    """One key. `default` is text, as a client would have set it; None is no value.
+
+    `fixed` says why the key is shown and takes no other value than its default: what it is
+    about does not exist here, or cannot be chosen. Every other key is read by somebody.
+    """
 
     name: str
     type: ConfigType
@@ -75,6 +79,7 @@ class ConfigDefinition:
     importance: Importance = Importance.MEDIUM
     update: Update = Update.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
+    fixed: str | None = None
 
     @property
     def sensitive(self) -> bool:
@@ -91,9 +96,11 @@ class ConfigDefinition:
     def problem(self, text: str) -> str | None:
         """What is wrong with a value, as a sentence; None if nothing is."""
         try:
-            self.parse(text)
+            value = self.parse(text)
         except ValueError as error:
             return str(error)
+        if self.fixed is not None and (self.default is None or value != self.parse(self.default)):
+            return f"{self.name} cannot be changed from {self.default!r} to {text!r}: {self.fixed}"
         return None
 
 

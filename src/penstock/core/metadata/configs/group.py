@@ -1,63 +1,60 @@
-"""The configuration of groups, and of subscriptions to client metrics."""
+"""The configuration of groups, and of subscriptions to client metrics: what can be chosen comes with them."""
 
-from penstock.core.metadata.configs.checks import at_least, between, one_of, starting_point
 from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigType, Synonym, by_name
 
-_MINUTE_MS = 60_000
+NO_CONSUMER_GROUPS = "there are no groups of the consumer protocol (KIP-848) so far"
+NO_SHARE_GROUPS = "there are no share groups so far"
+_NO_CLIENT_METRICS = "clients are not asked for their metrics so far"
 
 
-def _ms(name: str, default: int, about: str, synonym: str) -> ConfigDefinition:
-    return ConfigDefinition(
-        name, ConfigType.INT, str(default), about, at_least(1), synonyms=(Synonym(synonym),)
-    )
+def _shared(name: str, default: str, about: str, reason: str) -> ConfigDefinition:
+    """A key that follows the broker's."""
+    synonyms = (Synonym(f"group.{name}"),)
+    return ConfigDefinition(name, ConfigType.INT, default, about, synonyms=synonyms, fixed=reason)
 
 
 _GROUPS = (
-    _ms(
+    _shared(
         "consumer.session.timeout.ms",
-        45_000,
+        "45000",
         "Silence after which a member of this group counts as gone.",
-        "group.consumer.session.timeout.ms",
+        NO_CONSUMER_GROUPS,
     ),
-    _ms(
+    _shared(
         "consumer.heartbeat.interval.ms",
-        500,
+        "500",
         "How often members of this group are told to send a heartbeat.",
-        "group.consumer.heartbeat.interval.ms",
+        NO_CONSUMER_GROUPS,
     ),
-    _ms(
+    _shared(
         "share.session.timeout.ms",
-        45_000,
+        "45000",
         "Silence after which a member of this share group counts as gone.",
-        "group.share.session.timeout.ms",
+        NO_SHARE_GROUPS,
     ),
-    _ms(
+    _shared(
         "share.heartbeat.interval.ms",
-        500,
+        "500",
         "How often members of this share group are told to send a heartbeat.",
-        "group.share.heartbeat.interval.ms",
+        NO_SHARE_GROUPS,
     ),
-    _ms(
+    _shared(
         "share.record.lock.duration.ms",
-        30_000,
+        "30000",
         "How long a record that this share group was given stays leased.",
-        "group.share.record.lock.duration.ms",
+        NO_SHARE_GROUPS,
     ),
-    ConfigDefinition(
+    _shared(
         "share.delivery.count.limit",
-        ConfigType.INT,
         "4",
         "Deliveries of a record to this share group before it is given up.",
-        between(1, 100),
-        synonyms=(Synonym("group.share.delivery.count.limit"),),
+        NO_SHARE_GROUPS,
     ),
-    ConfigDefinition(
+    _shared(
         "share.partition.max.record.locks",
-        ConfigType.INT,
         "2000",
         "Records of one partition that this share group may have in flight.",
-        between(100, 10_000),
-        synonyms=(Synonym("group.share.partition.max.record.locks"),),
+        NO_SHARE_GROUPS,
     ),
     ConfigDefinition(
         "share.auto.offset.reset",
@@ -65,27 +62,35 @@ _GROUPS = (
         "latest",
         "Where this share group begins on a partition that it has not read: earliest, latest or "
         "by_duration:<ISO 8601 duration>.",
-        starting_point,
+        fixed=NO_SHARE_GROUPS,
     ),
     ConfigDefinition(
         "share.isolation.level",
         ConfigType.STRING,
         "read_uncommitted",
         "Whether this share group is given records of transactions that are still open or were aborted.",
-        one_of("read_committed", "read_uncommitted"),
+        fixed=NO_SHARE_GROUPS,
     ),
 )
 
 _METRICS = (
-    ConfigDefinition("metrics", ConfigType.LIST, "", "Prefixes of the metrics that clients shall push."),
     ConfigDefinition(
-        "interval.ms",
-        ConfigType.INT,
-        str(5 * _MINUTE_MS),
-        "How often clients push.",
-        between(100, 60 * _MINUTE_MS),
+        "metrics",
+        ConfigType.LIST,
+        "",
+        "Prefixes of the metrics that clients shall push.",
+        fixed=_NO_CLIENT_METRICS,
     ),
-    ConfigDefinition("match", ConfigType.LIST, "", "Which clients are meant, as key=pattern pairs."),
+    ConfigDefinition(
+        "interval.ms", ConfigType.INT, "300000", "How often clients push.", fixed=_NO_CLIENT_METRICS
+    ),
+    ConfigDefinition(
+        "match",
+        ConfigType.LIST,
+        "",
+        "Which clients are meant, as key=pattern pairs.",
+        fixed=_NO_CLIENT_METRICS,
+    ),
 )
 
 GROUP_CONFIGS = by_name(_GROUPS)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.metadata.configs.layers import Layers
+from penstock.core.metadata.configs.registry import definitions
 from penstock.core.metadata.state import ResourceKind
 from penstock.core.records import Codec
 
@@ -36,6 +37,11 @@ _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
+_LEVELS = {
+    Codec.GZIP: "compression.gzip.level",
+    Codec.LZ4: "compression.lz4.level",
+    Codec.ZSTD: "compression.zstd.level",
+}
 _POLICIES = {"delete": Cleanup.DELETE, "compact": Cleanup.COMPACT}
 
 
@@ -43,8 +49,8 @@ _POLICIES = {"delete": Cleanup.DELETE, "compact": Cleanup.COMPACT}
 class TopicOptions:
     """What counts for a topic after every layer was asked.
 
-    `compression` is None where batches stay as the producer sent them. Limits of -1 are
-    no limits, as in Kafka.
+    `compression` is None where batches stay as the producer sent them, and its level is None
+    where the codec has none or its own default counts. Limits of -1 are no limits, as in Kafka.
     """
 
     cleanup: Cleanup
@@ -60,20 +66,15 @@ class TopicOptions:
     segment_jitter_ms: int
     segment_index_bytes: int
     index_interval_bytes: int
-    preallocate: bool
     flush_messages: int
     flush_ms: int
     max_message_bytes: int
     compression: Codec | None
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
+    compression_level: int | None
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     deep_validation: bool
-    min_insync_replicas: int
-    unclean_leader_election: bool
 
     @property
     def compacted(self) -> bool:
@@ -84,12 +85,11 @@ class TopicOptions:
 _KEYS = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
-    "unclean_leader_election": "unclean.leader.election.enable",
 }
 _PLAIN = tuple(
     (name, _KEYS.get(name, name.replace("_", ".")))
     for name in TopicOptions.__dataclass_fields__
-    if name not in ("cleanup", "compression", "timestamp_type", "deep_validation")
+    if name not in ("cleanup", "compression", "compression_level", "timestamp_type", "deep_validation")
 )
 
 
@@ -101,10 +101,23 @@ def topic_options(layers: Layers) -> TopicOptions:
     cleanup = Cleanup.NOTHING
     for policy in policies if isinstance(policies, tuple) else ():
         cleanup |= _POLICIES[policy]
+    codec = _CODECS.get(str(layers.value("compression.type")))
     return TopicOptions(
         **values,
         cleanup=cleanup,
-        compression=_CODECS.get(str(layers.value("compression.type"))),
+        compression=codec,
+        compression_level=None if codec is None else _level(layers, codec),
         timestamp_type=_TIMESTAMP_TYPES[str(layers.value("message.timestamp.type"))],
         deep_validation=layers.value("penstock.validation") == "deep",
     )
+
+
+def _level(layers: Layers, codec: Codec) -> int | None:
+    """How hard the codec tries; None where it has no levels, or at its own default."""
+    key = _LEVELS.get(codec)
+    if key is None:
+        return None
+    level = layers.value(key)
+    assert isinstance(level, int)
+    # As in Kafka: the default level of lz4 stands for its fast form, any other for its thorough one.
+    return None if str(level) == definitions(ResourceKind.TOPIC)[key].default else level

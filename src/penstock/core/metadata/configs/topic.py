@@ -10,7 +10,6 @@ from penstock.core.metadata.configs.checks import (
     level,
     list_of,
     one_of,
-    throttled_replicas,
 )
 from penstock.core.metadata.configs.definition import (
     INT64_MAX,
@@ -41,6 +40,17 @@ def _key(
 ) -> ConfigDefinition:
     named = tuple(Synonym(other) if isinstance(other, str) else other for other in synonyms)
     return ConfigDefinition(name, kind, default, about, check, synonyms=named)
+
+
+_THROTTLED = "leader.replication.throttled.rate limits what every replica gets that is not in sync"
+_TIERED = "there is no remote storage so far"
+
+
+def _fixed(
+    name: str, kind: ConfigType, default: str, about: str, reason: str, *synonyms: str
+) -> ConfigDefinition:
+    named = tuple(Synonym(other) for other in synonyms)
+    return ConfigDefinition(name, kind, default, about, synonyms=named, fixed=reason)
 
 
 CLEANING = (
@@ -106,8 +116,8 @@ CLEANING = (
     _key(
         "file.delete.delay.ms",
         LONG,
-        "60000",
-        "How long a deleted segment's file stays on disk for readers that are still at it.",
+        "0",
+        "How long the files of a deleted segment stay on disk; who is reading them can finish anyway.",
         at_least(0),
         "log.segment.delete.delay.ms",
     ),
@@ -135,7 +145,7 @@ SEGMENTS = (
         "segment.jitter.ms",
         LONG,
         "0",
-        "Random part of a segment's age, so that partitions do not all roll at once.",
+        "Up to how much earlier a segment is closed, each by another time: not all partitions roll at once.",
         at_least(0),
         "log.roll.jitter.ms",
         Synonym("log.roll.jitter.hours", HOUR_MS),
@@ -156,12 +166,12 @@ SEGMENTS = (
         at_least(1),
         "log.index.interval.bytes",
     ),
-    _key(
+    _fixed(
         "preallocate",
         BOOLEAN,
         "false",
         "Whether a new segment's file gets its full size at once.",
-        None,
+        "files grow as they are written",
         "log.preallocate",
     ),
     _key(
@@ -275,58 +285,58 @@ REPLICATION = (
         None,
         "unclean.leader.election.enable",
     ),
-    _key(
+    _fixed(
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         "",
         "Replicas whose leaders send at the throttled rate, as partition:broker pairs, or * for all.",
-        throttled_replicas,
+        _THROTTLED,
     ),
-    _key(
+    _fixed(
         "follower.replication.throttled.replicas",
         ConfigType.LIST,
         "",
         "Replicas that fetch at the throttled rate, as partition:broker pairs, or * for all.",
-        throttled_replicas,
+        _THROTTLED,
     ),
 )
 
 TIERING = (
-    _key(
+    _fixed(
         "remote.storage.enable",
         BOOLEAN,
         "false",
         "Whether closed segments move to remote storage; this needs a node with remote storage set up.",
-        None,
+        _TIERED,
     ),
-    _key(
+    _fixed(
         "remote.log.copy.disable",
         BOOLEAN,
         "false",
         "Whether copying to remote storage is paused; what is there stays readable.",
-        None,
+        _TIERED,
     ),
-    _key(
+    _fixed(
         "remote.log.delete.on.disable",
         BOOLEAN,
         "false",
         "Whether switching remote storage off deletes what it holds.",
-        None,
+        _TIERED,
     ),
-    _key(
+    _fixed(
         "local.retention.ms",
         LONG,
         "-2",
         "Age above which segments that remote storage holds leave the local disk; -2 follows retention.ms.",
-        at_least(-2),
+        _TIERED,
         "log.local.retention.ms",
     ),
-    _key(
+    _fixed(
         "local.retention.bytes",
         LONG,
         "-2",
         "Size above which segments that remote storage holds leave the disk; -2 follows retention.bytes.",
-        at_least(-2),
+        _TIERED,
         "log.local.retention.bytes",
     ),
 )

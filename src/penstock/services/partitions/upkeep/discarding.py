@@ -10,22 +10,30 @@ are being sent a part of it. What a stop or a crash comes before, the next start
 
 from contextlib import suppress
 
-from penstock.core.model import StorageError
+from penstock.core.model import MILLISECOND, Instant, StorageError
 from penstock.observability import log as events
-from penstock.runtime import Lane, Spawn
+from penstock.runtime import Lane, Runtime
 from penstock.storage.disk import Disk, File, NoSuchFile
 
 
 class Discarding:
     """Removes files that nobody looks for any more."""
 
-    def __init__(self, spawn: Spawn, disk: Disk, side_disk: Disk) -> None:
-        self._spawn = spawn
+    def __init__(self, runtime: Runtime, disk: Disk, side_disk: Disk) -> None:
+        self._runtime = runtime
+        self._spawn = runtime.spawn
         self._disk = disk
         self._side_disk = side_disk
 
-    def discard(self, paths: list[str]) -> None:
-        """Remove them, later."""
+    def discard(self, paths: list[str], delay_ms: int) -> None:
+        """Remove them, this much later at the earliest."""
+        if delay_ms == 0:
+            self._discard(paths)
+            return
+        deadline = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
+        self._runtime.timers.at(deadline, lambda: self._discard(paths))
+
+    def _discard(self, paths: list[str]) -> None:
         side_disk = self._side_disk
 
         def hold() -> list[File]:

@@ -37,7 +37,7 @@ class Shelf:
         # Which replicas have had a log here.
         self.created = CreatedReplicas(store.disk)
         self._maker = LogMaker(runtime.spawn, store.side_disk)
-        self._discarding = Discarding(runtime.spawn, store.disk, store.side_disk)
+        self._discarding = Discarding(runtime, store.disk, store.side_disk)
 
     def open(
         self, name: TopicPartition, topic_id: TopicId, options: LogOptions

@@ -74,7 +74,7 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
         state.disk.sync_directory(state.directory)
     else:
         # Whatever comes back with a power cut is below the log start, or named as doomed.
-        state.discard(doomed)
+        state.discard(doomed, state.options.file_delete_delay_ms)
     state.stats.expired_segments += count
     return removed
 
