@@ -9,9 +9,9 @@ from penstock.cli.bench.figures import Figures
 from penstock.cli.bench.scenarios import used
 from penstock.cli.bench.targets import Target
 from penstock.client import ClientError
+from penstock.client.connection import BrokerConnection
 from penstock.client.load import publish_frames
 from penstock.client.load.roundtrip import fetch_frame, open_connections
-from penstock.client.raw import RawConnection
 
 BURST = 32
 RECEIVE_BYTES = 1 << 16
@@ -85,7 +85,7 @@ def fetch_cpu(target: Target, count: int) -> Figures:
     """CPU of the broker per Fetch without data."""
     address = target.endpoint.addresses()[0]
     with target.topic() as topic:
-        first: RawConnection = open_connections(address, 1)[0]
+        first: BrokerConnection = open_connections(address, 1)[0]
         frame = fetch_frame(first, topic, 0)
         size = len(first.exchange(frame)) + 4
         first.close()

@@ -11,7 +11,7 @@
     groups      what consumer groups have read, and how far behind they are
     lag         how far behind in seconds: the age of the first record that was not read
     cluster     keeping a broker empty
-    raw         one socket and our own codec, for measurements that must not measure a client
+    connection  one socket and our own codec, for measurements and for Spark's readers
 
 Nothing here is special to Penstock: every function works against any Kafka broker, which is
 what lets `penstock bench compare` measure a peer with the same code. confluent-kafka is
@@ -28,7 +28,7 @@ librdkafka.
 from penstock.client.bulk import ANY_PARTITION, BulkOptions, BulkSender, LoneRecord, settings_refused
 from penstock.client.catalogue import PATIENCE_MS, Catalogue, TopicShape
 from penstock.client.endpoint import Endpoint, reach
-from penstock.client.errors import BrokerUnreachable, ClientError
+from penstock.client.errors import BrokerUnreachable, ClientError, Disconnected
 from penstock.client.groups import GroupDetail, Groups, GroupSummary, PartitionLag
 from penstock.client.offsets import EARLIEST, LATEST
 from penstock.client.positions import Position, parse_position
@@ -40,6 +40,7 @@ __all__ = [
     "Endpoint",
     "reach",
     "ClientError",
+    "Disconnected",
     "BrokerUnreachable",
     "Topics",
     "TopicSummary",

@@ -9,7 +9,11 @@ class ClientError(PenstockError):
     """A broker refused, or did not do what was asked of it."""
 
 
-class BrokerUnreachable(ClientError):
+class Disconnected(ClientError):
+    """A broker hung up, was silent for too long, or does not speak our protocol; another try may help."""
+
+
+class BrokerUnreachable(Disconnected):
     """Nobody answers at the bootstrap addresses."""
 
 

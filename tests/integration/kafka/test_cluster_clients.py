@@ -17,7 +17,7 @@ from kafka.errors import (
 
 from penstock.client import ClientError, Endpoint
 from penstock.client.cluster import drain, is_drained
-from penstock.client.raw import RawConnection
+from penstock.client.connection import BrokerConnection
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.create_topics import (
     CreateTopicsRequest,
@@ -105,7 +105,7 @@ def test_a_drained_node_gets_no_topics_and_serves_those_it_has(
         name="drained-away", num_partitions=1, replication_factor=1, assignments=(), configs=()
     )
     create = CreateTopicsRequest(topics=(wanted,))
-    connection = RawConnection(node.address)
+    connection = BrokerConnection(node.address)
     drain(Endpoint(node.kafka), 1)
 
     drained = is_drained(connection, 1)
@@ -127,7 +127,7 @@ def test_any_client_can_drain_a_broker_and_only_one_that_exists(node: "NodeProce
         resource = ConfigResource(ConfigResourceType.BROKER, "1", {"broker.drained": value})
         plain.alter_configs([resource])
 
-    connection = RawConnection(node.address)
+    connection = BrokerConnection(node.address)
     set_to("true")
     drained = is_drained(connection, 1)
     set_to("false")

@@ -8,7 +8,7 @@ from penstock.cli.cluster.overview import FENCED, RUNNING, Move, Partition, Regi
 from penstock.cli.cluster.targets import Layout
 from penstock.client import BrokerUnreachable, ClientError, Endpoint
 from penstock.client.cluster import is_drained as is_drained_there
-from penstock.client.raw import RawConnection, about_request
+from penstock.client.connection import BrokerConnection, api_of
 from penstock.core.wire import ErrorCode, Message
 from penstock.core.wire.kafka.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.core.wire.kafka.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
@@ -47,15 +47,10 @@ class ClusterDoor:
 
     def ask(self, request: Message) -> Any:
         """Send a request and answer what came back; ClientError if nothing did."""
-        about = about_request(request)
+        about = api_of(type(request))
         if about.key not in self._connection.versions:
             raise ClientError(f"the broker does not serve {about.name}")
-        try:
-            return self._connection.ask(request)
-        except TimeoutError:
-            raise ClientError(f"no answer to {about.name} in time") from None
-        except OSError as error:
-            raise ClientError(f"the connection broke: {(error.strerror or str(error)).lower()}") from None
+        return self._connection.ask(request)
 
     def cluster(self) -> DescribeClusterResponse:
         """Its id, its controller, and every broker that is registered."""
@@ -232,15 +227,15 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _any_connection(endpoint: Endpoint) -> tuple[RawConnection, str]:
+def _any_connection(endpoint: Endpoint) -> tuple[BrokerConnection, str]:
     addresses = endpoint.addresses()
     failure: ClientError | None = None
     for address in addresses:
         try:
-            return RawConnection(address), _address(*address)
+            return BrokerConnection(address), _address(*address)
         except BrokerUnreachable as error:
             failure = error
-        except (ClientError, OSError):
+        except ClientError:
             failure = BrokerUnreachable(f"{_address(*address)} does not answer as a Kafka broker")
     if failure is not None and len(addresses) == 1:
         raise failure

@@ -1,8 +1,8 @@
 """A broker that shall be empty."""
 
+from penstock.client.connection import BrokerConnection, connect
 from penstock.client.endpoint import Endpoint
 from penstock.client.errors import ClientError
-from penstock.client.raw import RawConnection, connect
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
 from penstock.core.wire.kafka.incremental_alter_configs import (
@@ -29,7 +29,7 @@ def drain(endpoint: Endpoint, node_id: int, *, undo: bool = False) -> None:
         connection.close()
 
 
-def change_drain(connection: RawConnection, node_id: int, *, undo: bool = False) -> None:
+def change_drain(connection: BrokerConnection, node_id: int, *, undo: bool = False) -> None:
     config = IncrementalAlterConfigsRequestConfig(
         name=DRAINED, config_operation=DELETE if undo else SET, value=None if undo else "true"
     )
@@ -41,7 +41,7 @@ def change_drain(connection: RawConnection, node_id: int, *, undo: bool = False)
         _expect(f"broker {node_id}", row.error_code, row.error_message)
 
 
-def is_drained(connection: RawConnection, node_id: int) -> bool:
+def is_drained(connection: BrokerConnection, node_id: int) -> bool:
     """Whether the broker at the other end, whose number this is, is drained."""
     resource = DescribeConfigsRequestResource(
         resource_type=BROKER, resource_name=str(node_id), configuration_keys=(DRAINED,)

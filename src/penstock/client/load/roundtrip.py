@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from penstock.client.connection import BrokerConnection
 from penstock.client.errors import ClientError
-from penstock.client.raw import RawConnection
 from penstock.core.records import Record, write_batch
 from penstock.core.wire import ErrorCode, api, decode_whole, read_response_header
 from penstock.core.wire.kafka.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -30,18 +30,18 @@ class RoundTrips:
     elapsed_ns: int = 0
 
 
-def open_connections(address: tuple[str, int], count: int) -> list[RawConnection]:
+def open_connections(address: tuple[str, int], count: int) -> list[BrokerConnection]:
     """So many connections; only the first asks what the broker speaks."""
-    first = RawConnection(address)
+    first = BrokerConnection(address)
     versions = dict(first.versions)
     versions[0] = min(versions[0], PRODUCE_VERSION_MAX)
     versions[1] = min(versions[1], FETCH_VERSION_MAX)
     first.close()
-    return [RawConnection(address, versions) for _ in range(count)]
+    return [BrokerConnection(address, versions=versions) for _ in range(count)]
 
 
 def publish_frames(
-    connection: RawConnection, topic: str, partitions: int, value_bytes: int, acks: int
+    connection: BrokerConnection, topic: str, partitions: int, value_bytes: int, acks: int
 ) -> list[bytearray]:
     """A Produce request of one record for each partition, ready to be sent."""
     batch = bytes(write_batch([Record(0, int(time.time_ns() // 1_000_000), None, b"x" * value_bytes, ())]))
@@ -63,7 +63,7 @@ def publish_frames(
 
 
 def publish(
-    connections: Sequence[RawConnection], frames: Sequence[bytearray], count: int, seconds_max: float
+    connections: Sequence[BrokerConnection], frames: Sequence[bytearray], count: int, seconds_max: float
 ) -> RoundTrips:
     """Send the frames in turn over the connections in turn, each after the answer to the last."""
     version = connections[0].versions[0]
@@ -95,7 +95,7 @@ def _check(version: int, response: bytes) -> None:
         raise ClientError(f"a Produce request was answered with error {code}")
 
 
-def fetch_frame(connection: RawConnection, topic: str, offset: int, max_wait_ms: int = 0) -> bytearray:
+def fetch_frame(connection: BrokerConnection, topic: str, offset: int, max_wait_ms: int = 0) -> bytearray:
     """A Fetch request for partition 0."""
     partition = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     return connection.frame(
@@ -108,7 +108,7 @@ def fetch_frame(connection: RawConnection, topic: str, offset: int, max_wait_ms:
     )
 
 
-def fetch_empty(connection: RawConnection, topic: str, offset: int, count: int) -> RoundTrips:
+def fetch_empty(connection: BrokerConnection, topic: str, offset: int, count: int) -> RoundTrips:
     """Ask at the end of a partition, where there is nothing, without waiting."""
     frame = fetch_frame(connection, topic, offset)
     for _ in range(min(WARM_UP, count)):
@@ -123,7 +123,7 @@ def fetch_empty(connection: RawConnection, topic: str, offset: int, count: int) 
     return result
 
 
-def fetch_for(connection: RawConnection, topic: str, seconds: float) -> int:
+def fetch_for(connection: BrokerConnection, topic: str, seconds: float) -> int:
     """Read the start of a partition over and over, to keep a broker busy; answers the bytes."""
     frame = fetch_frame(connection, topic, 0)
     deadline = time.perf_counter() + seconds

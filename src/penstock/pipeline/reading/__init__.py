@@ -4,8 +4,7 @@
     options       what the settings of a client mean to a reader
     opening       which of the two readers serves these settings
     wire          our own: plain sockets and our own codec
-      connection  one socket: questions, answers, time-outs
-      cluster     who leads a partition, and a connection to it
+      cluster     who leads a partition, and a connection (of `penstock.client`) to it
       fetching    a span as a run of Fetch answers, the next one asked for ahead
       trouble     what an error code means for a span: try again, give up, or data lost
       decoding    the batches of an answer to Arrow columns

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from penstock.client import Endpoint
+from penstock.client import Disconnected, Endpoint
+from penstock.client.connection import BrokerAddress, BrokerConnection
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.pipeline.reading.connection import Address, Connection, Disconnected
 from penstock.pipeline.reading.options import ReaderOptions
 
 
@@ -22,7 +22,7 @@ class Unavailable(Exception):
 class Leader:
     """Where a partition is served, and which topic of that name it belongs to."""
 
-    connection: Connection
+    connection: BrokerConnection
     topic_id: UUID
 
 
@@ -32,7 +32,7 @@ class Cluster:
     def __init__(self, bootstrap: str, options: ReaderOptions) -> None:
         self._bootstrap = Endpoint(bootstrap).addresses()
         self._options = options
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[BrokerAddress, BrokerConnection] = {}
         self._leaders: dict[tuple[str, int], Leader] = {}
 
     def close(self) -> None:
@@ -82,14 +82,18 @@ class Cluster:
                 return answer
         raise failure or Disconnected("no bootstrap address was given")
 
-    def _connect(self, address: Address) -> Connection:
+    def _connect(self, address: BrokerAddress) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = Connection(address, self._options.client_id, self._options.request_ms / 1000)
+            connection = BrokerConnection(
+                address,
+                client_id=self._options.client_id,
+                request_seconds=self._options.request_ms / 1000,
+            )
             self._connections[address] = connection
         return connection
 
-    def _drop(self, address: Address) -> None:
+    def _drop(self, address: BrokerAddress) -> None:
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()

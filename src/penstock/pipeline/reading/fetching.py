@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.client import Disconnected
 from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 from penstock.core.wire import ZERO_UUID, ErrorCode
 from penstock.core.wire.kafka.fetch import (
@@ -25,7 +26,6 @@ from penstock.core.wire.kafka.list_offsets import (
 )
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.reading.cluster import Cluster, Leader, Unavailable
-from penstock.pipeline.reading.connection import Disconnected
 from penstock.pipeline.reading.options import MIB, ReaderOptions
 from penstock.pipeline.reading.spans import Span
 from penstock.pipeline.reading.trouble import Trouble

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.client import ANY_PARTITION, BulkSender, ClientError, LoneRecord
-from penstock.client.raw import connect
+from penstock.client.connection import connect
 from penstock.core.wire import APIS
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.settings import kafka_endpoint
