@@ -147,20 +147,6 @@ def test_the_lag_counts_partitions_of_which_nothing_was_read_yet() -> None:
     assert outcome.lag_halfway.records == 25_000 - halfway
 
 
-def test_the_log_engine_writes_reads_crashes_and_recovers(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    ended = demo("--log-engine", "--messages", "20000", environment=environment, cwd=tmp_path)
-
-    assert ended.returncode == 0, ended.stderr
-    assert "20,000, all exactly as sent" in ended.stdout
-    assert "SIGKILL halfway through a batch, after 6,000 acknowledged records" in ended.stdout
-    assert re.search(r"recovery cut .*[1-9]\d* bytes at offset", ended.stdout)
-    assert "all 6,000 acknowledged ones" in ended.stdout
-    assert ended.stderr.splitlines()[0] == "making up 20000 measurements"
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
 @pytest.mark.parametrize("messages", ["0", "-1", "many"])
 def test_a_senseless_number_of_messages_is_wrong_use(messages: str, environment: dict[str, str]) -> None:
     assert demo("--messages", messages, environment=environment).returncode == 2

@@ -13,7 +13,5 @@ Measurements are made up in blocks, and the clock runs only while a block is on 
 the first record handed to the client until the last one is acknowledged. What is shown is the
 broker and the client, not the generator.
 
-`engine/` holds the demo of the log engine alone (`--log-engine`), which also kills a writer.
-
 Left out: the Spark pipeline, which will read the same topic.
 """

@@ -16,7 +16,6 @@ GROUP = "demo"
 PARTITIONS = 6
 MESSAGES_DEFAULT = 1_000_000
 PIPELINE_MESSAGES_DEFAULT = 500_000
-ENGINE_MESSAGES_DEFAULT = 100_000
 BROKER_TRIALS = (f"consume {TOPIC} --count 3 --json", f"group describe {GROUP}")
 PIPELINE_TRIALS = ("consume metrics.rollup --count 3 --json", "group describe metrics-ingest")
 # Beside us, not below: the pipeline is loaded by name, as commands are.
@@ -27,14 +26,11 @@ MESSAGES = typer.Option(
     "--messages",
     min=1,
     max=50_000_000,
-    help="How many measurements to send; 500,000 through Spark, else a million; 100,000 for the log engine.",
+    help="How many measurements to send; 500,000 through Spark, else a million.",
 )
 PLOT = typer.Option(Path("penstock-demo.svg"), "--plot", help="Where the plot of the rollups goes.")
 BROKER_ONLY = typer.Option(False, "--broker-only", help="Show the broker alone, without Spark.")
 ONCE = typer.Option(False, "--once", help="Stop after the table, also on a terminal.")
-LOG_ENGINE = typer.Option(
-    False, "--log-engine", help="Show the log engine alone: write, read, seek, crash and recover."
-)
 
 
 def demo(
@@ -43,7 +39,6 @@ def demo(
     once: bool = ONCE,
     plot: Path = PLOT,
     broker_only: bool = BROKER_ONLY,
-    log_engine: bool = LOG_ENGINE,
 ) -> None:
     """Show Penstock at work: a broker, metrics, the Spark pipeline, and a check of every record.
 
@@ -52,11 +47,6 @@ def demo(
     and a throw-away directory. On a terminal it stays up until Ctrl-C, to be tried out. Without
     pyspark, the broker is shown alone.
     """
-    if log_engine:
-        from penstock.cli.demo.engine.command import show_log_engine
-
-        show_log_engine(messages or ENGINE_MESSAGES_DEFAULT)
-        return
     from penstock.cli.child import throw_away_broker
 
     with_spark = not broker_only and find_spec("pyspark") is not None
