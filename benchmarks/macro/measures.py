@@ -15,6 +15,7 @@ from penstock.cli.bench.scenarios import RoundTripPlan
 from penstock.cli.bench.targets import Target
 from penstock.client.load import Load
 
+READERS = 2
 BATCH_BYTES = 16_000
 SPREAD = 1_000
 # What a record of a batch carries beside its value.
@@ -68,7 +69,7 @@ def _paced(some: Callable[[int], int]) -> list[Measure]:
 
 def _depth_1(some: Callable[[int], int]) -> list[Measure]:
     plan = RoundTripPlan(some(5_000), seconds_max=20)
-    busy = RoundTripPlan(some(2_000), readers=scenarios.READERS, seconds_max=20)
+    busy = RoundTripPlan(some(2_000), readers=READERS, seconds_max=20)
     return [
         Measure(
             "publish depth 1, synced", partial(scenarios.latency, plan=plan), Promise.DURABLE, _sync_limit

@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping
 
 from penstock.config import Config
+from penstock.core.metadata import PEER_LISTENER
 from penstock.core.metadata.configs import BROKER_CONFIGS
 from penstock.gateways.kafka.connection import ConnectionLimits
 from penstock.gateways.kafka.fetch_sessions import SessionLimits
 from penstock.gateways.kafka.handlers.fetch import FETCH_BYTES_MAX
 from penstock.services.cluster import SessionOptions
-from penstock.services.cluster.control.addresses import PEER_LISTENER
 from penstock.services.replication.options import ReplicationOptions
 
 

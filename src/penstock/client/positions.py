@@ -38,7 +38,6 @@ class Position:
 
 
 BEGINNING = Position(moment=EARLIEST)
-END = Position(moment=LATEST)
 
 
 def parse_position(text: str, now_ms: int) -> Position:

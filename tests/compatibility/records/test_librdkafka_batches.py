@@ -205,7 +205,7 @@ def test_what_librdkafka_sends_is_what_we_read(codec: Codec) -> None:
     assert codec in {header.codec for header, _ in split(caught)}
     for header, batch in split(caught):
         assert validate_records(batch) == header
-        assert (header.base_offset, header.has_producer_id) == (0, False)
+        assert (header.base_offset, header.producer_id) == (0, -1)
 
 
 def test_librdkafka_sends_bare_snappy() -> None:

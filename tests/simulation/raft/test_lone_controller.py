@@ -57,13 +57,16 @@ class LoneHost:
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
         self.controller = Controller(runtime, self.quorum)
         self.membership = LoneBroker(runtime, self.controller, self._directory)
+        self.controller.while_leading(self)
         self.controller.start()
-        self.controller.when_leading(self._lead)
 
-    def _lead(self) -> None:
+    def began(self) -> None:
         assert self.quorum.leader_epoch is not None
         self._ledger.terms.append(self.quorum.leader_epoch)
         self.membership.join(self._joined)
+
+    def ended(self) -> None:
+        """Nobody else is there to lead."""
 
     def _joined(self, epoch: BrokerEpoch) -> None:
         self._ledger.epochs.append(epoch)

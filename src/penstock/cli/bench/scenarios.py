@@ -25,7 +25,6 @@ from penstock.client.load.roundtrip import open_connections
 
 PREFILL_RECORDS = 50_000
 PREFILL_BYTES = 1_000
-READERS = 2
 ARRIVAL_LOOKS_MAX = 300
 ARRIVAL_LOOK_S = 0.1
 

@@ -120,6 +120,7 @@ from penstock.core.metadata.state import (
     NO_BROKER_EPOCH,
     NO_LEADER,
     NO_LEADER_EPOCH,
+    PEER_LISTENER,
     Broker,
     ConfigResource,
     FeatureRange,
@@ -184,6 +185,7 @@ __all__ = [
     # What an image holds
     "Broker",
     "Listener",
+    "PEER_LISTENER",
     "FeatureRange",
     "Topic",
     "Partition",

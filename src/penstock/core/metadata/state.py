@@ -27,6 +27,10 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """A value that facts carry: a row of fields, closed to fields it does not know."""
 
 
+# Where brokers and controllers reach each other; every other name is a listener for clients.
+PEER_LISTENER = "PEER"
+
+
 class Listener(Stored, frozen=True):
     """One door of a broker, as clients and peers are told to reach it."""
 

@@ -101,20 +101,11 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id >= 0
-
-    @property
     def last_sequence(self) -> int:
         """The sequence of the last record; after 2**31 - 1 comes 0. -1 without an idempotent producer."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) % SEQUENCES
-
-    @property
-    def next_sequence(self) -> int:
-        """The base sequence that this producer's next batch must have; 0 without an idempotent producer."""
-        return (self.last_sequence + 1) % SEQUENCES
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

@@ -38,9 +38,6 @@ class Findings:
     outcome: Outcome | None = None
     batches: list[dict[str, Any]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    first_batch_ns: int = 0
-    ingested_ns: int = 0
-    rolled_up_ns: int = 0
     lag_records_max: int = 0
     lag_at_end: int | None = None
     plot: Path | None = None
@@ -67,7 +64,7 @@ def tell(bootstrap: str, directory: Path, messages: int, plot: Path) -> None:
         stream = MetricStream(_plan(messages), kept.add)
         send(endpoint, config.topics.inbound, stream, findings, following, watch)
         await_ingested(endpoint, config.groups.ingest, findings, following, watch)
-        await_rolled_up(endpoint, config.topics.inbound, stream, findings, following, watch)
+        await_rolled_up(endpoint, config.topics.inbound, stream, following, watch)
         watch.say("stopping the pipeline")
         following.stop()
     findings.batches = following.batches
@@ -121,7 +118,6 @@ def await_ingested(
 ) -> None:
     """Wait until the broker says that the group has read everything."""
     clock = MachineClock()
-    began = clock.now()
     asked_at = 0
 
     def is_done() -> bool:
@@ -134,25 +130,21 @@ def await_ingested(
         return lag == 0
 
     following.wait_until("everything was read", is_done, lambda: watch.show(None, following))
-    findings.ingested_ns = clock.now() - began
 
 
 def await_rolled_up(
     endpoint: Endpoint,
     topic: str,
     stream: MetricStream,
-    findings: Findings,
     following: Following,
     watch: Watch,
 ) -> None:
     """Send the closing record, and wait until the rollup has closed every window before it."""
     watch.say("everything is read; a closing record ends the last windows")
     last_ms = stream.account.last_ms or 0
-    began = MachineClock().now()
     send_closing(endpoint, topic, stream)
     is_done = _passed(following, last_ms)
     following.wait_until("the last windows were closed", is_done, lambda: watch.show(None, following))
-    findings.rolled_up_ns = MachineClock().now() - began
 
 
 def _passed(following: Following, last_ms: int) -> Callable[[], bool]:

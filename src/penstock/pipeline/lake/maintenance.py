@@ -30,7 +30,6 @@ class CompactReport:
     version: int
     files_removed: int
     files_added: int
-    files_considered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,6 @@ def compact(
                 version=opened.version(),
                 files_removed=metrics["numFilesRemoved"],
                 files_added=metrics["numFilesAdded"],
-                files_considered=metrics["totalConsideredFiles"],
             )
     raise CommitRefused(f"table {asked.path}: not compacted after {TRIES_MAX} tries: {refusal}")
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # What `penstock pipeline run` passes on among the overrides, beside what --set says.
 BOOTSTRAP = "bootstrap"
-STATE_DIR = "state_dir"
 
 
 class Pipeline(Protocol):

@@ -16,7 +16,7 @@ from penstock.core.metadata import (
     replayed,
 )
 from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
-from penstock.runtime import Callback, Runtime
+from penstock.runtime import Runtime
 from penstock.services.cluster.quorum import Quorum
 from penstock.storage.disk import DiskFull
 
@@ -90,7 +90,6 @@ class Controller:
         self._holds = 0
         self._turn_set = False
         self._subscribers: list[Subscriber] = []
-        self._eager: list[Callback] = []
         self._duties: list[Leadership] = []
         self.image: MetadataImage = EMPTY_IMAGE
 
@@ -116,13 +115,6 @@ class Controller:
     def subscribe(self, subscriber: Subscriber) -> None:
         """Hand every new committed image to `subscriber`, before any reply that depends on it."""
         self._subscribers.append(subscriber)
-
-    def when_leading(self, ready: Callback) -> None:
-        """Call `ready` once, as soon as commands are decided here; never inside this call."""
-        if self._machine is None:
-            self._eager.append(ready)
-        else:
-            self._runtime.timers.soon(ready)
 
     def while_leading(self, duty: Leadership) -> None:
         """Tell `duty` whenever this node begins and ceases to decide."""
@@ -210,9 +202,6 @@ class Controller:
         self._epoch = epoch
         self._machine = MetadataMachine(self.image, self._around)
         self._appended, self._end = self.image, self._quorum.end
-        eager, self._eager = self._eager, []
-        for ready in eager:
-            self._runtime.timers.soon(ready)
         if self._elsewhere is not None:
             self._elsewhere.look_again()
         for duty in self._duties:

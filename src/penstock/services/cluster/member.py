@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from penstock.core.metadata import Listener, MetadataImage
+from penstock.core.metadata import PEER_LISTENER, Listener, MetadataImage
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant
 from penstock.core.raft import NOBODY, Configuration, Member
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Runtime
 from penstock.services.cluster.control import ControlDesk, Forwarding
-from penstock.services.cluster.control.addresses import PEER_LISTENER, AddressBook
+from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.control.freshness import Freshness
 from penstock.services.cluster.control.messages import Standing
 from penstock.services.cluster.control.reception import Reception

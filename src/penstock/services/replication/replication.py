@@ -1,6 +1,6 @@
 """Replication of one node: as the leader of some partitions, and as a follower of others."""
 
-from penstock.core.metadata import MetadataImage, broker_setting
+from penstock.core.metadata import PEER_LISTENER, MetadataImage, broker_setting
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
 from penstock.core.replica import UNKNOWN_EPOCH
 from penstock.observability import log as events
@@ -14,7 +14,6 @@ from penstock.services.replication.options import ReplicationOptions, Submit
 from penstock.services.replication.proposing import Proposing
 from penstock.services.replication.serving import Serving
 
-PEER_LISTENER = "PEER"
 LOOK_MS = 200
 RATE_SETTING = "leader.replication.throttled.rate"
 

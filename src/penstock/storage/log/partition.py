@@ -143,7 +143,6 @@ class PartitionLog:
                 segment.base_offset,
                 state.segments.end_of(index, state.end),
                 segment.size_bytes,
-                segment is state.segments.active,
             )
             for index, segment in enumerate(state.segments)
         ]

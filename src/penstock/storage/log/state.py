@@ -82,7 +82,6 @@ class LogState:
         damage = Damage(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
         self.damage[segment.base_offset] = damage
         segment.damaged_at = position
-        self.stats.damaged_ranges += 1
 
     @property
     def stopped(self) -> BaseException | None:

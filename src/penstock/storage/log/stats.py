@@ -30,8 +30,6 @@ class LogStats:
         "appends",
         "checkpoints",
         "compactions",
-        "damaged_ranges",
-        "expired_segments",
         "indexes_rebuilt",
         "rolls",
         "truncations",
@@ -46,9 +44,7 @@ class LogStats:
         self.checkpoints = 0
         self.compactions = 0
         self.truncations = 0
-        self.expired_segments = 0
         self.indexes_rebuilt = 0
-        self.damaged_ranges = 0
 
     def observe_append(self, elapsed_ns: int) -> None:
         """How long one append took."""

@@ -68,4 +68,3 @@ class SegmentSummary(NamedTuple):
     base_offset: Offset
     end_offset: Offset
     size_bytes: int
-    is_active: bool

@@ -254,25 +254,6 @@ def test_a_new_leadership_decides_on_the_committed_image(stage: Stage) -> None:
     assert stage.controller.image.topic_names() == ["lost"]
 
 
-def test_who_needs_a_leader_is_called_once_when_there_is_one(stage: Stage) -> None:
-    calls: list[str] = []
-    stage.controller.when_leading(lambda: calls.append("at once"))
-    assert calls == []
-    stage.turn()
-    stage.quorum.lose()
-
-    stage.controller.when_leading(lambda: calls.append("later"))
-    stage.turn()
-    assert calls == ["at once"]
-    stage.quorum.lead(2)
-    stage.turn()
-    stage.quorum.lose()
-    stage.quorum.lead(3)
-    stage.turn()
-
-    assert calls == ["at once", "later"]
-
-
 def test_forming_the_cluster_is_an_ordinary_command() -> None:
     stage = Stage()
 

@@ -6,7 +6,6 @@ from penstock.core.metadata.configs.definition import (
     Check,
     ConfigDefinition,
     ConfigType,
-    Importance,
 )
 from penstock.core.metadata.configs.group import NO_CONSUMER_GROUPS, NO_SHARE_GROUPS
 from penstock.core.metadata.configs.topic import SEGMENT_BYTES_MIN
@@ -251,7 +250,6 @@ TRANSACTIONS = (
         ConfigType.BOOLEAN,
         "true",
         "Whether a transaction's first write to a partition is checked with its coordinator.",
-        importance=Importance.LOW,
         fixed=_NO_TRANSACTIONS,
     ),
 )

@@ -5,7 +5,6 @@ from penstock.core.metadata.configs.definition import (
     Check,
     ConfigDefinition,
     ConfigType,
-    Importance,
     Synonym,
     Update,
 )
@@ -30,16 +29,14 @@ def _shared(
     name: str, kind: ConfigType, default: str | None, about: str, check: Check | None = None, *others: Synonym
 ) -> ConfigDefinition:
     """A setting that can be changed for the whole cluster at once."""
-    return ConfigDefinition(
-        name, kind, default, about, check, Importance.HIGH, Update.CLUSTER_WIDE, synonyms=others
-    )
+    return ConfigDefinition(name, kind, default, about, check, Update.CLUSTER_WIDE, synonyms=others)
 
 
 def _unchangeable(name: str, topics: str, about: str) -> ConfigDefinition:
     """What topics cannot choose either, under the name it has there."""
     topic = TOPIC_CONFIGS[topics]
     return ConfigDefinition(
-        name, topic.type, topic.default, about, None, Importance.HIGH, Update.CLUSTER_WIDE, fixed=topic.fixed
+        name, topic.type, topic.default, about, None, Update.CLUSTER_WIDE, fixed=topic.fixed
     )
 
 
@@ -47,7 +44,7 @@ def _fixed(
     name: str, kind: ConfigType, default: str | None, about: str, check: Check | None = None
 ) -> ConfigDefinition:
     """A setting that takes a restart."""
-    return ConfigDefinition(name, kind, default, about, check, Importance.HIGH)
+    return ConfigDefinition(name, kind, default, about, check)
 
 
 NEW_TOPICS = (

@@ -5,7 +5,6 @@ from penstock.core.metadata.configs.definition import (
     INT32_MAX,
     ConfigDefinition,
     ConfigType,
-    Importance,
     Update,
 )
 
@@ -15,7 +14,7 @@ LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
 
 def _about(name: str, kind: ConfigType, default: str | None, about: str) -> ConfigDefinition:
     """A setting that is shown; the node's own configuration file is where it is changed."""
-    return ConfigDefinition(name, kind, default, about, None, Importance.HIGH)
+    return ConfigDefinition(name, kind, default, about)
 
 
 def _number(name: str, default: int, about: str, lowest: int = 1) -> ConfigDefinition:
@@ -31,10 +30,8 @@ _ONE_LOOP = "a node has one event loop"
 _NO_LIMIT = "connections are not counted so far"
 
 IDENTITY = (
-    ConfigDefinition("node.id", INT, None, "Number of this node.", at_least(0), Importance.HIGH),
-    ConfigDefinition(
-        "broker.id", INT, None, "The same number, under its old name.", at_least(0), Importance.HIGH
-    ),
+    ConfigDefinition("node.id", INT, None, "Number of this node.", at_least(0)),
+    ConfigDefinition("broker.id", INT, None, "The same number, under its old name.", at_least(0)),
     ConfigDefinition("broker.rack", STRING, None, "Where the node stands; replicas are spread over racks."),
     ConfigDefinition(
         "process.roles",
@@ -42,7 +39,6 @@ IDENTITY = (
         "broker,controller",
         "What the node does: serve clients, take part in the metadata quorum, or both.",
         list_of("broker", "controller"),
-        Importance.HIGH,
     ),
     _about("log.dir", STRING, None, "Directory that holds the logs."),
     _about("log.dirs", STRING, None, "Directories that hold the logs; a node has one."),

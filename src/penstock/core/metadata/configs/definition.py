@@ -36,14 +36,6 @@ class ConfigType(enum.IntEnum):
     PASSWORD = 9
 
 
-class Importance(enum.Enum):
-    """How likely it is that somebody has to care."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-
-
 class Update(enum.Enum):
     """Whether a broker's setting can be changed while it runs, and for whom."""
 
@@ -76,7 +68,6 @@ class ConfigDefinition:
     default: str | None
     documentation: str
     check: Check | None = None
-    importance: Importance = Importance.MEDIUM
     update: Update = Update.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
     fixed: str | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from penstock.core.metadata import EMPTY_IMAGE, MetadataImage
+from penstock.core.metadata import EMPTY_IMAGE, PEER_LISTENER, MetadataImage
 from penstock.core.model import BrokerEpoch, NodeId
 from penstock.core.raft import NOBODY, Configuration, Member
 from penstock.runtime import Address, Ending, Identity
@@ -11,7 +11,6 @@ from penstock.services.cluster.control.messages import Voter
 from penstock.services.peering import LaxWatcher, PeerHub
 
 # The name under which a broker registers where its peers find it.
-PEER_LISTENER = "PEER"
 _PURPOSE = "cluster"
 # A place that turns us away so often in a row is left for the other one that we know.
 PATIENCE = 3

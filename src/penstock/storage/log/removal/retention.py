@@ -64,7 +64,7 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
     for _ in range(count):
         segment = segments.forget(0)
         end = segments[0].base_offset
-        removed.append(SegmentSummary(segment.base_offset, end, segment.size_bytes, is_active=False))
+        removed.append(SegmentSummary(segment.base_offset, end, segment.size_bytes))
         state.damage.pop(segment.base_offset, None)
         if state.discard is None:
             segments.remove_files(segment.base_offset)
@@ -75,7 +75,6 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
     else:
         # Whatever comes back with a power cut is below the log start, or named as doomed.
         state.discard(doomed, state.options.file_delete_delay_ms)
-    state.stats.expired_segments += count
     return removed
 
 
