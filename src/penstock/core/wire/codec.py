@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from penstock.core.model import Fault, ProtocolError
-from penstock.core.wire.message import Message
 from penstock.core.wire.reading import Buffer
+from penstock.core.wire.schema import Part
 from penstock.core.wire.types import Piece
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Part)
 
-_decoders: dict[tuple[type[Message], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
-_encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {}
-_gap_encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], list[Piece]]] = {}
+_decoders: dict[tuple[type[Part], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
+_encoders: dict[tuple[type[Part], int], Callable[[Any, bytearray], None]] = {}
+_gap_encoders: dict[tuple[type[Part], int], Callable[[Any, bytearray], list[Piece]]] = {}
 
 
 def decoder(message: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
@@ -63,7 +63,7 @@ def decode_whole(message: type[M], buffer: Buffer, version: int, position: int =
     return read
 
 
-def _check_version(message: type[Message], version: int) -> None:
+def _check_version(message: type[Part], version: int) -> None:
     if version not in message.__schema__.versions:
         raise ProtocolError(f"{message.__name__} has no version {version}", Fault.OURS)
 

@@ -6,15 +6,14 @@ fixed-width values, together with the length byte or word that ends the run, are
 anything is made of it. Parts cannot contain themselves, so the depth is that of the table.
 """
 
-from penstock.core.wire.message import Message
-from penstock.core.wire.schema import Field, Schema
+from penstock.core.wire.schema import Field, Part, Schema
 from penstock.core.wire.source import Source, contains_records, schema_of, size_min, width
 from penstock.core.wire.types import ArrayOf, Fixed, PartOf, Sized, WireType
 
 _READING = "penstock.core.wire.reading"
 
 
-def decoder_source(message: type[Message], version: int) -> str:
+def decoder_source(message: type[Part], version: int) -> str:
     """Answer the text of a module whose function `decode(b, p)` reads `message` in `version`."""
     return _DecoderWriter(message, version).write()
 
@@ -22,7 +21,7 @@ def decoder_source(message: type[Message], version: int) -> str:
 class _DecoderWriter:
     """Writes `b` for the buffer, `p` for the position in it, `end` for its length."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Part], version: int) -> None:
         self._message = message
         self._version = version
         self._flexible = message.__schema__.is_flexible(version)

@@ -5,20 +5,19 @@ leaves record batches out and answers a list in which small buffers and the reco
 them alternate, so that a gateway can send the records from a file without touching them.
 """
 
-from penstock.core.wire.message import Message
-from penstock.core.wire.schema import Field, Schema
+from penstock.core.wire.schema import Field, Part, Schema
 from penstock.core.wire.source import Source, schema_of
 from penstock.core.wire.types import ArrayOf, Fixed, PartOf, Sized, WireType
 
 _WRITING = "penstock.core.wire.writing"
 
 
-def encoder_source(message: type[Message], version: int) -> str:
+def encoder_source(message: type[Part], version: int) -> str:
     """Answer the text of a module whose function `encode(m, w)` appends `message` in `version` to `w`."""
     return _EncoderWriter(message, version).write()
 
 
-def gap_encoder_source(message: type[Message], version: int) -> str:
+def gap_encoder_source(message: type[Part], version: int) -> str:
     """Likewise for `encode(m, w)` that answers the pieces: `w`, records, bytes, records, bytes ..."""
     return _EncoderWriter(message, version, with_gaps=True).write()
 
@@ -26,7 +25,7 @@ def gap_encoder_source(message: type[Message], version: int) -> str:
 class _EncoderWriter:
     """Writes `m` for the message; `w`, or another name inside a tagged field, for what is appended to."""
 
-    def __init__(self, message: type[Message], version: int, with_gaps: bool = False) -> None:
+    def __init__(self, message: type[Part], version: int, with_gaps: bool = False) -> None:
         self._with_gaps = with_gaps
         self._message = message
         self._version = version

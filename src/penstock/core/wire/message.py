@@ -13,20 +13,27 @@ a frozen slotted dataclass of five fields takes 700.
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, Self, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 import msgspec
 
+from penstock.core.wire.codec import decode_whole, encoder
 from penstock.core.wire.reading import Buffer
-from penstock.core.wire.schema import REQUIRED, VERSION_MAX, Field, History, Schema, since, tagged, until
+from penstock.core.wire.schema import (
+    REQUIRED,
+    VERSION_MAX,
+    Field,
+    History,
+    Part,
+    Schema,
+    since,
+    tagged,
+    until,
+)
 from penstock.core.wire.types import ArrayOf, Fixed, PartOf, Shape, Sized, WireType
 
-
-class Part:
-    """A group of fields inside a message."""
-
-    __slots__ = ()
-    __schema__: ClassVar[Schema]
+# Whoever writes a message finds everything for it here.
+__all__ = ["Message", "Part", "message", "part"]
 
 
 class Message(Part):
@@ -36,8 +43,6 @@ class Message(Part):
 
     def encode(self, version: int) -> bytes:
         """Answer the bytes of this message in `version`."""
-        from penstock.core.wire.codec import encoder
-
         out = bytearray()
         encoder(type(self), version)(self, out)
         return bytes(out)
@@ -45,8 +50,6 @@ class Message(Part):
     @classmethod
     def decode(cls, buffer: Buffer, version: int, position: int = 0) -> Self:
         """Read the message that fills `buffer` from `position` to its end; a byte left over is an error."""
-        from penstock.core.wire.codec import decode_whole
-
         return decode_whole(cls, buffer, version, position)
 
 

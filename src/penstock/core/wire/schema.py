@@ -4,7 +4,7 @@ A `Schema` is all that the generators read. Versions of a field count as those o
 message it is part of, nested parts included, just as in Kafka's own tables.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -87,6 +87,13 @@ class Schema(msgspec.Struct, frozen=True):
 
     def is_flexible(self, version: int) -> bool:
         return version >= self.flexible_from
+
+
+class Part:
+    """A group of fields inside a message; a message is one too."""
+
+    __slots__ = ()
+    __schema__: ClassVar[Schema]
 
 
 def default_of(wire_type: WireType) -> object:

@@ -4,8 +4,7 @@ import contextlib
 import struct
 from collections.abc import Iterator
 
-from penstock.core.wire.message import Part
-from penstock.core.wire.schema import Field, Schema
+from penstock.core.wire.schema import Field, Part, Schema
 from penstock.core.wire.types import ZERO_UUID, ArrayOf, Fixed, PartOf, Sized, WireType
 
 _INDENT = "    "

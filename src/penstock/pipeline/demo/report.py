@@ -2,19 +2,36 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from penstock.core.model import SECOND
+from penstock.pipeline.demo.exactness import Check
+from penstock.pipeline.demo.following import Following
+from penstock.pipeline.generator import Account, Outcome
 from penstock.runtime.clock import MachineClock
-
-if TYPE_CHECKING:
-    from penstock.pipeline.demo.following import Following
-    from penstock.pipeline.demo.story import Findings
-    from penstock.pipeline.generator import Outcome
 
 LINE_SECONDS = 5
 MEGABYTE = 1_000_000
 INGEST, ROLLUP = "metrics-ingest", "metrics-rollup"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What happened."""
+
+    outcome: Outcome | None = None
+    batches: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    lag_records_max: int = 0
+    lag_at_end: int | None = None
+    plot: Path | None = None
+
+    @property
+    def account(self) -> Account:
+        assert self.outcome is not None
+        return self.outcome.account
 
 
 class Watch:
@@ -31,7 +48,7 @@ class Watch:
         sys.stderr.write(f"[{(self._clock.now() - self._began) / SECOND:5.1f} s] {text}\n")
         sys.stderr.flush()
 
-    def show(self, sent: int | None, following: "Following") -> None:
+    def show(self, sent: int | None, following: Following) -> None:
         """The figures as they stand."""
         self._sent = self._sent if sent is None else sent
         pause = SECOND // 4 if self._is_live else LINE_SECONDS * SECOND
@@ -45,7 +62,7 @@ class Watch:
         else:
             self.say(line)
 
-    def sent(self, outcome: "Outcome") -> None:
+    def sent(self, outcome: Outcome) -> None:
         rate = outcome.records / max(outcome.seconds, 1e-9)
         self.say(f"sent {outcome.records:,} records, {rate:,.0f}/s")
 
@@ -65,7 +82,7 @@ def _query(said: dict[str, Any]) -> str:
     return f"{said['name']}: {said['rows']:,} rows, {said['rows_per_second']:,.0f}/s{behind}"
 
 
-def show_report(findings: "Findings") -> None:
+def show_report(findings: Findings) -> None:
     """Print the table; a terminal gets colours, a file does not."""
     from rich.console import Console
     from rich.table import Table
@@ -78,7 +95,7 @@ def show_report(findings: "Findings") -> None:
     Console().print(table)
 
 
-def rows(findings: "Findings") -> Iterator[tuple[str, str]]:
+def rows(findings: Findings) -> Iterator[tuple[str, str]]:
     """The lines of the table."""
     account, outcome = findings.account, findings.outcome
     assert outcome is not None
@@ -104,7 +121,7 @@ def rows(findings: "Findings") -> Iterator[tuple[str, str]]:
     yield "plot", str(findings.plot)
 
 
-def _verdict(findings: "Findings") -> str:
+def _verdict(findings: Findings) -> str:
     repeats = sum(check.repeats for check in findings.checks)
     wrong = [
         f"{check.name} has {check.found:,} of {check.expected:,}"
@@ -117,13 +134,13 @@ def _verdict(findings: "Findings") -> str:
     return f"exact by count and content: {names}; {repeats} repeats in topics, told by their keys"
 
 
-def _total(findings: "Findings", query: str, name: str) -> int:
+def _total(findings: Findings, query: str, name: str) -> int:
     """The last word of a query on something that adds up."""
     said = [batch[name] for batch in findings.batches if batch["name"] == query]
     return int(said[-1]) if said else 0
 
 
-def _rate(findings: "Findings", query: str) -> str:
+def _rate(findings: Findings, query: str) -> str:
     batches = [batch for batch in findings.batches if batch["name"] == query]
     seconds = sum(batch["batch_seconds"] for batch in batches)
     total = _total(findings, query, "rows")

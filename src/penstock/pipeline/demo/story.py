@@ -1,19 +1,17 @@
 """One thing after the other: send, wait until all of it is dealt with, stop, judge, show."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from penstock.client import ClientError, Endpoint, Groups, Topics
 from penstock.core.model import SECOND
-from penstock.pipeline.demo.exactness import Check, Places, check_all
+from penstock.pipeline.demo.exactness import Places, check_all
 from penstock.pipeline.demo.following import Following, running_pipeline
 from penstock.pipeline.demo.plot import draw_rollups
-from penstock.pipeline.demo.report import Watch, show_report
+from penstock.pipeline.demo.report import Findings, Watch, show_report
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.generator import Account, MetricStream, Outcome, Plan, generate, send_closing
+from penstock.pipeline.generator import MetricStream, Plan, generate, send_closing
 from penstock.pipeline.generator.points import open_points
 from penstock.pipeline.metrics import PIPELINES
 from penstock.runtime.clock import MachineClock
@@ -29,23 +27,6 @@ SETTINGS = {"trigger": "1s", "max_offsets_per_trigger": "200000"}
 
 class NotExact(PipelineError):
     """What the pipeline made of the records is not what it should be."""
-
-
-@dataclass(slots=True)
-class Findings:
-    """What happened."""
-
-    outcome: Outcome | None = None
-    batches: list[dict[str, Any]] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
-    lag_records_max: int = 0
-    lag_at_end: int | None = None
-    plot: Path | None = None
-
-    @property
-    def account(self) -> Account:
-        assert self.outcome is not None
-        return self.outcome.account
 
 
 def tell(bootstrap: str, directory: Path, messages: int, plot: Path) -> None:

@@ -97,7 +97,7 @@ class ClusterMember:
         if directory.cluster_id is not None:
             self.hub.join_cluster(directory.cluster_id)
         self.hub.open()
-        self._reception = Reception(self._desk, self.hub, self._book, self._address())
+        self._reception = Reception(self._desk, self.hub, self._book, self._address(), self._standing)
         self._book.open()
         if directory.cluster_id is not None or not is_blank(self._store.disk):
             self._foreigners = Foreigners(self.hub, self.me, options.voters)
@@ -105,7 +105,6 @@ class ClusterMember:
         elif founds_alone(self.me.node_id, options.voters):
             self._take_part(Configuration((self.me,)))
         else:
-            self._reception.stand = self._founding.standing
             self._founding.begin(self._address(), self._decided)
 
     def _address(self) -> Address | None:
@@ -142,7 +141,6 @@ class ClusterMember:
         freshness = Freshness(self._runtime, self._desk, self.quorum, self.controller, self.me.node_id)
         self._freshness = freshness
         self.voters = QuorumDesk(self._runtime, self._desk, self.quorum, self._book)
-        self._reception.stand = self._standing
         self._joining.begin(wants_vote=read_wish(self._store.disk))
         freshness.catch_up(self._caught_up)
 
@@ -158,6 +156,8 @@ class ClusterMember:
             )
 
     def _standing(self) -> Standing:
+        if self._freshness is None:
+            return self._founding.standing()
         return Standing(True, self._directory.cluster_id, self.quorum.raft.founders)
 
     def members_changed(self, configuration: Configuration) -> None:

@@ -9,8 +9,7 @@ from penstock.pipeline.lake.iceberg.catalog import DATA, open_iceberg
 from penstock.pipeline.lake.options import TableOptions
 from penstock.pipeline.lake.schemas import compare_schemas
 from penstock.pipeline.lake.writing.origins import Bookkeeping, Origin, Recorded, keep_books, record_ends
-from penstock.pipeline.lake.writing.outcome import CommitOutcome
-from penstock.pipeline.lake.writing.task_files import FileWritten
+from penstock.pipeline.lake.writing.outcome import CommitOutcome, FileWritten
 
 if TYPE_CHECKING:
     import pyarrow as pa

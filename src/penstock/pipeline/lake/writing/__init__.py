@@ -17,9 +17,9 @@ for, and `compact` puts small ones together.
 
 from penstock.pipeline.lake.writing.commit import commit_files, discard_files
 from penstock.pipeline.lake.writing.origins import Origin
-from penstock.pipeline.lake.writing.outcome import CommitOutcome
+from penstock.pipeline.lake.writing.outcome import CommitOutcome, FileWritten
 from penstock.pipeline.lake.writing.repeats import refuse_other_queries
-from penstock.pipeline.lake.writing.task_files import FilesWritten, FileWritten, TaskFiles
+from penstock.pipeline.lake.writing.task_files import FilesWritten, TaskFiles
 
 __all__ = [
     "TaskFiles",

@@ -32,8 +32,8 @@ from penstock.pipeline.lake.writing.origins import (
     merged,
     record_ends,
 )
-from penstock.pipeline.lake.writing.outcome import CommitOutcome
-from penstock.pipeline.lake.writing.task_files import FilesWritten, FileWritten
+from penstock.pipeline.lake.writing.outcome import CommitOutcome, FileWritten
+from penstock.pipeline.lake.writing.task_files import FilesWritten
 
 if TYPE_CHECKING:
     import pyarrow as pa

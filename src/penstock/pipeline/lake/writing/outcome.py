@@ -1,7 +1,21 @@
-"""What became of a batch."""
+"""What was written of a batch, and what became of it."""
 
 from dataclasses import dataclass
 from typing import Literal
+
+from penstock.pipeline.lake.partitions import Values
+
+
+@dataclass(frozen=True, slots=True)
+class FileWritten:
+    """A finished file: its path below the table, and what the log will say of it."""
+
+    path: str
+    size: int
+    modified_ms: int
+    rows: int
+    partition_values: Values
+    statistics: str
 
 
 @dataclass(frozen=True, slots=True)

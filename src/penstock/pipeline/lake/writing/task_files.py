@@ -10,6 +10,7 @@ from penstock.pipeline.lake.partitions import Values, check_partition_columns, d
 from penstock.pipeline.lake.schemas import conform, table_schema
 from penstock.pipeline.lake.storage import open_storage
 from penstock.pipeline.lake.writing.origins import Origin, OriginRanges, origin_columns
+from penstock.pipeline.lake.writing.outcome import FileWritten
 from penstock.pipeline.lake.writing.repeats import find_repeats
 from penstock.pipeline.lake.writing.statistics import file_statistics
 
@@ -23,18 +24,6 @@ GROUP_BYTES_MAX = 128 * 1024 * 1024
 # Over all partitions of a task together: what a task may hold in memory, and files open at a time.
 BUFFERED_BYTES_MAX = 256 * 1024 * 1024
 OPEN_FILES_MAX = 64
-
-
-@dataclass(frozen=True, slots=True)
-class FileWritten:
-    """A finished file: its path below the table, and what the log will say of it."""
-
-    path: str
-    size: int
-    modified_ms: int
-    rows: int
-    partition_values: Values
-    statistics: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Nodes introduce themselves to whom they reach."""
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from penstock.core.model import NodeId
 from penstock.runtime import Address, Identity
@@ -10,21 +9,27 @@ from penstock.services.cluster.control.desk import ControlDesk, Respond
 from penstock.services.cluster.control.messages import Answer, Introduction, Standing
 from penstock.services.peering import LaxWatcher, Peer, PeerHub
 
-Stand: TypeAlias = Callable[[], Standing]
 ANSWER_MS = 1_000
 
 
 class Reception(LaxWatcher):
     """Says where we listen to everyone we reach, takes note of where others do, and tells who we are.
 
-    `stand` says who that is now: it changes when a blank node becomes a member.
+    `standing` says who that is now: it changes when a blank node becomes a member.
     """
 
-    def __init__(self, desk: ControlDesk, hub: PeerHub, book: AddressBook, address: Address | None) -> None:
+    def __init__(
+        self,
+        desk: ControlDesk,
+        hub: PeerHub,
+        book: AddressBook,
+        address: Address | None,
+        standing: Callable[[], Standing],
+    ) -> None:
         self._desk = desk
         self._book = book
         self._address = address
-        self.stand: Stand | None = None
+        self._standing = standing
         desk.serve(Introduction, self._introduced)
         hub.watch(self)
 
@@ -33,8 +38,7 @@ class Reception(LaxWatcher):
 
     def _introduced(self, peer: Peer, question: Introduction, respond: Respond) -> None:
         self._book.introduced(peer.node_id, peer.directory_id, question.address)
-        if self.stand is not None:
-            respond(self.stand())
+        respond(self._standing())
 
 
 def _ignore(_: Answer | None) -> None:
