@@ -15,7 +15,6 @@ LeaderEpoch = NewType("LeaderEpoch", int)
 
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
-Sequence = NewType("Sequence", int)
 
 
 class TopicPartition(NamedTuple):
