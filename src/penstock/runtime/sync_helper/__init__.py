@@ -17,6 +17,9 @@ take durability away from a node that is shutting down in order.
 If the helper dies, every sync that was underway and every later one fails: nobody can know
 what reached the disk. The owner is told, and a node without its helper is over.
 
+That way costs four switches between processes, as much CPU as a small sync itself. A lone writer's
+round is therefore ended on the loop, by `LoopSync`, as long as that is quick and nobody else waits.
+
 `InlineSync` is for tests and small tools: it blocks.
 
 Left out: restarting the helper (the failed rounds would stop their partitions anyway), and
@@ -24,6 +27,6 @@ syncfs.
 """
 
 from penstock.runtime.sync_helper.helper import HelperDied, SyncHelper
-from penstock.runtime.sync_helper.inline import InlineSync, SyncFailed
+from penstock.runtime.sync_helper.inline import InlineSync, LoopSync, SyncFailed
 
-__all__ = ["SyncHelper", "HelperDied", "SyncFailed", "InlineSync"]
+__all__ = ["SyncHelper", "LoopSync", "HelperDied", "SyncFailed", "InlineSync"]

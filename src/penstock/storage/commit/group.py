@@ -3,6 +3,7 @@
 import errno as errnos
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import StorageError
@@ -29,6 +30,10 @@ class Syncs(Protocol):
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None: ...
 
 
+# Syncs files on the spot if that is quick: True. False: nothing was done. Errors are those of `Syncs`.
+SyncHere: TypeAlias = Callable[[Sequence[SyncTarget]], OSError | bool]
+
+
 @dataclass(slots=True)
 class CommitCounters:
     """Plain numbers for metrics to read."""
@@ -43,13 +48,14 @@ class CommitCounters:
 class _Round:
     """The requests that one call to the runtime will answer."""
 
-    __slots__ = ("begins", "files", "requests")
+    __slots__ = ("begins", "files", "requests", "started_ns")
 
     def __init__(self) -> None:
         # A dict, because a set has no order and every run must sync in the same one.
         self.files: dict[File, None] = {}
         self.requests: list[tuple[File, Done]] = []
         self.begins: list[Callable[[], None]] = []
+        self.started_ns = 0
 
 
 class GroupCommit:
@@ -60,10 +66,15 @@ class GroupCommit:
         syncs: Syncs,
         clock_ns: Callable[[], int] | None = None,
         soon: Callable[[Callable[[], None]], object] | None = None,
+        sync_here: SyncHere | None = None,
     ) -> None:
-        """`soon` calls back after one turn of the loop; without it, a round that waits starts at once."""
+        """`soon` calls back after one turn of the loop; without it, rounds start at once.
+
+        With `soon`, `sync_here` may take a round that it can end on the spot.
+        """
         self._syncs = syncs
         self._soon = soon
+        self._sync_here = sync_here
         # A round waits for this turn of the loop to end: whoever was read in it takes part.
         self._gathering = False
         self._clock_ns = clock_ns
@@ -81,12 +92,13 @@ class GroupCommit:
         inside this call: what was written until then is covered too.
         """
         self.counters.requests += 1
-        self._next.requests.append((file, done))
-        self._next.files[file] = None
+        gathered = self._next
+        gathered.requests.append((file, done))
+        gathered.files[file] = None
         if begins is not None:
-            self._next.begins.append(begins)
+            gathered.begins.append(begins)
         if self._running is None and not self._gathering:
-            self._start()
+            self._gather()
 
     def failure(self, file: File) -> DiskFailed | None:
         """Why the file will never be durable again, if so."""
@@ -101,48 +113,61 @@ class GroupCommit:
         """Whether nobody waits for anything."""
         return self._running is None and not self._next.requests
 
-    def _start(self) -> None:
+    def _gather(self) -> None:
+        """Start the next round, after a turn of the loop if there is one.
+
+        Requests that wait in the sockets by now join it then: fewer and larger rounds are worth
+        that moment.
+        """
+        if self._soon is None:
+            self._syncs.sync(*self._begin())
+        else:
+            self._gathering = True
+            self._soon(self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        files, finish = self._begin()
+        outcome = False if self._sync_here is None else self._sync_here(files)
+        if outcome is False:
+            self._syncs.sync(files, finish)
+        else:
+            finish(None if outcome is True else outcome)
+
+    def _begin(self) -> tuple[list[File], Callable[[OSError | None], None]]:
+        """Let the round begin; returns what to sync and whom to tell."""
         current = self._running = self._next
         self._next = _Round()
         for begins in current.begins:
             begins()
+        failed = self._failed
         # What failed once is not tried again; it is answered when this round is.
-        files = [file for file in current.files if file not in self._failed]
-        started_ns = self._clock_ns() if self._clock_ns else 0
+        files = [file for file in current.files if file not in failed] if failed else list(current.files)
+        if self._clock_ns is not None:
+            current.started_ns = self._clock_ns()
         self.counters.rounds += 1
         self.counters.files += len(files)
-        self._syncs.sync(files, lambda error: self._finish(current, files, started_ns, error))
+        return files, partial(self._finish, current)
 
-    def _gathered(self) -> None:
-        self._gathering = False
-        self._start()
-
-    def _finish(self, finished: _Round, files: list[File], started_ns: int, error: OSError | None) -> None:
+    def _finish(self, finished: _Round, error: OSError | None) -> None:
         assert self._running is finished, "the runtime answered a round twice"
-        if self._clock_ns:
-            self.counters.seconds += (self._clock_ns() - started_ns) / 1e9
+        if self._clock_ns is not None:
+            self.counters.seconds += (self._clock_ns() - finished.started_ns) / 1e9
         if error is not None:
             self.counters.failed_rounds += 1
-            blamed = getattr(error, "files", files)
-            for file in files:
-                if file in blamed:
-                    self._failed[file] = _failure(file, error)
-        # Requests that are waiting in the sockets by now join the next round, if it leaves them
-        # one turn of the loop: fewer and larger rounds are worth that moment. Without `soon`
-        # it starts before anybody is told, so that the disk never waits for callbacks.
+            self._fail(finished, error)
+        # Before anybody is told: the disk need not wait for callbacks.
         self._running = None
         if self._next.requests:
-            if self._soon is None:
-                self._start()
-            else:
-                self._gathering = True
-                self._soon(self._gathered)
+            self._gather()
         failed = self._failed
         for file, done in finished.requests:
             done(failed.get(file))
 
-
-def _failure(file: File, error: OSError) -> DiskFailed:
-    failure = DiskFailed("sync", file.path, error.errno or errnos.EIO)
-    failure.__cause__ = error
-    return failure
+    def _fail(self, finished: _Round, error: OSError) -> None:
+        blamed = getattr(error, "files", finished.files)
+        for file in finished.files:
+            if file in blamed and file not in self._failed:
+                failure = DiskFailed("sync", file.path, error.errno or errnos.EIO)
+                failure.__cause__ = error
+                self._failed[file] = failure

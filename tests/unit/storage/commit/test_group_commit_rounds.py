@@ -46,37 +46,103 @@ def test_the_first_request_starts_a_round_and_the_others_share_the_next() -> Non
     assert commit.is_idle
 
 
-def test_a_round_that_waits_leaves_the_loop_one_turn_to_bring_more_requests() -> None:
+def test_every_round_leaves_the_loop_one_turn_to_bring_more_requests() -> None:
     a, b = two_files()
     rounds, answers, turn = Rounds(), list[str](), list[Callable[[], None]]()
     commit = GroupCommit(rounds, soon=turn.append)
+
     commit.request(a, lambda _: answers.append("first"))
-    commit.request(a, lambda _: answers.append("second"))
-
+    commit.request(b, lambda _: answers.append("second"))
+    before_the_turn = list(rounds.files)
+    turn.pop()()
+    commit.request(a, lambda _: answers.append("third"))
     rounds.finish()
-    commit.request(b, lambda _: answers.append("third"))
+    commit.request(b, lambda _: answers.append("fourth"))
 
-    assert rounds.files == [[a]]
+    assert before_the_turn == []
+    assert rounds.files == [[a, b]]
+    assert answers == ["first", "second"]
     assert not commit.is_idle
 
     turn.pop()()
     rounds.finish()
 
-    assert rounds.files == [[a], [a, b]]
-    assert answers == ["first", "second", "third"]
-
-
-def test_a_request_that_finds_nothing_running_does_not_wait_for_a_turn() -> None:
-    a, _ = two_files()
-    rounds, turn = Rounds(), list[Callable[[], None]]()
-    commit = GroupCommit(rounds, soon=turn.append)
-
-    commit.request(a, lambda _: None)
-    rounds.finish()
-    commit.request(a, lambda _: None)
-
-    assert rounds.files == [[a], [a]]
     assert turn == []
+    assert rounds.files == [[a, b], [a, b]]
+    assert answers == ["first", "second", "third", "fourth"]
+
+
+class Here:
+    """The loop as a place to sync: it syncs what `takes` says, or answers with `error`."""
+
+    def __init__(self) -> None:
+        self.takes = True
+        self.error: OSError | None = None
+        self.files: list[list[SyncTarget]] = []
+
+    def sync(self, files: Sequence[SyncTarget]) -> OSError | bool:
+        if not self.takes:
+            return False
+        self.files.append(list(files))
+        return self.error or True
+
+
+def test_a_round_that_is_synced_on_the_spot_needs_no_helper() -> None:
+    a, _ = two_files()
+    rounds, here, turn = Rounds(), Here(), list[Callable[[], None]]()
+    commit = GroupCommit(rounds, soon=turn.append, sync_here=here.sync)
+    answers = list[StorageError | None]()
+
+    commit.request(a, answers.append)
+    inside_the_request = list(answers)
+    turn.pop()()
+    here.takes = False
+    commit.request(a, answers.append)
+    turn.pop()()
+    here_only = list(answers)
+    rounds.finish()
+
+    assert inside_the_request == []
+    assert here_only == [None]
+    assert answers == [None, None]
+    assert here.files == rounds.files == [[a]]
+    assert commit.counters.rounds == 2
+    assert commit.is_idle
+
+
+def test_requests_made_while_being_told_of_a_round_on_the_spot_wait_for_a_turn_of_their_own() -> None:
+    a, _ = two_files()
+    rounds, here, turn = Rounds(), Here(), list[Callable[[], None]]()
+    commit = GroupCommit(rounds, soon=turn.append, sync_here=here.sync)
+    answers = list[StorageError | None]()
+
+    commit.request(a, lambda _: commit.request(a, answers.append))
+    turn.pop()()
+    after_one_turn = list(answers)
+    turn.pop()()
+
+    assert after_one_turn == []
+    assert answers == [None]
+    assert here.files == [[a], [a]]
+
+
+def test_what_failed_on_the_spot_is_never_synced_or_called_durable_again() -> None:
+    a, b = two_files()
+    rounds, here, turn = Rounds(), Here(), list[Callable[[], None]]()
+    commit = GroupCommit(rounds, soon=turn.append, sync_here=here.sync)
+    answers = list[StorageError | None]()
+
+    here.error = OSError(5, "I/O error")
+    commit.request(a, answers.append)
+    turn.pop()()
+    here.error = None
+    commit.request(a, answers.append)
+    commit.request(b, answers.append)
+    turn.pop()()
+
+    assert [type(answer) for answer in answers] == [DiskFailed, DiskFailed, type(None)]
+    assert here.files == [[a], [b]]
+    assert commit.counters.failed_rounds == 1
 
 
 def test_a_failed_round_fails_its_requests_and_no_others() -> None:

@@ -1,0 +1,136 @@
+"""When a file is synced on the loop itself, and when that is left to the helper."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+import uvloop
+
+from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
+from penstock.runtime.sync_helper import LoopSync, SyncFailed
+from penstock.storage.disk import DiskFailed
+
+
+class HandClock:
+    """Time that passes when a file says how long its sync took."""
+
+    def __init__(self) -> None:
+        self.instant = 5 * SECOND
+
+    def now(self) -> Instant:
+        return Instant(self.instant)
+
+    def wall(self) -> Timestamp:
+        return Timestamp(0)
+
+
+class TimedFile:
+    """A file whose sync takes as long as it says, and fails if it is told to."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self._clock = clock
+        self.takes_ns = MILLISECOND // 10
+        self.fails = False
+        self.syncs = 0
+
+    def fileno(self) -> int:
+        return -1
+
+    def sync(self) -> None:
+        self.syncs += 1
+        self._clock.instant += self.takes_ns
+        if self.fails:
+            raise DiskFailed("sync", "orders", errno.EIO)
+
+
+class Bench:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.clock = HandClock()
+        self.file = TimedFile(self.clock)
+        self.has_peers = False
+        self.here = LoopSync(loop, self.clock, lambda: self.has_peers)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    loop = uvloop.new_event_loop()
+    yield Bench(loop)
+    loop.close()
+
+
+def test_a_single_file_is_synced_on_an_idle_loop(bench: Bench) -> None:
+    assert [bench.here.sync([bench.file]) for _ in range(3)] == [True, True, True]
+    assert bench.file.syncs == 3
+
+
+def test_several_files_are_left_to_the_helper(bench: Bench) -> None:
+    assert bench.here.sync([bench.file, TimedFile(bench.clock)]) is False
+    assert bench.file.syncs == 0
+
+
+def test_a_loop_that_has_something_to_read_is_not_stopped(bench: Bench) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    seen: list[OSError | bool] = []
+
+    def turn() -> None:
+        # The loop watches a socket only from its next look at them on.
+        seen.append(bench.here.sync([bench.file]))
+        theirs.send(b"a request")
+        seen.append(bench.here.sync([bench.file]))
+
+    def readable() -> None:
+        ours.recv(100)
+        seen.append(bench.here.sync([bench.file]))
+        bench.loop.stop()
+
+    bench.loop.add_reader(ours, readable)
+    bench.loop.call_soon(lambda: bench.loop.call_soon(turn))
+    bench.loop.run_forever()
+
+    assert seen == [True, False, True]
+    bench.loop.remove_reader(ours)
+    ours.close()
+    theirs.close()
+
+
+def test_a_node_with_peers_syncs_nothing_on_its_loop(bench: Bench) -> None:
+    bench.has_peers = True
+    with_peers = bench.here.sync([bench.file])
+    bench.has_peers = False
+
+    assert with_peers is False
+    assert bench.here.sync([bench.file]) is True
+
+
+def test_after_a_slow_sync_the_loop_is_spared_in_proportion(bench: Bench) -> None:
+    bench.file.takes_ns = 10 * MILLISECOND
+
+    slow = bench.here.sync([bench.file])
+    right_after = bench.here.sync([bench.file])
+    bench.clock.instant += 150 * MILLISECOND
+    still = bench.here.sync([bench.file])
+    bench.clock.instant += 20 * MILLISECOND
+
+    assert (slow, right_after, still) == (True, False, False)
+    assert bench.here.sync([bench.file]) is True
+
+
+def test_a_failure_is_reported_with_its_file(bench: Bench) -> None:
+    bench.file.fails = True
+
+    failed = bench.here.sync([bench.file])
+
+    assert isinstance(failed, SyncFailed)
+    assert (failed.errno, failed.files) == (errno.EIO, (bench.file,))
+
+
+def test_a_loop_that_cannot_be_asked_leaves_everything_to_the_helper() -> None:
+    loop = asyncio.new_event_loop()
+    bench = Bench(loop)
+
+    assert bench.here.sync([bench.file]) is False
+    loop.close()
