@@ -48,7 +48,7 @@ def open_runtime(
     supervisor.own(helper.close)
     transport = SocketTransport(wiring, timers, lanes)
     supervisor.own(transport.close)
-    on_loop = LoopSync(loop, clock, lambda: bool(wiring.links))
+    on_loop = LoopSync(loop, clock, wiring.links)
     sync = SupervisedSync(helper, on_loop, supervisor.deliver)
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
 

@@ -50,8 +50,8 @@ class Bench:
         self.loop = loop
         self.clock = HandClock()
         self.file = TimedFile(self.clock)
-        self.has_peers = False
-        self.here = LoopSync(loop, self.clock, lambda: self.has_peers)
+        self.peers: list[str] = []
+        self.here = LoopSync(loop, self.clock, self.peers)
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def test_a_loop_that_has_something_to_read_is_not_stopped(bench: Bench) -> None:
 
 
 def test_a_node_with_peers_syncs_nothing_on_its_loop(bench: Bench) -> None:
-    bench.has_peers = True
+    bench.peers.append("a follower")
     with_peers = bench.here.sync([bench.file])
-    bench.has_peers = False
+    bench.peers.clear()
 
     assert with_peers is False
     assert bench.here.sync([bench.file]) is True
@@ -117,6 +117,26 @@ def test_after_a_slow_sync_the_loop_is_spared_in_proportion(bench: Bench) -> Non
 
     assert (slow, right_after, still) == (True, False, False)
     assert bench.here.sync([bench.file]) is True
+
+
+def test_a_disk_that_stays_slow_is_tried_ever_more_seldom(bench: Bench) -> None:
+    def tries_in(milliseconds: int) -> int:
+        return sum(_tried(bench, MILLISECOND) for _ in range(milliseconds))
+
+    bench.file.takes_ns = 2 * MILLISECOND
+    first, later = tries_in(1_000), tries_in(1_000)
+    bench.file.takes_ns = MILLISECOND // 10
+    tries_in(5_000)
+
+    assert 1 < first < 8
+    assert later <= 1
+    assert tries_in(10) == 10
+
+
+def _tried(bench: Bench, then_ns: int) -> bool:
+    tried = bench.here.sync([bench.file]) is True
+    bench.clock.instant += then_ns
+    return tried
 
 
 def test_a_failure_is_reported_with_its_file(bench: Bench) -> None:

@@ -3,15 +3,17 @@
 import asyncio
 import errno as errnos
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 
 from penstock.core.model import MILLISECOND, StorageError
 from penstock.runtime.port import Callback, Clock, SyncTarget
 
-# After a sync that took longer than this, the loop is spared others for so many times as long: slow
-# syncs cost it a sixteenth of its time at most.
+# After a sync that took longer than this, the loop is spared others for so many times as long, and
+# for twice as many if the next one is slow again: a hiccup is soon forgotten, and a disk that is
+# slow by nature, or a stream of large appends, costs the loop a thousandth of its time.
 SLOW_NS = MILLISECOND
-SPARED_FACTOR = 16
+SPARED_TIMES = 16
+SPARED_TIMES_MAX = 1024
 
 
 class SyncFailed(OSError):
@@ -48,9 +50,11 @@ class LoopSync:
     A disk that hangs stops the loop, here as in the `pwritev` of any append.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, has_peers: Callable[[], bool]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, peers: Sized) -> None:
+        """`peers` are those connected at any time."""
         self._now = clock.now
-        self._has_peers = has_peers
+        self._peers = peers
+        self._spared_times = SPARED_TIMES
         self._spared_until_ns = 0
         # What the loop waits on can itself be asked whether something is ready. Only uvloop tells.
         backend: Callable[[], int] | None = getattr(loop, "_get_backend_id", None)
@@ -64,12 +68,15 @@ class LoopSync:
         if len(files) != 1 or self._sockets is None:
             return False
         began_ns = self._now()
-        if began_ns < self._spared_until_ns or self._has_peers() or self._sockets.poll(0):
+        if began_ns < self._spared_until_ns or self._peers or self._sockets.poll(0):
             return False
         failures = sync_blocking(files)
         took_ns = self._now() - began_ns
         if took_ns > SLOW_NS:
-            self._spared_until_ns = began_ns + took_ns * (1 + SPARED_FACTOR)
+            self._spared_until_ns = began_ns + took_ns * (1 + self._spared_times)
+            self._spared_times = min(2 * self._spared_times, SPARED_TIMES_MAX)
+        else:
+            self._spared_times = SPARED_TIMES
         return SyncFailed(failures) if failures else True
 
 

@@ -170,10 +170,12 @@ def _write_rest(descriptor: int, buffers: Sequence[Buffer], position: int, writt
 
 
 def _sync(descriptor: int, path: str) -> None:
-    with translated("sync", path):
-        if descriptor < 0:
-            raise OSError(errnos.EBADF, "the file is closed")
+    if descriptor < 0:
+        raise disk_error("sync", path, errnos.EBADF)
+    try:
         os.fdatasync(descriptor)
+    except OSError as error:
+        raise disk_error("sync", path, error.errno or 0) from error
 
 
 def _pread(descriptor: int, path: str, position: int, length: int) -> bytes:
