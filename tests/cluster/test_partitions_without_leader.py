@@ -1,5 +1,6 @@
 """What the tools say of a topic while nobody leads some or all of its partitions."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_what_cannot_be_read_is_not_passed_over_in_silence(
         capfd.readouterr()
 
         assert main(["topic", "describe", "alone"]) == 0
-        assert "0\tnone\t" in capfd.readouterr().out
+        assert re.search(r"^0 +none ", capfd.readouterr().out, re.MULTILINE)
         for topic in ("alone", "spread"):
             assert main(["consume", topic]) == 1
             assert f"{topic}: no leader answers for partition" in capfd.readouterr().err

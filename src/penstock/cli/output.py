@@ -21,10 +21,9 @@ def show_json(value: Any) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal; elsewhere tab-separated lines, which `cut` and `awk` can read."""
+    """A table on a terminal; elsewhere plain text in columns under a header, for eyes, `awk` and `sort`."""
     if not sys.stdout.isatty():
-        for row in rows:
-            sys.stdout.write("\t".join(str(cell) for cell in row) + "\n")
+        sys.stdout.writelines(f"{line}\n" for line in plain_table(columns, rows))
         return
     from rich.console import Console
     from rich.table import Table
@@ -36,6 +35,18 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         # Text is data here, not rich's markup.
         table.add_row(*(str(cell).replace("[", "\\[") for cell in row))
     Console().print(table)
+
+
+def plain_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The header and each row, padded to the widest cell of their column.
+
+    Two spaces or more stand between columns (`awk -F '  +'`); a header is one word, and no cell is empty.
+    """
+    cells = [[column.upper().replace(" ", "-") for column in columns]]
+    cells += [[str(cell) or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,11 @@ def run(
         return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
 
     return command
+
+
+def columns(text: str) -> list[list[str]]:
+    """The lines of a table as it stands in a pipe, each taken apart."""
+    return [re.split(r" {2,}", line) for line in text.splitlines()]
 
 
 @pytest.fixture

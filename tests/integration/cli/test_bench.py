@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.child import Child
+from tests.integration.cli.conftest import columns
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 POINTS = {"p50_us", "p90_us", "p99_us", "p999_us", "max_us"}
@@ -130,7 +131,7 @@ def test_peers_are_compared_in_one_run_with_ratios(run: Run, broker: Child) -> N
     as_table = run(*arguments, "--output", "report.json")
 
     assert as_table.returncode == 0, as_table.stderr
-    rows = {tuple(row[:2]): row[2:] for row in (line.split("\t") for line in as_table.stdout.splitlines())}
+    rows = {tuple(row[:2]): row[2:] for row in columns(as_table.stdout)}
     ours, theirs, ratio = rows["produce 100 B", "messages_per_s"]
     assert float(ratio) == pytest.approx(
         float(ours.replace(",", "")) / float(theirs.replace(",", "")), abs=0.01

@@ -12,8 +12,9 @@ def test_status_shows_brokers_and_that_nothing_is_wrong(run: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert lines[0].startswith("cluster ")
     assert lines[0].endswith(", controller 1")
-    assert lines[1].split("\t")[0::2] == ["1", "running", "2"]
-    assert lines[2] == "2 partitions: 0 offline, 0 under-replicated, 0 under min ISR"
+    assert lines[1].split() == ["NODE", "ADDRESS", "STATE", "RACK", "LEADS", "REPLICAS"]
+    assert lines[2].split()[0::2] == ["1", "running", "2"]
+    assert lines[3] == "2 partitions: 0 offline, 0 under-replicated, 0 under min ISR"
 
 
 def test_status_is_json_for_programs(run: Run) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock import __version__
+from tests.integration.cli.conftest import columns
 
 COMMAND = [sys.executable, "-m", "penstock.cli"]
 NEIGHBOURS = """\
@@ -234,8 +235,10 @@ def test_a_named_file_is_read_instead_of_the_one_in_the_working_directory(
 
     ended = penstock("config", "show", "--config", "other.yaml", environment=environment, cwd=tmp_path)
 
-    assert "node.id\t1\tdefault\n" in ended.stdout
-    assert "listen.http\t:8080\tother.yaml:1\n" in ended.stdout
+    rows = columns(ended.stdout)
+    assert rows[0] == ["SETTING", "VALUE", "SOURCE"]
+    assert ["node.id", "1", "default"] in rows
+    assert ["listen.http", ":8080", "other.yaml:1"] in rows
     assert "listen.http (:8080): reachable from other machines" in ended.stderr
 
 

@@ -108,7 +108,8 @@ def test_a_whole_data_directory_can_be_looked_into(
     out = capsys.readouterr().out
     assert f"{partition}: topic {TOPIC}, checkpoint 300\n" in out
     assert "orders/1: topic" in out
-    assert "\tnone 1\twhole\n" in out
+    assert "  none 1  whole\n" in out
+    assert "SEGMENT  END  BATCHES" in out
 
 
 def test_neither_command_changes_anything(crashed: Path) -> None:

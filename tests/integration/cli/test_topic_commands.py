@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.integration.cli.conftest import columns
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -23,9 +25,13 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic
     codes = [one.returncode for one in (created, listed, described, altered, unset, deleted)]
     assert codes == [0] * 6
     assert created.stderr == f"created {topic}\n"
-    assert f"{topic}\t3\t1\n" in listed.stdout
+    assert columns(listed.stdout)[0] == ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"]
+    assert [topic, "3", "1"] in columns(listed.stdout)
     assert re.match(rf"{topic}: id [\w-]+, 3 partitions, retention.ms=60000\n", described.stdout)
-    assert described.stdout.splitlines()[1] == "0\t1\t1\t1\t0\t0\t0"
+    assert columns(described.stdout)[1:3] == [
+        ["PARTITION", "LEADER", "REPLICAS", "IN-SYNC", "START", "END", "RECORDS"],
+        ["0", "1", "1", "1", "0", "0", "0"],
+    ]
     assert again["configs"] == {"segment.bytes": "1048576"}
     assert again["partitions"][3] == {
         "partition": 3,

@@ -45,4 +45,4 @@ def move_row(one: Move) -> tuple[object, ...]:
 
 
 def ids(nodes: Sequence[int]) -> str:
-    return " ".join(map(str, nodes)) or "-"
+    return ",".join(map(str, nodes)) or "-"

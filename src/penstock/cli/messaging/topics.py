@@ -143,8 +143,8 @@ def _row(one: "PartitionDetail") -> tuple[object, ...]:
     return (
         one.partition,
         one.leader if one.leader >= 0 else "none",
-        " ".join(map(str, one.replicas)),
-        " ".join(map(str, one.in_sync)),
+        ",".join(map(str, one.replicas)),
+        ",".join(map(str, one.in_sync)),
         one.start_offset if known else "?",
         one.end_offset if known else "?",
         (one.end_offset or 0) - (one.start_offset or 0) if known else "?",
