@@ -1,16 +1,23 @@
 """Asking for offsets: where partitions start and end, and what lies at a time."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.client.endpoint import REQUEST_SECONDS
 from penstock.client.errors import refused
+from penstock.core.model import SECOND
+from penstock.runtime.clock import MachineClock
 
 # As ListOffsets spells them.
 EARLIEST = -2
 LATEST = -1
 # The second is how librdkafka says it if none of the partitions it was asked for has one.
 WITHOUT_LEADER = ("LEADER_NOT_AVAILABLE", "_NOENT")
+# A leader that has just been chosen may not know it yet, and librdkafka does not ask again by itself.
+LEADER_CHANGES = ("NOT_LEADER_FOR_PARTITION",)
+LEADER_CHANGE_SECONDS = 2
+TURN_SECONDS = 0.05
 
 
 class Watermarks(NamedTuple):
@@ -44,11 +51,20 @@ def offsets_at(admin: Any, partitions: Iterable[tuple[str, int]], moment: int) -
     if not asked:
         return {}
     found = {}
-    for one, future in admin.list_offsets(asked, request_timeout=REQUEST_SECONDS).items():
-        try:
-            found[one.topic, one.partition] = int(future.result(REQUEST_SECONDS + 5).offset)
-        except KafkaException as error:
-            if error.args[0].retriable() or error.args[0].name() in WITHOUT_LEADER:
-                continue
-            raise refused(f"offsets of {one.topic}-{one.partition}", error) from None
+    clock = MachineClock()
+    deadline = clock.now() + LEADER_CHANGE_SECONDS * SECOND
+    while asked:
+        moving = {}
+        for one, future in admin.list_offsets(asked, request_timeout=REQUEST_SECONDS).items():
+            try:
+                found[one.topic, one.partition] = int(future.result(REQUEST_SECONDS + 5).offset)
+            except KafkaException as error:
+                name = error.args[0].name()
+                if name in LEADER_CHANGES and clock.now() < deadline:
+                    moving[TopicPartition(one.topic, one.partition)] = asked[one]
+                elif not error.args[0].retriable() and name not in WITHOUT_LEADER + LEADER_CHANGES:
+                    raise refused(f"offsets of {one.topic}-{one.partition}", error) from None
+        asked = moving
+        if asked:
+            time.sleep(TURN_SECONDS)
     return found
