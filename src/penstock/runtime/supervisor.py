@@ -92,7 +92,7 @@ class Supervisor:
             self._end()
             return
         self._stopping = True
-        log.info("node.stopping")
+        log.debug("node.stopping")
         if self._last_resort is not None:
             self._last_resort.arm()
         grace = self._loop.call_later(STOP_GRACE_NS / SECOND, self._stop_overdue)

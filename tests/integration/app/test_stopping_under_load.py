@@ -97,5 +97,5 @@ def test_long_polls_slow_readers_and_busy_producers_do_not_keep_a_node_from_leav
 
     told = node.events.read_text()
     assert code == 0
-    assert "node.stopping" in told
+    assert "node.stopped" in told
     assert [event for event in OVERDUE if event in told] == []

@@ -46,7 +46,11 @@ class Farewell:
         return any(broker.node_id != self._me for broker in self._controller.image.live_brokers())
 
     def _overdue(self) -> None:
-        events.warning("node.farewell_overdue")
+        if self._quorum.raft.leader is None:
+            # The last nodes of a cluster that is stopped have nobody to hand over to: nothing is wrong.
+            events.debug("node.farewell_overdue")
+        else:
+            events.warning("node.farewell_overdue")
         self._end()
 
     def _end(self) -> None:
