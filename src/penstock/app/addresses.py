@@ -7,10 +7,17 @@ That way a node names its listeners, chosen ports included, before it lets anybo
 
 import socket
 
-from penstock.core.model import PenstockError
 from penstock.runtime import Address, AddressUnavailable
 
 EVERYWHERE = ("", "0.0.0.0", "::")
+
+
+class AddressTaken(AddressUnavailable):
+    """An address that a node needs cannot be had; `name` says what would have listened there."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
 
 
 class Reservation:
@@ -40,9 +47,9 @@ class Reservations:
         try:
             for name, address in wanted.items():
                 self._held[name] = Reservation(address)
-        except PenstockError:
+        except AddressUnavailable as error:
             self.close()
-            raise
+            raise AddressTaken(name, str(error)) from error
 
     def __getitem__(self, name: str) -> Address:
         return self._held[name].address

@@ -1,6 +1,8 @@
 """Running one node in this process until it is told to stop."""
 
+import errno as errnos
 import os
+import shutil
 from collections.abc import Callable
 from uuid import UUID
 
@@ -8,13 +10,35 @@ from penstock.app.backstage import NodeStorage
 from penstock.app.node import Node, NodeAddresses, NodeProgram, build, reserve
 from penstock.app.options import NodeOptions
 from penstock.core.model import PenstockError
+from penstock.observability import log as events
 from penstock.runtime import Identity
 from penstock.runtime.launch import run
 from penstock.storage.directory import DataDirectory
-from penstock.storage.disk import PosixDisk
+from penstock.storage.disk import DiskFailed, PosixDisk
 
 NO_CLUSTER = UUID(int=0)
 UNSERVED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class DataDirectoryUnusable(PenstockError):
+    """The data directory cannot be made, read or written; says which one and what is in the way."""
+
+    def __init__(self, path: str, errno: int) -> None:
+        super().__init__(f"cannot use the data directory {path}: {_obstacle(path, errno)}")
+        self.path = path
+
+
+def _obstacle(path: str, errno: int) -> str:
+    above = path
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        return "it is a file" if above == path else f"{above} is a file"
+    if errno in (errnos.ENOSPC, errnos.EDQUOT):
+        return "there is no space left on its disk"
+    if errno in (errnos.EACCES, errnos.EPERM):
+        return f"no permission to write to {above}"
+    return os.strerror(errno).lower()
 
 
 class NotPossible(PenstockError):
@@ -28,19 +52,21 @@ def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None
     is for the operator and fits on one line; anything else is a bug.
     """
     _check(options)
-    storage = open_storage(options)
-    program: NodeProgram | None = None
+    # Addresses first: a start that fails for want of one leaves no directory behind.
+    reserved = reserve(options)
     try:
-        reserved = reserve(options)
+        storage = open_storage(options)
+        program: NodeProgram | None = None
         try:
             program = build(storage, options, reserved, lambda node: ready(node.addresses) if ready else None)
             failure = run(program, _identity(options, storage.directory))
         finally:
-            reserved.close()
+            _leave(storage, None if program is None else program.node)
     finally:
-        _leave(storage, None if program is None else program.node)
+        reserved.close()
     if failure is not None:
         raise failure
+    events.info("node.stopped")
     return 0
 
 
@@ -49,10 +75,25 @@ def _identity(options: NodeOptions, directory: DataDirectory) -> Identity:
 
 
 def open_storage(options: NodeOptions) -> NodeStorage:
-    """Lock the data directory, making it if there is none."""
+    """Lock the data directory, making it if there is none; DataDirectoryUnusable says why that cannot be."""
     disk = PosixDisk(options.data_dir)
-    directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
+    made = _first_missing(disk.root)
+    try:
+        directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
+    except DiskFailed as error:
+        if made is not None:
+            # What could be made before it failed is of no use to anybody.
+            shutil.rmtree(made, ignore_errors=True)
+        raise DataDirectoryUnusable(disk.root, error.errno) from error
     return NodeStorage(disk, PosixDisk(options.data_dir), directory)
+
+
+def _first_missing(path: str) -> str | None:
+    """The topmost directory of `path` that does not exist; None if all of them do."""
+    missing = None
+    while not os.path.lexists(path):
+        missing, path = path, os.path.dirname(path)
+    return missing
 
 
 def _leave(storage: NodeStorage, node: Node | None) -> None:

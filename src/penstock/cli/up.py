@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.configuration import FILE_OPTION, SET_OPTION
+from penstock.core.model import PenstockError
 
 if TYPE_CHECKING:
     from penstock.app import NodeAddresses
@@ -24,6 +25,10 @@ FLAGS = {
     "--peer": "listen.peer",
     "--voters": "cluster.voters",
 }
+
+
+class NodeNotStarted(PenstockError):
+    """What kept a node from running, and what its operator can do about it."""
 
 
 def _flag(name: str, metavar: str, what: str) -> Any:
@@ -45,7 +50,7 @@ BROKERS = typer.Option(
     max=9,
     metavar="N",
     help="Run a local cluster of N nodes instead of one: node K keeps its data in node-K below the data "
-    "directory, and adds 100 times (K - 1) to every port.",
+    "directory (`./penstock-cluster` unless another is given), and adds 100 times (K - 1) to every port.",
 )
 READY_JSON = typer.Option(False, "--json", help="Print the ready line as one JSON object.")
 
@@ -94,7 +99,10 @@ def _ready_to_start(config: "Config") -> None:
 
     problems = not_available(config)
     if os.path.isdir(os.path.join(config.node.data_dir, "node-1")):
-        problems.append(f"{config.node.data_dir} holds a local cluster: start it with --brokers")
+        problems.append(
+            f"{config.node.data_dir} holds a local cluster: start it with --brokers, "
+            "or choose another directory with --data-dir"
+        )
     if problems:
         raise ConfigError(problems)
     for warning in warnings_for(config):
@@ -104,6 +112,10 @@ def _ready_to_start(config: "Config") -> None:
 def run(config: "Config", as_json: bool) -> None:
     """Run a node of this configuration until it is stopped."""
     from penstock.app import options_from, run_node
+    from penstock.app.addresses import AddressTaken
+    from penstock.app.running import DataDirectoryUnusable
+    from penstock.core.model import CorruptionError, StorageError
+    from penstock.storage.disk import DirectoryLocked
 
     _listen_to_events(config)
 
@@ -113,9 +125,28 @@ def run(config: "Config", as_json: bool) -> None:
 
     try:
         run_node(options_from(config), ready)
+    except AddressTaken as taken:
+        raise NodeNotStarted(f"{taken}: {other_address(_flag_of(taken.name))}") from taken
+    except (DataDirectoryUnusable, DirectoryLocked) as unusable:
+        raise NodeNotStarted(f"{unusable}: choose another with --data-dir") from unusable
+    except (StorageError, CorruptionError) as error:
+        # Most of these know a file's place below the data directory, and not where that is.
+        raise NodeNotStarted(f"{error} (data directory {os.path.abspath(config.node.data_dir)})") from error
     except KeyboardInterrupt:
         # Before the loop watches for signals there is nothing to wind down.
         sys.stderr.write("penstock: stopped before it was ready\n")
+
+
+def _flag_of(name: str) -> str:
+    """The flag, or else the setting, that says where something listens; `name` is what the node calls it."""
+    if name in ("http", "metrics", "peer"):
+        return f"--{name}"
+    return "--kafka" if name == "kafka PLAINTEXT" else "listen.listeners"
+
+
+def other_address(flag: str) -> str:
+    """What to do about an address that is taken."""
+    return f"stop what listens there, or choose another with {flag} (port 0 is any free one)"
 
 
 def _load(file: str | None, assignments: list[str], flags: dict[str, str]) -> "Loaded":

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import Endpoint, reach
+from penstock.client import Endpoint, Topics, reach
 from tests.support.clusters import until
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
@@ -173,20 +173,40 @@ def test_what_nodes_say_has_their_number_before_it(start: Start) -> None:
     parent.process.terminate()
     parent.end()
 
-    lines = parent.said().splitlines()
+    *lines, last = parent.said().splitlines()
     assert {line[:8] for line in lines} == {"node 1: ", "node 2: "}
+    assert last == "penstock: stopped 2 nodes"
+
+
+@pytest.mark.parametrize(("number", "events"), [(signal.SIGTERM, "json"), (signal.SIGINT, "text")])
+def test_a_stop_is_one_line(start: Start, number: signal.Signals, events: str) -> None:
+    parent = start("--brokers", "3", "--json", *ANY_PORTS, "--set", f"logging.format={events}")
+    endpoint = Endpoint(parent.ready()["kafka"])
+    for name in ("a", "b", "c"):
+        Topics(endpoint).create(name, 9, 3, {})
+        # Leaders that were chosen a moment ago are asked again until they know it.
+        described = Topics(endpoint).describe(name)
+        assert [one.end_offset for one in described.partitions] == [0] * 9
+
+    parent.process.send_signal(number)
+
+    assert parent.end() == 0
+    said = parent.said()
+    # Each node says that it stopped, and of the others who leaves the in-sync replicas.
+    assert [event for event in ("node.stop", "isr_", "overdue") if event in said] == []
+    assert parent.spoken()[-1] == said.splitlines()[-1] == "penstock: stopped 3 nodes"
 
 
 def test_a_node_that_cannot_start_ends_all_with_its_own_complaint(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "penstock-data").mkdir()
-    (tmp_path / "penstock-data" / "node-2").write_text("not a directory")
+    (tmp_path / "penstock-cluster").mkdir()
+    (tmp_path / "penstock-cluster" / "node-2").write_text("not a directory")
 
     parent = start("--brokers", "3", *ANY_PORTS)
 
     assert parent.end() == 1
     last = parent.spoken()[-1]
     assert last.startswith("penstock: node 2 did not start: ")
-    assert "File exists" in last
+    assert f"{tmp_path}/penstock-cluster/node-2: it is a file" in last
 
 
 def test_a_port_that_is_taken_is_said_before_any_node_starts(start: Start, tmp_path: Path) -> None:
@@ -196,7 +216,10 @@ def test_a_port_that_is_taken_is_said_before_any_node_starts(start: Start, tmp_p
     second = start("--brokers", "2", *ANY_PORTS, "--kafka", taken, "--data-dir", "other")
 
     assert second.end() == 1
-    assert second.said() == f"penstock: cannot listen on {taken}: Address already in use\n"
+    assert second.said() == (
+        f"penstock: cannot listen on {taken}: Address already in use: stop what listens there, "
+        "or choose another with --kafka (port 0 is any free one); node 1 adds 0 to it\n"
+    )
     assert not (tmp_path / "other").exists()
 
 

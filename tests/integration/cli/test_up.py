@@ -7,11 +7,12 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from penstock.client import Endpoint, Sender, SenderOptions, Topics, reach
+from penstock.client import Endpoint, Groups, Reader, ReaderOptions, Sender, SenderOptions, Topics, reach
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
 ANY_PORTS = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -28,15 +29,16 @@ def environment() -> dict[str, str]:
 def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            env=environment,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def begin(*arguments: str, errors: Path | None = None) -> "subprocess.Popen[str]":
+        with ExitStack() as opened:
+            process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                env=environment,
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if errors is None else opened.enter_context(errors.open("wb")),
+                text=True,
+            )
         running.append(process)
         return process
 
@@ -141,13 +143,20 @@ def test_a_second_start_on_the_same_directory_is_refused_in_one_line(start: Star
     assert first.poll() is None
 
 
-def test_a_port_that_is_taken_is_named_in_one_line(start: Start) -> None:
+@pytest.mark.parametrize("flag", ["--kafka", "--http", "--metrics"])
+def test_a_port_that_is_taken_is_named_with_its_flag_and_nothing_is_left_behind(
+    start: Start, flag: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
 
-        line = fails(start, *ANY_PORTS, "--kafka", address)
+        line = fails(start, *ANY_PORTS, flag, address)
 
-    assert line == f"penstock: cannot listen on {address}: Address already in use"
+    assert line == (
+        f"penstock: cannot listen on {address}: Address already in use: stop what listens there, "
+        f"or choose another with {flag} (port 0 is any free one)"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -167,6 +176,68 @@ def test_what_cannot_be_started_is_said_in_one_line(
 
     assert line.startswith(complaint)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("data_dir", "complaint"),
+    [
+        ("a-file", "{root}/a-file: it is a file"),
+        ("a-file/below", "{root}/a-file/below: {root}/a-file is a file"),
+        (f"new/{'x' * 300}", f"{{root}}/new/{'x' * 300}: file name too long"),
+    ],
+    ids=["a file", "below a file", "a name that cannot be"],
+)
+def test_a_data_directory_that_cannot_be_used_is_named_and_nothing_is_left_behind(
+    start: Start, data_dir: str, complaint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a-file").write_text("not ours")
+
+    line = fails(start, *ANY_PORTS, "--data-dir", data_dir)
+
+    assert line == (
+        f"penstock: cannot use the data directory {complaint.format(root=tmp_path)}: "
+        "choose another with --data-dir"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+    assert (tmp_path / "a-file").read_text() == "not ours"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_without_permission_says_where_it_is_missing(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+
+    line = fails(start, *ANY_PORTS, "--data-dir", "closed/data")
+
+    assert f"{tmp_path}/closed/data: no permission to write to {tmp_path}/closed: choose" in line
+
+
+def test_the_directory_of_another_node_is_named(start: Start, tmp_path: Path) -> None:
+    first = start("--data-dir", "data", *ANY_PORTS)
+    ready_line(first)
+    first.terminate()
+    first.communicate(timeout=30)
+
+    line = fails(start, "--data-dir", "data", "--node-id", "2", *ANY_PORTS)
+
+    assert "belongs to node 1, but this node's id is 2" in line
+    assert str(tmp_path / "data") in line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_one_line(number: signal.Signals, start: Start, tmp_path: Path) -> None:
+    process = start("--json", *ANY_PORTS, errors=tmp_path / "errors")
+    endpoint = Endpoint(json.loads(ready_line(process))["kafka"])
+    Topics(endpoint).create("t", 1, 1, {})
+    with Reader(endpoint, "t", ReaderOptions(group="g")) as reader:
+        assert list(reader.batches()) == []
+    Groups(endpoint).describe("g")  # all coordinators are loaded
+    before = len((tmp_path / "errors").read_text().splitlines())
+
+    process.send_signal(number)
+    process.communicate(timeout=30)
+
+    lines = (tmp_path / "errors").read_text().splitlines()[before:]
+    assert [json.loads(line)["event"] for line in lines] == ["node.stopped"]
 
 
 def test_a_door_for_every_interface_is_warned_about(start: Start) -> None:

@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from penstock.app.addresses import Reservations
-from penstock.cli.local.launching import LocalCluster
+from penstock.app.addresses import AddressTaken, Reservations
+from penstock.cli.local.launching import ClusterNotStarted, LocalCluster
 from penstock.cli.local.node import NodeChild
-from penstock.cli.local.plan import NodePlan, plan_nodes, voters_of
+from penstock.cli.local.plan import PORT_STEP, NodePlan, data_dir_of, plan_nodes, voters_of
+from penstock.cli.up import FLAGS, other_address
 from penstock.config import Address as ConfiguredAddress
 from penstock.config import ConfigError, Loaded, not_available
 from penstock.runtime import Address
@@ -32,10 +33,12 @@ def run_local_cluster(loaded: Loaded, count: int, sources: Sequence[str], as_jso
 
         def ready(children: Sequence[NodeChild]) -> None:
             reserved.close()
-            sys.stdout.write(ready_line(loaded.config.node.data_dir, children, as_json) + "\n")
+            sys.stdout.write(ready_line(data_dir_of(loaded), children, as_json) + "\n")
             sys.stdout.flush()
 
-        return asyncio.run(LocalCluster(ready).run(commands))
+        return asyncio.run(
+            LocalCluster(ready, is_verbose=loaded.config.logging.level == "debug").run(commands)
+        )
     finally:
         reserved.close()
 
@@ -66,13 +69,20 @@ def ready_line(data_dir: str, children: Sequence[NodeChild], as_json: bool) -> s
 
 def _reserve(plans: Sequence[NodePlan]) -> Reservations:
     """Hold every address until the nodes listen, so that two starts at a time cannot find the same ports."""
-    return Reservations(
-        {
-            f"{plan.number} {key}": Address(door.host, door.port)
-            for plan in plans
-            for key, door in plan.doors.items()
-        }
-    )
+    try:
+        return Reservations(
+            {
+                f"{plan.number} {key}": Address(door.host, door.port)
+                for plan in plans
+                for key, door in plan.doors.items()
+            }
+        )
+    except AddressTaken as taken:
+        number, key, *_ = taken.name.split()
+        flag = next((flag for flag, setting in FLAGS.items() if setting == key), key)
+        raise ClusterNotStarted(
+            f"{taken}: {other_address(flag)}; node {number} adds {PORT_STEP * (int(number) - 1)} to it"
+        ) from taken
 
 
 def _found(plans: Sequence[NodePlan], reserved: Reservations) -> Iterator[dict[str, ConfiguredAddress]]:

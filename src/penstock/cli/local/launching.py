@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from penstock.cli.local.node import NodeChild, write_error
+from penstock.cli.local.node import NodeChild, is_routine, write_error
+from penstock.cli.output import counted
 from penstock.core.model import PenstockError
 
 STOP_SECONDS = 20
@@ -38,8 +39,9 @@ class Happening(NamedTuple):
 class LocalCluster:
     """Handles one happening after the other."""
 
-    def __init__(self, ready: Callable[[Sequence[NodeChild]], None]) -> None:
+    def __init__(self, ready: Callable[[Sequence[NodeChild]], None], *, is_verbose: bool = False) -> None:
         self._announce = ready
+        self._is_verbose = is_verbose
         self._children: list[NodeChild] = []
         self._left: list[NodeChild] = []
         # Bounded by what can happen: a node is ready once and ends once.
@@ -64,12 +66,15 @@ class LocalCluster:
                 await self._next()
         if self._failure is not None:
             raise ClusterNotStarted(self._failure)
-        return DONE if self._is_stopping else FAILED
+        if not self._is_stopping:
+            return FAILED
+        write_error(f"penstock: stopped {counted(len(self._children), 'node')}")
+        return DONE
 
     async def _follow(self, child: NodeChild) -> None:
         """Report what happens to a child, from its start to its end."""
         async with asyncio.TaskGroup() as group:
-            relayed = group.create_task(child.relay(write_error))
+            relayed = group.create_task(child.relay(write_error, self._is_wanted))
             if await child.await_ready():
                 self._happenings.put_nowait(Happening(What.READY, child))
             await child.ended()
@@ -78,6 +83,10 @@ class LocalCluster:
                 await asyncio.wait_for(asyncio.shield(relayed), 1)
             relayed.cancel()
         self._happenings.put_nowait(Happening(What.ENDED, child))
+
+    def _is_wanted(self, line: str) -> bool:
+        """Nodes that stop one after the other tell at length how the rest takes over: not this time."""
+        return self._is_verbose or not self._is_stopping or not is_routine(line)
 
     async def _next(self) -> None:
         try:
@@ -95,7 +104,9 @@ class LocalCluster:
                 self._one_ended(child)
             case Happening(What.OVERDUE, child):
                 assert child is not None
-                child.send(signal.SIGKILL)
+                if child.is_running:
+                    write_error(f"penstock: node {child.number} did not stop in {STOP_SECONDS} s: killing it")
+                    child.send(signal.SIGKILL)
             case Happening(What.TOLD):
                 self._told_to_stop()
 

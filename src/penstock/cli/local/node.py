@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections import deque
@@ -14,6 +15,8 @@ from penstock.cli.child import command_line
 # Longer lines than this are cut in pieces; events are far shorter.
 LINE_BYTES_MAX = 1 << 20
 WORDS_KEPT = 20
+# An event of level debug or info, as JSON and as text.
+_ROUTINE = re.compile(r'\{"time":"[^"]*","level":"(debug|info)"|\S+ \S+ (DEBUG|INFO) ')
 
 
 class NodeChild:
@@ -59,13 +62,15 @@ class NodeChild:
         self.ready = json.loads(line)
         return True
 
-    async def relay(self, write: Callable[[str], None]) -> None:
-        """Pass on what it says, until it says no more."""
+    async def relay(self, write: Callable[[str], None], is_wanted: Callable[[str], bool]) -> None:
+        """Pass on what it says and somebody wants to read, until it says no more."""
         stderr = self._process.stderr
         assert stderr is not None
         while line := await _line_of(stderr):
             text = line.decode(errors="replace").rstrip("\n")
             self._said.append(text)
+            if not is_wanted(text):
+                continue
             # Events in JSON name their node, and would be no JSON with a word before them.
             write(text if text.startswith("{") else f"node {self.number}: {text}")
 
@@ -98,6 +103,11 @@ async def _line_of(stream: asyncio.StreamReader) -> bytes:
     except ValueError:
         # A line without end: its beginning was thrown away, and the rest may follow.
         return b"(a line that is too long)\n"
+
+
+def is_routine(line: str) -> bool:
+    """Whether a line is an event that tells of nothing wrong."""
+    return _ROUTINE.match(line) is not None
 
 
 def write_error(line: str) -> None:

@@ -7,11 +7,14 @@ from typing import Any
 
 from penstock.config import SETTINGS, Address, ConfigError, Listener, Loaded, Voter
 from penstock.config.address import PORT_MAX
+from penstock.config.loading import DEFAULT_SOURCE
 from penstock.config.settings import PEER_DEFAULT
 
 BROKERS_MAX = 9
 PORT_STEP = 100
 LOOPBACK = "127.0.0.1"
+# Beside a single node's `./penstock-data`, so that both can be tried in one directory.
+DATA_DIR_DEFAULT = "./penstock-cluster"
 
 PEER = "listen.peer"
 LISTENERS = "listen.listeners"
@@ -66,11 +69,18 @@ class NodePlan:
 def plan_nodes(loaded: Loaded, count: int) -> list[NodePlan]:
     """The nodes that a configuration stands for; ConfigError says why there can be none."""
     _check(loaded, count)
-    data_dir = os.path.abspath(loaded.config.node.data_dir)
+    data_dir = os.path.abspath(data_dir_of(loaded))
     return [
         NodePlan(number, os.path.join(data_dir, f"node-{number}"), dict(_addresses(loaded, number)))
         for number in range(1, count + 1)
     ]
+
+
+def data_dir_of(loaded: Loaded) -> str:
+    """Where a local cluster keeps the directories of its nodes."""
+    if loaded.origins["node.data_dir"] == DEFAULT_SOURCE:
+        return DATA_DIR_DEFAULT
+    return loaded.config.node.data_dir
 
 
 def voters_of(plans: list[NodePlan]) -> tuple[Voter, ...]:
@@ -120,15 +130,15 @@ def _check(loaded: Loaded, count: int) -> None:
         for key in DECIDED
         if loaded.values[key] != SETTINGS[key].default
     ]
-    data_dir = loaded.config.node.data_dir
+    data_dir = data_dir_of(loaded)
     if os.path.isdir(os.path.join(data_dir, "meta")):
-        problems.append(f"{data_dir} is the data directory of a node: name another for a local cluster")
+        problems.append(f"{data_dir} is the data directory of a single node: choose another with --data-dir")
     # A majority of those that founded the cluster must be started, or none of them can do anything.
     left_out = [number for number in range(count + 1, BROKERS_MAX + 1) if _exists(data_dir, number)]
     if left_out:
         problems.append(
             f"{data_dir} holds data up to node {left_out[-1]}: start it with --brokers {left_out[-1]}, "
-            "or name another directory"
+            "or choose another directory with --data-dir"
         )
     if problems:
         raise ConfigError(problems)

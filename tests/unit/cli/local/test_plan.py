@@ -99,13 +99,17 @@ def test_what_does_not_fit_a_local_cluster_is_refused(assignment: str, complaint
 
 
 def test_the_directory_of_a_single_node_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "penstock-data" / "meta").mkdir(parents=True)
+    (tmp_path / "data" / "meta").mkdir(parents=True)
 
-    assert refused() == "./penstock-data is the data directory of a node: name another for a local cluster"
+    assert refused("node.data_dir=data") == (
+        "data is the data directory of a single node: choose another with --data-dir"
+    )
 
 
 def test_fewer_nodes_than_have_data_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "penstock-data" / "node-5").mkdir(parents=True)
+    (tmp_path / "penstock-cluster" / "node-5").mkdir(parents=True)
 
-    assert refused(count=4).startswith("./penstock-data holds data up to node 5: start it with --brokers 5")
+    assert refused(count=4).startswith(
+        "./penstock-cluster holds data up to node 5: start it with --brokers 5"
+    )
     assert len(plan_nodes(configured(), 5)) == 5
