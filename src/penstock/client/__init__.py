@@ -32,7 +32,7 @@ from penstock.client.errors import BrokerUnreachable, ClientError, Disconnected
 from penstock.client.groups import GroupDetail, Groups, GroupSummary, PartitionLag
 from penstock.client.offsets import EARLIEST, LATEST
 from penstock.client.positions import Position, parse_position
-from penstock.client.reading import Read, Reader, ReaderOptions
+from penstock.client.reading import OffsetOutOfRange, Read, Reader, ReaderOptions, extent
 from penstock.client.sending import Sender, SenderOptions, Sent
 from penstock.client.topics import PartitionDetail, TopicDetail, Topics, TopicSummary
 
@@ -63,6 +63,8 @@ __all__ = [
     "settings_refused",
     "Reader",
     "ReaderOptions",
+    "OffsetOutOfRange",
+    "extent",
     "Read",
     "Groups",
     "GroupSummary",

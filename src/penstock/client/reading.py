@@ -1,7 +1,7 @@
 """Reading records: alone or in a group, up to an end that was known before, or for ever."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ PATIENCE_SECONDS = 60
 # A partition that is between two leaders has the next one well before that.
 LEADERLESS_SECONDS = 10
 COMMIT_SECONDS = 1
+EXTENT_PARTITIONS = 4
 
 
 class Read(NamedTuple):
@@ -42,8 +43,27 @@ class ReaderOptions:
     committed_only: bool = False
 
 
+class OffsetOutOfRange(ClientError):
+    """Reading shall start behind the end of every partition."""
+
+
+def extent(marks: Mapping[int, Watermarks]) -> str:
+    """Which offsets partitions hold, in words; of many partitions the first few."""
+    shown = [
+        f"partition {one} holds offsets {mark.start} to {mark.end - 1}"
+        if mark.end > mark.start
+        else f"partition {one} is empty" + (f" and goes on at {mark.end}" if mark.end else "")
+        for one, mark in sorted(marks.items())[:EXTENT_PARTITIONS]
+    ]
+    more = len(marks) - len(shown)
+    return ", ".join(shown) + (f", and {more} more" if more else "")
+
+
 class Reader:
-    """Reads one topic. Without `follow` it ends where the partitions ended when it came to them."""
+    """Reads one topic. Without `follow` it ends where the partitions ended when it came to them.
+
+    `holds` has the offsets that the partitions held then.
+    """
 
     def __init__(self, endpoint: Endpoint, topic: str, options: ReaderOptions) -> None:
         from confluent_kafka import Consumer
@@ -51,7 +71,7 @@ class Reader:
 
         found = reach(endpoint).topics.get(topic)
         if found is None or found.error is not None:
-            raise ClientError(f"topic {topic} does not exist")
+            raise ClientError(f"topic {topic} does not exist: `penstock topic list` shows those that do")
         self._topic = topic
         self._options = options
         self._partitions = sorted(found.partitions)
@@ -67,6 +87,7 @@ class Reader:
             error_cb=self._failed,
         )
         self._consumer: Any = opened(Consumer, settings)
+        self.holds: dict[int, Watermarks] = {}
         self._ends: dict[int, int] | None = None
         self._open: dict[int, None] = {}
         self._dealt_with: dict[int, int] = {}
@@ -81,7 +102,11 @@ class Reader:
         self._consumer.close()
 
     def batches(self) -> Iterator[list[Read]]:
-        """Batches of records, the next one fetched when it is asked for."""
+        """Batches of records, the next one fetched when it is asked for.
+
+        Raises OffsetOutOfRange if the position is an offset that no partition has come to.
+        """
+        self._check_position()
         if self._options.group is None:
             self._assign_all()
         else:
@@ -120,12 +145,22 @@ class Reader:
                 raise refused(f"group {self._options.group}: committing {one.partition}", one.error)
         self._dealt_with.clear()
 
+    def _check_position(self) -> None:
+        """A start beyond every end would be moved there without a word."""
+        wanted = self._options.partition
+        if wanted is not None and wanted not in self._partitions:
+            raise ClientError(f"{self._topic} has no partition {wanted}: it has {len(self._partitions)}")
+        offset = None if self._options.position is None else self._options.position.offset
+        if offset is None:
+            return
+        marks = self._marks(self._partitions if wanted is None else [wanted])
+        if marks and all(offset > mark.end for mark in marks.values()):
+            raise OffsetOutOfRange(f"{self._topic} holds no offset {offset}: {extent(marks)}")
+
     def _assign_all(self) -> None:
         from confluent_kafka import TopicPartition
 
         wanted = self._options.partition
-        if wanted is not None and wanted not in self._partitions:
-            raise ClientError(f"{self._topic} has no partition {wanted}")
         partitions = self._partitions if wanted is None else [wanted]
         self._watch(partitions)
         starts = (self._options.position or BEGINNING).resolve(self._admin, self._topic, partitions)
@@ -147,7 +182,7 @@ class Reader:
 
     def _watch(self, partitions: list[int]) -> None:
         """Remember where the partitions end now: a reader of a busy topic would never see them end."""
-        marks = self._marks(partitions)
+        marks = self.holds = self._marks(partitions)
         self._ends = {one: mark.end for one, mark in marks.items()}
         self._open = {one: None for one in partitions if one in marks}
 

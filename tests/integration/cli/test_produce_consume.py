@@ -5,8 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaProducer
 
 from penstock.cli.child import Child
 from penstock.client import Endpoint, Reader, ReaderOptions, Sender, SenderOptions
@@ -14,6 +18,7 @@ from penstock.core.records import murmur2_partition
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 COMMAND = [sys.executable, "-m", "penstock.cli"]
+README = Path(__file__).parents[3] / "README.md"
 
 
 def lines(count: int) -> bytes:
@@ -106,7 +111,6 @@ def test_a_file_goes_to_the_partition_that_was_named(run: Run, topic: str, tmp_p
         ("beginning", ["line 0", "line 1", "line 2", "line 3"]),
         ("end", []),
         ("2", ["line 2", "line 3"]),
-        ("99", []),
         ("1h", ["line 0", "line 1", "line 2", "line 3"]),
         ("2100-01-01T00:00", []),
     ],
@@ -118,6 +122,93 @@ def test_reading_starts_where_it_is_told(run: Run, topic: str, start: str, expec
     read = run("consume", topic, "--from", start)
 
     assert (read.returncode, read.stdout.splitlines()) == (0, expected)
+
+
+def test_a_key_goes_to_the_same_partition_whichever_client_sends_it(
+    run: Run, topic: str, broker: Child
+) -> None:
+    run("topic", "create", topic, "--partitions", "7")
+    keys = [f"key {number}" for number in range(40)]
+    made = next(line for line in README.read_text().splitlines() if line.startswith("producer = Producer("))
+    names: dict[str, Any] = {}
+
+    run("produce", topic, "--key-separator", ":", stdin="".join(f"{key}:cli\n" for key in keys).encode())
+    exec(f"from confluent_kafka import Producer\n{made.replace('127.0.0.1:9092', broker.bootstrap)}", names)
+    for key in keys:
+        names["producer"].produce(topic, key=key, value="readme")
+    names["producer"].flush()
+    java_like = KafkaProducer(bootstrap_servers=broker.bootstrap)
+    for key in keys:
+        java_like.send(topic, key=key.encode(), value=b"kafka-python")
+    java_like.close()
+    read = [json.loads(line) for line in run("consume", topic, "--json").stdout.splitlines()]
+
+    places = {(one["key"], one["partition"]) for one in read}
+    assert {one["value"] for one in read} == {"cli", "readme", "kafka-python"}
+    assert len(read) == 3 * len(keys)
+    assert len(places) == len(keys)
+    assert len({partition for _, partition in places}) > 1
+
+
+@pytest.mark.parametrize("more", [[], ["--group", "TOPIC"], ["--follow"], ["--partition", "0"]], ids=str)
+def test_an_offset_behind_every_end_is_refused_with_what_there_is(
+    run: Run, topic: str, more: list[str]
+) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    run("produce", topic, "--partition", "0", stdin=lines(4))
+
+    read = run("consume", topic, "--from", "99999", *(word.replace("TOPIC", topic) for word in more))
+
+    others = "" if "--partition" in more else ", partition 1 is empty"
+    assert (read.returncode, read.stdout) == (1, "")
+    assert read.stderr == (
+        f"penstock: {topic} holds no offset 99999: partition 0 holds offsets 0 to 3{others}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "note"),
+    [
+        (["--from", "end"], "no records in TOPIC from end on: partition 0 holds offsets 0 to 3"),
+        (["--from", "4"], "no records in TOPIC from 4 on: partition 0 holds offsets 0 to 3"),
+        (
+            ["--from", "2100-01-01T00:00"],
+            "no records in TOPIC from 2100-01-01T00:00 on: partition 0 holds offsets 0 to 3",
+        ),
+        (["--group", "TOPIC"], "no records: group TOPIC has read all of TOPIC"),
+    ],
+    ids=["end", "the next", "the future", "a group"],
+)
+def test_reading_nothing_is_explained(run: Run, topic: str, arguments: list[str], note: str) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=lines(4))
+    run("consume", topic, "--group", topic)
+
+    read = run("consume", topic, *(word.replace("TOPIC", topic) for word in arguments))
+
+    assert (read.returncode, read.stdout) == (0, "")
+    assert read.stderr == note.replace("TOPIC", topic) + "\n"
+
+
+def test_an_empty_topic_is_said_to_be_empty(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+
+    read = run("consume", topic)
+
+    assert (read.returncode, read.stderr) == (0, f"no records in {topic}: partition 0 is empty\n")
+
+
+def test_a_start_that_was_deleted_is_told_and_the_rest_is_read(run: Run, topic: str, broker: Child) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=lines(4))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
+        deleted.result(30)
+
+    read = run("consume", topic, "--from", "1")
+
+    assert (read.returncode, read.stdout) == (0, "line 3\n")
+    assert read.stderr == "offset 1 is not there any more: partition 0 holds offsets 3 to 3\n"
 
 
 def test_a_group_goes_on_where_it_was(run: Run, topic: str) -> None:
@@ -138,7 +229,7 @@ def test_a_group_goes_on_where_it_was(run: Run, topic: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["consume", "TOPIC"], "topic TOPIC does not exist"),
+        (["consume", "TOPIC"], "topic TOPIC does not exist: `penstock topic list` shows those that do"),
         (["consume", "TOPIC", "--from", "yesterday"], "--from 'yesterday' is not beginning, end, an offset"),
         (
             ["consume", "TOPIC", "--group", "g", "--partition", "0"],

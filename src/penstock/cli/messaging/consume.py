@@ -11,7 +11,9 @@ import typer
 from penstock.cli.messaging.options import BOOTSTRAP, CLIENT_OPTION, BadOption, endpoint
 
 if TYPE_CHECKING:
-    from penstock.client import Position, Read, ReaderOptions
+    from collections.abc import Iterator
+
+    from penstock.client import Position, Read, Reader, ReaderOptions
 
 
 def consume(
@@ -58,6 +60,26 @@ def consume(
         finally:
             # Whatever ended it, what was written out need not come again.
             reader.commit()
+        for note in _notes(reader, topic, reader_options, start, written):
+            sys.stderr.write(f"{note}\n")
+
+
+def _notes(
+    reader: "Reader", topic: str, options: "ReaderOptions", start: str | None, written: int
+) -> "Iterator[str]":
+    """What somebody should know who expected other records, or any."""
+    from penstock.client import extent
+
+    offset = None if options.position is None else options.position.offset
+    gone = {one: mark for one, mark in reader.holds.items() if offset is not None and offset < mark.start}
+    if gone:
+        yield f"offset {start} is not there any more: {extent(gone)}"
+    if written:
+        return
+    if options.position is None and options.group is not None:
+        yield f"no records: group {options.group} has read all of {topic}"
+    else:
+        yield f"no records in {topic}{'' if start is None else f' from {start} on'}: {extent(reader.holds)}"
 
 
 def _reader_options(
