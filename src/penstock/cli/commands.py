@@ -1,7 +1,8 @@
 """Which commands there are, and where each one lives."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
@@ -12,7 +13,6 @@ from penstock.core.model import PenstockError
 
 ENTRY_POINT_GROUP = "penstock.commands"
 
-# In the order in which --help shows them.
 OWN_COMMANDS = {
     "up": "penstock.cli.up:up",
     "topic": "penstock.cli.messaging.topics:app",
@@ -27,6 +27,36 @@ OWN_COMMANDS = {
     "version": "penstock.cli.version:version",
 }
 
+# What --help shows: panel -> command -> the line beside it. Nothing has to be imported for that.
+# A neighbour that does not stand here is loaded, and shown with its own words.
+PANELS = {
+    "Run": {
+        "up": "Run a node, or a local cluster, until it is stopped.",
+        "demo": "Show a broker, metrics and the Spark pipeline at work, and check every record.",
+    },
+    "Topics and records": {
+        "topic": "Create, list, describe, alter and delete topics.",
+        "produce": "Send lines to a topic, each as one record.",
+        "consume": "Print the records of a topic, up to its end or for ever.",
+        "group": "List, describe, reset and delete consumer groups.",
+    },
+    "Spark": {
+        "pipeline": "Run the Spark pipelines, and see how they stand.",
+        "generate": "Send metrics as a fleet of hosts would: some late, some twice, some malformed.",
+    },
+    "Operations": {
+        "cluster": "Look after a cluster: its state, its members, its leaders.",
+        "config": "Show and check the configuration.",
+        "log": "Look into partition directories, without changing anything.",
+        "version": "Show the version of Penstock and of what it runs on.",
+    },
+    "Measuring and testing": {
+        "bench": "Measure a broker beside what the machine could do.",
+        "sim": "Run a cluster in virtual time under faults drawn from a seed.",
+    },
+}
+NEIGHBOURS_PANEL = "Others"
+
 Command = Callable[..., Any] | typer.Typer
 
 
@@ -40,25 +70,45 @@ class Runnable(Protocol):
     def main(self, *, args: list[str], prog_name: str) -> object: ...
 
 
-def command_for(arguments: list[str]) -> Runnable:
+def command_for(arguments: list[str], environment: Mapping[str, str]) -> Runnable:
     """The command tree, holding only what `arguments` ask for where they ask for one command."""
     sources = announced()
-    asked = arguments[0] if arguments else ""
+    asked = arguments[0] if arguments else _completed_command(environment)
     if asked in sources:
         return command_tree({asked: sources[asked]}, strict=True)
-    return command_tree(sources)
+    return overview(sources)
+
+
+def _completed_command(environment: Mapping[str, str]) -> str:
+    """The command whose options a shell wants to complete, if it is past the command's name."""
+    typed = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or ""
+    words = typed.split()
+    is_past = len(words) > 2 or (len(words) == 2 and typed[-1].isspace())
+    return words[1] if is_past else ""
+
+
+def overview(sources: Mapping[str, str]) -> Runnable:
+    """The names of all commands and what each is for; of ours none is imported."""
+    app = _root_app()
+    for panel, commands in PANELS.items():
+        for name, summary in commands.items():
+            if name in sources:
+                app.command(name, help=summary, rich_help_panel=panel)(_nothing)
+    known = {name for commands in PANELS.values() for name in commands}
+    for name, source in sources.items():
+        if name not in known:
+            with suppress(CommandUnavailable):
+                add(app, name, load(name, source), NEIGHBOURS_PANEL)
+    return typer.main.get_command(app)
+
+
+def _nothing() -> None:
+    """A name in the overview; whoever types it gets the command itself."""
 
 
 def command_tree(sources: dict[str, str], strict: bool = False) -> Runnable:
     """Load commands into one tree; unless `strict`, what cannot be loaded is left out."""
-    app = typer.Typer(
-        name="penstock",
-        help="A message queue that speaks Kafka, works as a work queue, and feeds Spark.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_root)
+    app = _root_app()
     for name, source in sources.items():
         try:
             add(app, name, load(name, source))
@@ -66,6 +116,20 @@ def command_tree(sources: dict[str, str], strict: bool = False) -> Runnable:
             if strict:
                 raise
     return typer.main.get_command(app)
+
+
+def _root_app() -> typer.Typer:
+    app = typer.Typer(
+        name="penstock",
+        help="A message queue that speaks Kafka, works as a work queue, and feeds Spark.",
+        epilog="`penstock COMMAND --help` says more. To begin with: `penstock up`, and in another terminal "
+        "`penstock topic create NAME`.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    return app
 
 
 def announced() -> dict[str, str]:
@@ -87,11 +151,11 @@ def load(name: str, source: str) -> Command:
     return command  # type: ignore[no-any-return]
 
 
-def add(app: typer.Typer, name: str, command: Command) -> None:
+def add(app: typer.Typer, name: str, command: Command, panel: str | None = None) -> None:
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name)
+        app.add_typer(command, name=name, rich_help_panel=panel)
     else:
-        app.command(name)(command)
+        app.command(name, rich_help_panel=panel)(command)
 
 
 def _show_version(asked: bool) -> None:

@@ -49,7 +49,7 @@ def _run(arguments: list[str]) -> int:
     from penstock.cli.commands import command_for
 
     try:
-        command_for(arguments).main(args=arguments, prog_name="penstock")
+        command_for(arguments, os.environ).main(args=arguments, prog_name="penstock")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else DONE if end.code is None else FAILED
         return _interrupted() if code == INTERRUPTED else code

@@ -22,7 +22,9 @@ _CLI_INTRODUCTION = """\
 # Commands
 
 Exit codes: 0 done; 1 refused or failed, with one line on stderr; 2 used wrongly; 130 interrupted.
-`penstock COMMAND --help` says the same as this page."""
+`penstock COMMAND --help` says the same as this page. The defaults of `penstock up` are those of the
+[settings](settings.md). Tables are plain text in columns under a header where stdout is not a terminal.
+`penstock --install-completion` lets your shell complete commands and options."""
 
 
 _KAFKA_INTRODUCTION = """\
@@ -104,8 +106,22 @@ def _command(path: str, command: Any) -> Iterator[str]:
     )
     options = [p for p in command.params if p.param_type_name == "option"]
     if options:
-        yield from ("", "| option | meaning |", "|---|---|")
-        yield from (f"| `{', '.join(option.opts)}` | {option.help or ''} |" for option in options)
+        yield from ("", "| option | default | meaning |", "|---|---|---|")
+        for option in options:
+            yield f"| `{', '.join(option.opts)}` | {_default(option)} | {option.help or ''} |"
+
+
+def _default(option: Any) -> str:
+    """What holds without the option; nothing where that is no value (the help says what then)."""
+    if option.required:
+        return "required"
+    if isinstance(option.show_default, str):
+        # Typer puts a default that is not the option's own in brackets; here it is the setting's.
+        return f"`{option.show_default}`"
+    default = getattr(option.default, "value", option.default)
+    if default is None or isinstance(default, bool) or callable(default) or default in ((), [], "", -1):
+        return ""
+    return f"`{', '.join(map(str, default)) if isinstance(default, tuple | list) else default}`"
 
 
 def main() -> None:

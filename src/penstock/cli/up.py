@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.configuration import FILE_OPTION, SET_OPTION
+from penstock.config import SETTINGS
 from penstock.core.model import PenstockError
 
 if TYPE_CHECKING:
@@ -32,7 +33,15 @@ class NodeNotStarted(PenstockError):
 
 
 def _flag(name: str, metavar: str, what: str) -> Any:
-    return typer.Option(None, name, metavar=metavar, help=f"{what} (`{FLAGS[name]}`).")
+    setting = SETTINGS[FLAGS[name]]
+    return typer.Option(
+        None,
+        name,
+        metavar=metavar,
+        help=f"{what} (`{FLAGS[name]}`).",
+        # Not the option's own: without the flag, the environment and the file have their say first.
+        show_default=bool(setting.default) and setting.show(setting.default),
+    )
 
 
 DATA_DIR = _flag("--data-dir", "DIR", "Directory that holds everything the node keeps")

@@ -95,6 +95,45 @@ def test_help_lists_what_works_and_leaves_out_what_is_broken(environment: dict[s
     assert not {"missing", "nothing", "number"} & set(listed)
 
 
+@pytest.mark.parametrize("arguments", [["--help"], []], ids=str)
+def test_the_overview_imports_none_of_our_commands(arguments: list[str], environment: dict[str, str]) -> None:
+    code = (
+        f"import sys; from penstock.cli import main; main({arguments})\n"
+        "heavy = [n for n in sys.modules if n.startswith(('penstock.', 'confluent_kafka', 'uvloop'))]\n"
+        "ours = ('penstock.cli', 'penstock.core.model')\n"
+        "print([name for name in heavy if name != 'penstock.core' and not name.startswith(ours)])"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("penstock to", {"topic"}),
+        ("penstock topic ", {"create", "list", "describe", "alter", "delete"}),
+        ("penstock topic create orders --part", {"--partitions"}),
+        ("penstock up --vot", {"--voters"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(
+    typed: str, offered: set[str], environment: dict[str, str]
+) -> None:
+    asked = {
+        "_PENSTOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split(" ")) - 1),
+    }
+
+    ended = penstock(environment=environment | asked)
+
+    assert set(ended.stdout.split()) == offered
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

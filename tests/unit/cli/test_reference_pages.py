@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.commands import PANELS, announced
 from penstock.cli.reference import pages
+from penstock.cli.up import FLAGS
+from penstock.config import SETTINGS
 
 ROOT = Path(__file__).parents[3]
 EVENT_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
@@ -32,3 +35,17 @@ def test_log_events_have_fixed_dotted_names() -> None:
     ]
 
     assert misnamed == []
+
+
+def test_every_option_of_up_has_the_default_of_its_setting() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+
+    for flag, key in FLAGS.items():
+        default = SETTINGS[key].show(SETTINGS[key].default) if SETTINGS[key].default else ""
+        assert f"| `{flag}` | {f'`{default}`' if default else ''} | " in page
+
+
+def test_every_command_has_a_line_in_the_overview() -> None:
+    shown = [name for commands in PANELS.values() for name in commands]
+
+    assert sorted(shown) == sorted(announced())

@@ -29,7 +29,9 @@ def produce(
     headers: list[str] | None = typer.Option(
         None, "--header", metavar="NAME=VALUE", help="A header of every record; may be repeated."
     ),
-    acks: str | None = typer.Option(None, "--acks", help="all, 1 or 0 (`client.acks`)."),
+    acks: str | None = typer.Option(
+        None, "--acks", help="all, 1 or 0; by default as `client.acks` says, which is all."
+    ),
     codec: str = typer.Option("none", "--codec", help=f"{', '.join(CODECS[:-1])} or {CODECS[-1]}."),
     timeout: float = typer.Option(
         30.0, "--timeout", min=0.1, max=3_600, help="Seconds after which a record counts as not delivered."
