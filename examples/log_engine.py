@@ -1,9 +1,10 @@
 """The log engine as a library: make a log, append, read back, reopen.
 
-python examples/log_engine.py DIRECTORY
+python examples/log_engine.py [DIRECTORY]    # by default one that is removed at the end
 """
 
 import sys
+from tempfile import TemporaryDirectory
 from uuid import UUID
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
@@ -33,4 +34,8 @@ def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) > 1:
+        main(sys.argv[1])
+    else:
+        with TemporaryDirectory(prefix="penstock-") as directory:
+            main(directory)

@@ -1,37 +1,59 @@
-"""The metrics pipeline under spark-submit, for clusters that bring a session of their own.
+"""The metrics pipeline in a Spark session of your own, for clusters that bring one.
 
-    spark-submit --master spark://host:7077 examples/pipeline/submit.py --config metrics.yaml --once
+    penstock up                                        # in another terminal
+    penstock generate --count 10000                    # something to read
+    python examples/pipeline/submit.py                 # deals with what is there, on this machine
+    spark-submit --master spark://host:7077 examples/pipeline/submit.py --follow --config metrics.yaml
 
 `penstock pipeline run` does the same with progress, status and a clean stop.
 """
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from penstock.client import Endpoint, Topics
+from penstock.core.model import PenstockError
 from penstock.pipeline.metrics import PIPELINES
 
 
 def main() -> None:
-    """Run both queries: to the end of what is there with `--once`, for ever without."""
+    """Run both queries: to the end of what is there, or for ever with `--follow`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", type=Path)
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("metrics.yaml"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--follow", action="store_true", help="wait for further records at the end")
     arguments = parser.parse_args()
     pipeline = PIPELINES["metrics"]
     overrides = dict(pair.split("=", 1) for pair in arguments.set)
-    config = pipeline.configure(arguments.config, overrides)
+    try:
+        config = pipeline.configure(arguments.config, overrides)
+        # Spark would start first, and then say the same on a hundred lines.
+        topics = [topic.name for topic in Topics(Endpoint(config.bootstrap)).list()]
+    except PenstockError as error:
+        raise SystemExit(
+            f"{error}: start a broker with `penstock up`, or name one with --set bootstrap=…"
+        ) from None
+    if config.topics.inbound not in topics:
+        raise SystemExit(f"there is no topic {config.topics.inbound}: fill it with `penstock generate`")
 
-    spark = SparkSession.builder.appName("penstock metrics").getOrCreate()
-    for query in pipeline.start(spark, config, once=arguments.once):
-        if arguments.once:
+    # The workers need Penstock too: by default the Python that runs this.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf().setAppName("penstock metrics")
+    # What spark-submit says wins. Spark's 200 tasks for each batch take longer than the work itself.
+    conf.setIfMissing("spark.sql.shuffle.partitions", "4").setIfMissing("spark.ui.enabled", "false")
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    for query in pipeline.start(spark, config, once=not arguments.follow):
+        if not arguments.follow:
             # The rollup reads what ingest has stored: one after the other.
             query.awaitTermination()
             rows = sum(one["numInputRows"] for one in query.recentProgress)
             print(f"{query.name}: {rows} rows")
-    if not arguments.once:
+    if arguments.follow:
         spark.streams.awaitAnyTermination()
 
 

@@ -1,18 +1,45 @@
+"""The examples, run as a stranger would: without arguments, with a broker or without one."""
+
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
+from penstock.cli.child import Child, throw_away_broker
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
+NOBODY = "127.0.0.1:1"
+needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")
 
 
-def test_the_log_engine_example_reads_back_what_it_wrote(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "log_engine.py"), str(tmp_path)],
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Child]:
+    with throw_away_broker() as child:
+        yield child
+
+
+def run(
+    name: str, directory: Path, *arguments: str, bootstrap: str = NOBODY
+) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=directory,
+        env=environment | {"PENSTOCK_BOOTSTRAP": bootstrap},
         capture_output=True,
         text=True,
+        timeout=120,
         check=False,
-        timeout=60,
     )
+
+
+@pytest.mark.parametrize("arguments", [[], ["data"]], ids=["nowhere", "in a directory"])
+def test_the_log_engine_example_reads_back_what_it_wrote(tmp_path: Path, arguments: list[str]) -> None:
+    done = run("log_engine.py", tmp_path, *arguments)
 
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
@@ -20,3 +47,43 @@ def test_the_log_engine_example_reads_back_what_it_wrote(tmp_path: Path) -> None
         "0 b'en' b'hello'",
         "1 b'fr' b'bonjour'",
     ]
+    assert [path.name for path in tmp_path.iterdir()] == arguments
+
+
+def test_the_orders_example_reads_what_it_sent_as_often_as_it_is_run(broker: Child, tmp_path: Path) -> None:
+    first = run("orders.py", tmp_path, bootstrap=broker.bootstrap)
+    second = run("orders.py", tmp_path, bootstrap=broker.bootstrap)
+
+    for done in (first, second):
+        assert (done.returncode, done.stderr) == (0, "")
+        read = sorted(line for line in done.stdout.splitlines() if line.startswith("read "))
+        assert read == ["read anna: 3 apples", "read ben: a book", "read carla: 2 chairs"]
+
+
+@pytest.mark.parametrize("name", ["orders.py", pytest.param("pipeline/submit.py", marks=needs_spark)])
+def test_without_a_broker_one_line_says_how_to_get_one(name: str, tmp_path: Path) -> None:
+    done = run(name, tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert f"no broker at {NOBODY}" in done.stderr
+    assert "penstock up" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_spark
+def test_without_its_topic_the_pipeline_says_how_to_fill_it(broker: Child, tmp_path: Path) -> None:
+    done = run("pipeline/submit.py", tmp_path, bootstrap=broker.bootstrap)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "there is no topic metrics.inbound: fill it with `penstock generate`\n"
+
+
+@needs_spark
+def test_a_part_of_a_declarative_pipeline_says_what_runs_it(tmp_path: Path) -> None:
+    done = run("pipeline/declarative/transformations/metrics.py", tmp_path)
+
+    assert (done.returncode, done.stderr) == (
+        1,
+        "run it with: spark-pipelines run --spec examples/pipeline/declarative/spark-pipeline.yml\n",
+    )

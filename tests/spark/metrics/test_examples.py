@@ -65,7 +65,7 @@ def test_the_pipeline_runs_under_spark_submit(servers: str, filled: str, tmp_pat
     settings = {"topics.inbound": filled, "topics.dead_letter": f"{filled}.dlq", "groups.ingest": filled}
     chosen = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     conf = ["--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.ui.enabled=false"]
-    program = [str(EXAMPLES / "submit.py"), "--config", str(EXAMPLES / "metrics.yaml"), "--once"]
+    program = [str(EXAMPLES / "submit.py"), "--config", str(EXAMPLES / "metrics.yaml")]
 
     run(
         [spark_command("spark-submit"), "--master", "local[2]", *conf, *program, *chosen],

@@ -11,6 +11,11 @@ from pyspark import pipelines as dp
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+if __name__ == "__main__":
+    raise SystemExit(
+        "run it with: spark-pipelines run --spec examples/pipeline/declarative/spark-pipeline.yml"
+    )
+
 BOOTSTRAP = os.environ.get("PENSTOCK_BOOTSTRAP", "127.0.0.1:9092")
 TOPIC = os.environ.get("PENSTOCK_TOPIC", "metrics.inbound")
 SHAPE = "name string, value double, labels map<string, string>, timestamp long, client string"
