@@ -35,9 +35,7 @@ def main() -> None:
         # Spark would start first, and then say the same on a hundred lines.
         topics = [topic.name for topic in Topics(Endpoint(config.bootstrap)).list()]
     except PenstockError as error:
-        raise SystemExit(
-            f"{error}: start a broker with `penstock up`, or name one with --set bootstrap=…"
-        ) from None
+        raise SystemExit(str(error)) from None
     if config.topics.inbound not in topics:
         raise SystemExit(f"there is no topic {config.topics.inbound}: fill it with `penstock generate`")
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.client.endpoint import REQUEST_SECONDS, Endpoint
-from penstock.client.errors import BrokerUnreachable, Disconnected
+from penstock.client.errors import Disconnected, no_broker
 from penstock.core.model import ProtocolError
 from penstock.core.wire import (
     APIS,
@@ -77,7 +77,7 @@ class BrokerConnection:
             self._socket.settimeout(request_seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
-            raise BrokerUnreachable(f"no broker at {self._name}: {_reason(error)}") from None
+            raise no_broker(self._name, _reason(error)) from None
         self._versions: Mapping[int, int] = _API_VERSIONS if versions is None else versions
         if versions is None:
             try:

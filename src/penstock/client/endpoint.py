@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from penstock.client.errors import BrokerUnreachable, ClientError, reason
+from penstock.client.errors import BrokerUnreachable, ClientError, no_broker, reason
 from penstock.core.model import PenstockError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -108,7 +108,7 @@ def knock(endpoint: Endpoint) -> None:
             return
     assert failure is not None
     why = failure.strerror or str(failure) or type(failure).__name__
-    raise BrokerUnreachable(f"no broker at {endpoint.bootstrap}: {why.lower()}")
+    raise no_broker(endpoint.bootstrap, why.lower())
 
 
 def _address(text: str) -> tuple[str, int]:

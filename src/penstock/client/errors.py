@@ -17,6 +17,13 @@ class BrokerUnreachable(Disconnected):
     """Nobody answers at the bootstrap addresses."""
 
 
+def no_broker(where: str, why: str) -> BrokerUnreachable:
+    """Nobody listens there; what helps is said to whoever has just begun."""
+    return BrokerUnreachable(
+        f"no broker at {where}: {why} (`penstock up` starts one, --bootstrap names another)"
+    )
+
+
 def refused(what: str, error: Any) -> ClientError:
     """`what` could not be done because of a KafkaError, or an exception that carries one."""
     why = reason(error)

@@ -30,7 +30,10 @@ def test_a_cluster_that_does_not_answer_is_one_line(run: Run) -> None:
     done = run("cluster", "status", "--bootstrap", "127.0.0.1:1")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "penstock: no broker at 127.0.0.1:1: connection refused\n"
+    assert done.stderr == (
+        "penstock: no broker at 127.0.0.1:1: connection refused "
+        "(`penstock up` starts one, --bootstrap names another)\n"
+    )
 
 
 def test_what_contradicts_itself_is_refused_before_anybody_is_asked(run: Run) -> None:

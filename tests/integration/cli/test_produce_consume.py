@@ -124,6 +124,30 @@ def test_reading_starts_where_it_is_told(run: Run, topic: str, start: str, expec
     assert (read.returncode, read.stdout.splitlines()) == (0, expected)
 
 
+def test_somebody_who_types_records_is_told_how_to_end(
+    run: Run, topic: str, broker: Child, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    ours, theirs = os.openpty()
+
+    with subprocess.Popen(
+        [*COMMAND, "produce", topic, "--bootstrap", broker.bootstrap],
+        cwd=tmp_path,
+        stdin=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as typing:
+        os.close(theirs)
+        assert typing.stderr is not None
+        assert typing.stderr.readline() == "one record per line; Ctrl-D ends\n"
+        os.write(ours, b"typed\n\x04")
+        assert typing.stderr.readline() == f"1 record delivered to {topic}\n"
+    os.close(ours)
+
+    assert typing.returncode == 0
+    assert run("consume", topic).stdout == "typed\n"
+
+
 def test_a_key_goes_to_the_same_partition_whichever_client_sends_it(
     run: Run, topic: str, broker: Child
 ) -> None:
@@ -326,4 +350,7 @@ def test_a_broker_that_is_not_there_is_one_line(run: Run, arguments: list[str]) 
     ended = run(*arguments, "--bootstrap", "127.0.0.1:1")
 
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.splitlines()[-1] == "penstock: no broker at 127.0.0.1:1: connection refused"
+    assert ended.stderr.splitlines()[-1] == (
+        "penstock: no broker at 127.0.0.1:1: connection refused "
+        "(`penstock up` starts one, --bootstrap names another)"
+    )

@@ -91,7 +91,10 @@ def test_a_generator_without_a_broker_says_so_in_one_line() -> None:
     )
 
     assert ran.returncode == 1
-    assert ran.stderr == "penstock: no broker at 127.0.0.1:1: connection refused\n"
+    assert ran.stderr == (
+        "penstock: no broker at 127.0.0.1:1: connection refused "
+        "(`penstock up` starts one, --bootstrap names another)\n"
+    )
 
 
 def test_a_plan_that_cannot_be_is_refused_in_one_line(servers: str) -> None:

@@ -9,6 +9,7 @@ from penstock.cli.cluster.targets import Layout
 from penstock.client import BrokerUnreachable, ClientError, Endpoint
 from penstock.client.cluster import is_drained as is_drained_there
 from penstock.client.connection import BrokerConnection, api_of
+from penstock.client.errors import no_broker
 from penstock.core.wire import ErrorCode, Message
 from penstock.core.wire.kafka.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.core.wire.kafka.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
@@ -239,4 +240,4 @@ def _any_connection(endpoint: Endpoint) -> tuple[BrokerConnection, str]:
             failure = BrokerUnreachable(f"{_address(*address)} does not answer as a Kafka broker")
     if failure is not None and len(addresses) == 1:
         raise failure
-    raise BrokerUnreachable(f"no broker at {endpoint.bootstrap}")
+    raise no_broker(endpoint.bootstrap, "none of them answers")

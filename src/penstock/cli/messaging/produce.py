@@ -105,6 +105,7 @@ def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
 def _progress(title: str, size_bytes: int, lines: BinaryIO) -> Iterator[Callable[[int], None]]:
     """A bar, except where somebody is typing the lines: it would get in their way."""
     if lines.isatty():
+        sys.stderr.write("one record per line; Ctrl-D ends\n")
         yield lambda step: None  # noqa: ARG005
         return
     with progress_bar(title, size_bytes) as advance:
