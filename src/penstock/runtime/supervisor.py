@@ -76,12 +76,18 @@ class Supervisor:
         self.deliver(started)
 
     def watch_signals(self) -> None:
-        """SIGTERM and SIGINT stop the node gracefully; a second one stops it at once."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """SIGTERM and SIGINT stop the node gracefully; a second one stops it at once.
+
+        So does the end of its terminal, unless somebody saw to that it does not (`nohup`).
+        """
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             self._loop.add_signal_handler(number, self.stop)
 
         def forget() -> None:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in numbers:
                 self._loop.remove_signal_handler(number)
 
         self.own(forget)

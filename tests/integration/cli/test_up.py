@@ -66,7 +66,7 @@ def fails(start: Start, *arguments: str) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_node_says_in_one_line_where_it_is_and_stops_on_a_signal(
     number: signal.Signals, start: Start, tmp_path: Path
 ) -> None:
@@ -88,6 +88,25 @@ def test_a_node_says_in_one_line_where_it_is_and_stops_on_a_signal(
     assert list(cluster.brokers) == [7]
     assert status == 200
     assert "penstock_" in metrics
+
+
+def test_a_node_under_nohup_outlives_its_terminal(environment: dict[str, str], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        ["nohup", *COMMAND, "--json", *ANY_PORTS],
+        env=environment,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        endpoint = Endpoint(json.loads(ready_line(process))["kafka"])
+
+        process.send_signal(signal.SIGHUP)
+        Topics(endpoint).create("after", 1, 1, {})
+        process.terminate()
+
+    assert process.returncode == 0
 
 
 def test_the_ready_line_is_readable_too(start: Start) -> None:

@@ -55,6 +55,8 @@ class LocalCluster:
         """Run nodes with these numbers and arguments; the answer is the exit code."""
         loop = asyncio.get_running_loop()
         for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if asked is signal.SIGHUP and signal.getsignal(asked) is signal.SIG_IGN:
+                continue  # `nohup`: the end of the terminal is not the end of the cluster
             loop.add_signal_handler(asked, self._happenings.put_nowait, Happening(What.TOLD))
         async with asyncio.TaskGroup() as group:
             for number, arguments in commands:
