@@ -52,18 +52,20 @@ def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None
     is for the operator and fits on one line; anything else is a bug.
     """
     _check(options)
-    # Addresses first: a start that fails for want of one leaves no directory behind.
-    reserved = reserve(options)
+    made = _first_missing(os.path.abspath(options.data_dir))
+    storage = open_storage(options)
+    program: NodeProgram | None = None
     try:
-        storage = open_storage(options)
-        program: NodeProgram | None = None
+        reserved = reserve(options)
         try:
             program = build(storage, options, reserved, lambda node: ready(node.addresses) if ready else None)
             failure = run(program, _identity(options, storage.directory))
         finally:
-            _leave(storage, None if program is None else program.node)
+            reserved.close()
     finally:
-        reserved.close()
+        _leave(storage, None if program is None else program.node)
+        if program is None:
+            _remove(made)
     if failure is not None:
         raise failure
     events.info("node.stopped")
@@ -81,9 +83,7 @@ def open_storage(options: NodeOptions) -> NodeStorage:
     try:
         directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
     except DiskFailed as error:
-        if made is not None:
-            # What could be made before it failed is of no use to anybody.
-            shutil.rmtree(made, ignore_errors=True)
+        _remove(made)
         raise DataDirectoryUnusable(disk.root, error.errno) from error
     return NodeStorage(disk, PosixDisk(options.data_dir), directory)
 
@@ -94,6 +94,12 @@ def _first_missing(path: str) -> str | None:
     while not os.path.lexists(path):
         missing, path = path, os.path.dirname(path)
     return missing
+
+
+def _remove(made: str | None) -> None:
+    """Remove what a start has made that then could not be: it is of no use to anybody."""
+    if made is not None:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _leave(storage: NodeStorage, node: Node | None) -> None:
