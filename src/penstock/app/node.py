@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from penstock.app.addresses import Reservations
 from penstock.app.backstage import BROKER, Backstage, NodeStorage
@@ -18,7 +19,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Lane, Runtime
-from penstock.runtime.pipes import Backlog, Budget
+from penstock.runtime.pipes import Acceptor, Backlog, Budget, Listen, Pipe, PipeHandler, TcpListener
 
 HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
 # How long a stop waits for syncs under way, so that their answers can still leave.
@@ -38,18 +39,34 @@ class NodeAddresses:
     peer: Address | None = None
 
 
+class Reserved(Protocol):
+    """The addresses that a node may use, by what will listen there."""
+
+    def __getitem__(self, name: str) -> Address: ...
+
+    def close(self) -> None:
+        """The listeners are open."""
+
+
+def listen_on_socket(address: Address, welcome: Callable[[Pipe], PipeHandler]) -> TcpListener:
+    """Open a listener of this machine, on the running loop."""
+    return Acceptor(asyncio.get_running_loop(), address, welcome)
+
+
 class Node:
-    """The service that a process runs."""
+    """The service that a process runs; `listen` opens its Kafka listeners."""
 
     def __init__(
         self,
         runtime: Runtime,
         storage: NodeStorage,
         options: NodeOptions,
-        reserved: Reservations,
+        reserved: Reserved,
         ready: Callable[["Node"], None],
+        listen: Listen = listen_on_socket,
     ) -> None:
         self._runtime = runtime
+        self._listen = listen
         self._options = options
         self._reserved = reserved
         self._ready = ready
@@ -63,7 +80,7 @@ class Node:
         listeners = tuple(_listener(listener, reserved) for listener in _doors(options))
         if options.peer is not None:
             options = replace(options, peer=reserved[PEER])
-        self.backstage = Backstage(runtime, storage, options, listeners)
+        self.backstage = self._compose(storage, options, listeners)
         self.addresses = NodeAddresses(
             {listener.name: listener.bound for listener in listeners},
             reserved[HTTP] if options.http else None,
@@ -71,19 +88,23 @@ class Node:
             reserved[PEER] if options.peer else None,
         )
 
+    def _compose(
+        self, storage: NodeStorage, options: NodeOptions, listeners: tuple[KafkaListener, ...]
+    ) -> Backstage:
+        return Backstage(self._runtime, storage, options, listeners)
+
     def start(self) -> None:
         """Recover and join; the doors open when there is something to serve.
 
         Health and figures can be asked for at once: joining may take as long as others do.
         """
-        self._open_http(asyncio.get_running_loop(), self._metrics)
+        self._open_http(self._metrics)
         self.backstage.start(self._open_doors, self._open_no_door)
 
     def _open_doors(self, backend: Backend) -> None:
         if self._stopping:
             return
         self.backend = backend
-        loop = asyncio.get_running_loop()
         metrics = self._metrics
         serving = Serving(
             backend=backend,
@@ -101,7 +122,7 @@ class Node:
         metrics.in_flight_bytes.read(lambda: serving.backlog.held_bytes, "answers")
         for listener in backend.node.listeners:
             door = Door(listener.name, serving)
-            door.open(loop, listener.bound)
+            door.listen(listener.bound, self._listen)
             self._kafka.append(door)
         self._opened()
 
@@ -117,7 +138,7 @@ class Node:
         self.is_ready = True
         self._ready(self)
 
-    def _open_http(self, loop: asyncio.AbstractEventLoop, kafka: KafkaMetrics) -> None:
+    def _open_http(self, kafka: KafkaMetrics) -> None:
         behind = self.backstage
         declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
@@ -125,15 +146,13 @@ class Node:
         self.backstage.controller.subscribe(page.follow)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
         if self.addresses.http is not None:
-            self._open_page(loop, HTTP, self.addresses.http, {**pages, "/metrics": page})
+            self._open_page(HTTP, self.addresses.http, {**pages, "/metrics": page})
         if self.addresses.metrics is not None:
-            self._open_page(loop, METRICS, self.addresses.metrics, {"/metrics": page, **pages})
+            self._open_page(METRICS, self.addresses.metrics, {"/metrics": page, **pages})
 
-    def _open_page(
-        self, loop: asyncio.AbstractEventLoop, name: str, address: Address, pages: dict[str, Page]
-    ) -> None:
+    def _open_page(self, name: str, address: Address, pages: dict[str, Page]) -> None:
         door = self._http[name] = HttpDoor(self._runtime, pages)
-        door.open(loop, address)
+        door.open(asyncio.get_running_loop(), address)
 
     def _health(self) -> Answer:
         """Alive: it answers. What keeps it from being ready is told as well."""
@@ -256,7 +275,7 @@ def _doors(options: NodeOptions) -> tuple[ListenerOptions, ...]:
     return options.listeners if BROKER in options.roles else ()
 
 
-def _listener(options: ListenerOptions, reserved: Reservations) -> KafkaListener:
+def _listener(options: ListenerOptions, reserved: Reserved) -> KafkaListener:
     bound = reserved[f"{KAFKA} {options.name}"]
     advertised = options.advertised
     if advertised is not None and advertised.port == 0:

@@ -13,7 +13,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.replies import Replies
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.pipes import Acceptor, AcceptorOptions, Backlog, Budget, Pipe
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, Backlog, Budget, Listen, Pipe, TcpListener
 from penstock.security import Gate
 
 SWEEP_MS = 5_000
@@ -60,15 +60,19 @@ class Door:
         self._timers = serving.runtime.timers
         self._to_flush: list[Replies] = []
         self._connections: dict[Connection, None] = {}
-        self._acceptor: Acceptor | None = None
+        self._acceptor: TcpListener | None = None
         self._sweeper: Timer | None = None
         self._is_pressed = False
 
     def open(
         self, loop: asyncio.AbstractEventLoop, address: Address, options: AcceptorOptions | None = None
     ) -> Address:
-        """Listen; answers the address with the port that was found."""
-        self._acceptor = Acceptor(loop, address, self.welcome, options)
+        """Listen on a socket; answers the address with the port that was found."""
+        return self.listen(address, lambda bind, welcome: Acceptor(loop, bind, welcome, options))
+
+    def listen(self, address: Address, listen: Listen) -> Address:
+        """Serve the clients that come in at a listener: that of a socket, or of a simulated network."""
+        self._acceptor = listen(address, self.welcome)
         self.metrics.connections.read(lambda: len(self._connections), self.name)
         self._sweep_later()
         return self._acceptor.address

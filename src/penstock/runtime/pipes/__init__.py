@@ -21,11 +21,13 @@ from penstock.runtime.pipes.acceptor import Acceptor, AcceptorOptions
 from penstock.runtime.pipes.backlog import Backlog
 from penstock.runtime.pipes.budget import Budget
 from penstock.runtime.pipes.plain import BUFFERS, PlainPipe
-from penstock.runtime.pipes.port import Part, Pipe, PipeHandler, Span
+from penstock.runtime.pipes.port import Listen, Part, Pipe, PipeHandler, Span, TcpListener
 
 __all__ = [
     "Pipe",
     "PipeHandler",
+    "TcpListener",
+    "Listen",
     "Part",
     "Span",
     "BUFFERS",

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from penstock.runtime.port import Address
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -77,3 +79,21 @@ class PipeHandler(Protocol):
 
     def closed(self) -> None:
         """The connection is over, whoever ended it. Called exactly once."""
+
+
+class TcpListener(Protocol):
+    """An address at which clients come in."""
+
+    @property
+    def address(self) -> Address:
+        """With the port that was found, if none was named."""
+
+    def stop_accepting(self) -> None:
+        """Take no new connections; those that exist stay."""
+
+    def close(self) -> None:
+        """Close the listener and every connection that came in through it."""
+
+
+# Opens a listener; the function that it is given is asked for the handler of every new connection.
+Listen: TypeAlias = Callable[[Address, Callable[[Pipe], PipeHandler]], TcpListener]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from penstock.core.model import Offset
+from penstock.gateways.kafka.backend import Backend
 from penstock.services.records import Fetched, FetchLimits, Wanted
 from penstock.simulation.checkers.durability import read_back
 from penstock.simulation.checkers.log import check_log
 from penstock.simulation.checkers.replicas import Copy, check_replicas
-from penstock.simulation.cluster.door import Door
 from penstock.simulation.cluster.journal import Place
 from penstock.simulation.cluster.node import ClusterNode
 from penstock.simulation.cluster.world import ClusterWorld
@@ -20,12 +20,10 @@ READ_BYTES = 1 << 20
 def unsettled(cluster: ClusterWorld) -> Iterator[str]:
     """Everything that keeps a cluster from being at rest, though nothing is broken any more."""
     for node in cluster.nodes.values():
-        if node.door is None:
+        if node.backend is None:
             yield f"{node.machine.name} is not ready"
             return
-    committed = {
-        node.machine.name: _door(node).backend.controller.committed for node in cluster.nodes.values()
-    }
+    committed = {node.machine.name: _backend(node).controller.committed for node in cluster.nodes.values()}
     if len(frozenset(committed.values())) > 1:
         yield f"metadata is not the same everywhere: {committed}"
         return
@@ -51,7 +49,7 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
     leader = cluster.nodes.get(partition.leader)
     if leader is None:
         return "nobody leads"
-    led = _door(leader).backend.partitions.find(*place)
+    led = _backend(leader).partitions.find(*place)
     if led is None or led.leader_epoch != partition.leader_epoch or led.stopped is not None:
         return f"node {partition.leader} should lead, and does not"
     if len(partition.isr) < len(partition.replicas):
@@ -68,8 +66,8 @@ def logs_of(cluster: ClusterWorld, place: Place) -> dict[int, PartitionLog]:
     """Every replica's log of a partition, by node."""
     logs = {}
     for node in cluster.nodes.values():
-        if node.door is not None:
-            found = node.door.backend.partitions.find_log(*place)
+        if node.backend is not None:
+            found = node.backend.partitions.find_log(*place)
             if found is not None:
                 logs[int(node.node_id)] = found.log
     return logs
@@ -82,17 +80,17 @@ def judge(cluster: ClusterWorld) -> list[str]:
         image = cluster.newest_image()
         partition = None if image is None else image.partition(*place)
         assert partition is not None
-        door = _door(cluster.nodes[partition.leader])
+        backend = _backend(cluster.nodes[partition.leader])
         if place in cluster.journal.logs:
             history = cluster.journal.logs[place]
-            found = check_log(history, read_to_the_end(door, place))
+            found = check_log(history, read_to_the_end(backend, place))
             anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in found]
-        led = door.backend.partitions.find(*place)
+        led = backend.partitions.find(*place)
         assert led is not None
         copies = {node: _copy(log) for node, log in logs_of(cluster, place).items()}
         anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
     for node in cluster.nodes.values():
-        _door(node).metadata(lambda _: None)
+        node.shows_metadata()
     return anomalies
 
 
@@ -101,16 +99,16 @@ def _copy(log: PartitionLog) -> Copy:
     return Copy(found.start, found.end, found.batches)
 
 
-def read_to_the_end(door: Door, place: Place) -> list[tuple[int, bytes]]:
+def read_to_the_end(backend: Backend, place: Place) -> list[tuple[int, bytes]]:
     """Every record of a partition that its leader gives to consumers."""
-    partition = door.backend.partitions.find(*place)
+    partition = backend.partitions.find(*place)
     assert partition is not None
     final: list[tuple[int, bytes]] = []
     at, end = partition.log.start, partition.high_watermark
     limits = FetchLimits(min_bytes=1, max_bytes=READ_BYTES, max_wait_ms=0)
     while at < end:
         found: list[Fetched] = []
-        door.backend.fetching.fetch([Wanted(partition, at, READ_BYTES)], limits, found.extend)
+        backend.fetching.fetch([Wanted(partition, at, READ_BYTES)], limits, found.extend)
         content = b"" if not found or found[0].records is None else found[0].records.to_bytes()
         more = [pair for pair in values_of(content) if pair[0] >= at]
         if not more:
@@ -120,6 +118,6 @@ def read_to_the_end(door: Door, place: Place) -> list[tuple[int, bytes]]:
     return final
 
 
-def _door(node: ClusterNode) -> Door:
-    assert node.door is not None
-    return node.door
+def _backend(node: ClusterNode) -> Backend:
+    assert node.backend is not None
+    return node.backend

@@ -1,70 +1,153 @@
-"""A whole node on a simulated machine: every service of production, and a door for simulated clients."""
+"""A whole node on a simulated machine: what production runs, with a probe for the checkers."""
 
-from collections.abc import Callable
-from typing import TypeAlias
+import enum
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import NamedTuple, Protocol, assert_never
 
-from penstock.app import Backstage, NodeOptions, NodeStorage
-from penstock.core.model import SECOND, Instant, LeaderEpoch, NodeId
+from penstock.app import Node, NodeOptions, NodeStorage
+from penstock.app.backstage import Backstage
+from penstock.app.node import KAFKA, PEER, Reserved
+from penstock.core.metadata import MetadataImage, ResourceKind
+from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
-from penstock.runtime import Callback, Runtime
-from penstock.simulation.cluster.door import Door, key_of
-from penstock.simulation.cluster.journal import Journal
+from penstock.runtime import Address, Runtime
+from penstock.runtime.pipes import Listen
+from penstock.services.partitions import Partition
+from penstock.simulation.cluster.journal import Journal, Place
 from penstock.simulation.node import SimulatedNode
+from penstock.simulation.tcp import SimulatedTcp
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk
 
-# How long a stop waits for the logs before it leaves them as they are.
-CLOSING_NS = 3 * SECOND
-
-MakeBackstage: TypeAlias = Callable[[Runtime, NodeStorage, NodeOptions], Backstage]
+SETTING = "max.message.bytes"
 
 
-def production(runtime: Runtime, storage: NodeStorage, options: NodeOptions) -> Backstage:
-    """A node as `app` composes it."""
-    return Backstage(runtime, storage, options, ())
+class What(enum.Enum):
+    """What of a topic clients change."""
+
+    EXISTS = "exists"
+    PARTITIONS = "partitions"
+    SETTING = "setting"
+
+
+class Register(NamedTuple):
+    """One thing that clients change and look at."""
+
+    kind: What
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} of {self.topic}"
+
+
+class BrokerProcess(Node):
+    """A node as `app` composes it. An error that nobody foresaw ends it, so that the run fails."""
+
+    def _report(self, error: Exception) -> None:
+        def end() -> None:
+            raise error
+
+        self._runtime.timers.soon(end)
+
+    @property
+    def protocol_errors(self) -> int:
+        """How many connections were closed because their bytes broke the protocol."""
+        return int(self._metrics.protocol_errors.of().count)
+
+
+class MakeProcess(Protocol):
+    """Composes a node."""
+
+    def __call__(
+        self,
+        runtime: Runtime,
+        storage: NodeStorage,
+        options: NodeOptions,
+        reserved: Reserved,
+        ready: Callable[[Node], None],
+        listen: Listen,
+    ) -> BrokerProcess: ...
+
+
+class _Addresses:
+    """Addresses as they are configured: on a simulated machine nobody else has taken them."""
+
+    def __init__(self, options: NodeOptions) -> None:
+        self._known = {f"{KAFKA} {listener.name}": listener.bind for listener in options.listeners}
+        if options.peer is not None:
+            self._known[PEER] = options.peer
+
+    def __getitem__(self, name: str) -> Address:
+        return self._known[name]
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class ClusterNode:
-    """One node of a cluster, across its lives."""
+    """One node of a cluster, across its lives; tells the checkers what it says to clients as it says it."""
 
-    def __init__(self, options: NodeOptions, journal: Journal, make: MakeBackstage = production) -> None:
+    def __init__(
+        self, options: NodeOptions, journal: Journal, tcp: SimulatedTcp, make: MakeProcess = BrokerProcess
+    ) -> None:
         self.options = options
         self.machine: SimulatedNode
         self._journal = journal
+        self._tcp = tcp
         self._make = make
-        self._backstage: Backstage | None = None
-        self._door: Door | None = None
+        self._processes: list[BrokerProcess] = []
         self._epochs: dict[str, LeaderEpoch] = {}
+        self._shown = -1
 
     @property
     def node_id(self) -> NodeId:
         return self.options.node_id
 
     @property
-    def door(self) -> Door | None:
-        """Where clients come in, while the node is up and ready for them."""
-        return self._door if self.machine.is_up else None
+    def address(self) -> Address:
+        """Where clients reach it."""
+        return self.options.listeners[0].bind
+
+    @property
+    def process(self) -> BrokerProcess | None:
+        return self._processes[-1] if self.machine.is_up and self._processes else None
 
     @property
     def backstage(self) -> Backstage | None:
-        return self._backstage if self.machine.is_up else None
+        process = self.process
+        return None if process is None else process.backstage
 
-    def __call__(self, runtime: Runtime, disk: Disk) -> "NodeLife":
+    @property
+    def backend(self) -> Backend | None:
+        """The services behind the listener, while the node is up and ready for clients."""
+        process = self.process
+        return process.backend if process is not None and process.is_ready else None
+
+    @property
+    def protocol_errors(self) -> int:
+        """In all its lives."""
+        return sum(process.protocol_errors for process in self._processes)
+
+    def __call__(self, runtime: Runtime, disk: Disk) -> BrokerProcess:
         """Begin a life; what a simulated machine runs."""
-        self._door = None
+        life = self.machine.life
+        assert life is not None
+        self._shown = -1
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
-        self._backstage = backstage = self._make(runtime, storage, self.options)
-        backstage.controller.while_leading(Office(backstage, self._journal))
-        backstage.start(self._ready)
-        return NodeLife(backstage, runtime, self._shut)
+        listen = partial(self._tcp.listen, life)
+        process = self._make(
+            runtime, storage, self.options, _Addresses(self.options), lambda _: self._ready(process), listen
+        )
+        self._processes.append(process)
+        process.backstage.controller.while_leading(LeaderProbe(process.backstage, self._journal))
+        process.start()
+        return process
 
-    def _shut(self) -> None:
-        """Let no client in any more."""
-        self._door = None
-
-    def _ready(self, backend: Backend) -> None:
-        self._door = Door(backend, self._journal, f"{self.machine.name}/{self.machine.lives}")
+    def _ready(self, process: BrokerProcess) -> None:
+        backend = process.backend
+        assert backend is not None
         self._look_at_leaders(backend)
         backend.partitions.when_roles_change(lambda: self._look_at_leaders(backend))
 
@@ -76,8 +159,52 @@ class ClusterNode:
                 self._epochs[key] = partition.leader_epoch
                 self._journal.watermarks.led(key, partition.leader_epoch, self.node_id, partition.log.end)
 
+    def metadata_version(self) -> int:
+        """How new its image is at the moment."""
+        return int(self._serving().controller.committed)
 
-class Office:
+    def shows_metadata(self) -> None:
+        """It writes a Metadata response: the image behind it must hold all that was acknowledged."""
+        controller = self._serving().controller
+        version, image = int(controller.committed), controller.image
+        if version > self._shown:
+            self._shown = version
+            content = (image.topics, image.brokers, image.configs, image.features)
+            life = f"{self.machine.name}/{self.machine.lives}"
+            self._journal.metadata.showed(life, version, content, partial(value_in, image))
+
+    def shows_partition(self, place: Place, told: int = -1) -> None:
+        """It writes a response about a partition; it may have `told` its high watermark in it."""
+        partition = self._serving().partitions.find(*place)
+        if partition is not None:
+            self._journal.watermarks.showed(
+                key_of(partition),
+                partition.leader_epoch,
+                self.node_id,
+                # A response may have waited for others, and be behind; it can never be ahead.
+                max(told, partition.high_watermark),
+            )
+
+    def acknowledges(self, place: Place, end: int) -> None:
+        """It tells a producer that all in-sync replicas have what is below `end`."""
+        self.shows_partition(place)
+        topic_id = self._serving().controller.image.topic_id(place[0])
+        name = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
+        self._journal.watermarks.acknowledged(f"{name} of {topic_id}", end)
+
+    def tells_end(self, place: Place, epoch: int, end: int) -> None:
+        """It tells a consumer, as the leader of an epoch, where the log ends."""
+        partition = self._serving().partitions.find(*place)
+        if partition is not None:
+            self._journal.watermarks.told_end(key_of(partition), epoch, self.node_id, end)
+
+    def _serving(self) -> Backend:
+        backend = self._processes[-1].backend
+        assert backend is not None, "only who is ready writes responses"
+        return backend
+
+
+class LeaderProbe:
     """Tells the checkers when a node begins to lead the metadata quorum."""
 
     def __init__(self, backstage: Backstage, journal: Journal) -> None:
@@ -92,28 +219,21 @@ class Office:
         """Whoever follows says so."""
 
 
-class NodeLife:
-    """The service that a machine stops in order, as `app.Node` does around its doors."""
+def key_of(partition: Partition) -> str:
+    """A partition's name for checkers: topics of one name may follow each other."""
+    return f"{partition.name} of {partition.topic_id}"
 
-    def __init__(self, backstage: Backstage, runtime: Runtime, shut: Callback) -> None:
-        self._backstage = backstage
-        self._runtime = runtime
-        self._shut = shut
-        self._is_closed = False
 
-    def stop(self, done: Callback) -> None:
-        self._backstage.leave(lambda: self._close(done))
-
-    def _close(self, done: Callback) -> None:
-        self._shut()
-        self._backstage.resign()
-
-        def end(last: Callback) -> None:
-            if not self._is_closed:
-                self._is_closed = True
-                last()
-                done()
-
-        until = Instant(self._runtime.clock.now() + CLOSING_NS)
-        self._runtime.timers.at(until, lambda: end(self._backstage.abandon))
-        self._backstage.wind_down(lambda: end(self._backstage.close))
+def value_in(image: MetadataImage, register: Hashable) -> Hashable:
+    """What an image says of something that clients change."""
+    assert isinstance(register, Register)
+    topic = image.topic(register.topic)
+    match register.kind:
+        case What.EXISTS:
+            return topic is not None
+        case What.PARTITIONS:
+            return 0 if topic is None else len(topic.partitions)
+        case What.SETTING:
+            return image.config(ResourceKind.TOPIC, register.topic).get(SETTING)
+        case _:
+            assert_never(register.kind)

@@ -3,13 +3,13 @@
 import random
 from dataclasses import dataclass, field
 
-from penstock.app import NodeOptions
+from penstock.app import ListenerOptions, NodeOptions
 from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.runtime import Address
 from penstock.services.cluster import QuorumOptions, Voter
 from penstock.simulation.faults import FaultPlan
 
-PEER_PORT = 7000
+KAFKA_PORT, PEER_PORT = 9092, 7000
 TOPIC = "orders"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
@@ -31,7 +31,7 @@ class ClusterOptions:
 
     nodes: int = 3
     partitions: int = 2
-    sure_producers: int = 2
+    idempotent_producers: int = 2
     consumers: int = 1
     members: int = 2
     admins: int = 1
@@ -72,7 +72,7 @@ def node_options(options: ClusterOptions, number: int) -> NodeOptions:
     return NodeOptions(
         data_dir="",
         node_id=NodeId(number),
-        listeners=(),
+        listeners=(ListenerOptions(Address(name_of(number), KAFKA_PORT)),),
         peer=Address(name_of(number), PEER_PORT) if together else None,
         voters=voters if together else (),
         retention_check_ms=60_000,

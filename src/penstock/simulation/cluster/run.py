@@ -6,14 +6,14 @@ from collections.abc import Callable
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import MILLISECOND, SECOND
 from penstock.simulation.cluster.ending import judge, unsettled
-from penstock.simulation.cluster.node import MakeBackstage, production
+from penstock.simulation.cluster.node import BrokerProcess, MakeProcess
 from penstock.simulation.cluster.options import TOPIC, ClusterOptions
 from penstock.simulation.cluster.world import ClusterWorld
 from penstock.simulation.faults import ANYWHERE, Aim, Damage, FaultKind, FaultPlan, Nemesis, draw_weather
 from penstock.simulation.verdict import Verdict
 from penstock.simulation.world import World
 
-FOUNDING_NS = 20 * SECOND
+CREATION_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
 # In a ring of three everybody hears everybody.
 RING_NEEDS = 3
@@ -41,7 +41,7 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
 
 
 def run_cluster(
-    seed: int, options: ClusterOptions | None = None, make: MakeBackstage = production
+    seed: int, options: ClusterOptions | None = None, make: MakeProcess = BrokerProcess
 ) -> Verdict:
     """Run one cluster to its end and judge it. The same arguments give the same verdict."""
     options = options or ClusterOptions.draw(World(seed).random("options"))
@@ -65,8 +65,8 @@ def run_cluster(
 def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     world, options = cluster.world, cluster.options
     world.start_all()
-    cluster.founder.start()
-    if not _wait(cluster, FOUNDING_NS, lambda: cluster.founder.finished):
+    cluster.creator.start()
+    if not _wait(cluster, CREATION_NS, lambda: cluster.creator.finished):
         return [] if cluster.has_failed else ["stuck: there is no topic to work with"]
     cluster.start_clients()
     nemesis.begin()

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, MetadataImage
 from penstock.core.model import MILLISECOND, NodeId
-from penstock.simulation.cluster.clients.admin import Admin
-from penstock.simulation.cluster.clients.connections import Connection
-from penstock.simulation.cluster.clients.consumers import Consumer
-from penstock.simulation.cluster.clients.founder import Founder
-from penstock.simulation.cluster.clients.members import Member
-from penstock.simulation.cluster.clients.producers import HastyProducer, SureProducer
+from penstock.runtime import Address
+from penstock.simulation.cluster.clients.admin import TopicAdmin, TopicCreator
+from penstock.simulation.cluster.clients.consumers import AssignedConsumer
+from penstock.simulation.cluster.clients.members import GroupMember
+from penstock.simulation.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.simulation.cluster.journal import Journal
-from penstock.simulation.cluster.node import ClusterNode, MakeBackstage, production
+from penstock.simulation.cluster.node import BrokerProcess, ClusterNode, MakeProcess
 from penstock.simulation.cluster.options import TOPIC, ClusterOptions, name_of, node_options
 from penstock.simulation.faults import Aim
 from penstock.simulation.node import SimulatedNode
+from penstock.simulation.tcp import SimulatedTcp
 from penstock.simulation.world import World
 
 GROUP = "readers"
@@ -26,19 +26,18 @@ PROGRESS = 5
 class ClusterWorld:
     """Nodes `n1` to `nN` and the hosts of their clients."""
 
-    def __init__(self, seed: int, options: ClusterOptions, make: MakeBackstage = production) -> None:
+    def __init__(self, seed: int, options: ClusterOptions, make: MakeProcess = BrokerProcess) -> None:
         self.options = options
         self.world = World(seed)
         self.world.scheduler.events_max = EVENTS_MAX
         self.journal = Journal()
         self.nodes: dict[NodeId, ClusterNode] = {}
-        self._connections: dict[Connection, None] = {}
+        self.tcp = SimulatedTcp(self.world.network)
         for number in range(1, options.nodes + 1):
-            self._add(ClusterNode(node_options(options, number), self.journal, make))
-        self.world.network.when_process_ends(self._process_ended)
+            self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make))
         self.places = [(TOPIC, index) for index in range(options.partitions)]
         self._progress = [0 for _ in self.places]
-        self.founder = Founder(self, options)
+        self.creator = TopicCreator(self, options)
         self.producers = self._producers()
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
@@ -49,36 +48,28 @@ class ClusterWorld:
         node.machine.pace.sync_max_ns = self.options.sync_max_ns
         self.nodes[node.node_id] = node
 
-    def _producers(self) -> Sequence[SureProducer | HastyProducer]:
+    def _producers(self) -> Sequence[IdempotentProducer | AtMostOnceProducer]:
         places, options = self.places, self.options
-        sure = [
-            SureProducer(self, f"sure-{n}", places, options.pace_ms) for n in range(options.sure_producers)
+        idempotent = [
+            IdempotentProducer(self, f"producer-{n}", places, options.pace_ms)
+            for n in range(options.idempotent_producers)
         ]
-        return [*sure, HastyProducer(self, "hasty", places, options.pace_ms)]
+        return [*idempotent, AtMostOnceProducer(self, "at-most-once", places, options.pace_ms)]
 
-    def _others(self) -> Sequence[Consumer | Member | Admin]:
+    def _others(self) -> Sequence[AssignedConsumer | GroupMember | TopicAdmin]:
         """Those who never come to an end by themselves."""
         places, options = self.places, self.options
         return [
-            *(Consumer(self, f"consumer-{n}", places) for n in range(options.consumers)),
-            *(Member(self, f"member-{n}", GROUP, places) for n in range(options.members)),
-            *(Admin(self, f"admin-{n}", options) for n in range(options.admins)),
+            *(AssignedConsumer(self, f"consumer-{n}", places) for n in range(options.consumers)),
+            *(GroupMember(self, f"member-{n}", GROUP, places) for n in range(options.members)),
+            *(TopicAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
         ]
 
-    def node_ids(self) -> list[NodeId]:
-        return list(self.nodes)
+    def bootstrap(self) -> dict[int, Address]:
+        return {int(node_id): node.address for node_id, node in self.nodes.items()}
 
-    def connect(self, host: str, node_id: int) -> Connection:
-        connection = Connection(self.world.network, host, self.nodes[NodeId(node_id)])
-        self._connections[connection] = None
-        return connection
-
-    def _process_ended(self, host: str) -> None:
-        for connection in list(self._connections):
-            if connection.is_over:
-                del self._connections[connection]
-            else:
-                connection.process_ended(host)
+    def node(self, node_id: int) -> ClusterNode:
+        return self.nodes[NodeId(node_id)]
 
     @property
     def has_failed(self) -> bool:
@@ -128,7 +119,8 @@ class ClusterWorld:
                 self.world.nodes[name].replace_disk()
                 self.world.start_all([name])
         for node in self.nodes.values():
-            if node.door is not None and any(p.log.stopped is not None for p in node.door.backend.partitions):
+            backend = node.backend
+            if backend is not None and any(p.log.stopped is not None for p in backend.partitions):
                 node.machine.kill()
                 self.world.start_all([node.machine.name])
 

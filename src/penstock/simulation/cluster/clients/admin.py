@@ -1,33 +1,52 @@
-"""A client that changes the metadata: topics come and go, grow, and are configured."""
+"""Clients that change the metadata: topics come and go, grow, and are configured."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, ResourceKind
-from penstock.core.model import Refused, Why
-from penstock.services.topics import ConfigChanges, MorePartitions, NewTopic
+from penstock.core.metadata import ConfigOperation
+from penstock.core.wire import ErrorCode, Message
+from penstock.core.wire.kafka.create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
+from penstock.core.wire.kafka.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+from penstock.core.wire.kafka.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
+from penstock.core.wire.kafka.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+from penstock.core.wire.types import ZERO_UUID
 from penstock.simulation.checkers.metadata import Change
 from penstock.simulation.cluster.clients.client import Client, Nodes
-from penstock.simulation.cluster.door import SETTING, Act, Changed, Door, Register, What
-from penstock.simulation.cluster.options import ClusterOptions
+from penstock.simulation.cluster.clients.connection import Lost
+from penstock.simulation.cluster.node import SETTING, Register, What
+from penstock.simulation.cluster.options import TOPIC, ClusterOptions
 
 TIMEOUT_MS = 1_000
 PARTITIONS_MAX = 4
+TOPIC_RESOURCE = 2
+DELETE_IDS_SINCE = 6
 # Nobody knows what became of it.
-UNCERTAIN = (Why.NOT_CONTROLLER, Why.TIMED_OUT, Why.STORAGE_FAILED)
+UNCERTAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-class Wish(NamedTuple):
-    """What a register shall be, how to ask for it, and the refusal that says that it is so already."""
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a register shall be, how to ask for it, and the error that says that it is so already."""
 
     register: Register
     value: bool | int | str
-    act: Act
-    already: Why | None
+    # The request in a version, and its one row in a response.
+    kind: type[Message]
+    request: Callable[[int], Message]
+    row: Callable[[Any], Any]
+    already: ErrorCode | None
 
 
-class Admin(Client):
+class TopicAdmin(Client):
     """Asks any node for one change after the other, each until it is done or refused for good."""
 
     def __init__(self, nodes: Nodes, host: str, options: ClusterOptions) -> None:
@@ -42,7 +61,7 @@ class Admin(Client):
         self._stopped = False
 
     def start(self) -> None:
-        self._wish(self._creation(self._settled), self._begun)
+        self._wish(_creation(self._settled, 1, self._replicas), self._begun)
 
     def _begun(self) -> None:
         self._partitions = 1
@@ -61,7 +80,7 @@ class Admin(Client):
             self._made += 1
             name = f"{self.host}-{self._made}"
             self._topics.append(name)
-            self._wish(self._creation(name), self._rest)
+            self._wish(_creation(name, 1, self._replicas), self._rest)
         elif luck < 0.6:
             name = self._topics.pop(self.luck.randrange(len(self._topics)))
             self._wish(_deletion(name), self._rest)
@@ -71,65 +90,116 @@ class Admin(Client):
         else:
             self._wish(_setting(self._settled, self.luck.randint(10_000, 1_000_000)), self._rest)
 
-    def _creation(self, name: str) -> Wish:
-        wanted = [NewTopic(name, 1, self._replicas)]
-        return Wish(
-            Register(What.EXISTS, name),
-            True,
-            lambda backend, done: backend.topics.create(wanted, done, timeout_ms=TIMEOUT_MS),
-            Why.TOPIC_EXISTS,
-        )
-
     def _wish(self, wish: Wish, then: Callable[[], None]) -> None:
         change = self.journal.metadata.changing(wish.register, wish.value)
+        node_id = self.any_node()
+        node = self.nodes.node(node_id)
+        # Of the image of the node that acknowledges, when it does.
+        versions: list[int] = []
 
         def answered(reply: object) -> None:
-            if self._is_over(wish, change, reply):
+            if self._is_over(wish, change, reply, versions):
                 then()
             elif not self._stopped:
                 self.after_ms(self.backoff_ms(), self._wish, wish, then)
 
-        self.ask(self.any_node(), partial(Door.change, act=wish.act), answered)
+        version = self.versions.of(wish.kind)
+        request = wish.request(version)
+        self.ask(node_id, request, version, answered, lambda _: versions.append(node.metadata_version()))
 
-    def _is_over(self, wish: Wish, change: Change, answer: object) -> bool:
-        if not isinstance(answer, Changed):
+    def _is_over(self, wish: Wish, change: Change, reply: object, versions: list[int]) -> bool:
+        if reply is Lost.LOST:
             return False
-        reply, metadata = answer.reply, self.journal.metadata
-        if not isinstance(reply, Refused) or reply.why is wish.already:
-            metadata.done(change, answer.version)
+        code, metadata = wish.row(reply).error_code, self.journal.metadata
+        if code in (ErrorCode.NONE, wish.already):
+            metadata.done(change, versions[0])
             return True
-        if reply.why in UNCERTAIN:
+        if code in UNCERTAIN:
             return False
         # Too few brokers are there, or the topic is gone because a creation was refused.
         metadata.refused(change)
         return wish.register.topic != self._settled
 
 
+class TopicCreator(Client):
+    """The first client of a cluster: asks until the topic is there that all others work with."""
+
+    def __init__(self, nodes: Nodes, options: ClusterOptions) -> None:
+        super().__init__(nodes, "creator")
+        minimum = "2" if options.replicas > 2 else "1"
+        self._wish = _creation(TOPIC, options.partitions, options.replicas, minimum)
+        self.finished = False
+
+    def start(self) -> None:
+        version = self.versions.of(CreateTopicsRequest)
+        self.ask(self.any_node(), self._wish.request(version), version, self._created)
+
+    def _created(self, reply: object) -> None:
+        code = ErrorCode.REQUEST_TIMED_OUT if reply is Lost.LOST else self._wish.row(reply).error_code
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self.finished = True
+        else:
+            self.after_ms(self.backoff_ms(), self.start)
+
+
+def _creation(name: str, partitions: int, replicas: int, min_isr: str | None = None) -> Wish:
+    configs = (
+        () if min_isr is None else (CreateTopicsRequestConfig(name="min.insync.replicas", value=min_isr),)
+    )
+    topic = CreateTopicsRequestTopic(
+        name=name, num_partitions=partitions, replication_factor=replicas, assignments=(), configs=configs
+    )
+    return Wish(
+        Register(What.EXISTS, name),
+        True,
+        CreateTopicsRequest,
+        lambda _: CreateTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS),
+        lambda response: response.topics[0],
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    )
+
+
 def _deletion(name: str) -> Wish:
+    def request(version: int) -> DeleteTopicsRequest:
+        if version < DELETE_IDS_SINCE:
+            return DeleteTopicsRequest(topic_names=(name,), timeout_ms=TIMEOUT_MS)
+        topic = DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID)
+        return DeleteTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS)
+
     return Wish(
         Register(What.EXISTS, name),
         False,
-        lambda backend, done: backend.topics.delete([name], done, timeout_ms=TIMEOUT_MS),
-        Why.UNKNOWN_TOPIC,
+        DeleteTopicsRequest,
+        request,
+        lambda response: response.responses[0],
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 
 
 def _growth(name: str, count: int) -> Wish:
-    wanted = [MorePartitions(name, count)]
+    topic = CreatePartitionsRequestTopic(name=name, count=count, assignments=None)
     return Wish(
         Register(What.PARTITIONS, name),
         count,
-        lambda backend, done: backend.topics.add_partitions(wanted, done, timeout_ms=TIMEOUT_MS),
-        Why.INVALID_PARTITIONS,
+        CreatePartitionsRequest,
+        lambda _: CreatePartitionsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS, validate_only=False),
+        lambda response: response.results[0],
+        ErrorCode.INVALID_PARTITIONS,
     )
 
 
 def _setting(name: str, value: int) -> Wish:
-    change = ConfigChange(ConfigOperation.SET, SETTING, str(value))
-    wanted = [ConfigChanges(ConfigResource(ResourceKind.TOPIC, name), (change,))]
+    config = IncrementalAlterConfigsRequestConfig(
+        name=SETTING, config_operation=ConfigOperation.SET.value, value=str(value)
+    )
+    resource = IncrementalAlterConfigsRequestResource(
+        resource_type=TOPIC_RESOURCE, resource_name=name, configs=(config,)
+    )
     return Wish(
         Register(What.SETTING, name),
         str(value),
-        lambda backend, done: backend.configs.change(wanted, done),
+        IncrementalAlterConfigsRequest,
+        lambda _: IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False),
+        lambda response: response.responses[0],
         None,
     )

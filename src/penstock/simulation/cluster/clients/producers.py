@@ -4,14 +4,27 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.core.model import ProducerId, Refused, Why
-from penstock.simulation.cluster.clients.client import Client, Nodes, is_retriable
-from penstock.simulation.cluster.door import ALL_ACKS, LEADER_ACKS, Answer, Door, Produced
+from penstock.core.model import ProducerId
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.core.wire.kafka.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from penstock.core.wire.types import ZERO_UUID
+from penstock.simulation.cluster.clients.client import Client, Leader, Nodes, is_retriable
+from penstock.simulation.cluster.clients.connection import Answered
 from penstock.simulation.cluster.journal import Place
 from penstock.simulation.values import batch_of
 
 IN_FLIGHT_MAX = 5
 RECORDS_MAX = 3
+LEADER_ACKS, ALL_ACKS = 1, -1
+TIMEOUT_MS = 1_000
+TOPIC_IDS_SINCE = 13
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +65,53 @@ class Lane:
         return IN_FLIGHT_MAX if self.is_known else 1
 
 
-class SureProducer(Client):
+class Producer(Client):
+    """Sends one batch to one partition per request."""
+
+    def produce(
+        self, leader: Leader, place: Place, content: bytes, count: int, acks: int, answered: Answered
+    ) -> None:
+        """Send a batch of `count` records; `answered` hears of its row in the response, or LOST."""
+        topic_id = self.topic_id(place[0])
+        version = self.versions.of(ProduceRequest, until=TOPIC_IDS_SINCE - 1 if topic_id is None else None)
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=(
+                ProduceRequestTopic(
+                    topic_id=topic_id or ZERO_UUID,
+                    name=place[0],
+                    partition_data=(ProduceRequestPartition(index=place[1], records=content),),
+                ),
+            ),
+        )
+        node = self.nodes.node(leader.node_id)
+
+        def observe(response: ProduceResponse) -> None:
+            row = _row(response)
+            if row.error_code == ErrorCode.NONE:
+                if acks == ALL_ACKS:
+                    node.acknowledges(place, row.base_offset + count)
+                else:
+                    node.shows_partition(place)
+
+        def received(reply: object) -> None:
+            if not isinstance(reply, ProduceResponse):
+                answered(reply)
+                return
+            row = _row(reply)
+            self.hear_of_leader(place, row.current_leader.leader_id, row.current_leader.leader_epoch)
+            answered(row)
+
+        self.ask(leader.node_id, request, version, received, observe)
+
+
+def _row(response: ProduceResponse) -> ProduceResponsePartition:
+    ((row,),) = (topic.partition_responses for topic in response.responses)
+    return row
+
+
+class IdempotentProducer(Producer):
     """Idempotent, with up to five batches in flight, and every acknowledgement from all in-sync replicas."""
 
     def __init__(self, nodes: Nodes, host: str, places: list[Place], pace_ms: float) -> None:
@@ -72,16 +131,14 @@ class SureProducer(Client):
         self._is_stopping = True
 
     def start(self) -> None:
-        def next_id(door: Door, answer: Answer) -> None:
-            door.backend.producer_ids.next(answer)
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TIMEOUT_MS)
+        self.ask(self.any_node(), request, self.versions.of(InitProducerIdRequest), self._got_id)
 
-        self.ask(self.any_node(), next_id, self._got_id)
-
-    def _got_id(self, given: object) -> None:
-        if not isinstance(given, int):
+    def _got_id(self, reply: object) -> None:
+        if not isinstance(reply, InitProducerIdResponse) or reply.error_code:
             self.after_ms(self.backoff_ms(), self.start)
             return
-        self._producer_id = ProducerId(given)
+        self._producer_id = ProducerId(reply.producer_id)
         for lane in self._lanes:
             self.after_ms(self._pace_ms * self.luck.random(), self._step, lane)
 
@@ -117,24 +174,20 @@ class SureProducer(Client):
         while lane.in_flight < min(len(lane.pending), lane.in_flight_max):
             batch = lane.pending[lane.in_flight]
             lane.in_flight += 1
-            request = partial(Door.produce, place=lane.place, batch=batch.content, acks=ALL_ACKS)
-            self.ask(leader.node_id, request, partial(self._answered, lane, batch))
+            answered = partial(self._answered, lane, batch)
+            self.produce(leader, lane.place, batch.content, len(batch.values), ALL_ACKS, answered)
 
     def _answered(self, lane: Lane, batch: Batch, reply: object) -> None:
         lane.in_flight -= 1
-        if isinstance(reply, Produced):
-            self._acknowledged(lane, batch, reply.first_offset)
+        code = reply.error_code if isinstance(reply, ProduceResponsePartition) else None
+        if isinstance(reply, ProduceResponsePartition) and code == ErrorCode.NONE:
+            self._acknowledged(lane, batch, reply.base_offset)
         else:
-            if lane.pending and batch is lane.pending[0] and not self._may_be_told(lane, reply):
+            if lane.pending and batch is lane.pending[0] and not _may_be_told(lane, code):
                 self.journal.failures.append(f"refused: {self.host} was told {reply} for {batch.values[0]!r}")
             lane.is_failing = True
         if lane.is_failing and not lane.in_flight:
             self._fail(lane)
-
-    def _may_be_told(self, lane: Lane, reply: object) -> bool:
-        # Behind a batch that failed, those in flight do not follow the producer's last one.
-        gap = isinstance(reply, Refused) and reply.why is Why.OUT_OF_ORDER_SEQUENCE
-        return is_retriable(reply) or (gap and lane.is_failing)
 
     def _acknowledged(self, lane: Lane, batch: Batch, first_offset: int) -> None:
         lane.is_known = True
@@ -157,7 +210,13 @@ class SureProducer(Client):
         self._send_more(lane)
 
 
-class HastyProducer(Client):
+def _may_be_told(lane: Lane, code: int | None) -> bool:
+    # Behind a batch that failed, those in flight do not follow the producer's last one.
+    is_gap = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return code is None or is_retriable(code) or (is_gap and lane.is_failing)
+
+
+class AtMostOnceProducer(Producer):
     """Content with the leader's word, one batch at a time, and never sends anything twice."""
 
     def __init__(self, nodes: Nodes, host: str, places: list[Place], pace_ms: float) -> None:
@@ -191,14 +250,13 @@ class HastyProducer(Client):
         history.sent_in_any_order.append(value)
 
         def answered(reply: object) -> None:
-            if isinstance(reply, Produced):
-                history.told_by_leader[value] = reply.first_offset
+            if isinstance(reply, ProduceResponsePartition) and reply.error_code == ErrorCode.NONE:
+                history.told_by_leader[value] = reply.base_offset
                 self._again()
             else:
                 self._look_around()
 
-        request = partial(Door.produce, place=place, batch=batch_of([value]), acks=LEADER_ACKS)
-        self.ask(leader.node_id, request, answered)
+        self.produce(leader, place, batch_of([value]), 1, LEADER_ACKS, answered)
 
     def _look_around(self) -> None:
         self.after_ms(self.backoff_ms(), self.look_around, self._again)
