@@ -165,7 +165,17 @@ class SimulatedTcpListener:
 class SimulatedSocket:
     """A client's end of a connection."""
 
-    __slots__ = ("_address", "_back", "_connection", "_handler", "_out", "_tcp", "host", "is_closed")
+    __slots__ = (
+        "_address",
+        "_back",
+        "_connection",
+        "_handler",
+        "_has_gap",
+        "_out",
+        "_tcp",
+        "host",
+        "is_closed",
+    )
 
     def __init__(self, tcp: SimulatedTcp, host: str, address: Address, handler: SocketHandler) -> None:
         self._tcp = tcp
@@ -174,6 +184,8 @@ class SimulatedSocket:
         self._out = _Direction(tcp.network, host, address.host)
         self._back = _Direction(tcp.network, address.host, host)
         self._connection: SimulatedTcpConnection | None = None
+        # Something was sent where nobody took it: what comes behind it belongs to nothing.
+        self._has_gap = False
         self.host = host
         self.is_closed = False
 
@@ -199,11 +211,13 @@ class SimulatedSocket:
         """Bytes, or the end of all bytes, have come to the node's machine."""
         network = self._tcp.network
         if network.is_dark(self.far_host):
-            return  # there is nobody to say so
+            self._has_gap = True  # there is nobody to say so
+            return
         connection = self._connection
         if connection is None:
-            listener = self._tcp.listener(self._address)
+            listener = None if self._has_gap else self._tcp.listener(self._address)
             if listener is None:
+                self._has_gap = True
                 self.reset()
                 return
             connection = self._connection = SimulatedTcpConnection(self, listener, network)
