@@ -24,14 +24,13 @@ from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, Pr
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
 from penstock.core.replica import InSync, ProposedMember
-from penstock.runtime import Runtime
+from penstock.gateways.kafka.backend import KafkaListener
 from penstock.services.cluster import Controller
 from penstock.services.cluster.options import ClusterOptions as MemberOptions
 from penstock.services.coordinator import Coordinator
 from penstock.services.partitions import Followed, Partition
 from penstock.services.replication import Replication, ReplicationOptions, serving
-from penstock.simulation.cluster import ClusterOptions, MakeBackstage
-from penstock.simulation.cluster.node import production
+from penstock.simulation.cluster import BrokerProcess, ClusterOptions, MakeProcess
 from penstock.simulation.faults import Aim, FaultKind, FaultPlan
 from penstock.simulation.network import FAIR, Weather
 from penstock.storage.log import Appended
@@ -40,17 +39,20 @@ from tests.property.raft import planted
 Patch = pytest.MonkeyPatch
 
 
-def with_raft(raft_type: type[Raft]) -> MakeBackstage:
+def with_raft(raft_type: type[Raft]) -> MakeProcess:
     """Nodes whose quorum is kept by another machine."""
 
     class WrongBackstage(Backstage):
         def _cluster_options(self) -> MemberOptions:
             return replace(super()._cluster_options(), raft_type=raft_type)
 
-    def make(runtime: Runtime, storage: NodeStorage, options: NodeOptions) -> Backstage:
-        return WrongBackstage(runtime, storage, options, ())
+    class WrongProcess(BrokerProcess):
+        def _compose(
+            self, storage: NodeStorage, options: NodeOptions, listeners: tuple[KafkaListener, ...]
+        ) -> Backstage:
+            return WrongBackstage(self._runtime, storage, options, listeners)
 
-    return make
+    return WrongProcess
 
 
 def nothing(patch: Patch) -> None:
@@ -250,7 +252,7 @@ MANY_MEMBERS = replace(
     members=5,
     consumers=0,
     admins=0,
-    sure_producers=1,
+    idempotent_producers=1,
 )
 MANY_NAPS = replace(MANY_MEMBERS, plan=FaultPlan((), SECOND, SECOND, FAIR))
 SLOW_LEADERS = replace(
@@ -290,7 +292,7 @@ class PlantedFault:
     plant: Callable[[Patch], None]
     circumstances: ClusterOptions
     runs_max: int
-    make: MakeBackstage = production
+    make: MakeProcess = BrokerProcess
     name: str = ""
 
     def __str__(self) -> str:
