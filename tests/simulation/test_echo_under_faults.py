@@ -6,12 +6,10 @@ import pytest
 
 from penstock.core.model import StorageError
 from penstock.runtime import Address, Link, Runtime
-from penstock.simulation.echo import DurableEcho, run_echo
-from penstock.simulation.echo.messages import Entry, read_entries, write_entry
-from penstock.simulation.echo.server import FILE
 from penstock.storage.disk import Disk, File
+from tests.support.echo import FILE, DurableEcho, Entry, read_entries, run_echo, write_entry
 
-SEEDS = range(1, 61)
+SEEDS = range(1, 21)
 # Within so many seeds every planted bug must be found.
 SEEDS_TO_FIND_A_BUG = 20
 

@@ -5,16 +5,17 @@ import json
 import pytest
 
 from penstock.cli import main
+from penstock.simulation.cluster import ClusterOptions
 from penstock.simulation.verdict import Verdict
 
 
 def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["sim", "--world", "echo", "--seed", "7", "--runs", "2"])
+    code = main(["sim", "--nodes", "1", "--seed", "7", "--runs", "2"])
 
     first, second, summary, faults = capsys.readouterr().out.splitlines()
     assert code == 0
     assert first.startswith("seed 7 ok: ")
-    assert "faults failed-sync:" in first
+    assert ", faults " in first
     assert "events/s" in first
     assert second.startswith("seed 8 ok: ")
     assert summary.startswith("seeds 7 to 8: 2 runs, ")
@@ -23,7 +24,7 @@ def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.Capt
 
 
 def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["sim", "--world", "echo", "--seed", "7", "--runs", "2", "--json"])
+    code = main(["sim", "--nodes", "1", "--seed", "7", "--runs", "2", "--json"])
 
     verdicts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
@@ -31,7 +32,7 @@ def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_seed_one_is_drawn_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "--world", "echo"]) == 0
+    assert main(["sim", "--nodes", "1"]) == 0
 
     assert capsys.readouterr().out.startswith("seed ")
 
@@ -39,17 +40,17 @@ def test_without_a_seed_one_is_drawn_and_shown(capsys: pytest.CaptureFixture[str
 def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(seed: int) -> Verdict:
+    def fail(seed: int, options: ClusterOptions) -> Verdict:
         return Verdict(seed, ("lost: 1 answered request",), 10, 100, 1000, {"kill": 1}, "cafe")
 
     monkeypatch.setattr("penstock.simulation.cluster.run_cluster", fail)
 
-    code = main(["sim", "--seed", "5", "--runs", "2"])
+    code = main(["sim", "--seed", "5", "--runs", "2", "--nodes", "3"])
 
     lines = capsys.readouterr().out.splitlines()
     assert code == 1
     assert lines[0].startswith("seed 5 FAILED: ")
-    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --world cluster --seed 5"]
+    assert lines[1:3] == ["    lost: 1 answered request", "    replay: penstock sim --seed 5 --nodes 3"]
     assert lines[-2].endswith("2 FAILED")
 
 
@@ -59,19 +60,19 @@ def test_a_wrong_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> 
     assert "runs" in capsys.readouterr().err
 
 
-def test_a_whole_cluster_is_what_runs_unless_something_else_is_asked_for(
-    capsys: pytest.CaptureFixture[str],
+def test_as_many_nodes_run_as_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = main(["sim", "--seed", "3"])
+    sizes: list[int] = []
 
-    assert code == 0
+    def pass_by(seed: int, options: ClusterOptions) -> Verdict:
+        sizes.append(options.nodes)
+        return Verdict(seed, (), 10, 100, 1000, {}, "cafe")
+
+    monkeypatch.setattr("penstock.simulation.cluster.run_cluster", pass_by)
+
+    assert main(["sim", "--seed", "3", "--nodes", "5"]) == 0
+    assert main(["sim", "--seed", "3"]) == 0
+
+    assert sizes == [5, 3]
     assert capsys.readouterr().out.startswith("seed 3 ok: ")
-
-
-def test_a_whole_node_can_be_the_world(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["sim", "--world", "node", "--seed", "3"])
-
-    out = capsys.readouterr().out
-    assert code == 0
-    assert out.startswith("seed 3 ok: ")
-    assert "power-cut:" in out

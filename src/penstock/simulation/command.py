@@ -1,12 +1,11 @@
 """`penstock sim`: run simulated clusters over seeds, and say which seed failed."""
 
-import enum
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -14,15 +13,7 @@ import typer
 from penstock.simulation.verdict import Verdict
 
 _SEEDS = 2**32
-
-
-class SimulatedWorld(enum.Enum):
-    """What runs: whole nodes with all kinds of clients, or something smaller."""
-
-    CLUSTER = "cluster"
-    NODE = "node"
-    QUORUM = "quorum"
-    ECHO = "echo"
+NODES_MAX = 7
 
 
 def sim(
@@ -35,13 +26,12 @@ def sim(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Run seeds until so much time has passed.")
     ] = None,
-    world: Annotated[
-        SimulatedWorld,
+    nodes: Annotated[
+        int | None,
         typer.Option(
-            help="Several whole nodes with all kinds of clients; or one node on a bad disk, three "
-            "controllers, or an echo service over a bad network."
+            min=1, max=NODES_MAX, help="How many nodes; without it, the seed decides: three, or five."
         ),
-    ] = SimulatedWorld.CLUSTER,
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
     ] = False,
@@ -51,13 +41,17 @@ def sim(
     The same seed gives the same run, to the bit. The exit code is 1 if any run shows an
     anomaly.
     """
-    run = _world(world)
+    # Imported before the first run is timed.
+    from penstock.simulation import cluster
+
     first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
-    report = _Report(world, as_json, alone=minutes is None and runs in (None, 1))
+    report = _Report(nodes, as_json, alone=minutes is None and runs in (None, 1))
     started = time.monotonic()
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
-        report.add(*_timed(run, first + number))
+        started_run = time.perf_counter()
+        verdict = cluster.run_cluster(first + number, cluster.options_for(first + number, nodes))
+        report.add(verdict, time.perf_counter() - started_run)
         number += 1
     report.finish()
     if report.failed:
@@ -74,36 +68,11 @@ def _goes_on(done: int, runs: int | None, seconds_left: float | None) -> bool:
     return wanted is None or done < wanted
 
 
-def _world(world: SimulatedWorld) -> Callable[[int], Verdict]:
-    """How to run it; imported before the first run is timed."""
-    if world is SimulatedWorld.CLUSTER:
-        from penstock.simulation import cluster
-
-        return cluster.run_cluster
-    if world is SimulatedWorld.ECHO:
-        from penstock.simulation import echo
-
-        return echo.run_echo
-    if world is SimulatedWorld.QUORUM:
-        from penstock.simulation import quorum
-
-        return quorum.run_quorum
-    from penstock.simulation import broker
-
-    return broker.run_broker
-
-
-def _timed(run: Callable[[int], Verdict], seed: int) -> tuple[Verdict, float]:
-    started = time.perf_counter()
-    verdict = run(seed)
-    return verdict, time.perf_counter() - started
-
-
 class _Report:
     """Shows runs as they end: lines, or a single line that is rewritten on a terminal."""
 
-    def __init__(self, world: SimulatedWorld, as_json: bool, *, alone: bool) -> None:
-        self._world = world
+    def __init__(self, nodes: int | None, as_json: bool, *, alone: bool) -> None:
+        self._nodes = "" if nodes is None else f" --nodes {nodes}"
         self._json = as_json
         self._alone = alone
         self._live = sys.stdout.isatty() and not as_json and not alone
@@ -142,7 +111,7 @@ class _Report:
         for anomaly in verdict.anomalies:
             typer.echo(f"    {anomaly}")
         if not verdict.passed:
-            typer.echo(f"    replay: penstock sim --world {self._world.value} --seed {verdict.seed}")
+            typer.echo(f"    replay: penstock sim --seed {verdict.seed}{self._nodes}")
 
     def _show_progress(self) -> None:
         rate = self._events / self._seconds

@@ -13,8 +13,8 @@ from penstock.runtime import Address, Identity, Runtime
 from penstock.runtime.launch import run
 from penstock.services.cluster.raft import RaftSetup
 from penstock.services.peering import PeerHub
-from penstock.simulation.quorum import ControllerNode, Journal
 from penstock.storage.disk import PosixDisk
+from tests.simulation.raft.quorum_world import ControllerNode, Journal
 
 
 class SpokenJournal(Journal):

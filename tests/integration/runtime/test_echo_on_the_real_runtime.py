@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.runtime import Address
-from penstock.simulation.checkers.echo import check_echo
-from penstock.simulation.echo import DurableEcho, EchoClient, EchoHistory, Load
-from penstock.simulation.echo.messages import read_entries
-from penstock.simulation.echo.server import FILE
 from penstock.storage.disk import PosixDisk
+from tests.support.echo import FILE, DurableEcho, EchoClient, EchoHistory, Load, check_echo, read_entries
 
 ANY_PORT = Address("127.0.0.1", 0)
 

@@ -23,14 +23,15 @@ from penstock.core.metadata.decisions import leadership
 from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, ProducerId, Why
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
-from penstock.core.replica import InSync, ProposedMember
+from penstock.core.replica import ACCEPTED, InSync, ProducerStates, ProposedMember
 from penstock.gateways.kafka.backend import KafkaListener
 from penstock.services.cluster import Controller
 from penstock.services.cluster.options import ClusterOptions as MemberOptions
 from penstock.services.coordinator import Coordinator
-from penstock.services.partitions import Followed, Partition
+from penstock.services.partitions import Followed, Fsync, Partition
 from penstock.services.replication import Replication, ReplicationOptions, serving
 from penstock.simulation.cluster import BrokerProcess, ClusterOptions, MakeProcess
+from penstock.simulation.cluster.options import node_options
 from penstock.simulation.faults import Aim, FaultKind, FaultPlan
 from penstock.simulation.network import FAIR, Weather
 from penstock.storage.log import Appended
@@ -205,6 +206,17 @@ def followers_never_cut_back(patch: Patch) -> None:
     patch.setattr(serving, "judge", lambda *_: None)
 
 
+def acknowledgements_do_not_wait_for_the_disk(patch: Patch) -> None:
+    def careless(options: ClusterOptions, number: int) -> NodeOptions:
+        return replace(node_options(options, number), fsync=Fsync.NONE)
+
+    patch.setattr("penstock.simulation.cluster.world.node_options", careless)
+
+
+def leaders_forget_what_producers_sent(patch: Patch) -> None:
+    patch.setattr(ProducerStates, "check", lambda self, header: ACCEPTED)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -273,6 +285,15 @@ COMING_BACK_LATE = replace(
     options((FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=1_800, sync_ms=10, aims=(Aim.ANYBODY,)),
     faulty_ns=8 * SECOND,
 )
+# One node that falls again and again.
+ALONE = replace(
+    options(
+        (FaultKind.POWER_CUT, FaultKind.POWER_CUT_IN_WRITE, FaultKind.KILL, FaultKind.FAILED_SYNC),
+        lasting_ms=60,
+        sync_ms=10,
+    ),
+    nodes=1,
+)
 CATCHING_UP = replace(
     options(
         (FaultKind.POWER_CUT, FaultKind.KILL),
@@ -325,4 +346,7 @@ FAULTS = [
     PlantedFault(consumers_read_to_the_log_end, LEADERS_FALL, 15),
     PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20),
     PlantedFault(old_generations_may_commit, MANY_NAPS, 20),
+    PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),
+    PlantedFault(leaders_forget_what_producers_sent, ALONE, 10),
+    PlantedFault(consumers_read_to_the_log_end, ALONE, 10, name="consumers read what is not on disk"),
 ]

@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.simulation.cluster import ClusterOptions, run_cluster
+from tests.simulation.cluster.planted_faults import ALONE as FALLING
 
 SEEDS = range(1, 21)
 ALONE = ClusterOptions(nodes=1)
@@ -14,6 +15,14 @@ def test_a_node_keeps_its_promises_to_all_its_clients(seed: int) -> None:
 
     assert verdict.anomalies == ()
     assert verdict.operations > 100
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_that_falls_again_and_again_loses_and_doubles_nothing(seed: int) -> None:
+    verdict = run_cluster(seed, FALLING)
+
+    assert verdict.anomalies == ()
+    assert verdict.faults["power-cut"] + verdict.faults["power-cut-in-write"] > 0
 
 
 def test_a_run_is_repeated_by_its_seed() -> None:

@@ -14,7 +14,7 @@ from penstock.core.raft import (
     RemoveMember,
 )
 from penstock.services.cluster.raft import Outcome, RaftQuorum
-from penstock.simulation.quorum import QuorumWorld
+from tests.simulation.raft.quorum_world import QuorumWorld
 
 
 def leader_of(world: QuorumWorld) -> RaftQuorum:

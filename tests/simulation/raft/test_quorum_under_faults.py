@@ -6,8 +6,8 @@ from penstock.core.model import SECOND
 from penstock.core.raft import Raft
 from penstock.simulation import CALM, FaultKind, FaultPlan
 from penstock.simulation.network import FAIR
-from penstock.simulation.quorum import QuorumWorld, run_quorum
 from tests.property.raft import planted
+from tests.simulation.raft.quorum_world import QuorumWorld, run_quorum
 
 SEEDS = range(1, 17)
 # Within so many seeds every planted bug must be found.

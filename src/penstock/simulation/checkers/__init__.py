@@ -10,7 +10,6 @@ code judges simulated runs, clusters of processes and crash tests of a single no
     metadata     what was acknowledged is in every later image
     quorum       the properties of Raft
     durability   one log across power cuts
-    echo         the smallest service there is
 
 Checkers are told of things in the order in which they happened. Most anomalies are known at
 once and put on a list; those that need the whole story come out of a function at the end.

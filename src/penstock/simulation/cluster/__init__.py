@@ -19,11 +19,12 @@ Left out: transactions and queues, which are not there yet; a change of members;
 
 from penstock.simulation.cluster.node import BrokerProcess, ClusterNode, MakeProcess
 from penstock.simulation.cluster.options import ClusterOptions
-from penstock.simulation.cluster.run import draw_plan, run_cluster
+from penstock.simulation.cluster.run import draw_plan, options_for, run_cluster
 from penstock.simulation.cluster.world import ClusterWorld
 
 __all__ = [
     "run_cluster",
+    "options_for",
     "ClusterOptions",
     "ClusterWorld",
     "ClusterNode",

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import MILLISECOND, SECOND
@@ -40,11 +41,17 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
     return FaultPlan(drawn, every_ns, lasting_ns, weather, aims, patient=luck.random() < 0.5)
 
 
+def options_for(seed: int, nodes: int | None = None) -> ClusterOptions:
+    """The workload that is drawn from a seed, on as many nodes as somebody wishes."""
+    drawn = ClusterOptions.draw(World(seed).random("options"))
+    return drawn if nodes is None else replace(drawn, nodes=nodes)
+
+
 def run_cluster(
     seed: int, options: ClusterOptions | None = None, make: MakeProcess = BrokerProcess
 ) -> Verdict:
     """Run one cluster to its end and judge it. The same arguments give the same verdict."""
-    options = options or ClusterOptions.draw(World(seed).random("options"))
+    options = options or options_for(seed)
     cluster = ClusterWorld(seed, options, make)
     world = cluster.world
     plan = options.plan or draw_plan(world.random("plan"), options.nodes)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from penstock.simulation.cluster.clients.connections import Connection, Lost
+from penstock.simulation.cluster.door import Answer, Door
+
 from penstock.core.model import MILLISECOND, SECOND
 from penstock.runtime import Callback, Runtime
 from penstock.simulation import World
-from penstock.simulation.cluster.clients.connections import Connection, Lost
-from penstock.simulation.cluster.door import Answer, Door
 from penstock.simulation.node import SimulatedNode
 from penstock.storage.disk import Disk
 
