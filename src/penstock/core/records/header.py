@@ -111,7 +111,8 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; the records behind it need not be there yet."""
     try:
-        header = BatchHeader._make(LAYOUT.unpack_from(buffer, position))
+        # Not by `_make`, which is a Python call that counts what the layout has counted.
+        header = tuple.__new__(BatchHeader, LAYOUT.unpack_from(buffer, position))
     except struct.error:
         raise _too_short(buffer, position) from None
     if (

@@ -19,11 +19,13 @@ class EpochStart(NamedTuple):
 class EpochHistory:
     """The epochs of a log, both numbers growing from entry to entry."""
 
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("_epochs", "_starts", "latest")
 
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
         self._epochs: list[LeaderEpoch] = []
         self._starts: list[Offset] = []
+        # The newest epoch, or -1 if there is none yet. Every append compares with it.
+        self.latest = NO_EPOCH
         for entry in entries:
             self.assign(entry.epoch, entry.start)
 
@@ -38,11 +40,6 @@ class EpochHistory:
     def entries(self) -> tuple[EpochStart, ...]:
         return tuple(map(EpochStart, self._epochs, self._starts))
 
-    @property
-    def latest(self) -> LeaderEpoch:
-        """The newest epoch, or -1 if there is none yet."""
-        return self._epochs[-1] if self._epochs else NO_EPOCH
-
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
         """Let `epoch` begin at `start`; answers whether that was news.
 
@@ -54,6 +51,7 @@ class EpochHistory:
         self.truncate_to(start)
         self._epochs.append(epoch)
         self._starts.append(start)
+        self.latest = epoch
         return True
 
     def truncate_to(self, end: Offset) -> bool:
@@ -61,6 +59,7 @@ class EpochHistory:
         keep = bisect_left(self._starts, end)
         changed = keep < len(self._starts)
         del self._epochs[keep:], self._starts[keep:]
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
         return changed
 
     def advance_to(self, start: Offset) -> bool:

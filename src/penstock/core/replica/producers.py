@@ -70,8 +70,9 @@ class ProducerStates:
 
     def check(self, header: BatchHeader) -> Verdict:
         """Judge a batch before it is appended; changes nothing."""
-        producer = self._producers.get(ProducerId(header.producer_id))
-        if producer is None or header.producer_id < 0:
+        producer_id = header.producer_id
+        producer = self._producers.get(ProducerId(producer_id)) if producer_id >= 0 else None
+        if producer is None:
             # Nothing known: the state expired, or the partition moved. Refusing would
             # stop the producer for good (KIP-360), so any sequence may start.
             return ACCEPTED

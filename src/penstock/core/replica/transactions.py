@@ -38,7 +38,7 @@ class EndedTransaction(NamedTuple):
 class Transactions:
     """Which transactions of a partition are undecided."""
 
-    __slots__ = ("_ended", "_open")
+    __slots__ = ("_ended", "_open", "is_quiet")
 
     def __init__(
         self, ongoing: Iterable[tuple[ProducerId, Offset]] = (), ended: Iterable[EndedTransaction] = ()
@@ -46,10 +46,13 @@ class Transactions:
         # Insertion order is offset order: the first value is the smallest.
         self._open: dict[ProducerId, Offset] = dict(sorted(ongoing, key=lambda pair: pair[1]))
         self._ended: deque[EndedTransaction] = deque(ended)
+        # Whether none is open or unsettled, so that all below the high watermark is stable.
+        self.is_quiet = not self._open and not self._ended
 
     def begin(self, producer_id: ProducerId, offset: Offset) -> None:
         """A transactional batch was appended; only the first of a transaction counts."""
         self._open.setdefault(producer_id, offset)
+        self.is_quiet = False
 
     def end(self, producer_id: ProducerId, marker_offset: Offset) -> AbortedTransaction | None:
         """A marker was appended: what an abort would have undone, or None if nothing was open."""
@@ -68,6 +71,7 @@ class Transactions:
         """The high watermark moved: markers below it are safe for good."""
         while self._ended and self._ended[0].marker_offset < high_watermark:
             self._ended.popleft()
+        self.is_quiet = not self._open and not self._ended
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Below this offset every transaction is decided and its marker replicated."""

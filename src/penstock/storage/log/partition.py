@@ -97,12 +97,19 @@ class PartitionLog:
         return self._state.high_watermark
 
     def set_high_watermark(self, offset: Offset) -> None:
-        self._state.high_watermark = offset
-        self._state.producers.transactions.settle(offset)
+        state = self._state
+        state.high_watermark = offset
+        transactions = state.producers.transactions
+        if not transactions.is_quiet:
+            transactions.settle(offset)
 
     @property
     def last_stable_offset(self) -> Offset:
-        return self._state.producers.transactions.last_stable_offset(self._state.high_watermark)
+        state = self._state
+        transactions = state.producers.transactions
+        if transactions.is_quiet:
+            return state.high_watermark
+        return transactions.last_stable_offset(state.high_watermark)
 
     @property
     def producers(self) -> ProducerStates:
@@ -156,15 +163,14 @@ class PartitionLog:
     ) -> Appended:
         """Append a leader's checked batches; offsets and epoch are written into them in place."""
         state = self._state
-        state.check_writable()
+        if state.damage or state.durability.stopped is not None:
+            state.check_writable()
         ticks = state.ticks
-        began = ticks() if ticks is not None else 0
-        placement = writing.place_as_leader(state, batches, headers, leader_epoch)
-        appended = writing.write(state, batches, headers, placement, now)
-        if leader_epoch > state.epochs.latest:
-            self.begin_epoch(leader_epoch, placement.first)
-        if ticks is not None:
-            state.stats.observe_append(ticks() - began)
+        if ticks is None:
+            return writing.append_as_leader(state, batches, headers, leader_epoch, now)
+        began = ticks()
+        appended = writing.append_as_leader(state, batches, headers, leader_epoch, now)
+        state.stats.observe_append(ticks() - began)
         return appended
 
     def append_replica(
@@ -173,15 +179,12 @@ class PartitionLog:
         """Append what the leader sent, offsets and epochs as they are."""
         state = self._state
         state.check_writable()
-        placement = writing.place_as_follower(state, batches, headers)
-        appended = writing.write(state, batches, headers, placement, now)
-        writing.assign_epochs(state, headers)
-        return appended
+        return writing.append_as_follower(state, batches, headers, now)
 
-    def begin_epoch(self, epoch: LeaderEpoch, start: Offset | None = None) -> None:
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """A leader epoch starts at the log end, whether or not it ever writes."""
         state = self._state
-        if state.epochs.assign(epoch, state.end if start is None else start):
+        if state.epochs.assign(epoch, state.end):
             state.epochs_changed = True
 
     def end_offset_for(self, epoch: LeaderEpoch) -> EpochStart | None:

@@ -19,7 +19,7 @@ from penstock.storage.log.segment import Segment, SegmentReader
 class Segments:
     """Opens, creates, seals and removes segments. At least one exists while the log is open."""
 
-    __slots__ = ("_bases", "_directory", "_disk", "_items", "_options", "_rebuild", "_retire")
+    __slots__ = ("_bases", "_directory", "_disk", "_items", "_options", "_rebuild", "_retire", "active")
 
     def __init__(
         self,
@@ -36,6 +36,8 @@ class Segments:
         self._bases: list[int] = []
         self._rebuild = rebuild
         self._retire = retire
+        # The last one, which grows: every append and every fetch asks for it.
+        self.active: Segment
 
     def configure(self, options: LogOptions) -> None:
         """New segments follow these options."""
@@ -49,10 +51,6 @@ class Segments:
 
     def __getitem__(self, index: int) -> Segment:
         return self._items[index]
-
-    @property
-    def active(self) -> Segment:
-        return self._items[-1]
 
     def index_of(self, offset: int) -> int:
         """The segment that holds `offset` or, where offsets are missing, lies before it."""
@@ -171,6 +169,8 @@ class Segments:
         """Take a segment out of the list; its files stay, and so do the ranges that were lent out."""
         self._bases.pop(index)
         segment = self._items.pop(index)
+        if self._items:
+            self.active = self._items[-1]
         if segment.writer is not None:
             self._retire(segment.writer)
             segment.writer = None
@@ -188,6 +188,7 @@ class Segments:
         new = Segment(old.base_offset, file, size_bytes, self._sealed_index(old.base_offset))
         new.gapless = gapless
         self._items[index] = new
+        self.active = self._items[-1]
 
     def remove_files(self, base_offset: int) -> None:
         """Remove a segment's files, the batches first: an index alone is known to be rubbish."""
@@ -227,12 +228,15 @@ class Segments:
         for segment in self._items:
             if segment.writer is not None:
                 self._retire(segment.writer)
+        if self._items:
+            del self.active
         self._items.clear()
         self._bases.clear()
 
     def _append(self, segment: Segment) -> None:
         assert not self._bases or segment.base_offset > self._bases[-1]
         self._items.append(segment)
+        self.active = segment
         self._bases.append(segment.base_offset)
 
     def _sealed_index(self, base_offset: int) -> SealedIndex:

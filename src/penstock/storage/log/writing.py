@@ -11,6 +11,7 @@ from penstock.core.replica import encode_snapshot
 from penstock.storage.log.checkpointing import checkpoint_now
 from penstock.storage.log.errors import BatchTooLarge, OffsetsNotIncreasing
 from penstock.storage.log.files.frame import Kind, frame
+from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.names import SNAPSHOT, numbered
 from penstock.storage.log.segment import OFFSET_DELTA_MAX, Segment
 from penstock.storage.log.state import LogState
@@ -27,13 +28,14 @@ class Placement(NamedTuple):
     contiguous: bool
 
 
-def place_as_leader(
+def append_as_leader(
     state: LogState,
     batches: bytearray | memoryview,
     headers: Sequence[BatchHeader],
     leader_epoch: LeaderEpoch,
-) -> Placement:
-    """Give the batches the next offsets, in place."""
+    now: Timestamp,
+) -> Appended:
+    """Give the batches the next offsets, in place, and write them."""
     first = offset = state.end
     limit = state.options.message_bytes_max
     position = 0
@@ -46,10 +48,29 @@ def place_as_leader(
         offset = Offset(offset + header[6] + 1)
     if position != len(batches) or not position:
         raise ValueError(f"{len(headers)} headers describe {position} of {len(batches)} bytes")
-    return Placement(first, offset, contiguous=True)
+    appended = _write(state, batches, headers, first, offset, now)
+    if leader_epoch > state.epochs.latest and state.epochs.assign(leader_epoch, first):
+        state.epochs_changed = True
+    return appended
 
 
-def place_as_follower(
+def append_as_follower(
+    state: LogState,
+    batches: memoryview | bytearray | bytes,
+    headers: Sequence[BatchHeader],
+    now: Timestamp,
+) -> Appended:
+    """Write batches with the offsets that the leader gave them, and note the epochs they begin."""
+    first, end, contiguous = _place_as_follower(state, batches, headers)
+    appended = _write(state, batches, headers, first, end, now, contiguous=contiguous)
+    for header in headers:
+        if header.leader_epoch > state.epochs.latest:
+            state.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+            state.epochs_changed = True
+    return appended
+
+
+def _place_as_follower(
     state: LogState, batches: memoryview | bytearray | bytes, headers: Sequence[BatchHeader]
 ) -> Placement:
     """Take the offsets as the leader gave them; gaps are fine, steps back are not."""
@@ -68,40 +89,79 @@ def place_as_follower(
     return Placement(Offset(headers[0].base_offset), offset, contiguous)
 
 
-def write(
+def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
     state: LogState,
     batches: memoryview | bytearray | bytes,
     headers: Sequence[BatchHeader],
-    placement: Placement,
+    first: Offset,
+    end: Offset,
     now: Timestamp,
+    *,
+    contiguous: bool = True,
 ) -> Appended:
-    """Write placed batches and let them count. When this raises, the log ends where it did."""
-    markers = _read_markers(batches, headers)
-    size = len(batches)
-    segment = state.segments.active
-    rolled = not _fits(state, segment, size, placement.end - 1, now)
-    if rolled:
-        segment = roll(state, _base_for(state, placement))
-    if not placement.contiguous and segment.gapless:
-        _permit_gaps(state, segment)
-    position = segment.size_bytes
+    """Write placed batches and let them count. When this raises, the log ends where it did.
+
+    This is the hot path of Produce: straight on purpose, since every call costs as much as what
+    stands here between two of them.
+    """
+    size, options, segment = len(batches), state.options, state.segments.active
+    markers: Sequence[ControlRecord] = ()
+    for header in headers:
+        if header[5] & CONTROL:
+            # Read before anything is written: what cannot be read must not be in the log.
+            markers = _read_markers(batches, headers)
+            break
+    position, index = segment.size_bytes, segment.index
+    assert isinstance(index, ActiveIndex)
+    segment_ms = options.segment_ms
+    if options.segment_jitter_ms:
+        segment_ms -= _jitter_ms(state, segment)
+    fits = end - 1 - segment.base_offset <= OFFSET_DELTA_MAX and (
+        not position
+        or (
+            position + size <= options.segment_bytes
+            and not 0 <= segment.first_append_at < now - segment_ms
+            and index.size_bytes < options.index_bytes_max
+        )
+    )
+    if not fits:
+        # New segments begin where the log ends, so that recovery can see that none is missing.
+        segment = roll(state, state.end if end - 1 - state.end <= OFFSET_DELTA_MAX else first)
+        position, index = segment.size_bytes, state.active_index
+    if not contiguous and segment.gapless:
+        # Recovery takes a hole between offsets for damage, unless it was told to expect some.
+        segment.gapless = False
+        checkpoint_now(state)
+    writer = segment.writer
+    assert writer is not None
     try:
-        segment.append(batches)
+        segment.size_bytes = writer.append(batches)
     except StorageError as failed:
         _cut_back(state, segment, position, failed)
         raise
     if segment.first_append_at < 0:
         segment.first_append_at = now
-    _account(state, headers, placement, position, now)
+    producers = state.producers
+    offset: int = first
+    for header in headers:
+        if not contiguous:
+            offset = header[0]
+        last_offset = offset + header[6]
+        index.note(offset, last_offset, position, header[8])
+        if header[9] >= 0 and not header[5] & CONTROL:
+            producers.update(header, Offset(offset), now)
+        position += PREFIX_BYTES + header[1]
+        offset = last_offset + 1
     for marker in markers:
-        aborted = state.producers.update_marker(marker, now)
+        aborted = producers.update_marker(marker, now)
         if aborted is not None:
-            state.active_index.note_aborted(aborted)
-    state.end = placement.end
+            index.note_aborted(aborted)
+    state.end = end
     state.last_append_at = now
-    state.stats.appends += 1
-    state.stats.appended_bytes += size
-    return Appended(placement.first, Offset(placement.end - 1), size, rolled)
+    stats = state.stats
+    stats.appends += 1
+    stats.appended_bytes += size
+    return Appended(first, Offset(end - 1), size, not fits)
 
 
 def roll(state: LogState, base_offset: Offset) -> Segment:
@@ -136,61 +196,10 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
     return new
 
 
-def assign_epochs(state: LogState, headers: Sequence[BatchHeader]) -> None:
-    """Note the leader epochs that a follower's new batches begin."""
-    for header in headers:
-        if header.leader_epoch > state.epochs.latest:
-            state.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
-            state.epochs_changed = True
-
-
-def _fits(state: LogState, segment: Segment, size_bytes: int, last_offset: int, now: Timestamp) -> bool:
-    options = state.options
-    if not segment.takes(size_bytes, last_offset, options.segment_bytes):
-        return False
-    if not segment.size_bytes:
-        return True
-    segment_ms = options.segment_ms
-    if options.segment_jitter_ms:
-        segment_ms -= _jitter_ms(state, segment)
-    too_old = 0 <= segment.first_append_at < now - segment_ms
-    return not too_old and state.active_index.size_bytes < options.index_bytes_max
-
-
 def _jitter_ms(state: LogState, segment: Segment) -> int:
     """How much earlier a segment is closed: the same whenever it is asked, and another for each segment."""
     limit = min(state.options.segment_jitter_ms, state.options.segment_ms)
     return crc32(f"{state.directory}/{segment.base_offset}".encode()) % limit
-
-
-def _base_for(state: LogState, placement: Placement) -> Offset:
-    """New segments begin where the log ends, so that recovery can see that none is missing."""
-    if placement.end - 1 - state.end <= OFFSET_DELTA_MAX:
-        return state.end
-    return placement.first
-
-
-def _permit_gaps(state: LogState, segment: Segment) -> None:
-    """Recovery takes a hole between offsets for damage, unless it was told to expect some."""
-    segment.gapless = False
-    checkpoint_now(state)
-
-
-def _account(
-    state: LogState, headers: Sequence[BatchHeader], placement: Placement, position: int, now: Timestamp
-) -> None:
-    """Let batches that were written at `position` count in the index and the producer state."""
-    note, producers = state.active_index.note, state.producers
-    offset: int = placement.first
-    for header in headers:
-        if not placement.contiguous:
-            offset = header[0]
-        last_offset = offset + header[6]
-        note(offset, last_offset, position, header[8])
-        if header[9] >= 0 and not header[5] & CONTROL:
-            producers.update(header, Offset(offset), now)
-        position += PREFIX_BYTES + header[1]
-        offset = last_offset + 1
 
 
 def _read_markers(

@@ -39,6 +39,7 @@ class ActiveIndex:
         "flushed_rows",
         "max_timestamp",
         "offsets",
+        "size_bytes",
         "times",
     )
 
@@ -50,6 +51,8 @@ class ActiveIndex:
         self.times: array[int] = array("q")
         self.aborted: array[int] = array("q")
         self.max_timestamp = NO_TIMESTAMP
+        # Of the largest of the three files. Every append looks whether it is full.
+        self.size_bytes = 0
         # How many rows of each table are in its file already.
         self.flushed_rows = [0, 0, 0]
         self._recent_lasts: array[int] = array("q")
@@ -75,6 +78,7 @@ class ActiveIndex:
         index.max_timestamp = max_timestamp
         index._recent_from = end[0]
         index._resume(end[1])
+        index._measure()
         return index
 
     def note(self, base_offset: int, last_offset: int, position: int, max_timestamp: int) -> None:
@@ -84,6 +88,7 @@ class ActiveIndex:
         if position >= self._next_row_at:
             self._next_row_at = position + self._interval_bytes
             self.offsets.append((base_offset - self._base_offset) << POSITION_BITS | position)
+            self._measure()
             if len(self._recent_lasts) > 2 * RECENT_KEPT:
                 self._forget_old()
         if max_timestamp > self.max_timestamp:
@@ -94,11 +99,13 @@ class ActiveIndex:
         ):
             self.times.append(self.max_timestamp)
             self.times.append(base_offset)
+            self._measure()
             self._next_timestamp = self.max_timestamp + self._time_interval_ms
             self._next_time_row_at = position + self._interval_bytes
 
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         self.aborted.extend(transaction)
+        self._measure()
 
     def locate_recent(self, offset: int) -> int | None:
         """Where the first batch that ends at or after `offset` begins; None if that is long ago."""
@@ -128,6 +135,7 @@ class ActiveIndex:
         self._recent_positions = array("q")
         self._recent_from = end_offset
         self._resume(size_bytes)
+        self._measure()
 
     def marks(self) -> tuple[IndexMark, IndexMark, IndexMark]:
         """How a checkpoint recognises these tables."""
@@ -142,11 +150,10 @@ class ActiveIndex:
         if self.max_timestamp > NO_TIMESTAMP:
             self.times.append(self.max_timestamp)
             self.times.append(last_base_offset)
+            self._measure()
 
-    @property
-    def size_bytes(self) -> int:
-        """The largest of the three files."""
-        return 8 * max(len(self.offsets), len(self.times), len(self.aborted))
+    def _measure(self) -> None:
+        self.size_bytes = 8 * max(len(self.offsets), len(self.times), len(self.aborted))
 
     def _forget_old(self) -> None:
         self._recent_from = self._recent_lasts[RECENT_KEPT - 1] + 1

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from penstock.core.model import Offset, Timestamp
 from penstock.core.records import HEADER_BYTES, PREFIX_BYTES, CorruptBatch, read_header, read_records
-from penstock.storage.disk import Buffer, File
+from penstock.storage.disk import File
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.rows import POSITION_BITS, POSITION_MASK
 from penstock.storage.log.index.sealed import SealedIndex
@@ -59,25 +59,9 @@ class Segment:
         # Where batches stop making sense, if they do: readers get what lies before it.
         self.damaged_at: int | None = None
 
-    def takes(self, size_bytes: int, last_offset: int, segment_bytes: int) -> bool:
-        """Whether an append of this size still belongs into this segment."""
-        if not self.size_bytes:
-            return last_offset - self.base_offset <= OFFSET_DELTA_MAX
-        return (
-            self.size_bytes + size_bytes <= segment_bytes
-            and last_offset - self.base_offset <= OFFSET_DELTA_MAX
-        )
-
     @property
     def readable_bytes(self) -> int:
         return self.size_bytes if self.damaged_at is None else self.damaged_at
-
-    def append(self, batches: Buffer) -> int:
-        """Write batches at the end; answers where they begin."""
-        assert self.writer is not None
-        position = self.size_bytes
-        self.size_bytes = self.writer.append(batches)
-        return position
 
     def slice(self, start: Offset, end: Offset | None, max_bytes: int) -> FileRange | None:
         """Whole batches from the one that holds `start`, all below `end`.
