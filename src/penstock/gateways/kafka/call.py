@@ -15,7 +15,6 @@ from penstock.runtime.pipes import Part
 from penstock.security import Cost, Operation, Resource, Session
 
 if TYPE_CHECKING:
-    from penstock.gateways.kafka.backend import Backend
     from penstock.gateways.kafka.connection import Connection
     from penstock.gateways.kafka.fetch_sessions import FetchSessions
 
@@ -31,8 +30,10 @@ class Call:
         "_slot",
         "_throttle_ms",
         "api",
+        "backend",
         "began_ns",
         "correlation_id",
+        "gate",
         "session",
         "version",
     )
@@ -41,6 +42,9 @@ class Call:
         self, connection: "Connection", api: Api, header: RequestHeader, session: Session, began_ns: int
     ) -> None:
         self._connection = connection
+        self.backend = connection.door.backend
+        # Whoever watches what clients do; None if everybody may do everything.
+        self.gate = connection.door.gate
         self._slot: Slot | None = connection.replies.open()
         self.api = api
         self.version = header.api_version
@@ -48,10 +52,6 @@ class Call:
         self.session = session
         self.began_ns = began_ns
         self._throttle_ms = 0
-
-    @property
-    def backend(self) -> "Backend":
-        return self._connection.door.backend
 
     @property
     def fetch_sessions(self) -> "FetchSessions":
@@ -67,18 +67,13 @@ class Call:
         """Whether anybody waits for the answer still."""
         return self._connection.is_open
 
-    @property
-    def is_gated(self) -> bool:
-        """Whether anybody watches: on the hot path, an open door asks no questions."""
-        return self._connection.door.gate is not None
-
     def authorize(self, operation: Operation, resource: Resource) -> bool:
-        gate = self._connection.door.gate
+        gate = self.gate
         return gate is None or gate.authorize(self.session, operation, resource)
 
     def charge(self, cost: Cost, amount: int) -> int:
         """Charge the client; if it is to be held back, it is, and its answer says how long."""
-        gate = self._connection.door.gate
+        gate = self.gate
         if gate is None:
             return 0
         throttle_ms = gate.charge(self.session, cost, amount)

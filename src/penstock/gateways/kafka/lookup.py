@@ -12,10 +12,10 @@ NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED)
 
 def partition_of(call: Call, topic: str, index: int, operation: Operation) -> Partition | Refused:
     """The partition, if this node leads it and the caller may do this to it."""
-    if call.is_gated and not call.authorize(operation, Resource(ResourceKind.TOPIC, topic)):
+    if call.gate is not None and not call.authorize(operation, Resource(ResourceKind.TOPIC, topic)):
         return NOT_ALLOWED
     backend = call.backend
-    partition = backend.partitions.find(topic, index)
+    partition = backend.partitions.led_by_name.get((topic, index))
     if partition is not None:
         return partition
     # Known to the cluster but led elsewhere, or its log is still being made: worth another try.

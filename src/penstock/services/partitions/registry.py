@@ -41,12 +41,14 @@ class Partitions:
         self._node_id = node_id
         self._runtime = runtime
         self._settings = LogSettings(node_id, options)
-        self._known_options = self._settings.known
+        # What `options` has worked out, by topic: asked for by every batch.
+        self.known_options: Mapping[str, TopicOptions] = self._settings.known
         self._shelf = Shelf(runtime, store)
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
         self._mending = Mending(node_id, runtime, self._all)
         self._roles = Roles(node_id, runtime, self._settings, self._mending)
-        self._led = self._roles.led
+        # By topic and index, for whoever asks with every request.
+        self.led_by_name: Mapping[tuple[str, int], Partition] = self._roles.led
         self._image = EMPTY_IMAGE
         # By name: of two topics of one name, the second waits until the first is out of the way.
         self._making: dict[TopicPartition, None] = {}
@@ -69,7 +71,7 @@ class Partitions:
 
     def find(self, topic: str, index: int) -> Partition | None:
         """The partition, if this node leads it."""
-        return self._led.get((topic, index))
+        return self.led_by_name.get((topic, index))
 
     def find_by_id(self, topic_id: TopicId, index: int) -> Partition | None:
         """The partition, if this node leads it."""
@@ -86,7 +88,7 @@ class Partitions:
 
     def led(self) -> list[Partition]:
         """Every partition that this node leads."""
-        return list(self._led.values())
+        return list(self.led_by_name.values())
 
     def followed(self) -> list[Followed]:
         """Every partition whose leader this node follows."""
@@ -105,7 +107,7 @@ class Partitions:
 
     def options(self, topic: str) -> TopicOptions:
         """A topic's options."""
-        return self._known_options.get(topic) or self._settings.of(topic)
+        return self.known_options.get(topic) or self._settings.of(topic)
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._all())
@@ -219,7 +221,7 @@ class Partitions:
         # One line for all of them: a broker that fails may have led thousands.
         events.info(
             "partitions.roles_changed",
-            leads=len(self._led),
+            leads=len(self.led_by_name),
             follows=len(self._roles.followed),
             logs=len(self),
         )

@@ -11,12 +11,14 @@ Left out: transactions' verification before the first append.
 from penstock.services.records.fetching import Fetched, Fetching, FetchLimits, Wanted
 from penstock.services.records.lookups import Lookups, Moment, Position
 from penstock.services.records.metrics import ProduceMetrics
-from penstock.services.records.producing import Pending, Placed, Producing
+from penstock.services.records.producing import Pending, PendingProduce, Placed, Producing, Results
 
 __all__ = [
     "Producing",
     "Placed",
     "Pending",
+    "PendingProduce",
+    "Results",
     "ProduceMetrics",
     "Fetching",
     "FetchLimits",

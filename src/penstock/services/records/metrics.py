@@ -19,22 +19,14 @@ class ProduceMetrics(Metrics):
         self.seconds_to_ack = self.seconds(
             "penstock_produce_seconds", "Time from a batch's arrival to its acknowledgement.", ("topic",)
         )
-        self._by_topic: dict[str, tuple[Tally, Tally, Distribution]] = {}
-
-    def produced(self, topic: str, messages: int, size_bytes: int) -> None:
-        """A batch is in the log."""
-        tallies = self._by_topic.get(topic) or self._remember(topic)
-        tallies[0].count += messages
-        tallies[1].count += size_bytes
-
-    def acknowledged(self, topic: str, elapsed_ns: int) -> None:
-        """A batch is as durable as it was asked to be."""
-        (self._by_topic.get(topic) or self._remember(topic))[2].observe(elapsed_ns)
+        # Records, bytes and the time to the acknowledgement: what every batch counts, in place.
+        self.by_topic: dict[str, tuple[Tally, Tally, Distribution]] = {}
 
     def refused(self, topic: str, why: Why) -> None:
         self.errors.of(topic, why.name.lower()).count += 1
 
-    def _remember(self, topic: str) -> tuple[Tally, Tally, Distribution]:
+    def figures_of(self, topic: str) -> tuple[Tally, Tally, Distribution]:
+        """The row of `by_topic`, made when a topic is first met."""
         figures = (self.messages.of(topic), self.bytes.of(topic), self.seconds_to_ack.of(topic))
-        self._by_topic[topic] = figures
+        self.by_topic[topic] = figures
         return figures

@@ -1,4 +1,9 @@
-"""Judging a producer's batch, and appending it.
+"""Produce: a producer's batches are judged, appended, and acknowledged.
+
+    produce ── each batch is judged by its header and CRC, and appended to its partition
+            ── acks=0: done at once
+               acks=1: done when what was appended is on this node's device
+               acks=all: done when the high watermark has reached it, on all in-sync replicas
 
 The order of the checks is the order of their cost: what the header says, the CRC, the
 producer's sequence. Records are walked only where the topic asks for it (compacted, deep
@@ -7,26 +12,32 @@ validation, another codec, or its own timestamps); of large batches, by a worker
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.core.metadata.configs import TimestampType, TopicOptions
-from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Why
+from penstock.core.model import CorruptionError, Offset, PenstockError, Refused, StorageError, Timestamp, Why
 from penstock.core.records import (
+    PREFIX_BYTES,
     BatchHeader,
     UnsupportedMagic,
     check_batch,
     stamp_log_append_time,
 )
-from penstock.core.replica import Duplicate
+from penstock.core.replica import Duplicate, Rejected
 from penstock.observability import log as events
-from penstock.runtime import Clock, Spawn
-from penstock.services.partitions import Partition, Partitions, PartitionStopped
+from penstock.runtime import Callback, Clock, Spawn
+from penstock.services.partitions import InDoubt, Partition, Partitions, PartitionStopped
 from penstock.services.records.metrics import ProduceMetrics
 from penstock.services.records.rewriting import finish_batch
 from penstock.services.records.workshop import Finished, Workshop, is_large, walks_records
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
+NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+# Bits of a batch's attributes that no client may set yet.
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
 
 
 class Placed(NamedTuple):
@@ -35,6 +46,7 @@ class Placed(NamedTuple):
     first_offset: Offset
     end: Offset
     log_append_time: int = NO_TIMESTAMP
+    log_start: Offset = Offset(-1)
 
 
 class Pending:
@@ -46,6 +58,51 @@ class Pending:
         self.done: Callable[[Placed | Refused], None] = _nobody_cares
 
 
+# One batch for each partition, or the reason why the partition is not served here.
+Batches: TypeAlias = Sequence[tuple[Partition | Refused, memoryview | None]]
+Results: TypeAlias = list[Placed | Refused]
+
+
+class PendingProduce:
+    """One Produce request, until its last batch is as safe as was asked.
+
+    `done` hears the results in the order of the batches. A batch that a worker has to look at
+    keeps its client from being read: `pause` is called then, and `resume` when it is back.
+    """
+
+    __slots__ = (
+        "acks",
+        "batches",
+        "began_ns",
+        "done",
+        "pause",
+        "results",
+        "resume",
+        "timeout_ms",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        acks: int,
+        timeout_ms: int,
+        began_ns: int,
+        done: Callable[[Results], None],
+        pause: Callback,
+        resume: Callback,
+    ) -> None:
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.began_ns = began_ns
+        self.done = done
+        self.pause = pause
+        self.resume = resume
+        self.batches: Batches = ()
+        self.results: Results = []
+        # One for the request itself, so that nothing is done before every batch was appended.
+        self.waiting = 1
+
+
 class Producing:
     """Appends for producers of every door."""
 
@@ -55,6 +112,28 @@ class Producing:
         self._metrics = metrics
         self._workshop = Workshop(spawn)
 
+    def produce(self, request: PendingProduce, batches: Batches) -> None:
+        """Append every batch; `request.done` hears the results, perhaps before this returns."""
+        request.batches = batches
+        results, acks = request.results, request.acks
+        for partition, records in batches:
+            if isinstance(partition, Refused):
+                results.append(partition)
+                continue
+            if not records:
+                results.append(EMPTY)
+                continue
+            outcome = self.append(partition, records, on_all=acks == ALL_ACKS)
+            if isinstance(outcome, Pending):
+                self._await_worker(request, partition, outcome)
+                continue
+            results.append(outcome)
+            if acks and isinstance(outcome, Placed):
+                self._await(request, len(results) - 1, partition, outcome.end)
+        request.waiting -= 1
+        if not request.waiting:
+            self._finish(request)
+
     def append(
         self, partition: Partition, records: memoryview, *, on_all: bool = False
     ) -> Placed | Refused | Pending:
@@ -63,19 +142,74 @@ class Producing:
         `records` must be writable: offsets are stamped into it. It is not kept. One that shall
         be on all replicas before it counts (`on_all`) is refused while too few are in sync.
         """
-        if self._workshop.is_busy(partition):
+        if self._workshop.queues and partition in self._workshop.queues:
             return self._wait(partition, bytearray(records), on_all=on_all)
-        outcome = self._append(partition, records, on_all=on_all)
+        outcome = self._append(partition, records, on_all)
         if isinstance(outcome, Refused):
             self._metrics.refused(partition.name.topic, outcome.why)
         return outcome
+
+    def _await_worker(self, request: PendingProduce, partition: Partition, pending: Pending) -> None:
+        """A worker has the batch: its result comes later, and its client is not read until then."""
+        at = len(request.results)
+        request.results.append(EMPTY)
+        request.waiting += 1
+        request.pause()
+
+        def done(outcome: Placed | Refused) -> None:
+            request.results[at] = outcome
+            if request.acks and isinstance(outcome, Placed):
+                self._await(request, at, partition, outcome.end)
+            request.resume()
+            request.waiting -= 1
+            if not request.waiting:
+                self._finish(request)
+
+        pending.done = done
+
+    def _await(self, request: PendingProduce, at: int, partition: Partition, end: Offset) -> None:
+        """Let the request wait until everything below `end` is as safe as was asked."""
+        acknowledged = partial(self._acknowledged, request, at)
+        if request.acks == ALL_ACKS:
+            is_safe = partition.when_acknowledged(end, acknowledged, request.timeout_ms)
+        else:
+            is_safe = partition.when_synced(end, acknowledged)
+        if not is_safe:
+            request.waiting += 1
+
+    def _acknowledged(self, request: PendingProduce, at: int, error: PenstockError | None) -> None:
+        """A batch is as safe as was asked, or nobody knows whether it will ever be."""
+        if error is not None:
+            why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
+            request.results[at] = Refused(why, str(error))
+        request.waiting -= 1
+        if not request.waiting:
+            self._finish(request)
+
+    def _finish(self, request: PendingProduce) -> None:
+        """Everything is safe, or refused: say so, and count how long it took if nothing was refused."""
+        is_acknowledged = request.acks != NO_ACKS
+        for result in request.results:
+            if isinstance(result, Refused):
+                is_acknowledged = False
+        if is_acknowledged:
+            elapsed_ns = self._clock.now() - request.began_ns
+            observed = ""
+            for partition, _ in request.batches:
+                assert isinstance(partition, Partition)
+                topic = partition.name.topic
+                if topic != observed:
+                    observed = topic
+                    figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
+                    figures[2].observe(elapsed_ns)
+        request.done(request.results)
 
     def _wait(self, partition: Partition, records: bytearray, *, on_all: bool) -> Pending:
         """An earlier batch is with a worker."""
         pending = Pending()
 
         def turn() -> bool:
-            outcome = self._append(partition, memoryview(records), on_all=on_all)
+            outcome = self._append(partition, memoryview(records), on_all)
             if isinstance(outcome, Pending):
                 outcome.done = pending.done
                 return True
@@ -90,33 +224,47 @@ class Producing:
             self._metrics.refused(partition.name.topic, outcome.why)
         pending.done(outcome)
 
-    def acknowledged(self, topics: Sequence[str], began_ns: int) -> None:
-        """Batches for these topics, which came in together, are as durable as was asked."""
-        elapsed_ns = self._clock.now() - began_ns
-        for topic in topics:
-            self._metrics.acknowledged(topic, elapsed_ns)
-
-    def _append(
-        self, partition: Partition, records: memoryview, *, on_all: bool
+    def _append(  # noqa: C901 - the hot path, straight on purpose
+        self, partition: Partition, records: memoryview, on_all: bool
     ) -> Placed | Refused | Pending:
         # Before the options, which a deleted topic has none of, and before a retry is called
         # a duplicate: what it repeats may never have reached the device.
         if partition.stopped is not None or (on_all and not partition.has_minimum):
             return _cannot_take(partition)
-        options = self._partitions.options(partition.name.topic)
+        topic = partition.name.topic
+        options = self._partitions.known_options.get(topic) or self._partitions.options(topic)
         try:
             header = check_batch(records)
-            refused = _judge_header(header, records, options) or self._judge_time(header, options)
-            if refused is not None:
-                return refused
-            verdict = partition.log.producers.check(header)
-            if isinstance(verdict, Duplicate):
-                return _placed_before(verdict, options)
-            if isinstance(verdict, Refused):
-                return _rejected(partition, verdict)
+            size = PREFIX_BYTES + header[1]
+            producer_id = header.producer_id
+            if (
+                size != len(records)
+                or size > options.max_message_bytes
+                or header.attributes & (CONTROL | TRANSACTIONAL)
+                or (producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
+            ):
+                return _refused_header(header, records, options)
+            now = self._clock.wall()
+            latest = header.max_timestamp
+            # Kafka compares every record's time; the header's extremes say the same for honest batches.
+            if (
+                latest >= 0
+                and options.timestamp_type is not LOG_APPEND_TIME
+                and (
+                    latest - now > options.timestamp_after_max_ms
+                    or now - header.base_timestamp > options.timestamp_before_max_ms
+                )
+            ):
+                return _refused_time(header, now, options)
+            if producer_id >= 0:
+                verdict = partition.log.producers.check(header)
+                if isinstance(verdict, Duplicate):
+                    return _placed_before(verdict, options, partition)
+                if isinstance(verdict, Rejected):
+                    return _rejected(partition, verdict)
             if walks_records(options):
                 return self._look_into(partition, records, header, options)
-            return self._place(partition, records, header, options)
+            return self._place(partition, records, header, options, now)
         except UnsupportedMagic as error:
             return Refused(Why.UNSUPPORTED_FORMAT, str(error))
         except CorruptionError as error:
@@ -127,9 +275,7 @@ class Producing:
     ) -> Placed | Refused | Pending:
         if is_large(header):
             return self._send(partition, bytes(records), options)
-        finished = finish_batch(
-            records, options.compression, options.compression_level, keyed=options.compacted
-        )
+        finished = finish_batch(records, options.compression, keyed=options.compacted)
         return self._place_finished(partition, records, finished, options)
 
     def _send(self, partition: Partition, batch: bytes, options: TopicOptions) -> Pending:
@@ -139,7 +285,7 @@ class Producing:
         def done(finished: Finished) -> None:
             outcome: Placed | Refused
             if partition.stopped is not None:
-                outcome = partition.stopped
+                outcome = Refused(Why.NOT_LEADER, str(partition.stopped))
             else:
                 outcome = self._place_finished(partition, memoryview(bytearray(batch)), finished, options)
             self._settle(partition, pending, outcome)
@@ -149,9 +295,7 @@ class Producing:
             events.warning("produce.worker_failed", partition=str(partition.name), error=error)
             self._settle(partition, pending, Refused(Why.STORAGE_FAILED, f"no worker: {error}"))
 
-        work = partial(
-            finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
-        )
+        work = partial(finish_batch, batch, options.compression, keyed=options.compacted)
         self._workshop.send(partition, work, done, failed)
         return pending
 
@@ -162,14 +306,18 @@ class Producing:
             return finished
         if finished is not None:
             records = memoryview(bytearray(finished))
-        return self._place(partition, records, check_batch(records), options)
+        return self._place(partition, records, check_batch(records), options, self._clock.wall())
 
     def _place(
-        self, partition: Partition, records: memoryview, header: BatchHeader, options: TopicOptions
+        self,
+        partition: Partition,
+        records: memoryview,
+        header: BatchHeader,
+        options: TopicOptions,
+        now: Timestamp,
     ) -> Placed | Refused:
-        now = self._clock.wall()
         append_time = NO_TIMESTAMP
-        if options.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if options.timestamp_type is LOG_APPEND_TIME:
             stamp_log_append_time(records, 0, now)
             header = check_batch(records)
             append_time = now
@@ -181,26 +329,12 @@ class Producing:
             return Refused(Why.BATCH_TOO_LARGE, str(error))
         except StorageError as error:
             return Refused(Why.STORAGE_FAILED, str(error))
-        placed = Placed(appended.first_offset, Offset(appended.last_offset + 1), append_time)
-        self._metrics.produced(partition.name.topic, placed.end - placed.first_offset, len(records))
-        return placed
-
-    def _judge_time(self, header: BatchHeader, options: TopicOptions) -> Refused | None:
-        """Kafka compares every record's time; the header's extremes say the same for honest batches."""
-        if options.timestamp_type is TimestampType.LOG_APPEND_TIME or header.max_timestamp < 0:
-            return None
-        now = self._clock.wall()
-        if header.max_timestamp - now > options.timestamp_after_max_ms:
-            return Refused(
-                Why.INVALID_TIMESTAMP,
-                f"timestamp {header.max_timestamp} is more than {options.timestamp_after_max_ms} ms ahead",
-            )
-        if now - header.base_timestamp > options.timestamp_before_max_ms:
-            return Refused(
-                Why.INVALID_TIMESTAMP,
-                f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old",
-            )
-        return None
+        first, end = appended[0], Offset(appended[1] + 1)
+        topic = partition.name.topic
+        figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
+        figures[0].count += end - first
+        figures[1].count += len(records)
+        return Placed(first, end, append_time, appended.log_start)
 
 
 def _nobody_cares(_: Placed | Refused) -> None:
@@ -209,7 +343,7 @@ def _nobody_cares(_: Placed | Refused) -> None:
 
 def _cannot_take(partition: Partition) -> Refused:
     if partition.stopped is not None:
-        return partition.stopped
+        return Refused(Why.NOT_LEADER, str(partition.stopped))
     state = partition.insync.assignment
     return Refused(
         Why.NOT_ENOUGH_REPLICAS,
@@ -217,25 +351,33 @@ def _cannot_take(partition: Partition) -> Refused:
     )
 
 
-def _rejected(partition: Partition, verdict: Refused) -> Refused:
+def _rejected(partition: Partition, verdict: Rejected) -> Refused:
     if verdict.why is Why.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
         # What it follows was not written: its sender must not think that records were lost.
         return Refused(Why.STORAGE_FAILED, "the batch before it found no room on the disk")
-    return verdict
+    return Refused(verdict.why)
 
 
-def _placed_before(seen: Duplicate, options: TopicOptions) -> Placed:
+def _placed_before(seen: Duplicate, options: TopicOptions, partition: Partition) -> Placed:
     """The answer that the first copy of a batch was given, or is still waiting for."""
-    by_broker = options.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return Placed(
-        seen.first_offset, Offset(seen.last_offset + 1), seen.timestamp if by_broker else NO_TIMESTAMP
-    )
+    by_broker = options.timestamp_type is LOG_APPEND_TIME
+    append_time = seen.timestamp if by_broker else NO_TIMESTAMP
+    return Placed(seen.first_offset, Offset(seen.last_offset + 1), append_time, partition.log.start)
 
 
-def _judge_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> Refused | None:
+def _refused_time(header: BatchHeader, now: Timestamp, options: TopicOptions) -> Refused:
+    if header.max_timestamp - now > options.timestamp_after_max_ms:
+        detail = f"timestamp {header.max_timestamp} is more than {options.timestamp_after_max_ms} ms ahead"
+    else:
+        detail = f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old"
+    return Refused(Why.INVALID_TIMESTAMP, detail)
+
+
+def _refused_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> Refused:
+    """Which of the things that a header may say is the reason."""
     size = header.size_bytes
     if size != len(records):
-        return Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
+        return EMPTY
     if size > options.max_message_bytes:
         return Refused(
             Why.BATCH_TOO_LARGE,
@@ -245,6 +387,4 @@ def _judge_header(header: BatchHeader, records: memoryview, options: TopicOption
         return Refused(Why.INVALID_RECORD, "clients do not write control batches")
     if header.is_transactional:
         return Refused(Why.INVALID_TRANSACTION, "transactions are not available yet")
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        return Refused(Why.INVALID_RECORD, "an idempotent batch carries an epoch and a sequence")
-    return None
+    return Refused(Why.INVALID_RECORD, "an idempotent batch carries an epoch and a sequence")

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.metadata.configs import TopicOptions
+from penstock.core.metadata.configs import Cleanup, TopicOptions
 from penstock.core.model import Refused
 from penstock.core.records import BatchHeader
 from penstock.runtime import Lane, Spawn
@@ -22,6 +22,7 @@ from penstock.services.partitions import Partition
 # Less is done at once: a worker costs two copies, and some tenths of a millisecond.
 LARGE_BYTES = 64 << 10
 MANY_RECORDS = 1_000
+DELETE_ONLY = Cleanup.DELETE
 
 # What became of a batch: its new bytes, None if it stays as it is, or why it does not.
 Finished: TypeAlias = "bytes | Refused | None"
@@ -31,7 +32,12 @@ Turn: TypeAlias = Callable[[], bool]
 
 def walks_records(options: TopicOptions) -> bool:
     """Whether a topic's batches are looked into at all."""
-    return options.compacted or options.deep_validation or options.compression is not None
+    return (
+        options.deep_validation
+        or options.compression is not None
+        # Asking a flag for its parts costs two calls, and nearly every topic is one of these.
+        or (options.cleanup is not DELETE_ONLY and options.compacted)
+    )
 
 
 def is_large(header: BatchHeader) -> bool:
@@ -43,10 +49,8 @@ class Workshop:
 
     def __init__(self, spawn: Spawn) -> None:
         self._spawn = spawn
-        self._queues: dict[Partition, deque[Turn]] = {}
-
-    def is_busy(self, partition: Partition) -> bool:
-        return bool(self._queues) and partition in self._queues
+        # What waits behind a batch that is away, for each partition that has one.
+        self.queues: dict[Partition, deque[Turn]] = {}
 
     def send(
         self,
@@ -56,7 +60,7 @@ class Workshop:
         failed: Callable[[Exception], None],
     ) -> None:
         """Have a worker do it; then `done` or `failed` is called, and then it is the next one's turn."""
-        self._queues.setdefault(partition, deque())
+        self.queues.setdefault(partition, deque())
 
         def ended(finished: Finished) -> None:
             done(finished)
@@ -70,11 +74,11 @@ class Workshop:
 
     def wait(self, partition: Partition, turn: Turn) -> None:
         """Take turns with those that came before."""
-        self._queues[partition].append(turn)
+        self.queues[partition].append(turn)
 
     def _go_on(self, partition: Partition) -> None:
-        queue = self._queues[partition]
+        queue = self.queues[partition]
         while queue:
             if queue.popleft()():
                 return
-        del self._queues[partition]
+        del self.queues[partition]

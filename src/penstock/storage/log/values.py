@@ -13,6 +13,7 @@ class Appended(NamedTuple):
     last_offset: Offset
     size_bytes: int
     rolled: bool
+    log_start: Offset
 
 
 class FileRange(NamedTuple):

@@ -161,7 +161,7 @@ def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
     stats = state.stats
     stats.appends += 1
     stats.appended_bytes += size
-    return Appended(first, Offset(end - 1), size, not fits)
+    return Appended(first, Offset(end - 1), size, not fits, state.start)
 
 
 def roll(state: LogState, base_offset: Offset) -> Segment:

@@ -1,16 +1,16 @@
 """Produce: the hot path in.
 
-frame ── decoded, records still in the receive buffer ── appended, partition by partition
-      ── answered when what was appended is safe: on the leader's disk with acks=1, on those of
-         all in-sync replicas with acks=all, which is when the high watermark has reached it
+The records stay in the receive buffer until they are appended. What is appended when, and when
+it is acknowledged, is the use case's business; here it is only put into Kafka's words.
 """
+
+from functools import partial
 
 from penstock.core.metadata import is_internal
 from penstock.core.model import Refused, TopicId, Why
 from penstock.core.wire import ErrorCode, decoder
 from penstock.core.wire.kafka.produce import (
     ProduceRequest,
-    ProduceRequestTopic,
     ProduceResponse,
     ProduceResponseLeader,
     ProduceResponseNode,
@@ -25,7 +25,7 @@ from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import Cost, Operation
 from penstock.services.partitions import Partition
-from penstock.services.records import Pending, Placed
+from penstock.services.records import PendingProduce, Results
 
 TOPIC_IDS_SINCE = 13
 LEADERS_SINCE = 10
@@ -34,7 +34,6 @@ UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
 # What coordinators keep there would be lost to them if a client wrote something else.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
 NO_HINT = ProduceResponseLeader()
-EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
 
 
 @routes.handles_frames(ProduceRequest)
@@ -43,159 +42,77 @@ def produce(call: Call, frame: memoryview, position: int) -> None:
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
-    answer = _Answer(call, request)
+    by_id = call.version >= TOPIC_IDS_SINCE
+    batches: list[tuple[Partition | Refused, memoryview | None]] = []
+    names: list[str] = []
     for topic in request.topic_data:
-        answer.append_topic(topic)
-    call.charge(Cost.BYTES_IN, len(frame))
-    answer.finish()
-
-
-class _Answer:
-    """Gathers the outcome of each partition, and replies when the last one is acknowledged."""
-
-    __slots__ = (
-        "_acks",
-        "_by_id",
-        "_call",
-        "_failed",
-        "_names",
-        "_redirects",
-        "_timeout_ms",
-        "_topics",
-        "_waiting",
-    )
-
-    def __init__(self, call: Call, request: ProduceRequest) -> None:
-        self._call = call
-        self._acks = request.acks
-        self._timeout_ms = request.timeout_ms
-        self._by_id = call.version >= TOPIC_IDS_SINCE
-        self._topics: list[tuple[ProduceRequestTopic, list[ProduceResponsePartition]]] = []
-        self._names: list[str] = []
-        self._redirects: Redirects | None = None
-        self._failed = False
-        # One for ourselves, so that nothing is sent before every partition was appended.
-        self._waiting = 1
-
-    def append_topic(self, topic: ProduceRequestTopic) -> None:
-        call, backend = self._call, self._call.backend
         name = topic.name
-        if self._by_id:
-            name = backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
+        if by_id:
+            name = call.backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
+        names.append(name)
+        refused = UNKNOWN_ID if by_id and not name else INTERNAL if is_internal(name) else None
+        for part in topic.partition_data:
+            records = part.records
+            assert records is None or isinstance(records, memoryview)
+            target = refused or partition_of(call, name, part.index, Operation.WRITE)
+            batches.append((target, records))
+    if call.gate is not None:
+        call.charge(Cost.BYTES_IN, len(frame))
+    pending = PendingProduce(
+        request.acks,
+        request.timeout_ms,
+        call.began_ns,
+        partial(_respond, call, request, names),
+        call.hold,
+        call.let_go,
+    )
+    call.backend.producing.produce(pending, batches)
+
+
+def _respond(call: Call, request: ProduceRequest, names: list[str], results: Results) -> None:
+    """Every batch has its result: in the order in which the request names them."""
+    redirects: Redirects | None = None
+    topics: list[ProduceResponseTopic] = []
+    position, refused = 0, False
+    for topic, name in zip(request.topic_data, names, strict=True):
         rows: list[ProduceResponsePartition] = []
-        self._topics.append((topic, rows))
-        self._names.append(name)
-        for wanted in topic.partition_data:
-            partition = (
-                INTERNAL if is_internal(name) else partition_of(call, name, wanted.index, Operation.WRITE)
-            )
-            if isinstance(partition, Refused):
-                unknown_id = self._by_id and not name
-                rows.append(self._refused(name, wanted.index, UNKNOWN_ID if unknown_id else partition))
-                continue
-            outcome: Placed | Refused | Pending = EMPTY
-            if wanted.records:
-                assert isinstance(wanted.records, memoryview)
-                on_all = self._acks == ALL_ACKS
-                outcome = backend.producing.append(partition, wanted.records, on_all=on_all)
-            if isinstance(outcome, Placed):
-                rows.append(_placed(wanted.index, partition, outcome))
-                self._await(rows, len(rows) - 1, partition, outcome)
-            elif isinstance(outcome, Refused):
-                rows.append(self._refused(name, wanted.index, outcome))
-            else:
-                self._wait(rows, wanted.index, partition, outcome)
-
-    def _wait(
-        self, rows: list[ProduceResponsePartition], index: int, partition: Partition, pending: Pending
-    ) -> None:
-        """A worker has the batch: its row comes later, and its client is not read until then."""
-        at = len(rows)
-        rows.append(_failed(index, ErrorCode.UNKNOWN_SERVER_ERROR))
-        self._waiting += 1
-        self._call.hold()
-
-        def done(outcome: Placed | Refused) -> None:
-            if isinstance(outcome, Refused):
-                rows[at] = self._refused(partition.name.topic, index, outcome)
-            else:
-                rows[at] = _placed(index, partition, outcome)
-                self._await(rows, at, partition, outcome)
-            self._call.let_go()
-            self.finish()
-
-        pending.done = done
-
-    def _refused(self, topic: str, index: int, refused: Refused) -> ProduceResponsePartition:
-        self._failed = True
-        leader: Leader | None = None
-        if self._call.version >= LEADERS_SINCE:
-            if self._redirects is None:
-                self._redirects = Redirects(self._call)
-            leader = self._redirects.leader_of(topic, index, refused)
-        return _refused(index, refused, leader)
-
-    def _await(
-        self, rows: list[ProduceResponsePartition], at: int, partition: Partition, placed: Placed
-    ) -> None:
-        if self._acks == NO_ACKS:
-            return
-
-        def acknowledged(refused: Refused | None) -> None:
-            if refused is not None:
-                topic, index = partition.name
-                rows[at] = self._refused(topic, index, refused)
-            self.finish()
-
-        if self._acks == LEADER_ACKS:
-            is_safe = partition.when_synced(placed.end, acknowledged)
-        else:
-            is_safe = partition.when_acknowledged(placed.end, acknowledged, self._timeout_ms)
-        if not is_safe:
-            self._waiting += 1
-
-    def finish(self) -> None:
-        """One thing less to wait for."""
-        self._waiting -= 1
-        if self._waiting:
-            return
-        call = self._call
-        if self._acks == NO_ACKS:
-            if self._failed:
-                # Kafka's only way of telling such a client that something is wrong.
-                call.hang_up()
-            else:
-                call.no_reply()
-            return
-        if not self._failed:
-            call.backend.producing.acknowledged(self._names, call.began_ns)
-        call.reply(
-            ProduceResponse(
-                responses=tuple(
-                    ProduceResponseTopic(
-                        topic_id=topic.topic_id, name=topic.name, partition_responses=tuple(rows)
+        for part in topic.partition_data:
+            result = results[position]
+            position += 1
+            if not isinstance(result, Refused):
+                rows.append(
+                    ProduceResponsePartition(
+                        index=part.index,
+                        error_code=0,
+                        base_offset=result.first_offset,
+                        log_append_time_ms=result.log_append_time,
+                        log_start_offset=result.log_start,
                     )
-                    for topic, rows in self._topics
-                ),
-                node_endpoints=() if self._redirects is None else _endpoints(self._redirects),
-            )
+                )
+                continue
+            refused = True
+            leader: Leader | None = None
+            if call.version >= LEADERS_SINCE:
+                redirects = redirects or Redirects(call)
+                leader = redirects.leader_of(name, part.index, result)
+            rows.append(_refused(part.index, result, leader))
+        topics.append(
+            ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=tuple(rows))
         )
+    if request.acks != NO_ACKS:
+        nodes = () if redirects is None else _endpoints(redirects)
+        call.reply(ProduceResponse(responses=tuple(topics), node_endpoints=nodes))
+    elif refused:
+        # Kafka's only way of telling such a client that something is wrong.
+        call.hang_up()
+    else:
+        call.no_reply()
 
 
 def _endpoints(redirects: Redirects) -> tuple[ProduceResponseNode, ...]:
     return tuple(
         ProduceResponseNode(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
         for node in redirects.nodes.values()
-    )
-
-
-def _placed(index: int, partition: Partition, placed: Placed) -> ProduceResponsePartition:
-    return ProduceResponsePartition(
-        index=index,
-        error_code=0,
-        base_offset=placed.first_offset,
-        log_append_time_ms=placed.log_append_time,
-        log_start_offset=partition.log.start,
     )
 
 
