@@ -31,7 +31,7 @@ def _deliver(stream: bytes, bite: int) -> int:
     budget = Budget(lambda wake: wake(), 4 * FRAME_BYTES_MAX)
     assembly = Assembly(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX, budget)
     while stream:
-        buffer = assembly.buffer()
+        buffer = assembly.target
         count = min(len(stream), len(buffer), bite)
         buffer[:count] = stream[:count]
         stream = stream[count:]

@@ -39,18 +39,6 @@ class LoopTimer:
             self._timers.forget_one()
 
 
-class SoonTimer:
-    """A callback in the loop's own queue."""
-
-    __slots__ = ("_handle",)
-
-    def __init__(self, handle: asyncio.Handle) -> None:
-        self._handle = handle
-
-    def cancel(self) -> None:
-        self._handle.cancel()
-
-
 class LoopTimers:
     """The timers of one node."""
 
@@ -80,8 +68,8 @@ class LoopTimers:
             self._arm()
         return timer
 
-    def soon(self, fire: Callback) -> SoonTimer:
-        return SoonTimer(self._loop.call_soon(self._deliver, fire))
+    def soon(self, fire: Callback) -> asyncio.Handle:
+        return self._loop.call_soon(self._deliver, fire)
 
     def watch(self, sockets_busy: Callable[[], bool]) -> None:
         """Let the sockets say whether they still hold unread bytes."""

@@ -13,30 +13,48 @@ from penstock.core.wire.types import Piece
 
 M = TypeVar("M", bound=Part)
 
-_decoders: dict[tuple[type[Part], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
-_encoders: dict[tuple[type[Part], int], Callable[[Any, bytearray], None]] = {}
-_gap_encoders: dict[tuple[type[Part], int], Callable[[Any, bytearray], list[Piece]]] = {}
+_decoders: dict[type[Part], "Decoders[Any]"] = {}
+# What was generated so far; `encoder` and `gap_encoder` add to them.
+ENCODERS: dict[tuple[type[Part], int], Callable[[Any, bytearray], None]] = {}
+GAP_ENCODERS: dict[tuple[type[Part], int], Callable[[Any, bytearray], list[Piece]]] = {}
+
+
+class Decoders(dict[int, Callable[[Buffer, int], tuple[M, int]]]):
+    """The decoders of one message by version, each generated when it is first asked for."""
+
+    def __init__(self, message: type[M]) -> None:
+        super().__init__()
+        self._message = message
+
+    def __missing__(self, version: int) -> Callable[[Buffer, int], tuple[M, int]]:
+        _check_version(self._message, version)
+        from penstock.core.wire.decoding import decoder_source
+
+        found = self[version] = _compiled(decoder_source(self._message, version), "decode")
+        return found
+
+
+def decoders(message: type[M]) -> Decoders[M]:
+    """Answer the functions that read `message` from (buffer, position) and say where it ended, by version."""
+    found = _decoders.get(message)
+    if found is None:
+        found = _decoders[message] = Decoders(message)
+    return found
 
 
 def decoder(message: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
     """Answer the function that reads `message` from (buffer, position) and says where it ended."""
-    found = _decoders.get((message, version))
-    if found is None:
-        _check_version(message, version)
-        from penstock.core.wire.decoding import decoder_source
-
-        found = _decoders[message, version] = _compiled(decoder_source(message, version), "decode")
-    return found
+    return decoders(message)[version]
 
 
 def encoder(message: type[M], version: int) -> Callable[[M, bytearray], None]:
     """Answer the function that appends `message` in `version` to a bytearray."""
-    found = _encoders.get((message, version))
+    found = ENCODERS.get((message, version))
     if found is None:
         _check_version(message, version)
         from penstock.core.wire.encoding import encoder_source
 
-        found = _encoders[message, version] = _compiled(encoder_source(message, version), "encode")
+        found = ENCODERS[message, version] = _compiled(encoder_source(message, version), "encode")
     return found
 
 
@@ -45,12 +63,12 @@ def gap_encoder(message: type[M], version: int) -> Callable[[M, bytearray], list
 
     The first piece is the bytearray it is given, and records that are empty or null make no gap.
     """
-    found = _gap_encoders.get((message, version))
+    found = GAP_ENCODERS.get((message, version))
     if found is None:
         _check_version(message, version)
         from penstock.core.wire.encoding import gap_encoder_source
 
-        found = _gap_encoders[message, version] = _compiled(gap_encoder_source(message, version), "encode")
+        found = GAP_ENCODERS[message, version] = _compiled(gap_encoder_source(message, version), "encode")
     return found
 
 

@@ -14,7 +14,7 @@ import struct
 from typing import Final, NamedTuple
 
 from penstock.core.model import Fault, ProtocolError
-from penstock.core.wire.codec import encoder, gap_encoder
+from penstock.core.wire.codec import ENCODERS, GAP_ENCODERS, encoder, gap_encoder
 from penstock.core.wire.kafka.registry import APIS, Api
 from penstock.core.wire.message import Message
 from penstock.core.wire.reading import Buffer, past_the_end, skip_tags, unexpected_null
@@ -63,7 +63,8 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
                 position += 1
     except (struct.error, IndexError, UnicodeDecodeError) as cause:
         raise ProtocolError(f"request header: {cause}") from None
-    return RequestHeader(key, version, correlation_id, client_id), position
+    # Not by its constructor, which is a Python call: every request comes by here.
+    return tuple.__new__(RequestHeader, (key, version, correlation_id, client_id)), position
 
 
 def read_request_header_v0(frame: Buffer) -> tuple[RequestHeader, int]:
@@ -108,9 +109,10 @@ def request_frame(api: Api, header: RequestHeader, message: Message) -> bytearra
 def response_frame(api: Api, version: int, correlation_id: int, message: Message) -> bytearray:
     """Answer a whole response, size included, ready to be sent."""
     frame = bytearray(_RESPONSE.pack(0, correlation_id))
-    if has_response_tags(api, version):
+    if version >= api.flexible_from and api.key != API_VERSIONS_KEY:
         frame.append(0)
-    encoder(type(message), version)(message, frame)
+    kind = type(message)
+    (ENCODERS.get((kind, version)) or encoder(kind, version))(message, frame)
     _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
     return frame
 
@@ -118,9 +120,10 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
 def response_pieces(api: Api, version: int, correlation_id: int, message: Message) -> list[Piece]:
     """Answer a whole response as small buffers with the records, untouched, between them."""
     start = bytearray(_RESPONSE.pack(0, correlation_id))
-    if has_response_tags(api, version):
+    if version >= api.flexible_from and api.key != API_VERSIONS_KEY:
         start.append(0)
-    pieces = gap_encoder(type(message), version)(message, start)
+    kind = type(message)
+    pieces = (GAP_ENCODERS.get((kind, version)) or gap_encoder(kind, version))(message, start)
     size = sum(map(len, pieces)) - _SIZE.size
     if size > _SIZE_MAX:
         raise ProtocolError(f"a response of {size} bytes cannot be sent", Fault.OURS)

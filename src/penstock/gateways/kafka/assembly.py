@@ -22,14 +22,18 @@ from penstock.runtime.pipes import Budget
 SIZE_BYTES = 4
 SCRATCH_BYTES = 128 << 10
 REUSED_BYTES_MAX = 4 << 20
-_SIZE = struct.Struct(">i")
+_unpack_size = struct.Struct(">i").unpack_from
 
 # Answers whether it wants the next frame too.
 Handle: TypeAlias = Callable[[memoryview], bool]
 
 
 class Assembly:
-    """One connection's half-received frame, if it has one."""
+    """One connection's half-received frame, if it has one.
+
+    `target` is where the next bytes go: the scratch buffer between frames, and what is missing
+    of a frame once it has begun.
+    """
 
     __slots__ = (
         "_budget",
@@ -37,10 +41,12 @@ class Assembly:
         "_frame_bytes_max",
         "_have",
         "_need",
-        "_rest",
         "_scratch",
         "_sized",
         "is_starved",
+        "owned_bytes",
+        "rest",
+        "target",
     )
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int, budget: Budget) -> None:
@@ -51,7 +57,10 @@ class Assembly:
         self._have = 0
         self._need = 0  # 0: between frames, receiving into scratch
         self._sized = False  # whether `_need` is a frame's size, or that of the size itself
-        self._rest: memoryview | None = None
+        self.target = scratch
+        self.owned_bytes = 0
+        # What was put aside: it comes before anything else.
+        self.rest: memoryview | None = None
         # Whether the rest waits for the budget, and not for the one who handles frames.
         self.is_starved = False
 
@@ -65,49 +74,36 @@ class Assembly:
         """How much of it is there."""
         return self._have if self._need else 0
 
-    @property
-    def has_rest(self) -> bool:
-        """Whether something was put aside."""
-        return self._rest is not None
-
-    @property
-    def owned_bytes(self) -> int:
-        return len(self._frame) if self._frame is not None else 0
-
-    def buffer(self) -> memoryview:
-        """Where the next bytes go."""
-        assert self._rest is None, "what was put aside comes first"
-        if self._need == 0:
-            return self._scratch
-        assert self._frame is not None
-        return self._frame[self._have : self._need]
-
     def received(self, count: int, handle: Handle) -> None:
         """Hand every frame that is complete now to `handle`; the view is only good during the call."""
-        if self._need == 0:
+        assert self.rest is None, "what was put aside comes first"
+        need = self._need
+        if need == 0:
             self._cut(self._scratch, count, handle)
             return
-        self._have += count
-        if self._have < self._need:
-            return
         assert self._frame is not None
+        self._have += count
+        if self._have < need:
+            self.target = self._frame[self._have : need]
+            return
+        self._need, self.target = 0, self._scratch
         if self._sized:
-            frame, self._need = self._frame[: self._need], 0
-            handle(frame)
+            handle(self._frame[:need])
         else:
-            size, self._need = self._frame[:SIZE_BYTES], 0
-            self._cut(size, SIZE_BYTES, handle)
+            self._cut(self._frame, SIZE_BYTES, handle)
 
     def go_on(self, handle: Handle) -> None:
         """Try again with what was put aside."""
-        rest, self._rest, self.is_starved = self._rest, None, False
+        rest, self.rest, self.is_starved = self.rest, None, False
         if rest is not None:
             self._cut(rest, len(rest), handle)
 
     def _cut(self, source: memoryview, end: int, handle: Handle) -> None:
         position, wanted = 0, True
         while wanted and end - position >= SIZE_BYTES:
-            size = self._checked(_size(source, position))
+            size = _unpack_size(source, position)[0]
+            if not 0 < size <= self._frame_bytes_max:
+                raise ProtocolError(f"a frame of {size} bytes is outside 1 to {self._frame_bytes_max}")
             begin = position + SIZE_BYTES
             if end - begin < size:
                 if self._own(size):
@@ -127,12 +123,13 @@ class Assembly:
 
     def _put_aside(self, rest: memoryview) -> None:
         # A copy, and one that can be written to: the scratch buffer is everybody's.
-        self._rest = memoryview(bytearray(rest))
+        self.rest = memoryview(bytearray(rest))
 
     def _keep(self, need: int, beginning: memoryview, *, sized: bool) -> None:
         assert self._frame is not None
         self._frame[: len(beginning)] = beginning
         self._have, self._need, self._sized = len(beginning), need, sized
+        self.target = self._frame[self._have : need]
 
     def _own(self, size: int) -> bool:
         """Have a frame buffer of at least `size`; its pages cost nothing until they are written."""
@@ -142,25 +139,16 @@ class Assembly:
         if not self._budget.claim(size):
             return False
         self._frame = memoryview(bytearray(size))
+        self.owned_bytes = size
         return True
-
-    def _checked(self, size: int) -> int:
-        if not 0 < size <= self._frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes is outside 1 to {self._frame_bytes_max}")
-        return size
 
     def relax(self) -> None:
         """Give back a buffer that is not in use: called after a frame if it is large, or when idle."""
         if self._need == 0 and self._frame is not None:
-            self._budget.give_back(len(self._frame))
-            self._frame = None
+            self._budget.give_back(self.owned_bytes)
+            self._frame, self.owned_bytes = None, 0
 
     def close(self) -> None:
         """The connection is over: own nothing."""
-        self._need, self._rest = 0, None
+        self._need, self.rest, self.target = 0, None, self._scratch
         self.relax()
-
-
-def _size(buffer: memoryview, position: int = 0) -> int:
-    size: int = _SIZE.unpack_from(buffer, position)[0]
-    return size

@@ -1,7 +1,7 @@
 """One request, from its frame to its answer."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -9,25 +9,50 @@ from penstock.core.model import ProtocolError
 from penstock.core.wire.headers import RequestHeader, response_frame
 from penstock.core.wire.kafka.registry import Api
 from penstock.core.wire.message import Message
-from penstock.gateways.kafka.replies import Slot
+from penstock.gateways.kafka.backend import Backend
+from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.gateways.kafka.metrics import KafkaMetrics
+from penstock.gateways.kafka.replies import Replies, Slot
 from penstock.observability import log
-from penstock.runtime.pipes import Part
-from penstock.security import Cost, Operation, Resource, Session
-
-if TYPE_CHECKING:
-    from penstock.gateways.kafka.connection import Connection
-    from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.runtime import Clock
+from penstock.runtime.pipes import Part, Pipe
+from penstock.security import Cost, Gate, Operation, Resource, Session
 
 # An answer of which there should not be many before anybody looks whether the client reads them.
 LARGE_BYTES = 64 << 10
 
 
-class Call:
-    """What a handler knows of the request it serves, and where the answer goes."""
+class CallerConnection(Protocol):
+    """What a call asks of the connection that it came by."""
+
+    backend: Backend
+    gate: Gate | None
+    fetch_sessions: FetchSessions
+    clock: Clock
+    metrics: KafkaMetrics
+    pipe: Pipe
+    replies: Replies
+    is_open: bool
+    is_paused: bool
+
+    def end_turn(self) -> None: ...
+
+    def hold(self) -> None: ...
+
+    def let_go(self) -> None: ...
+
+    def hold_back(self, throttle_ms: int) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Call(Slot):
+    """What a handler knows of the request it serves, and the place of its answer."""
 
     __slots__ = (
         "_connection",
-        "_slot",
         "_throttle_ms",
         "api",
         "backend",
@@ -39,23 +64,27 @@ class Call:
     )
 
     def __init__(
-        self, connection: "Connection", api: Api, header: RequestHeader, session: Session, began_ns: int
+        self, connection: CallerConnection, api: Api, header: RequestHeader, session: Session, began_ns: int
     ) -> None:
+        # The slot's own fields, without the call that its constructor would be.
+        self.parts = None
+        self.held_bytes = 0
+        self.abandoned = None
         self._connection = connection
-        self.backend = connection.door.backend
+        self._throttle_ms = 0
+        self.backend = connection.backend
         # Whoever watches what clients do; None if everybody may do everything.
-        self.gate = connection.door.gate
-        self._slot: Slot | None = connection.replies.open()
+        self.gate = connection.gate
         self.api = api
-        self.version = header.api_version
-        self.correlation_id = header.correlation_id
+        self.version = header[1]
+        self.correlation_id = header[2]
         self.session = session
         self.began_ns = began_ns
-        self._throttle_ms = 0
+        connection.replies.waiting.append(self)
 
     @property
-    def fetch_sessions(self) -> "FetchSessions":
-        return self._connection.door.fetch_sessions
+    def fetch_sessions(self) -> FetchSessions:
+        return self._connection.fetch_sessions
 
     @property
     def local(self) -> tuple[str, int]:
@@ -84,7 +113,7 @@ class Call:
 
     def charge_time(self) -> int:
         """Charge for the time that the request has taken so far."""
-        return self.charge(Cost.REQUEST_NS, self._connection.door.clock.now() - self.began_ns)
+        return self.charge(Cost.REQUEST_NS, self._connection.clock.now() - self.began_ns)
 
     def reply(self, response: Message) -> None:
         """Answer with a message. One that cannot be written costs the connection, not the node."""
@@ -102,10 +131,13 @@ class Call:
 
     def reply_parts(self, parts: list[Part]) -> None:
         """Answer with a whole frame, its size included, in pieces."""
-        slot, self._slot = self._slot, None
-        assert slot is not None, "an answer is given once"
-        slot.fill(parts)
-        self._connection.answered(self)
+        connection, api = self._connection, self.api
+        connection.replies.fill(self, parts)
+        metrics = connection.metrics
+        figures = metrics.by_api.get(api.key) or metrics.figures_of(api)
+        figures[1].observe(connection.clock.now() - self.began_ns)
+        if connection.is_paused:
+            connection.go_on()
 
     def hold(self) -> None:
         """Read no more of this client until `let_go`: what it sends next would have to be kept, too."""
@@ -116,8 +148,8 @@ class Call:
 
     def when_abandoned(self, cancel: Callable[[], None]) -> None:
         """Call `cancel` if the client leaves before there is an answer, so that nothing is kept for it."""
-        if self._slot is not None:
-            self._slot.abandoned = cancel
+        if self.parts is None:
+            self.abandoned = cancel
 
     def no_reply(self) -> None:
         """The client expects no answer (Produce with acks 0)."""

@@ -1,19 +1,22 @@
 """One client's connection: frames in, answers out, in order and within limits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
-from penstock.core.wire.headers import API_VERSIONS_KEY, RequestHeader, read_request_header
+from penstock.core.wire.headers import API_VERSIONS_KEY, read_request_header
 from penstock.gateways.kafka.assembly import REUSED_BYTES_MAX, Assembly
+from penstock.gateways.kafka.backend import Backend
 from penstock.gateways.kafka.call import Call
+from penstock.gateways.kafka.fetch_sessions import FetchSessions
+from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.replies import Replies
+from penstock.gateways.kafka.routes import Routes
 from penstock.observability import log
-from penstock.runtime.pipes import Pipe
-from penstock.security import ANONYMOUS, Session
-
-if TYPE_CHECKING:
-    from penstock.gateways.kafka.door import Door
+from penstock.runtime import Clock
+from penstock.runtime.pipes import Backlog, Budget, Pipe
+from penstock.security import ANONYMOUS, Gate, Session
 
 # Requests that came together are served together for so long; then it is the others' turn.
 TURN_NS = 5 * MILLISECOND
@@ -32,6 +35,33 @@ class ConnectionLimits:
     pressed_ms_max: int = 1_000
 
 
+class ConnectionOwner(Protocol):
+    """What a connection asks of the listener that it came to."""
+
+    name: str
+    backend: Backend
+    gate: Gate | None
+    routes: Routes
+    clock: Clock
+    metrics: KafkaMetrics
+    fetch_sessions: FetchSessions
+    report: Callable[[Exception], None]
+    limits: ConnectionLimits
+    scratch: memoryview
+    budget: Budget
+    backlog: Backlog
+
+    def forget(self, connection: "Connection") -> None: ...
+
+    def flush_soon(self, replies: Replies) -> None: ...
+
+    def soon(self, act: Callable[[], None]) -> None: ...
+
+    def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> object: ...
+
+    def sweep_soon(self) -> None: ...
+
+
 class Connection:
     """The Kafka side of a pipe."""
 
@@ -39,28 +69,40 @@ class Connection:
         "_assembly",
         "_held_until_ns",
         "_holds",
-        "_paused",
         "_progress",
+        "_routes",
         "_seen_ns",
         "_session",
         "_turn_end_ns",
         "_waits_for_room",
         "_waits_for_turn",
+        "backend",
+        "clock",
         "door",
+        "fetch_sessions",
+        "gate",
         "is_open",
+        "is_paused",
+        "metrics",
         "pipe",
         "replies",
     )
 
-    def __init__(self, pipe: Pipe, door: "Door") -> None:
+    def __init__(self, pipe: Pipe, door: ConnectionOwner) -> None:
         self.pipe = pipe
         self.door = door
+        self.backend = door.backend
+        self.gate = door.gate
+        self.clock = door.clock
+        self.metrics = door.metrics
+        self.fetch_sessions = door.fetch_sessions
+        self._routes = door.routes.by_key
         self.replies = Replies(pipe, door.flush_soon, door.backlog.moved)
         pipe.account(door.backlog.moved)
         self.is_open = True
         self._assembly = Assembly(door.scratch, door.limits.frame_bytes_max, door.budget)
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
-        self._paused = False
+        self.is_paused = False
         self._held_until_ns = 0
         self._holds = 0
         self._turn_end_ns = 0
@@ -73,39 +115,40 @@ class Connection:
             self._await_room()
 
     def buffer(self) -> memoryview:
-        return self._assembly.buffer()
+        return self._assembly.target
 
-    def received(self, count: int) -> None:
+    def received(self, count: int) -> None:  # noqa: C901 - the hot path, straight on purpose
         self._turn_end_ns = 0
-        self.replies.cork()
+        assembly, replies = self._assembly, self.replies
+        replies.is_corked = True
         try:
             if count:
-                self._assembly.received(count, self._serve)
+                assembly.received(count, self._serve)
             else:
-                self._assembly.go_on(self._serve)
+                assembly.go_on(self._serve)
         except ProtocolError as error:
-            self.door.metrics.protocol_errors.of().count += 1
+            self.metrics.protocol_errors.of().count += 1
             log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))
             self.close()
             return
         except Exception as error:
             # The last line of defence: what a handler did not foresee costs this connection.
             log.error("kafka.handler_failed", peer=self.pipe.peer, error=error)
-            self.door.metrics.failures.of().count += 1
+            self.metrics.failures.of().count += 1
             self.close()
             if not isinstance(error, PenstockError):
                 self.door.report(error)
             return
-        if self.is_open:
-            self._turn_ended()
-
-    def _turn_ended(self) -> None:
-        if self._assembly.owned_bytes > REUSED_BYTES_MAX:
-            self._assembly.relax()
-        self.replies.flush()
-        if self._assembly.has_rest:
+        if not self.is_open:
+            return
+        if assembly.owned_bytes > REUSED_BYTES_MAX:
+            assembly.relax()
+        replies.is_corked = False
+        if replies.out:
+            replies.flush()
+        if assembly.rest is not None:
             self._pause()
-            self._go_on()
+            self.go_on()
         elif self._is_full():
             self._pause()
             self._await_room()
@@ -119,19 +162,26 @@ class Connection:
         """Serve one request; answers whether there is time for another one in this turn of the loop."""
         if not self.is_open:
             return False
-        began_ns = self.door.clock.now()
+        clock = self.clock
+        began_ns = clock.now()
         self._seen_ns = began_ns
         if not self._turn_end_ns:
             self._turn_end_ns = began_ns + TURN_NS
         header, position = read_request_header(frame)
-        route = self.door.routes.find(header.api_key)
+        api_key, version, _, client_id = header
+        route = self._routes.get(api_key)
         if route is None:
-            raise ProtocolError(f"API {header.api_key} is not served here")
-        if header.api_version not in route.versions and header.api_key != API_VERSIONS_KEY:
-            raise ProtocolError(f"{route.api.name} version {header.api_version} is not served here")
-        route.serve(Call(self, route.api, header, self._session_of(header), began_ns), frame, position)
-        ended_ns = self.door.clock.now()
-        self.door.metrics.served(route.api, ended_ns - began_ns)
+            raise ProtocolError(f"API {api_key} is not served here")
+        api = route.api
+        if version not in route.versions and api_key != API_VERSIONS_KEY:
+            raise ProtocolError(f"{api.name} version {version} is not served here")
+        session = self._session
+        if (client_id or "") != session.client_id:
+            session = self._session = session._replace(client_id=client_id or "")
+        route.serve(Call(self, api, header, session, began_ns), frame, position)
+        ended_ns = clock.now()
+        figures = self.metrics.by_api.get(api_key) or self.metrics.figures_of(api)
+        figures[0].observe(ended_ns - began_ns)
         return ended_ns < self._turn_end_ns and self.is_open
 
     def end_turn(self) -> None:
@@ -146,23 +196,11 @@ class Connection:
 
     def let_go(self) -> None:
         self._holds -= 1
-        self._go_on()
-
-    def _session_of(self, header: RequestHeader) -> Session:
-        client_id = header.client_id or ""
-        if client_id != self._session.client_id:
-            self._session = self._session._replace(client_id=client_id)
-        return self._session
-
-    def answered(self, call: Call) -> None:
-        """A call of this connection has its answer."""
-        self.door.metrics.answered(call.api, self.door.clock.now() - call.began_ns)
-        if self._paused:
-            self._go_on()
+        self.go_on()
 
     def hold_back(self, throttle_ms: int) -> None:
         """Read nothing for a while, because a quota was exceeded; answers leave all the same."""
-        until_ns = self.door.clock.now() + throttle_ms * MILLISECOND
+        until_ns = self.clock.now() + throttle_ms * MILLISECOND
         if until_ns <= self._held_until_ns:
             return
         self._held_until_ns = until_ns
@@ -172,49 +210,51 @@ class Connection:
 
     def _release(self) -> None:
         # An earlier and shorter hold ends nothing.
-        if self.door.clock.now() >= self._held_until_ns:
+        if self.clock.now() >= self._held_until_ns:
             self._held_until_ns = 0
-            self._go_on()
+            self.go_on()
 
     def _is_full(self) -> bool:
-        limits = self.door.limits
+        limits, backlog = self.door.limits, self.door.backlog
+        replies, pipe = self.replies, self.pipe
         return (
             self._held_until_ns > 0
             or self._holds > 0
-            or len(self.replies) >= limits.waiting_replies_max
-            or self.pipe.pending_bytes + self.replies.held_bytes > limits.pending_bytes_max
-            or self.door.backlog.refuses(self.held_bytes)
+            or len(replies.waiting) >= limits.waiting_replies_max
+            or pipe.pending_bytes + replies.held_bytes > limits.pending_bytes_max
+            # Nobody holds anything, as a rule.
+            or (backlog.held_bytes > 0 and backlog.refuses(pipe.held_bytes + replies.held_bytes))
         )
 
     def _await_room(self) -> None:
         """If it is the whole node that keeps too much, nobody but the backlog knows when to go on."""
         if self.door.backlog.is_full and not self._waits_for_room:
             self._waits_for_room = True
-            self.door.metrics.held_back.of("answers").count += 1
+            self.metrics.held_back.of("answers").count += 1
             self.door.backlog.wait(self._room)
             self.door.sweep_soon()
 
     def _room(self) -> None:
         self._waits_for_room = False
-        self._go_on()
+        self.go_on()
 
     def _pause(self) -> None:
-        self._paused = True
+        self.is_paused = True
         self.pipe.pause()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Read again, if nothing stands against it; what was put aside comes first."""
         if not self.is_open:
             return
         if self._is_full():
             self._await_room()
-        elif not self._assembly.has_rest:
-            self._paused = False
+        elif self._assembly.rest is None:
+            self.is_paused = False
             self.pipe.resume()
         elif not self._waits_for_turn:
             self._waits_for_turn = True
             if self._assembly.is_starved:
-                self.door.metrics.held_back.of("requests").count += 1
+                self.metrics.held_back.of("requests").count += 1
                 self.door.budget.wait(self._take_turn)
             else:
                 self.door.soon(self._take_turn)
@@ -226,13 +266,13 @@ class Connection:
         if self._is_full():
             self._await_room()
         else:
-            self._paused = False  # or every answer of this turn would try to go on
+            self.is_paused = False  # or every answer of this turn would try to go on
             self.received(0)
-            if not self._assembly.has_rest:
-                self._go_on()
+            if self._assembly.rest is None:
+                self.go_on()
 
     def drained(self) -> None:
-        self._go_on()
+        self.go_on()
 
     def sweep(self, now_ns: Instant, *, pressed: bool = False) -> None:
         """Close a connection that is idle or stuck; called every few seconds.
@@ -248,7 +288,7 @@ class Connection:
         if self._is_in_the_way(pressed=pressed) and quiet_ms >= limits.pressed_ms_max:
             self.cut_off("in the way")
         elif quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
-            len(self.replies) and not stuck
+            self.replies.waiting and not stuck
         ):
             self.cut_off("stuck" if stuck else "idle")
         elif not stuck:

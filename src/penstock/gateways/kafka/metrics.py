@@ -31,19 +31,11 @@ class KafkaMetrics(Metrics):
             "Times that a connection was not read because the node's bytes in flight were used up.",
             ("kind",),
         )
-        self._served: dict[int, Distribution] = {}
-        self._answered: dict[int, Distribution] = {}
+        # The handler's time and the whole time, by API key: what every request counts.
+        self.by_api: dict[int, tuple[Distribution, Distribution]] = {}
 
-    def served(self, api: Api, elapsed_ns: int) -> None:
-        """A handler has returned."""
-        figure = self._served.get(api.key)
-        if figure is None:
-            figure = self._served[api.key] = self.request_seconds.of(api.name, "serve")
-        figure.observe(elapsed_ns)
-
-    def answered(self, api: Api, elapsed_ns: int) -> None:
-        """A request has its answer."""
-        figure = self._answered.get(api.key)
-        if figure is None:
-            figure = self._answered[api.key] = self.request_seconds.of(api.name, "total")
-        figure.observe(elapsed_ns)
+    def figures_of(self, api: Api) -> tuple[Distribution, Distribution]:
+        """The row of `by_api`, made when an API is first asked for."""
+        served, answered = (self.request_seconds.of(api.name, stage) for stage in ("serve", "total"))
+        self.by_api[api.key] = (served, answered)
+        return served, answered

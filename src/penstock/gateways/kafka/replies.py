@@ -15,26 +15,23 @@ from penstock.runtime.pipes import BUFFERS, Part, Pipe
 class Slot:
     """The place of one answer in its connection's order."""
 
-    __slots__ = ("_replies", "abandoned", "held_bytes", "parts")
+    __slots__ = ("abandoned", "held_bytes", "parts")
 
-    def __init__(self, replies: "Replies") -> None:
-        self._replies = replies
+    def __init__(self) -> None:
         self.parts: list[Part] | None = None
         self.held_bytes = 0
         # Called if the connection ends before there is an answer.
         self.abandoned: Callable[[], None] | None = None
 
-    def fill(self, parts: list[Part]) -> None:
-        """Give the answer: once. It leaves as soon as everything before it has left."""
-        assert self.parts is None, "an answer is given once"
-        self.parts = parts
-        self._replies.release(self)
-
 
 class Replies:
-    """The ordered slots of one connection."""
+    """The ordered slots of one connection.
 
-    __slots__ = ("_corked", "_flush_later", "_moved", "_out", "_pipe", "_waiting", "held_bytes")
+    Whoever serves a request puts its slot at the end of `waiting`. While `is_corked`, what is
+    released is collected in `out`, so that one system call can send it all.
+    """
+
+    __slots__ = ("_flush_later", "_moved", "_pipe", "held_bytes", "is_corked", "out", "waiting")
 
     def __init__(
         self, pipe: Pipe, flush_later: Callable[["Replies"], None], moved: Callable[[int], None]
@@ -47,37 +44,28 @@ class Replies:
         self._flush_later = flush_later
         self._moved = moved
         self.held_bytes = 0
-        self._waiting: deque[Slot] = deque()
-        self._out: list[Part] = []
-        self._corked = False
+        self.waiting: deque[Slot] = deque()
+        self.out: list[Part] = []
+        self.is_corked = False
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def open(self) -> Slot:
-        slot = Slot(self)
-        self._waiting.append(slot)
-        return slot
-
-    def cork(self) -> None:
-        """Collect what is released, so that one system call can send it all."""
-        self._corked = True
-
-    def release(self, filled: Slot) -> None:
-        waiting = self._waiting
+    def fill(self, slot: Slot, parts: list[Part]) -> None:
+        """Give an answer: once. It leaves as soon as everything before it has left."""
+        assert slot.parts is None, "an answer is given once"
+        slot.parts = parts
+        waiting = self.waiting
         if not waiting:
             return
-        if waiting[0] is not filled:
-            self._hold(filled)
+        if waiting[0] is not slot:
+            self._hold(slot)
             return
         while waiting and waiting[0].parts is not None:
-            slot = waiting.popleft()
-            self._out += slot.parts or ()
-            if slot.held_bytes:
-                self._let_go(slot.held_bytes)
-        if self._out and not self._corked:
+            first = waiting.popleft()
+            self.out += first.parts or ()
+            if first.held_bytes:
+                self._let_go(first.held_bytes)
+        if self.out and not self.is_corked:
             # Corked from now on, until the turn is over.
-            self._corked = True
+            self.is_corked = True
             self._flush_later(self)
 
     def _hold(self, slot: Slot) -> None:
@@ -92,17 +80,17 @@ class Replies:
 
     def flush(self) -> None:
         """Send what was released."""
-        self._corked = False
-        if self._out:
-            out, self._out = self._out, []
+        self.is_corked = False
+        if self.out:
+            out, self.out = self.out, []
             self._pipe.write(out)
 
     def abandon(self) -> None:
         """Forget every slot: the connection is over, and answers to it go nowhere."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         for slot in waiting:
             if slot.parts is None and slot.abandoned is not None:
                 slot.abandoned()
-        self._out.clear()
+        self.out.clear()
         if self.held_bytes:
             self._let_go(self.held_bytes)

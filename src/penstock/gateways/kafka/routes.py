@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.core.wire.codec import decoder
+from penstock.core.wire.codec import decoders
 from penstock.core.wire.kafka.registry import APIS, Api
 from penstock.core.wire.message import Message
 from penstock.gateways.kafka.call import Call
@@ -28,13 +28,10 @@ class Routes:
     """The table that handlers register in. `ApiVersions` is read off it."""
 
     def __init__(self) -> None:
-        self._routes: dict[int, Route] = {}
-
-    def find(self, api_key: int) -> Route | None:
-        return self._routes.get(api_key)
+        self.by_key: dict[int, Route] = {}
 
     def all(self) -> list[Route]:
-        return [self._routes[key] for key in sorted(self._routes)]
+        return [self.by_key[key] for key in sorted(self.by_key)]
 
     def handles(
         self, request: type[M], versions: range | None = None
@@ -43,11 +40,12 @@ class Routes:
         api = _api_of(request)
 
         def register(handler: Callable[[M, Call], None]) -> Callable[[M, Call], None]:
+            decode = decoders(request)
+
             def serve(call: Call, frame: memoryview, position: int) -> None:
                 # Bytes after the message are let through, as Kafka does: librdkafka 2.x sends three
                 # too many when it asks for every topic (Metadata 9 and later).
-                message, _ = decoder(request, call.version)(frame, position)
-                handler(message, call)
+                handler(decode[call.version](frame, position)[0], call)
 
             self._add(Route(api, versions or api.versions, serve))
             return handler
@@ -67,8 +65,8 @@ class Routes:
         return register
 
     def _add(self, route: Route) -> None:
-        assert route.api.key not in self._routes, f"{route.api.name} has two handlers"
-        self._routes[route.api.key] = route
+        assert route.api.key not in self.by_key, f"{route.api.name} has two handlers"
+        self.by_key[route.api.key] = route
 
 
 def _api_of(request: type[Message]) -> Api:

@@ -26,7 +26,7 @@ def feed(into: Assembly, stream: bytes, chunk_bytes: int) -> list[bytes]:
         return True
 
     while stream:
-        buffer = into.buffer()
+        buffer = into.target
         count = min(len(stream), len(buffer), chunk_bytes)
         buffer[:count] = stream[:count]
         stream = stream[count:]
@@ -87,7 +87,7 @@ def test_a_partial_frame_survives_relaxing() -> None:
 def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
     into = assembly()
     stream = framed(b"one", b"two", b"three") + framed(b"four")[:-1]
-    into.buffer()[: len(stream)] = stream
+    into.target[: len(stream)] = stream
     frames: list[bytes] = []
 
     def take_one(frame: memoryview) -> bool:
@@ -95,7 +95,7 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
         return False
 
     into.received(len(stream), take_one)
-    assert (frames, into.has_rest, into.is_starved) == ([b"one"], True, False)
+    assert (frames, into.rest is not None, into.is_starved) == ([b"one"], True, False)
     # Somebody else uses the scratch buffer meanwhile.
     into._scratch[:] = bytes(len(into._scratch))
     into.go_on(take_one)
@@ -104,7 +104,7 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
     assert frames == [b"one", b"two", b"three"]
     into.go_on(take_one)
     assert into.is_partial
-    into.buffer()[:1] = b"r"
+    into.target[:1] = b"r"
     into.received(1, take_one)
     assert frames[-1] == b"four"
 
@@ -115,16 +115,16 @@ def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_bac
     greedy, modest = assembly(budget=budget), assembly(budget=budget)
     feed(greedy, framed(b"x" * 5_000)[:1_000], 250)
     stream = framed(b"y" * 5_000)
-    modest.buffer()[:100] = stream[:100]
+    modest.target[:100] = stream[:100]
 
     modest.received(100, lambda frame: True)
-    assert (modest.has_rest, modest.is_starved, budget.claimed_bytes) == (True, True, 5_000)
+    assert (modest.rest is not None, modest.is_starved, budget.claimed_bytes) == (True, True, 5_000)
     budget.wait(lambda: modest.go_on(lambda frame: True))
     greedy.close()
     assert budget.claimed_bytes == 0
     woken.pop()()
 
-    assert not modest.has_rest
+    assert modest.rest is None
     assert feed(modest, stream[100:], 1_000) == [b"y" * 5_000]
 
 

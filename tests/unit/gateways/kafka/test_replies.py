@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from penstock.gateways.kafka.replies import Replies
+from penstock.gateways.kafka.replies import Replies, Slot
 from penstock.runtime.pipes import Part
 
 
@@ -42,32 +42,39 @@ class Turn:
             replies.flush()
 
 
+def opened(replies: Replies) -> Slot:
+    """The slot of the next request."""
+    slot = Slot()
+    replies.waiting.append(slot)
+    return slot
+
+
 def test_an_answer_waits_for_those_before_it() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    first, second, third = replies.open(), replies.open(), replies.open()
+    first, second, third = opened(replies), opened(replies), opened(replies)
 
-    third.fill([b"3"])
+    replies.fill(third, [b"3"])
     turn.end()
-    second.fill([b"2"])
+    replies.fill(second, [b"2"])
     turn.end()
 
     assert wire.writes == []
 
-    first.fill([b"1"])
+    replies.fill(first, [b"1"])
     turn.end()
 
     assert wire.writes == [[b"1", b"2", b"3"]]
-    assert len(replies) == 0
+    assert len(replies.waiting) == 0
 
 
 def test_answers_of_one_turn_leave_in_one_write() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    slots = [replies.open() for _ in range(3)]
+    slots = [opened(replies) for _ in range(3)]
 
     for number, slot in enumerate(slots):
-        slot.fill([b"%d" % number])
+        replies.fill(slot, [b"%d" % number])
     turn.end()
 
     assert wire.writes == [[b"0", b"1", b"2"]]
@@ -76,8 +83,8 @@ def test_answers_of_one_turn_leave_in_one_write() -> None:
 def test_what_is_answered_while_corked_leaves_with_the_flush() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    replies.cork()
-    replies.open().fill([b"a"])
+    replies.is_corked = True
+    replies.fill(opened(replies), [b"a"])
     turn.end()
 
     assert wire.writes == []
@@ -90,10 +97,10 @@ def test_what_is_answered_while_corked_leaves_with_the_flush() -> None:
 def test_an_answer_to_a_connection_that_is_over_goes_nowhere() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    slot = replies.open()
+    slot = opened(replies)
 
     replies.abandon()
-    slot.fill([b"late"])
+    replies.fill(slot, [b"late"])
     turn.end()
 
     assert wire.writes == []
@@ -102,14 +109,14 @@ def test_an_answer_to_a_connection_that_is_over_goes_nowhere() -> None:
 def test_whoever_works_on_an_answer_hears_that_nobody_waits_for_it_any_more() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    answered, waiting, indifferent = replies.open(), replies.open(), replies.open()
+    answered, waiting, indifferent = opened(replies), opened(replies), opened(replies)
     told: list[str] = []
     answered.abandoned = lambda: told.append("answered")
     waiting.abandoned = lambda: told.append("waiting")
-    answered.fill([b"1"])
+    replies.fill(answered, [b"1"])
 
     replies.abandon()
-    indifferent.fill([b"3"])
+    replies.fill(indifferent, [b"3"])
     turn.end()
 
     assert told == ["waiting"]
@@ -119,12 +126,12 @@ def test_whoever_works_on_an_answer_hears_that_nobody_waits_for_it_any_more() ->
 def test_answers_that_wait_for_an_earlier_one_are_counted_until_they_leave() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    first, second, third = replies.open(), replies.open(), replies.open()
+    first, second, third = opened(replies), opened(replies), opened(replies)
 
-    second.fill([b"22"])
-    third.fill([b"3", memoryview(b"33")])
+    replies.fill(second, [b"22"])
+    replies.fill(third, [b"3", memoryview(b"33")])
     waiting = (replies.held_bytes, wire.held_elsewhere)
-    first.fill([b"1"])
+    replies.fill(first, [b"1"])
 
     assert waiting == (5, 5)
     assert (replies.held_bytes, wire.held_elsewhere) == (0, 0)
@@ -133,10 +140,10 @@ def test_answers_that_wait_for_an_earlier_one_are_counted_until_they_leave() -> 
 def test_what_waited_is_not_held_for_a_connection_that_is_over() -> None:
     wire, turn = Wire(), Turn()
     replies = Replies(wire, turn.later, wire.moved)
-    first, second = replies.open(), replies.open()
-    second.fill([b"22"])
+    first, second = opened(replies), opened(replies)
+    replies.fill(second, [b"22"])
 
     replies.abandon()
-    first.fill([b"1"])
+    replies.fill(first, [b"1"])
 
     assert (replies.held_bytes, wire.held_elsewhere) == (0, 0)

@@ -8,7 +8,8 @@ from functools import partial
 
 from penstock.core.metadata import is_internal
 from penstock.core.model import Refused, TopicId, Why
-from penstock.core.wire import ErrorCode, decoder
+from penstock.core.wire import ErrorCode
+from penstock.core.wire.codec import decoders
 from penstock.core.wire.kafka.produce import (
     ProduceRequest,
     ProduceResponse,
@@ -34,11 +35,12 @@ UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
 # What coordinators keep there would be lost to them if a client wrote something else.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
 NO_HINT = ProduceResponseLeader()
+DECODERS = decoders(ProduceRequest)
 
 
 @routes.handles_frames(ProduceRequest)
 def produce(call: Call, frame: memoryview, position: int) -> None:
-    request, _ = decoder(ProduceRequest, call.version)(frame, position)
+    request, _ = DECODERS[call.version](frame, position)
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
