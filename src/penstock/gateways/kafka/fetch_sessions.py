@@ -47,7 +47,9 @@ class FetchTarget:
         self.topic_id: UUID = topic.topic_id
         self.partition = part.partition
         self.told: tuple[int, int, int] | None = None
-        self.update(part)
+        self.offset = part.fetch_offset
+        self.max_bytes = part.partition_max_bytes
+        self.leader_epoch = part.current_leader_epoch
 
     def update(self, part: FetchRequestPartition) -> None:
         self.offset = part.fetch_offset
@@ -81,9 +83,9 @@ class FetchContext:
         self._session = session
 
     def changed(self, targets: list[FetchTarget], found: list[Fetched]) -> list[tuple[FetchTarget, Fetched]]:
-        rows = zip(targets, found, strict=True)
+        rows = list(zip(targets, found, strict=True))
         if self._session is None:
-            return list(rows)
+            return rows
         news = [(target, part) for target, part in rows if target.is_news(part)]
         # What gave something goes to the back, so that a large partition does not starve the rest.
         self._session.served(target for target, part in news if part.records is not None)
@@ -161,9 +163,10 @@ class FetchSessions:
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            targets = [
-                FetchTarget(topic, part, by_id=by_id) for topic in request.topics for part in topic.partitions
-            ]
+            targets: list[FetchTarget] = []
+            for topic in request.topics:
+                for part in topic.partitions:
+                    targets.append(FetchTarget(topic, part, by_id=by_id))  # noqa: PERF401 - it would be a call
             if request.session_epoch == FINAL_EPOCH or not targets:
                 return FetchContext(NO_SESSION, targets, None)
             session = self._open(targets, by_id=by_id)

@@ -74,19 +74,22 @@ class Fetching:
 
         What waits is answered, for callers whose client may leave: it can be cancelled.
         """
-        found, size, settled = read_all(wanted, limits)
-        if settled or size >= limits.min_bytes or limits.max_wait_ms <= 0:
-            self._deliver(found, done)
+        found, is_enough = read_all(wanted, limits)
+        if is_enough or limits.max_wait_ms <= 0:
+            self.deliver(found, done)
             return None
         waiting = Waiting(self, self._runtime, wanted, limits, done)
         waiting.start()
         return waiting
 
-    def _deliver(self, found: list[Fetched], done: Done) -> None:
+    def deliver(self, found: list[Fetched], done: Done) -> None:
         """Make sure that sending will not wait for the device, which would stop every client."""
+        readers: list[Callable[[], None]] = []
         try:
-            cold = [part.records for part in found if part.records is not None and not part.records.is_warm()]
-            readers = [warmer(piece.file, piece.position, piece.length) for piece in cold]
+            for part in found:
+                piece = part.records
+                if piece is not None and not piece.file.is_warm(piece.position, piece.length):
+                    readers.append(warmer(piece.file, piece.position, piece.length))
         except StorageError as error:
             # The socket will meet the same trouble, and knows what to do about it.
             events.warning("fetch.not_warmed", error=error)
@@ -135,8 +138,8 @@ class Waiting:
     def _more(self) -> None:
         if self._done is None:
             return
-        found, size, settled = read_all(self._wanted, self._limits)
-        if settled or size >= self._limits.min_bytes:
+        found, is_enough = read_all(self._wanted, self._limits)
+        if is_enough:
             self._finish(found)
 
     def _time_is_up(self) -> None:
@@ -146,7 +149,7 @@ class Waiting:
         done = self._done
         assert done is not None, "a fetch ends once"
         self.cancel()
-        self._fetching._deliver(found, done)
+        self._fetching.deliver(found, done)
 
     def cancel(self) -> None:
         """Wait no more, and answer nothing."""
@@ -162,71 +165,83 @@ def _asleep() -> None:
     """What a fetch that has ended does when it is woken up."""
 
 
-def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], int, bool]:
-    """What there is now, how much it is, and whether waiting could not improve it."""
+def read_all(wanted: Sequence[Wanted], limits: FetchLimits) -> tuple[list[Fetched], bool]:
+    """What there is now, and whether that is enough, or waiting could not improve it."""
     found: list[Fetched] = []
-    size, settled = 0, not wanted
+    size, is_settled = 0, not wanted
     for want in wanted:
-        left = limits.max_bytes - size
-        part = (
-            Fetched(want.partition)
-            if isinstance(want.partition, Refused)
-            else read_one(want.partition, want, left, limits.read_committed, must_fit=size > 0)
-        )
+        partition = want.partition
+        if isinstance(partition, Refused):
+            part = Fetched(partition)
+        else:
+            part = read_one(partition, want, limits, size)
         found.append(part)
         if part.refused is not None:
-            settled = True
+            is_settled = True
         elif part.records is not None:
             size += part.records.length
-            # One read ends with its segment. What is in the next ones is there already, so waiting
-            # for more would be waiting for nothing.
-            settled = settled or _is_in_full_segment(want)
-    return found, size, settled
+    is_enough = is_settled or size >= limits.min_bytes
+    return found, is_enough or (size > 0 and _ends_with_a_segment(wanted, found))
 
 
-def _is_in_full_segment(want: Wanted) -> bool:
-    return isinstance(want.partition, Partition) and want.offset < want.partition.log.active_start
+def _ends_with_a_segment(wanted: Sequence[Wanted], found: list[Fetched]) -> bool:
+    """Whether a read stopped at the end of a segment that is full.
+
+    What is in the next ones is there already, so waiting for more would be waiting for nothing.
+    """
+    for want, part in zip(wanted, found, strict=True):
+        if (
+            part.records is not None
+            and isinstance(want.partition, Partition)
+            and want.offset < want.partition.log.active_start
+        ):
+            return True
+    return False
 
 
-def read_one(
-    partition: Partition, want: Wanted, left: int, read_committed: bool, *, must_fit: bool
-) -> Fetched:
-    """Read one partition up to what its readers may see.
+def read_one(partition: Partition, want: Wanted, limits: FetchLimits, size: int) -> Fetched:
+    """Read one partition up to what its readers may see, into an answer that has `size` bytes already.
 
     The first batch of an answer is given however large it is, or a consumer could never get
     past it; later partitions give nothing when their first batch does not fit any more.
     """
-    refused = _judge(partition, want)
+    _, offset, max_bytes, leader_epoch = want
     log, high_watermark = partition.log, partition.high_watermark
-    stable = log.last_stable_offset
+    log_start, stable = log.start, log.last_stable_offset
+    refused: Refused | None = None
+    if partition.stopped is not None or leader_epoch not in (UNKNOWN_EPOCH, partition.leader_epoch):
+        refused = judge_epoch(partition, leader_epoch)
+    elif not log_start <= offset <= high_watermark and not log_start <= offset <= log.end:
+        refused = _out_of_range(partition, offset)
     if refused is not None:
-        return Fetched(refused, high_watermark, stable, log.start)
+        return Fetched(refused, high_watermark, stable, log_start)
+    read_committed = limits.read_committed
     end = stable if read_committed else high_watermark
+    left = limits.max_bytes - size
     records: FileRange | None = None
-    if want.offset < end and (left > 0 or not must_fit):
+    if offset < end and (left > 0 or not size):
         try:
-            ranges = log.read_filled(Offset(want.offset), min(want.max_bytes, left), end=end).ranges
-        except OffsetOutOfRange as error:
-            return Fetched(Refused(Why.OFFSET_OUT_OF_RANGE, str(error)), high_watermark, stable, log.start)
-        except CorruptionError as error:
-            return Fetched(Refused(Why.DAMAGED_LOG, str(error)), high_watermark, stable, log.start)
+            ranges = log.read_filled(Offset(offset), min(max_bytes, left), end=end).ranges
         except PenstockError as error:
-            return Fetched(Refused(Why.STORAGE_FAILED, str(error)), high_watermark, stable, log.start)
-        if ranges and not (must_fit and ranges[0].length > left):
+            return Fetched(_refused_read(error), high_watermark, stable, log_start)
+        if ranges and not (size and ranges[0].length > left):
             records = ranges[0]
-    aborted = None
-    if read_committed:
-        aborted = log.aborted_between(Offset(want.offset), end) if records is not None else []
-    return Fetched(None, high_watermark, stable, log.start, records, aborted)
+    if not read_committed:
+        return Fetched(None, high_watermark, stable, log_start, records)
+    aborted = log.aborted_between(Offset(offset), end) if records is not None else []
+    return Fetched(None, high_watermark, stable, log_start, records, aborted)
 
 
-def _judge(partition: Partition, want: Wanted) -> Refused | None:
-    refused = judge_epoch(partition, want.leader_epoch)
-    if refused is None and not partition.log.start <= want.offset <= partition.log.end:
-        if want.offset > partition.log.end and not partition.is_established:
-            return NOT_ESTABLISHED
-        return Refused(
-            Why.OFFSET_OUT_OF_RANGE,
-            f"offset {want.offset} is not within {partition.log.start}..{partition.log.end}",
-        )
-    return refused
+def _out_of_range(partition: Partition, offset: int) -> Refused:
+    log = partition.log
+    if offset > log.end and not partition.is_established:
+        return NOT_ESTABLISHED
+    return Refused(Why.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {log.start}..{log.end}")
+
+
+def _refused_read(error: PenstockError) -> Refused:
+    if isinstance(error, OffsetOutOfRange):
+        return Refused(Why.OFFSET_OUT_OF_RANGE, str(error))
+    if isinstance(error, CorruptionError):
+        return Refused(Why.DAMAGED_LOG, str(error))
+    return Refused(Why.STORAGE_FAILED, str(error))

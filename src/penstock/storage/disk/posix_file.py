@@ -15,7 +15,8 @@ BUFFERS_PER_WRITE_MAX = 1024
 
 # How far apart the bytes are that a probe looks at.
 PROBE_STEP_BYTES = 64 << 10
-_PROBE = bytearray(1)
+PAGE_BYTES = 4096
+_PROBES = [bytearray(1)]
 
 
 class PosixFile:
@@ -67,7 +68,7 @@ class PosixFile:
         return _pread(self._descriptor, self._path, position, length)
 
     def is_warm(self, position: int, length: int) -> bool:
-        return _is_warm(self._descriptor, position, min(length, self._size - position))
+        return _is_warm(self._descriptor, position, length)
 
     def size(self) -> int:
         return self._size
@@ -130,7 +131,9 @@ class PosixReader:
         return _pread(self.fileno(), self._path, position, length)
 
     def is_warm(self, position: int, length: int) -> bool:
-        return _is_warm(self.fileno(), position, min(length, self.size() - position))
+        # Without making it the latest one used: it is sent next, which does.
+        descriptor = self._entry.descriptor
+        return _is_warm(descriptor if descriptor >= 0 else self.fileno(), position, length)
 
     def size(self) -> int:
         descriptor = self.fileno()
@@ -144,8 +147,10 @@ class PosixReader:
         return _map(self.fileno(), self._path, self.size())
 
     def fileno(self) -> int:
-        with translated("open", self._path):
+        try:
             return self._descriptors.descriptor(self._entry)
+        except OSError as error:
+            raise disk_error("open", self._path, error.errno or 0) from error
 
     def close(self) -> None:
         self._descriptors.release(self._entry)
@@ -201,10 +206,13 @@ def _is_warm(descriptor: int, position: int, length: int) -> bool:
     """
     if length <= 0:
         return True
+    last = position + length - 1
+    first = position if position // PAGE_BYTES != last // PAGE_BYTES else last
     try:
-        for at in (*range(position, position + length, PROBE_STEP_BYTES), position + length - 1):
-            if os.preadv(descriptor, [_PROBE], at, os.RWF_NOWAIT) == 0:
-                return False
+        for at in (*range(first, last, PROBE_STEP_BYTES), last):
+            if os.preadv(descriptor, _PROBES, at, os.RWF_NOWAIT) == 0:
+                # Behind the end of the file there is nothing to wait for.
+                return bool(at >= os.fstat(descriptor).st_size)
     except BlockingIOError:
         return False
     except OSError:

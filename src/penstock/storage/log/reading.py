@@ -20,10 +20,14 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
     limit = state.end if end is None or end > state.end else end
     if start >= limit:
         return NOTHING
-    segments = state.segments
-    for index in range(segments.index_of(start), len(segments)):
+    segments = state.segments.items
+    last = len(segments) - 1
+    # Most readers are at the tail. A log that was removed has no segments.
+    at_tail = last >= 0 and start >= segments[last].base_offset
+    first = last if at_tail else state.segments.index_of(start)
+    for index in range(first, last + 1):
         segment = segments[index]
-        segment_end = segments.end_of(index, state.end)
+        segment_end = state.end if index == last else segments[index + 1].base_offset
         stop = limit if limit < segment_end else None
         damage = state.damage.get(segment.base_offset) if state.damage else None
         if damage is not None and start >= damage.start:
@@ -46,6 +50,9 @@ def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | No
     one that was cut short: they ask for more bytes, again and again, and give up.
     """
     first = found = read(state, start, max_bytes, end)
+    if not found.ranges or start >= state.segments.active.base_offset:
+        # Compaction has not been where the log grows.
+        return found
     while found.ranges and state.segments[state.segments.index_of(start)].cleaned:
         part = found.ranges[0]
         for placed in headers(part.file, part.position, part.position + part.length):

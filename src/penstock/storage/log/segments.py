@@ -19,7 +19,7 @@ from penstock.storage.log.segment import Segment, SegmentReader
 class Segments:
     """Opens, creates, seals and removes segments. At least one exists while the log is open."""
 
-    __slots__ = ("_bases", "_directory", "_disk", "_items", "_options", "_rebuild", "_retire", "active")
+    __slots__ = ("_bases", "_directory", "_disk", "_options", "_rebuild", "_retire", "active", "items")
 
     def __init__(
         self,
@@ -32,7 +32,8 @@ class Segments:
         self._disk = disk
         self._directory = directory
         self._options = options
-        self._items: list[Segment] = []
+        # In order of their offsets; only the methods of this class change it.
+        self.items: list[Segment] = []
         self._bases: list[int] = []
         self._rebuild = rebuild
         self._retire = retire
@@ -44,13 +45,13 @@ class Segments:
         self._options = options
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def __iter__(self) -> Iterator[Segment]:
-        return iter(self._items)
+        return iter(self.items)
 
     def __getitem__(self, index: int) -> Segment:
-        return self._items[index]
+        return self.items[index]
 
     def index_of(self, offset: int) -> int:
         """The segment that holds `offset` or, where offsets are missing, lies before it."""
@@ -58,11 +59,11 @@ class Segments:
 
     def end_of(self, index: int, log_end: Offset) -> Offset:
         """The offset behind the segment's last one."""
-        return self._items[index + 1].base_offset if index + 1 < len(self._items) else log_end
+        return self.items[index + 1].base_offset if index + 1 < len(self.items) else log_end
 
     def reach_of(self, segment: Segment, log_end: Offset) -> Offset:
         """The offset behind the last one that is in this segment or before it."""
-        if segment is self._items[-1]:
+        if segment is self.items[-1]:
             return log_end
         return self.end_of(self.index_of(segment.base_offset), log_end)
 
@@ -70,7 +71,7 @@ class Segments:
         return f"{self._directory}/{numbered(base_offset, suffix)}"
 
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._items)
+        return sum(segment.size_bytes for segment in self.items)
 
     def add_sealed(self, base_offset: Offset, size_bytes: int) -> Segment:
         """A segment that is full already; its files are opened when they are needed."""
@@ -168,9 +169,9 @@ class Segments:
     def forget(self, index: int) -> Segment:
         """Take a segment out of the list; its files stay, and so do the ranges that were lent out."""
         self._bases.pop(index)
-        segment = self._items.pop(index)
-        if self._items:
-            self.active = self._items[-1]
+        segment = self.items.pop(index)
+        if self.items:
+            self.active = self.items[-1]
         if segment.writer is not None:
             self._retire(segment.writer)
             segment.writer = None
@@ -180,15 +181,15 @@ class Segments:
 
     def replace(self, index: int, size_bytes: int, *, gapless: bool) -> None:
         """Other files have taken a sealed segment's names; ranges that were lent out keep the old ones."""
-        old = self._items[index]
+        old = self.items[index]
         assert old.writer is None
         if isinstance(old.index, SealedIndex):
             old.index.drop()
         file = SegmentReader(self._disk, old.file.path)
         new = Segment(old.base_offset, file, size_bytes, self._sealed_index(old.base_offset))
         new.gapless = gapless
-        self._items[index] = new
-        self.active = self._items[-1]
+        self.items[index] = new
+        self.active = self.items[-1]
 
     def remove_files(self, base_offset: int) -> None:
         """Remove a segment's files, the batches first: an index alone is known to be rubbish."""
@@ -219,23 +220,23 @@ class Segments:
                     self._disk.remove(self.path(segment.base_offset, shape.suffix))
 
     def close(self) -> None:
-        for segment in self._items:
+        for segment in self.items:
             segment.file.close()
         self.abandon()
 
     def abandon(self) -> None:
         """Let go of every segment; ranges that were lent out can still be read, though nobody else can."""
-        for segment in self._items:
+        for segment in self.items:
             if segment.writer is not None:
                 self._retire(segment.writer)
-        if self._items:
+        if self.items:
             del self.active
-        self._items.clear()
+        self.items.clear()
         self._bases.clear()
 
     def _append(self, segment: Segment) -> None:
         assert not self._bases or segment.base_offset > self._bases[-1]
-        self._items.append(segment)
+        self.items.append(segment)
         self.active = segment
         self._bases.append(segment.base_offset)
 
@@ -246,6 +247,6 @@ class Segments:
         return SealedIndex(self._disk, self._directory, base_offset, rebuild)
 
     def _by_base(self, base_offset: int) -> Segment:
-        segment = self._items[self.index_of(base_offset)]
+        segment = self.items[self.index_of(base_offset)]
         assert segment.base_offset == base_offset
         return segment

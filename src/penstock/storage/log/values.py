@@ -16,15 +16,31 @@ class Appended(NamedTuple):
     log_start: Offset
 
 
-class FileRange(NamedTuple):
-    """Bytes of a segment, ready for sendfile. The file stays readable when the segment is deleted."""
+class FileRange:
+    """Bytes of a segment, ready for sendfile. The file stays readable when the segment is deleted.
 
-    file: File
-    position: int
-    length: int
+    An encoder takes it for records of this length, and a connection for something to be sent.
+    """
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def fileno(self) -> int:
+        """The descriptor to send from, asked for anew before every use."""
+        return self.file.fileno()
 
     def to_bytes(self) -> bytes:
         return self.file.pread(self.position, self.length)
+
+    # What a connection calls it that cannot send a file.
+    read = to_bytes
 
     def is_warm(self) -> bool:
         """Whether sending it would not wait for the device."""

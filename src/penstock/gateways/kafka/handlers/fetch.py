@@ -1,7 +1,12 @@
 """Fetch: the hot path out. Record bytes go from the log's files to the socket by sendfile."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from penstock.core.model import Refused, TopicId, Why
+from penstock.core.replica import AbortedTransaction
 from penstock.core.wire import ErrorCode, response_pieces
+from penstock.core.wire.codec import decoders
 from penstock.core.wire.kafka.fetch import (
     FetchRequest,
     FetchResponse,
@@ -13,49 +18,38 @@ from penstock.core.wire.kafka.fetch import (
 )
 from penstock.gateways.kafka.answers.redirects import Redirects
 from penstock.gateways.kafka.call import Call
-from penstock.gateways.kafka.fetch_sessions import FetchTarget, SessionRefused
+from penstock.gateways.kafka.fetch_sessions import FetchContext, FetchTarget, SessionRefused
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.runtime.pipes import Part
 from penstock.security import Cost, Operation
 from penstock.services.records import Fetched, FetchLimits, Wanted
-from penstock.storage.log import FileRange
 
 READ_COMMITTED = 1
 LEADERS_SINCE = 16
 FETCH_BYTES_MAX = 55 << 20
 NO_RECORDS = b""
+NO_ERROR = int(ErrorCode.NONE)
+UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+DECODERS = decoders(FetchRequest)
 NO_HINT = FetchResponseLeader()
 
 
-class RecordsSpan:
-    """A file range as the encoder and the pipe know it: so many bytes, somewhere else."""
-
-    __slots__ = ("_range", "length", "position")
-
-    def __init__(self, source: FileRange) -> None:
-        self._range = source
-        self.position = source.position
-        self.length = source.length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def fileno(self) -> int:
-        return self._range.file.fileno()
-
-    def read(self) -> bytes:
-        return self._range.to_bytes()
-
-
-@routes.handles(FetchRequest)
-def fetch(request: FetchRequest, call: Call) -> None:
+@routes.handles_frames(FetchRequest)
+def fetch(call: Call, frame: memoryview, position: int) -> None:
+    request, _ = DECODERS[call.version](frame, position)
     context = call.fetch_sessions.begin(request, call.version)
     if isinstance(context, SessionRefused):
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
         return
-    targets = context.targets
+    wanted: list[Wanted] = []
+    for target in context.targets:
+        name: str | None = target.topic
+        if target.by_id:
+            name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
+        partition = UNKNOWN_ID if name is None else partition_of(call, name, target.partition, Operation.READ)
+        wanted.append(Wanted(partition, target.offset, target.max_bytes, target.leader_epoch))
     # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
     max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
     limits = FetchLimits(
@@ -65,60 +59,61 @@ def fetch(request: FetchRequest, call: Call) -> None:
         request.max_wait_ms,
         request.isolation_level == READ_COMMITTED,
     )
-
-    def done(found: list[Fetched]) -> None:
-        if call.is_open:
-            _reply(call, context.session_id, context.changed(targets, found))
-
-    waiting = call.backend.fetching.fetch([_wanted(call, target) for target in targets], limits, done)
+    waiting = call.backend.fetching.fetch(wanted, limits, partial(_respond, call, context))
     if waiting is not None:
         call.when_abandoned(waiting.cancel)
 
 
-def _wanted(call: Call, target: FetchTarget) -> Wanted:
-    backend = call.backend
-    name = target.topic
-    if target.by_id:
-        known = backend.controller.image.topic_name(TopicId(target.topic_id))
-        if known is None:
-            return Wanted(Refused(Why.UNKNOWN_TOPIC_ID), 0, 0)
-        name = known
-    partition = partition_of(call, name, target.partition, Operation.READ)
-    if isinstance(partition, Refused):
-        return Wanted(partition, 0, 0)
-    return Wanted(partition, target.offset, target.max_bytes, target.leader_epoch)
-
-
-def _reply(call: Call, session_id: int, rows: list[tuple[FetchTarget, Fetched]]) -> None:
+def _respond(call: Call, context: FetchContext, found: list[Fetched]) -> None:
+    if not call.is_open:
+        return
     topics: dict[object, tuple[FetchTarget, list[FetchResponsePartition]]] = {}
     redirects: Redirects | None = None
     sent = 0
-    for target, found in rows:
+    for target, part in context.changed(context.targets, found):
         key = target.topic_id if target.by_id else target.topic
         entry = topics.get(key)
         if entry is None:
             entry = topics[key] = (target, [])
+        refused, records = part.refused, part.records
         leader = NO_HINT
-        if found.refused is not None and call.version >= LEADERS_SINCE:
+        if refused is not None and call.version >= LEADERS_SINCE:
             redirects = redirects or Redirects(call)
-            leader = _leader(call, redirects, target, found.refused)
-        entry[1].append(_row(target, found, leader))
-        sent += found.records.length if found.records is not None else 0
-    throttle_ms = call.charge(Cost.BYTES_OUT, sent)
-    response = FetchResponse(
-        throttle_time_ms=throttle_ms,
-        error_code=0,
-        session_id=session_id,
-        responses=tuple(
-            FetchResponseTopic(
-                topic_id=target.topic_id, topic="" if target.by_id else target.topic, partitions=tuple(parts)
+            leader = _leader(call, redirects, target, refused)
+        if records is not None:
+            sent += records.length
+        entry[1].append(
+            FetchResponsePartition(
+                partition_index=target.partition,
+                error_code=NO_ERROR if refused is None else code_of(refused),
+                high_watermark=part.high_watermark,
+                last_stable_offset=part.last_stable_offset,
+                log_start_offset=part.log_start,
+                current_leader=leader,
+                aborted_transactions=None if part.aborted is None else _aborted(part.aborted),
+                records=NO_RECORDS if records is None else records,
             )
-            for target, parts in topics.values()
-        ),
+        )
+    responses: list[FetchResponseTopic] = []
+    for target, rows in topics.values():
+        name = "" if target.by_id else target.topic
+        responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(rows)))
+    response = FetchResponse(
+        throttle_time_ms=0 if call.gate is None else call.charge(Cost.BYTES_OUT, sent),
+        error_code=NO_ERROR,
+        session_id=context.session_id,
+        responses=tuple(responses),
         node_endpoints=() if redirects is None else _endpoints(redirects),
     )
     pieces: list[Part] = response_pieces(call.api, call.version, call.correlation_id, response)  # type: ignore[assignment]
     call.reply_parts(pieces)
+
+
+def _aborted(aborted: Sequence[AbortedTransaction]) -> tuple[FetchResponseAbortedTransaction, ...]:
+    return tuple(
+        FetchResponseAbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in aborted
+    )
 
 
 def _endpoints(redirects: Redirects) -> tuple[FetchResponseNode, ...]:
@@ -136,23 +131,3 @@ def _leader(call: Call, redirects: Redirects, target: FetchTarget, refused: Refu
     if leader is None:
         return NO_HINT
     return FetchResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch)
-
-
-def _row(target: FetchTarget, found: Fetched, leader: FetchResponseLeader) -> FetchResponsePartition:
-    return FetchResponsePartition(
-        partition_index=target.partition,
-        error_code=ErrorCode.NONE if found.refused is None else code_of(found.refused),
-        high_watermark=found.high_watermark,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start,
-        current_leader=leader,
-        aborted_transactions=None
-        if found.aborted is None
-        else tuple(
-            FetchResponseAbortedTransaction(
-                producer_id=aborted.producer_id, first_offset=aborted.first_offset
-            )
-            for aborted in found.aborted
-        ),
-        records=NO_RECORDS if found.records is None else RecordsSpan(found.records),
-    )

@@ -27,11 +27,13 @@ class SegmentReader:
             file = self._file = self._disk.open(self._path, readonly=True)
         return file
 
+    # The file is asked for without a call where it is open: readers at the tail come by all the time.
+
     def pread(self, position: int, length: int) -> bytes:
-        return self.opened().pread(position, length)
+        return (self._file or self.opened()).pread(position, length)
 
     def is_warm(self, position: int, length: int) -> bool:
-        return self.opened().is_warm(position, length)
+        return (self._file or self.opened()).is_warm(position, length)
 
     def size(self) -> int:
         return self.opened().size()
@@ -40,7 +42,7 @@ class SegmentReader:
         return self.opened().map_readonly()
 
     def fileno(self) -> int:
-        return self.opened().fileno()
+        return (self._file or self.opened()).fileno()
 
     def sync(self) -> None:
         self.opened().sync()

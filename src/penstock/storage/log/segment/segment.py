@@ -69,10 +69,13 @@ class Segment:
         None if the segment has nothing at or after `start`; an empty range if that batch
         is not below `end`. One batch is answered even if it is larger than `max_bytes`.
         """
-        first = self.locate(start)
+        index = self.index
+        first = index.locate_recent(start) if isinstance(index, ActiveIndex) else None
         if first is None:
-            return None
-        stop = self.readable_bytes
+            first = self.locate(start)
+            if first is None:
+                return None
+        stop = self.size_bytes if self.damaged_at is None else self.damaged_at
         if end is not None:
             located = self.locate(end)
             stop = stop if located is None else located
