@@ -42,7 +42,8 @@ class Spread(NamedTuple):
 class Distribution:
     """How values spread over fixed buckets; values and bounds are integers of one unit.
 
-    Somebody who counts into buckets of his own with the same bounds is added when read.
+    Somebody who counts into buckets of his own with the same bounds is added when read. Where a
+    call would cost more than the counting, `counts` and `total` are added to in place.
     """
 
     __slots__ = ("_others", "bounds", "counts", "total")

@@ -16,7 +16,13 @@ Left out: message formats 0 and 1, which Kafka itself no longer writes.
 """
 
 from penstock.core.records import varints
-from penstock.core.records.batch import check_batch, check_batches, stamp, stamp_log_append_time
+from penstock.core.records.batch import (
+    check_batch,
+    check_batches,
+    pack_place,
+    stamp,
+    stamp_log_append_time,
+)
 from penstock.core.records.buffers import Buffer
 from penstock.core.records.control import ControlRecord, ControlType, read_control, write_control_batch
 from penstock.core.records.errors import (
@@ -45,6 +51,7 @@ __all__ = [
     "check_batch",
     "check_batches",
     "stamp",
+    "pack_place",
     "stamp_log_append_time",
     "Record",
     "read_records",

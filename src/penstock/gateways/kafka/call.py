@@ -1,5 +1,6 @@
 """One request, from its frame to its answer."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol
 
@@ -135,7 +136,9 @@ class Call(Slot):
         connection.replies.fill(self, parts)
         metrics = connection.metrics
         figures = metrics.by_api.get(api.key) or metrics.figures_of(api)
-        figures[1].observe(connection.clock.now() - self.began_ns)
+        answered, elapsed_ns = figures[1], connection.clock.now() - self.began_ns
+        answered.counts[bisect_left(answered.bounds, elapsed_ns)] += 1
+        answered.total += elapsed_ns
         if connection.is_paused:
             connection.go_on()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.metadata.configs import TimestampType, TopicOptions
+from penstock.core.metadata.configs import Cleanup, TimestampType, TopicOptions
 from penstock.core.model import CorruptionError, Offset, PenstockError, Refused, StorageError, Timestamp, Why
 from penstock.core.records import (
     PREFIX_BYTES,
@@ -29,12 +29,13 @@ from penstock.runtime import Callback, Clock, Spawn
 from penstock.services.partitions import InDoubt, Partition, Partitions, PartitionStopped
 from penstock.services.records.metrics import ProduceMetrics
 from penstock.services.records.rewriting import finish_batch
-from penstock.services.records.workshop import Finished, Workshop, is_large, walks_records
+from penstock.services.records.workshop import Finished, Workshop, is_large
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+DELETE_ONLY = Cleanup.DELETE
 # Bits of a batch's attributes that no client may set yet.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
@@ -115,24 +116,19 @@ class Producing:
     def produce(self, request: PendingProduce, batches: Batches) -> None:
         """Append every batch; `request.done` hears the results, perhaps before this returns."""
         request.batches = batches
-        results, acks = request.results, request.acks
+        results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
         for partition, records in batches:
-            if isinstance(partition, Refused):
-                results.append(partition)
+            if isinstance(partition, Refused) or not records:
+                results.append(partition if isinstance(partition, Refused) else EMPTY)
                 continue
-            if not records:
-                results.append(EMPTY)
-                continue
-            outcome = self.append(partition, records, on_all=acks == ALL_ACKS)
+            outcome = self.append(partition, records, on_all=on_all)
             if isinstance(outcome, Pending):
                 self._await_worker(request, partition, outcome)
                 continue
             results.append(outcome)
             if acks and isinstance(outcome, Placed):
                 self._await(request, len(results) - 1, partition, outcome.end)
-        request.waiting -= 1
-        if not request.waiting:
-            self._finish(request)
+        self._settled(request)
 
     def append(
         self, partition: Partition, records: memoryview, *, on_all: bool = False
@@ -161,15 +157,13 @@ class Producing:
             if request.acks and isinstance(outcome, Placed):
                 self._await(request, at, partition, outcome.end)
             request.resume()
-            request.waiting -= 1
-            if not request.waiting:
-                self._finish(request)
+            self._settled(request)
 
         pending.done = done
 
     def _await(self, request: PendingProduce, at: int, partition: Partition, end: Offset) -> None:
         """Let the request wait until everything below `end` is as safe as was asked."""
-        acknowledged = partial(self._acknowledged, request, at)
+        acknowledged = partial(self._settled, request, at)
         if request.acks == ALL_ACKS:
             is_safe = partition.when_acknowledged(end, acknowledged, request.timeout_ms)
         else:
@@ -177,17 +171,17 @@ class Producing:
         if not is_safe:
             request.waiting += 1
 
-    def _acknowledged(self, request: PendingProduce, at: int, error: PenstockError | None) -> None:
-        """A batch is as safe as was asked, or nobody knows whether it will ever be."""
+    def _settled(self, request: PendingProduce, at: int = -1, error: PenstockError | None = None) -> None:
+        """One thing less to wait for: a batch is as safe as was asked, or (`error`) may never be.
+
+        After the last one the request is done, and if nothing was refused its time counts.
+        """
         if error is not None:
             why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
             request.results[at] = Refused(why, str(error))
         request.waiting -= 1
-        if not request.waiting:
-            self._finish(request)
-
-    def _finish(self, request: PendingProduce) -> None:
-        """Everything is safe, or refused: say so, and count how long it took if nothing was refused."""
+        if request.waiting:
+            return
         is_acknowledged = request.acks != NO_ACKS
         for result in request.results:
             if isinstance(result, Refused):
@@ -262,7 +256,12 @@ class Producing:
                     return _placed_before(verdict, options, partition)
                 if isinstance(verdict, Rejected):
                     return _rejected(partition, verdict)
-            if walks_records(options):
+            if (
+                options.deep_validation
+                or options.compression is not None
+                # Asking a flag for its parts costs two calls, and nearly every topic is one of these.
+                or (options.cleanup is not DELETE_ONLY and options.compacted)
+            ):
                 return self._look_into(partition, records, header, options)
             return self._place(partition, records, header, options, now)
         except UnsupportedMagic as error:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.metadata.configs import Cleanup, TopicOptions
 from penstock.core.model import Refused
 from penstock.core.records import BatchHeader
 from penstock.runtime import Lane, Spawn
@@ -22,22 +21,11 @@ from penstock.services.partitions import Partition
 # Less is done at once: a worker costs two copies, and some tenths of a millisecond.
 LARGE_BYTES = 64 << 10
 MANY_RECORDS = 1_000
-DELETE_ONLY = Cleanup.DELETE
 
 # What became of a batch: its new bytes, None if it stays as it is, or why it does not.
 Finished: TypeAlias = "bytes | Refused | None"
 # Deals with a batch whose turn it is; answers whether that has gone to a worker too.
 Turn: TypeAlias = Callable[[], bool]
-
-
-def walks_records(options: TopicOptions) -> bool:
-    """Whether a topic's batches are looked into at all."""
-    return (
-        options.deep_validation
-        or options.compression is not None
-        # Asking a flag for its parts costs two calls, and nearly every topic is one of these.
-        or (options.cleanup is not DELETE_ONLY and options.compacted)
-    )
 
 
 def is_large(header: BatchHeader) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
-from penstock.core.records import PREFIX_BYTES, BatchHeader, ControlRecord, read_control, stamp
+from penstock.core.records import PREFIX_BYTES, BatchHeader, ControlRecord, pack_place, read_control
 from penstock.core.replica import encode_snapshot
 from penstock.storage.log.checkpointing import checkpoint_now
 from penstock.storage.log.errors import BatchTooLarge, OffsetsNotIncreasing
@@ -43,7 +43,7 @@ def append_as_leader(
         size = PREFIX_BYTES + header[1]
         if size > limit:
             raise BatchTooLarge(size, limit)
-        stamp(batches, position, offset, leader_epoch)
+        pack_place(batches, position, offset, header[1], leader_epoch)
         position += size
         offset = Offset(offset + header[6] + 1)
     if position != len(batches) or not position:

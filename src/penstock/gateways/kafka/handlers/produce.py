@@ -6,7 +6,7 @@ it is acknowledged, is the use case's business; here it is only put into Kafka's
 
 from functools import partial
 
-from penstock.core.metadata import is_internal
+from penstock.core.metadata import INTERNAL_TOPICS
 from penstock.core.model import Refused, TopicId, Why
 from penstock.core.wire import ErrorCode
 from penstock.core.wire.codec import decoders
@@ -52,7 +52,7 @@ def produce(call: Call, frame: memoryview, position: int) -> None:
         if by_id:
             name = call.backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
         names.append(name)
-        refused = UNKNOWN_ID if by_id and not name else INTERNAL if is_internal(name) else None
+        refused = UNKNOWN_ID if by_id and not name else INTERNAL if name in INTERNAL_TOPICS else None
         for part in topic.partition_data:
             records = part.records
             assert records is None or isinstance(records, memoryview)
