@@ -9,7 +9,7 @@ to frame, until it has been quiet for a while or others need the bytes.
 
 Whoever handles frames may want no more of them for now. What is left is put aside then, and
 so is the beginning of a frame for which there are no bytes to be had: nothing may be received
-before `go_on` has dealt with it.
+before that has been dealt with.
 """
 
 import struct
@@ -74,31 +74,30 @@ class Assembly:
         """How much of it is there."""
         return self._have if self._need else 0
 
-    def received(self, count: int, handle: Handle) -> None:
-        """Hand every frame that is complete now to `handle`; the view is only good during the call."""
+    def received(self, count: int, handle: Handle) -> None:  # noqa: C901, PLR0912 - the hot path, straight on purpose
+        """Hand every frame that is complete now to `handle`; the view is only good during the call.
+
+        With a count of 0, try again with what was put aside.
+        """
+        source, end, need = self._scratch, count, self._need
+        if not count:
+            rest, self.rest, self.is_starved = self.rest, None, False
+            if rest is None:
+                return
+            source, end = rest, len(rest)
+        elif need:
+            frame = self._frame
+            assert frame is not None
+            self._have += count
+            if self._have < need:
+                self.target = frame[self._have : need]
+                return
+            self._need, self.target = 0, self._scratch
+            if self._sized:
+                handle(frame[:need])
+                return
+            source, end = frame, SIZE_BYTES
         assert self.rest is None, "what was put aside comes first"
-        need = self._need
-        if need == 0:
-            self._cut(self._scratch, count, handle)
-            return
-        assert self._frame is not None
-        self._have += count
-        if self._have < need:
-            self.target = self._frame[self._have : need]
-            return
-        self._need, self.target = 0, self._scratch
-        if self._sized:
-            handle(self._frame[:need])
-        else:
-            self._cut(self._frame, SIZE_BYTES, handle)
-
-    def go_on(self, handle: Handle) -> None:
-        """Try again with what was put aside."""
-        rest, self.rest, self.is_starved = self.rest, None, False
-        if rest is not None:
-            self._cut(rest, len(rest), handle)
-
-    def _cut(self, source: memoryview, end: int, handle: Handle) -> None:
         position, wanted = 0, True
         while wanted and end - position >= SIZE_BYTES:
             size = _unpack_size(source, position)[0]

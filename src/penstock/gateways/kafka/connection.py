@@ -123,10 +123,7 @@ class Connection:
         assembly, replies = self._assembly, self.replies
         replies.is_corked = True
         try:
-            if count:
-                assembly.received(count, self._serve)
-            else:
-                assembly.go_on(self._serve)
+            assembly.received(count, self._serve)
         except ProtocolError as error:
             self.metrics.protocol_errors.of().count += 1
             log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))

@@ -10,6 +10,7 @@ producer's sequence. Records are walked only where the topic asks for it (compac
 validation, another codec, or its own timestamps); of large batches, by a worker.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -121,14 +122,23 @@ class Producing:
             if isinstance(partition, Refused) or not records:
                 results.append(partition if isinstance(partition, Refused) else EMPTY)
                 continue
-            outcome = self.append(partition, records, on_all=on_all)
+            if self._workshop.queues:
+                outcome = self.append(partition, records, on_all=on_all)
+            else:
+                # The same without a call: nobody's batch is with a worker, as a rule.
+                outcome = self._append(partition, records, on_all)
+                if isinstance(outcome, Refused):
+                    self._metrics.refused(partition.name.topic, outcome.why)
             if isinstance(outcome, Pending):
                 self._await_worker(request, partition, outcome)
                 continue
             results.append(outcome)
             if acks and isinstance(outcome, Placed):
-                self._await(request, len(results) - 1, partition, outcome.end)
-        self._settled(request)
+                self._await(request, len(results) - 1, partition, outcome[1])
+        if request.waiting > 1:
+            request.waiting -= 1
+        else:
+            self._settled(request)
 
     def append(
         self, partition: Partition, records: memoryview, *, on_all: bool = False
@@ -195,7 +205,9 @@ class Producing:
                 if topic != observed:
                     observed = topic
                     figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
-                    figures[2].observe(elapsed_ns)
+                    took = figures[2]
+                    took.counts[bisect_left(took.bounds, elapsed_ns)] += 1
+                    took.total += elapsed_ns
         request.done(request.results)
 
     def _wait(self, partition: Partition, records: bytearray, *, on_all: bool) -> Pending:
@@ -333,7 +345,8 @@ class Producing:
         figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
         figures[0].count += end - first
         figures[1].count += len(records)
-        return Placed(first, end, append_time, appended.log_start)
+        # Not by its constructor, which is a Python call.
+        return tuple.__new__(Placed, (first, end, append_time, appended.log_start))
 
 
 def _nobody_cares(_: Placed | Refused) -> None:

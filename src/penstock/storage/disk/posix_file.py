@@ -35,9 +35,7 @@ class PosixFile:
 
     def append(self, *buffers: Buffer) -> int:
         start = self._size
-        length = 0
-        for buffer in buffers:
-            length += len(buffer)
+        length = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         try:
             written = (
                 os.pwritev(self._descriptor, buffers, start) if len(buffers) <= BUFFERS_PER_WRITE_MAX else 0

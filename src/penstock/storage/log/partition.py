@@ -1,5 +1,6 @@
 """The log of one partition."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
@@ -16,7 +17,7 @@ from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.recovery.scrub import ScrubStep, quarantine, scrub
 from penstock.storage.log.state import LogState
-from penstock.storage.log.stats import LogStats
+from penstock.storage.log.stats import APPEND_BOUNDS_NS, LogStats
 from penstock.storage.log.values import Appended, Damage, Read, SegmentSummary, TimestampOffset
 
 DEFAULTS = LogOptions()
@@ -170,7 +171,9 @@ class PartitionLog:
             return writing.append_as_leader(state, batches, headers, leader_epoch, now)
         began = ticks()
         appended = writing.append_as_leader(state, batches, headers, leader_epoch, now)
-        state.stats.observe_append(ticks() - began)
+        stats, elapsed_ns = state.stats, ticks() - began
+        stats.append_ns += elapsed_ns
+        stats.append_buckets[bisect_left(APPEND_BOUNDS_NS, elapsed_ns)] += 1
         return appended
 
     def append_replica(

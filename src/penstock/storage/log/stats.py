@@ -1,7 +1,5 @@
 """Figures of one log in plain integers; a collector reads them when somebody asks."""
 
-from bisect import bisect_left
-
 # Upper bounds in nanoseconds; the last bucket is open.
 APPEND_BOUNDS_NS = (
     10_000,
@@ -38,6 +36,7 @@ class LogStats:
     def __init__(self) -> None:
         self.appends = 0
         self.appended_bytes = 0
+        # How long appends took: in all, and how many within which of the bounds.
         self.append_ns = 0
         self.append_buckets = [0] * (len(APPEND_BOUNDS_NS) + 1)
         self.rolls = 0
@@ -45,8 +44,3 @@ class LogStats:
         self.compactions = 0
         self.truncations = 0
         self.indexes_rebuilt = 0
-
-    def observe_append(self, elapsed_ns: int) -> None:
-        """How long one append took."""
-        self.append_ns += elapsed_ns
-        self.append_buckets[bisect_left(APPEND_BOUNDS_NS, elapsed_ns)] += 1

@@ -161,7 +161,8 @@ def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
     stats = state.stats
     stats.appends += 1
     stats.appended_bytes += size
-    return Appended(first, Offset(end - 1), size, not fits, state.start)
+    # Not by its constructor, which is a Python call.
+    return tuple.__new__(Appended, (first, Offset(end - 1), size, not fits, state.start))
 
 
 def roll(state: LogState, base_offset: Offset) -> Segment:

@@ -98,11 +98,11 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
     assert (frames, into.rest is not None, into.is_starved) == ([b"one"], True, False)
     # Somebody else uses the scratch buffer meanwhile.
     into._scratch[:] = bytes(len(into._scratch))
-    into.go_on(take_one)
-    into.go_on(take_one)
+    into.received(0, take_one)
+    into.received(0, take_one)
 
     assert frames == [b"one", b"two", b"three"]
-    into.go_on(take_one)
+    into.received(0, take_one)
     assert into.is_partial
     into.target[:1] = b"r"
     into.received(1, take_one)
@@ -119,7 +119,7 @@ def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_bac
 
     modest.received(100, lambda frame: True)
     assert (modest.rest is not None, modest.is_starved, budget.claimed_bytes) == (True, True, 5_000)
-    budget.wait(lambda: modest.go_on(lambda frame: True))
+    budget.wait(lambda: modest.received(0, lambda frame: True))
     greedy.close()
     assert budget.claimed_bytes == 0
     woken.pop()()
