@@ -38,7 +38,7 @@ import penstock
 from penstock.app.node import NodeAddresses
 from penstock.app.options import ListenerOptions, NodeOptions
 from penstock.app.running import run_node
-from penstock.client.raw import RawConnection
+from penstock.client.connection import BrokerConnection
 from penstock.core.model import NodeId
 from penstock.core.records import Record, write_batch
 from penstock.core.wire import ErrorCode, Message
@@ -114,8 +114,8 @@ class Requests:
 
     def __init__(self, address: tuple[str, int], recorder: CallRecorder) -> None:
         self._recorder = recorder
-        versions = RawConnection(address)
-        self._connection = RawConnection(address, {**versions.versions, **VERSIONS_MAX})
+        versions = BrokerConnection(address)
+        self._connection = BrokerConnection(address, versions={**versions.versions, **VERSIONS_MAX})
         versions.close()
 
     def record_all(self) -> dict[str, list[list[CodeType]]]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.metadata.configs import Cleanup, TimestampType, TopicOptions
-from penstock.core.model import CorruptionError, Offset, PenstockError, Refused, StorageError, Timestamp, Why
+from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Timestamp, Why
 from penstock.core.records import (
     PREFIX_BYTES,
     BatchHeader,
@@ -24,10 +24,10 @@ from penstock.core.records import (
     check_batch,
     stamp_log_append_time,
 )
-from penstock.core.replica import Duplicate, Rejected
+from penstock.core.replica import Duplicate
 from penstock.observability import log as events
 from penstock.runtime import Callback, Clock, Spawn
-from penstock.services.partitions import InDoubt, Partition, Partitions, PartitionStopped
+from penstock.services.partitions import Partition, Partitions, PartitionStopped
 from penstock.services.records.metrics import ProduceMetrics
 from penstock.services.records.rewriting import finish_batch
 from penstock.services.records.workshop import Finished, Workshop, is_large
@@ -181,14 +181,13 @@ class Producing:
         if not is_safe:
             request.waiting += 1
 
-    def _settled(self, request: PendingProduce, at: int = -1, error: PenstockError | None = None) -> None:
+    def _settled(self, request: PendingProduce, at: int = -1, error: Refused | None = None) -> None:
         """One thing less to wait for: a batch is as safe as was asked, or (`error`) may never be.
 
         After the last one the request is done, and if nothing was refused its time counts.
         """
         if error is not None:
-            why = error.why if isinstance(error, InDoubt) else Why.NOT_LEADER
-            request.results[at] = Refused(why, str(error))
+            request.results[at] = error
         request.waiting -= 1
         if request.waiting:
             return
@@ -266,7 +265,7 @@ class Producing:
                 verdict = partition.log.producers.check(header)
                 if isinstance(verdict, Duplicate):
                     return _placed_before(verdict, options, partition)
-                if isinstance(verdict, Rejected):
+                if isinstance(verdict, Refused):
                     return _rejected(partition, verdict)
             if (
                 options.deep_validation
@@ -286,7 +285,9 @@ class Producing:
     ) -> Placed | Refused | Pending:
         if is_large(header):
             return self._send(partition, bytes(records), options)
-        finished = finish_batch(records, options.compression, keyed=options.compacted)
+        finished = finish_batch(
+            records, options.compression, options.compression_level, keyed=options.compacted
+        )
         return self._place_finished(partition, records, finished, options)
 
     def _send(self, partition: Partition, batch: bytes, options: TopicOptions) -> Pending:
@@ -296,7 +297,7 @@ class Producing:
         def done(finished: Finished) -> None:
             outcome: Placed | Refused
             if partition.stopped is not None:
-                outcome = Refused(Why.NOT_LEADER, str(partition.stopped))
+                outcome = partition.stopped
             else:
                 outcome = self._place_finished(partition, memoryview(bytearray(batch)), finished, options)
             self._settle(partition, pending, outcome)
@@ -306,7 +307,9 @@ class Producing:
             events.warning("produce.worker_failed", partition=str(partition.name), error=error)
             self._settle(partition, pending, Refused(Why.STORAGE_FAILED, f"no worker: {error}"))
 
-        work = partial(finish_batch, batch, options.compression, keyed=options.compacted)
+        work = partial(
+            finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
+        )
         self._workshop.send(partition, work, done, failed)
         return pending
 
@@ -355,7 +358,7 @@ def _nobody_cares(_: Placed | Refused) -> None:
 
 def _cannot_take(partition: Partition) -> Refused:
     if partition.stopped is not None:
-        return Refused(Why.NOT_LEADER, str(partition.stopped))
+        return partition.stopped
     state = partition.insync.assignment
     return Refused(
         Why.NOT_ENOUGH_REPLICAS,
@@ -363,11 +366,11 @@ def _cannot_take(partition: Partition) -> Refused:
     )
 
 
-def _rejected(partition: Partition, verdict: Rejected) -> Refused:
+def _rejected(partition: Partition, verdict: Refused) -> Refused:
     if verdict.why is Why.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
         # What it follows was not written: its sender must not think that records were lost.
         return Refused(Why.STORAGE_FAILED, "the batch before it found no room on the disk")
-    return Refused(verdict.why)
+    return verdict
 
 
 def _placed_before(seen: Duplicate, options: TopicOptions, partition: Partition) -> Placed:
