@@ -314,3 +314,11 @@ def test_a_check_of_a_good_configuration_says_so(environment: dict[str, str], tm
     ended = penstock("config", "check", environment=environment, cwd=tmp_path)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the configuration is fine\n", "")
+
+
+def test_the_list_of_pipelines_has_a_header_in_a_pipe(environment: dict[str, str]) -> None:
+    ended = penstock("pipeline", "list", environment=environment)
+
+    rows = columns(ended.stdout)
+    assert rows[0] == ["NAME", "KIND", "SUMMARY"]
+    assert rows[1][:2] == ["metrics", "pipeline"]

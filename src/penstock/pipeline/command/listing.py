@@ -76,10 +76,14 @@ def _write_json(value: Any) -> None:
 
 
 def _write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal; elsewhere tab-separated lines."""
+    """A table on a terminal; elsewhere plain text in columns under a header, as all commands print it."""
     if not sys.stdout.isatty():
-        for row in rows:
-            sys.stdout.write("\t".join(str(cell) for cell in row) + "\n")
+        cells = [[column.upper().replace(" ", "-") for column in columns]]
+        cells += [[str(cell) or "-" for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for padded in cells:
+            line = "  ".join(cell.ljust(width) for cell, width in zip(padded, widths, strict=True))
+            sys.stdout.write(line.rstrip() + "\n")
         return
     from rich.console import Console
     from rich.table import Table
