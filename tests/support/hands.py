@@ -79,9 +79,6 @@ class HandSyncs:
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
         self.waiting.append((files, done))
 
-    def sync_here(self, files: Sequence[SyncTarget]) -> OSError | bool:
-        return False
-
     def finish(self, error: OSError | None = None) -> None:
         while self.waiting:
             files, done = self.waiting.pop(0)

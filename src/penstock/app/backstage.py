@@ -52,9 +52,7 @@ class Backstage:
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self._groups: Groups | None = None
-        self.commit = GroupCommit(
-            runtime.sync, runtime.clock.now, runtime.timers.soon, runtime.sync.sync_here
-        )
+        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit)
         self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
         self.quorum = self.member.quorum

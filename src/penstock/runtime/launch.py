@@ -14,7 +14,6 @@ from penstock.runtime.spawn import LaneOptions, Lanes
 from penstock.runtime.supervised_sync import SupervisedSync
 from penstock.runtime.supervisor import STOP_LIMIT_NS, Supervisor
 from penstock.runtime.sync_helper import LoopSync, SyncHelper
-from penstock.runtime.sync_helper.priority import shorten_slice
 from penstock.runtime.timers import LoopTimers
 
 
@@ -48,14 +47,12 @@ def open_runtime(
     supervisor.own(helper.close)
     transport = SocketTransport(wiring, timers, lanes)
     supervisor.own(transport.close)
-    on_loop = LoopSync(loop, clock, wiring.links)
-    sync = SupervisedSync(helper, on_loop, supervisor.deliver)
+    sync = SupervisedSync(loop, helper, LoopSync(loop, clock, wiring.links), supervisor.deliver)
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
 
 
 def run(program: Program, identity: Identity, options: RuntimeOptions | None = None) -> BaseException | None:
     """Run one node until it stops, or fails: then the answer is what it failed of."""
-    shorten_slice()
     loop = uvloop.new_event_loop()
     last_resort = LastResort(STOP_LIMIT_NS)
     supervisor = Supervisor(loop, last_resort=last_resort)

@@ -188,13 +188,6 @@ class Sync(Protocol):
         may run side by side and end in any order. The files stay open until `done`.
         """
 
-    def sync_here(self, files: Sequence[SyncTarget]) -> OSError | bool:
-        """Sync all `files` inside this call, if that is quick and keeps nobody waiting.
-
-        True: what was written before is durable. False: nothing was done, and `sync` is to be
-        asked. An error means what it means there.
-        """
-
 
 class Lane(enum.Enum):
     """Where slow work runs."""

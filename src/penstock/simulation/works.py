@@ -45,12 +45,6 @@ class SimulatedSync:
         else:
             self._life.later(delay_ns, "sync", len(files), _sync_then_tell, tuple(files), done)
 
-    def sync_here(self, files: Sequence[SyncTarget]) -> OSError | bool:
-        """Now and then a single file on the spot, as a loop without other work does."""
-        if len(files) != 1 or self._pace.slowness > 1 or self._life.random.random() < 0.5:
-            return False
-        return _sync_all(files) or True
-
 
 def _sync_then_tell(files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
     done(_sync_all(files))

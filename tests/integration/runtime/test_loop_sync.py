@@ -3,12 +3,14 @@
 import asyncio
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import uvloop
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
+from penstock.runtime.port import SyncTarget
+from penstock.runtime.supervised_sync import SupervisedSync
 from penstock.runtime.sync_helper import LoopSync, SyncFailed
 from penstock.storage.disk import DiskFailed
 
@@ -51,7 +53,10 @@ class Bench:
         self.clock = HandClock()
         self.file = TimedFile(self.clock)
         self.peers: list[str] = []
-        self.here = LoopSync(loop, self.clock, self.peers)
+        self.on_loop = LoopSync(loop, self.clock, self.peers)
+
+    def sync(self, *files: TimedFile) -> OSError | bool:
+        return self.on_loop.may_sync(files) and self.on_loop.sync(files)
 
 
 @pytest.fixture
@@ -62,12 +67,12 @@ def bench() -> Iterator[Bench]:
 
 
 def test_a_single_file_is_synced_on_an_idle_loop(bench: Bench) -> None:
-    assert [bench.here.sync([bench.file]) for _ in range(3)] == [True, True, True]
+    assert [bench.sync(bench.file) for _ in range(3)] == [True, True, True]
     assert bench.file.syncs == 3
 
 
 def test_several_files_are_left_to_the_helper(bench: Bench) -> None:
-    assert bench.here.sync([bench.file, TimedFile(bench.clock)]) is False
+    assert bench.sync(bench.file, TimedFile(bench.clock)) is False
     assert bench.file.syncs == 0
 
 
@@ -77,14 +82,14 @@ def test_a_loop_that_has_something_to_read_is_not_stopped(bench: Bench) -> None:
     seen: list[OSError | bool] = []
 
     def turn() -> None:
-        # The loop watches a socket only from its next look at them on.
-        seen.append(bench.here.sync([bench.file]))
+        # In the second turn: the loop watches a socket only from its next look at them on.
+        seen.append(bench.sync(bench.file))
         theirs.send(b"a request")
-        seen.append(bench.here.sync([bench.file]))
+        seen.append(bench.sync(bench.file))
 
     def readable() -> None:
         ours.recv(100)
-        seen.append(bench.here.sync([bench.file]))
+        seen.append(bench.sync(bench.file))
         bench.loop.stop()
 
     bench.loop.add_reader(ours, readable)
@@ -99,24 +104,24 @@ def test_a_loop_that_has_something_to_read_is_not_stopped(bench: Bench) -> None:
 
 def test_a_node_with_peers_syncs_nothing_on_its_loop(bench: Bench) -> None:
     bench.peers.append("a follower")
-    with_peers = bench.here.sync([bench.file])
+    with_peers = bench.sync(bench.file)
     bench.peers.clear()
 
     assert with_peers is False
-    assert bench.here.sync([bench.file]) is True
+    assert bench.sync(bench.file) is True
 
 
 def test_after_a_slow_sync_the_loop_is_spared_in_proportion(bench: Bench) -> None:
     bench.file.takes_ns = 10 * MILLISECOND
 
-    slow = bench.here.sync([bench.file])
-    right_after = bench.here.sync([bench.file])
+    slow = bench.sync(bench.file)
+    right_after = bench.sync(bench.file)
     bench.clock.instant += 150 * MILLISECOND
-    still = bench.here.sync([bench.file])
+    still = bench.sync(bench.file)
     bench.clock.instant += 20 * MILLISECOND
 
     assert (slow, right_after, still) == (True, False, False)
-    assert bench.here.sync([bench.file]) is True
+    assert bench.sync(bench.file) is True
 
 
 def test_a_disk_that_stays_slow_is_tried_ever_more_seldom(bench: Bench) -> None:
@@ -134,7 +139,7 @@ def test_a_disk_that_stays_slow_is_tried_ever_more_seldom(bench: Bench) -> None:
 
 
 def _tried(bench: Bench, then_ns: int) -> bool:
-    tried = bench.here.sync([bench.file]) is True
+    tried = bench.sync(bench.file) is True
     bench.clock.instant += then_ns
     return tried
 
@@ -142,7 +147,7 @@ def _tried(bench: Bench, then_ns: int) -> bool:
 def test_a_failure_is_reported_with_its_file(bench: Bench) -> None:
     bench.file.fails = True
 
-    failed = bench.here.sync([bench.file])
+    failed = bench.sync(bench.file)
 
     assert isinstance(failed, SyncFailed)
     assert (failed.errno, failed.files) == (errno.EIO, (bench.file,))
@@ -152,5 +157,54 @@ def test_a_loop_that_cannot_be_asked_leaves_everything_to_the_helper() -> None:
     loop = asyncio.new_event_loop()
     bench = Bench(loop)
 
-    assert bench.here.sync([bench.file]) is False
+    assert bench.sync(bench.file) is False
     loop.close()
+
+
+class HandHelper:
+    """A helper that is asked in vain: the test looks at what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[SyncTarget]] = []
+
+    def sync(self, files: Sequence[SyncTarget], _done: Callable[[OSError | None], None]) -> None:
+        self.asked.append(files)
+
+
+def deliver(callback: Callable[..., None], *arguments: object) -> None:
+    callback(*arguments)
+
+
+def test_a_node_syncs_here_after_the_call_and_tells_in_the_same_breath(bench: Bench) -> None:
+    helper, told = HandHelper(), list[tuple[int, OSError | None]]()
+    port = SupervisedSync(bench.loop, helper, bench.on_loop, deliver)
+    bench.file.fails = True
+
+    def done(error: OSError | None) -> None:
+        told.append((bench.file.syncs, error))
+        bench.loop.stop()
+
+    def ask() -> None:
+        port.sync([bench.file], done)
+        told.append((bench.file.syncs, None))
+        # Whoever comes next finds the owner told already.
+        bench.loop.call_soon(lambda: told.append((bench.file.syncs, None)))
+
+    bench.loop.call_soon(ask)
+    bench.loop.run_forever()
+
+    assert helper.asked == []
+    assert [syncs for syncs, _ in told] == [0, 1, 1]
+    assert isinstance(told[1][1], SyncFailed)
+
+
+def test_a_node_asks_its_helper_for_what_the_loop_had_better_not_do(bench: Bench) -> None:
+    helper, other = HandHelper(), TimedFile(bench.clock)
+    port = SupervisedSync(bench.loop, helper, bench.on_loop, deliver)
+
+    port.sync([bench.file, other], lambda _: None)
+    bench.peers.append("a follower")
+    port.sync([bench.file], lambda _: None)
+
+    assert helper.asked == [[bench.file, other], [bench.file]]
+    assert bench.file.syncs == 0

@@ -39,13 +39,13 @@ class InlineSync:
 class LoopSync:
     """Syncs a file on the loop itself while that is quick and keeps nobody waiting.
 
-    Asking the helper means four switches between processes, which cost as much CPU as the sync of a
-    small append, and often more time. So a lone writer's round is ended on the spot, if
+    Asking the helper means four switches between processes, which cost about as much CPU as the sync
+    of a small append, and often more time. So a lone writer's round is ended on the spot, if
 
         one file     is to be synced: the helper syncs several side by side
-        nothing      has arrived that the loop could do meanwhile: its poll finds no socket ready
         no slow sync has been seen lately: then the disk, or the machine, is busy with other things
         no peer      is connected: a node in a cluster owes its peers heartbeats, whatever the disk does
+        nothing      has arrived that the loop could do meanwhile: its poll finds no socket ready
 
     A disk that hangs stops the loop, here as in the `pwritev` of any append.
     """
@@ -63,13 +63,21 @@ class LoopSync:
             self._sockets = select.poll()
             self._sockets.register(backend(), select.POLLIN)
 
+    def may_sync(self, files: Sequence[SyncTarget]) -> bool:
+        """Whether `sync` is worth a try at the end of this turn of the loop."""
+        return (
+            len(files) == 1
+            and self._sockets is not None
+            and not self._peers
+            and self._now() >= self._spared_until_ns
+        )
+
     def sync(self, files: Sequence[SyncTarget]) -> OSError | bool:
-        """Sync them now, or return False: see `Sync.sync_here`."""
-        if len(files) != 1 or self._sockets is None:
+        """Sync now. False: nothing was done, because somebody waits. An error names what may be lost."""
+        assert self._sockets is not None, "ask `may_sync` before"
+        if self._sockets.poll(0):
             return False
         began_ns = self._now()
-        if began_ns < self._spared_until_ns or self._peers or self._sockets.poll(0):
-            return False
         failures = sync_blocking(files)
         took_ns = self._now() - began_ns
         if took_ns > SLOW_NS:

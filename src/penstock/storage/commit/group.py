@@ -30,10 +30,6 @@ class Syncs(Protocol):
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None: ...
 
 
-# Syncs files on the spot if that is quick: True. False: nothing was done. Errors are those of `Syncs`.
-SyncHere: TypeAlias = Callable[[Sequence[SyncTarget]], OSError | bool]
-
-
 @dataclass(slots=True)
 class CommitCounters:
     """Plain numbers for metrics to read."""
@@ -66,15 +62,10 @@ class GroupCommit:
         syncs: Syncs,
         clock_ns: Callable[[], int] | None = None,
         soon: Callable[[Callable[[], None]], object] | None = None,
-        sync_here: SyncHere | None = None,
     ) -> None:
-        """`soon` calls back after one turn of the loop; without it, rounds start at once.
-
-        With `soon`, `sync_here` may take a round that it can end on the spot.
-        """
+        """`soon` calls back after one turn of the loop; without it, rounds start at once."""
         self._syncs = syncs
         self._soon = soon
-        self._sync_here = sync_here
         # A round waits for this turn of the loop to end: whoever was read in it takes part.
         self._gathering = False
         self._clock_ns = clock_ns
@@ -120,22 +111,13 @@ class GroupCommit:
         that moment.
         """
         if self._soon is None:
-            self._syncs.sync(*self._begin())
+            self._start()
         else:
             self._gathering = True
-            self._soon(self._gathered)
+            self._soon(self._start)
 
-    def _gathered(self) -> None:
+    def _start(self) -> None:
         self._gathering = False
-        files, finish = self._begin()
-        outcome = False if self._sync_here is None else self._sync_here(files)
-        if outcome is False:
-            self._syncs.sync(files, finish)
-        else:
-            finish(None if outcome is True else outcome)
-
-    def _begin(self) -> tuple[list[File], Callable[[OSError | None], None]]:
-        """Let the round begin; returns what to sync and whom to tell."""
         current = self._running = self._next
         self._next = _Round()
         for begins in current.begins:
@@ -147,7 +129,7 @@ class GroupCommit:
             current.started_ns = self._clock_ns()
         self.counters.rounds += 1
         self.counters.files += len(files)
-        return files, partial(self._finish, current)
+        self._syncs.sync(files, partial(self._finish, current))
 
     def _finish(self, finished: _Round, error: OSError | None) -> None:
         assert self._running is finished, "the runtime answered a round twice"
