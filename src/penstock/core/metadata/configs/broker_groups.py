@@ -1,5 +1,6 @@
 """Settings of brokers about groups, offsets, transactions and queues."""
 
+from penstock.core.metadata.configs.broker_log import INT, LONG
 from penstock.core.metadata.configs.checks import at_least, at_least_or_auto, between
 from penstock.core.metadata.configs.definition import (
     INT32_MAX,
@@ -11,7 +12,7 @@ from penstock.core.metadata.configs.group import NO_CONSUMER_GROUPS, NO_SHARE_GR
 from penstock.core.metadata.configs.topic import SEGMENT_BYTES_MIN
 
 INTERNAL_PARTITIONS_MAX = 10_000
-INT, LONG = ConfigType.INT, ConfigType.LONG
+
 _NO_TRANSACTIONS = "there are no transactions so far"
 
 
