@@ -41,7 +41,7 @@ def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(seed: int, options: ClusterOptions) -> Verdict:
-        return Verdict(seed, ("lost: 1 answered request",), 10, 100, 1000, {"kill": 1}, "cafe")
+        return Verdict(seed, ("lost: 1 answered request",), 10, 5, 100, 1000, {"kill": 1}, "cafe")
 
     monkeypatch.setattr("penstock.simulation.cluster.run_cluster", fail)
 
@@ -67,7 +67,7 @@ def test_as_many_nodes_run_as_are_asked_for(
 
     def pass_by(seed: int, options: ClusterOptions) -> Verdict:
         sizes.append(options.nodes)
-        return Verdict(seed, (), 10, 100, 1000, {}, "cafe")
+        return Verdict(seed, (), 10, 5, 100, 1000, {}, "cafe")
 
     monkeypatch.setattr("penstock.simulation.cluster.run_cluster", pass_by)
 

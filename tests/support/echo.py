@@ -359,6 +359,7 @@ def run_echo(seed: int, server: ServerProgram = DurableEcho, plan: FaultPlan | N
         seed=seed,
         anomalies=tuple(anomalies),
         operations=len(history.sent),
+        acknowledged=len(history.answered),
         events=world.scheduler.events,
         virtual_ms=world.scheduler.now // MILLISECOND,
         faults=dict(sorted(nemesis.counts.items())),

@@ -104,7 +104,8 @@ class _Report:
         word = "ok" if verdict.passed else "FAILED"
         self._clear()
         typer.echo(
-            f"seed {verdict.seed} {word}: {verdict.operations} operations, {verdict.events} events in "
+            f"seed {verdict.seed} {word}: {verdict.operations} operations, {verdict.acknowledged} records "
+            f"acknowledged, {verdict.events} events in "
             f"{verdict.virtual_ms / 1000:.1f} virtual s ({verdict.events / seconds:,.0f} events/s), "
             f"faults {faults}, trace {verdict.trace}"
         )

@@ -10,7 +10,9 @@ class Verdict:
 
     seed: int
     anomalies: tuple[str, ...]
+    # What clients asked for, and the records that they were promised.
     operations: int
+    acknowledged: int
     events: int
     virtual_ms: int
     faults: dict[str, int]

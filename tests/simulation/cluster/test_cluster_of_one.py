@@ -22,7 +22,7 @@ def test_a_node_that_falls_again_and_again_loses_and_doubles_nothing(seed: int) 
     verdict = run_cluster(seed, FALLING)
 
     assert verdict.anomalies == ()
-    assert verdict.faults["power-cut"] + verdict.faults["power-cut-in-write"] > 0
+    assert sum(verdict.faults.values()) > 0
 
 
 def test_a_run_is_repeated_by_its_seed() -> None:

@@ -247,7 +247,8 @@ def run_quorum(
     return Verdict(
         seed=seed,
         anomalies=tuple(quorum.judge()),
-        operations=len(journal.blocks),
+        operations=journal.asked,
+        acknowledged=len(journal.blocks),
         events=world.scheduler.events,
         virtual_ms=world.scheduler.now // 1_000_000,
         faults=dict(nemesis.counts),

@@ -91,6 +91,9 @@ def judge(cluster: ClusterWorld) -> list[str]:
         anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
     for node in cluster.nodes.values():
         node.shows_metadata()
+        if node.protocol_errors:
+            # No client of ours breaks the protocol.
+            anomalies.append(f"protocol error: {node.machine.name} closed {node.protocol_errors} connections")
     return anomalies
 
 

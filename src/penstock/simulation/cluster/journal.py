@@ -27,6 +27,11 @@ class Journal:
     def log(self, topic: str, index: int) -> LogHistory:
         return self.logs.setdefault((topic, index), LogHistory())
 
+    @property
+    def acknowledged(self) -> int:
+        """How many records producers were promised."""
+        return sum(len(history.acknowledged) for history in self.logs.values())
+
     def anomalies(self) -> Iterator[str]:
         """What is wrong already, before the end is known."""
         yield from self.failures

@@ -57,11 +57,13 @@ def run_cluster(
     plan = options.plan or draw_plan(world.random("plan"), options.nodes)
     damage = Damage(world.random("damage"), list(world.nodes.values()), is_replicated)
     nemesis = Nemesis(world, plan, cluster.find, cluster.works, damage)
-    anomalies = list(_live(cluster, nemesis))
+    unfinished = _live(cluster, nemesis)
+    anomalies = [*world.failures, *cluster.journal.anomalies(), *unfinished]
     return Verdict(
         seed=seed,
-        anomalies=(*world.failures, *cluster.journal.anomalies(), *anomalies),
+        anomalies=tuple(anomalies),
         operations=cluster.journal.operations,
+        acknowledged=cluster.journal.acknowledged,
         events=world.scheduler.events,
         virtual_ms=world.scheduler.now // MILLISECOND,
         faults=dict(sorted(nemesis.counts.items())),
@@ -78,7 +80,11 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     cluster.start_clients()
     nemesis.begin()
     _wait(cluster, options.faulty_ns, lambda: False)
+    # Where little was done, the trouble goes on for a while; and nobody is done before enough is promised.
+    _wait(cluster, 2 * options.faulty_ns, cluster.has_acknowledged)
     nemesis.end()
+    if not _wait(cluster, options.healing_ns, cluster.works_again):
+        return _stuck(cluster, "after the last fault")
     cluster.finish_producers()
     if not _wait(cluster, options.healing_ns, cluster.clients_are_done):
         return _stuck(cluster, "after the last fault")

@@ -19,6 +19,8 @@ from penstock.simulation.world import World
 
 GROUP = "readers"
 EVENTS_MAX = 300_000
+# A run in which producers were promised less than this proves little.
+ACKNOWLEDGED_MIN = 30
 # So many records more on every partition mean that the cluster works again.
 PROGRESS = 5
 
@@ -91,8 +93,14 @@ class ClusterWorld:
         for other in self.others:
             other.stop()
 
+    def has_acknowledged(self) -> bool:
+        """Whether producers were promised enough for a run to prove something."""
+        return self.journal.acknowledged >= ACKNOWLEDGED_MIN
+
     def waiting_clients(self) -> Iterator[str]:
         """Producers that have something to send or to wait for, and groups that have something to read."""
+        if not self.has_acknowledged():
+            yield f"only {self.journal.acknowledged} records were acknowledged"
         for producer in self.producers:
             if not producer.finished:
                 yield f"{producer.host} is not through"
@@ -102,6 +110,11 @@ class ClusterWorld:
             committed = self.journal.groups.committed_offset(GROUP, place)
             if max(committed, 0) < end:
                 yield f"the group is at {committed} of {place}, which ends at {end} or later"
+
+    def works_again(self) -> bool:
+        """Whether enough was promised by now; nodes that ended of a fault are started again."""
+        self.world.start_all()
+        return self.has_acknowledged()
 
     def clients_are_done(self) -> bool:
         """Whether clients have got all they wanted; nodes that ended of a fault are started again."""

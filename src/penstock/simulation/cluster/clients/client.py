@@ -8,6 +8,7 @@ from uuid import UUID
 
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.core.wire import ErrorCode, Message
+from penstock.core.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.runtime import Address
 from penstock.simulation.cluster.clients.connection import Answered, ClientConnection, Observe
@@ -19,6 +20,9 @@ from penstock.simulation.world import World
 
 PATIENCE_NS = 1_500 * MILLISECOND
 BACKOFF_MS = 30
+# How often a new connection begins with ApiVersions.
+ASK_VERSIONS = 0.3
+SOFTWARE = "simulation"
 AUTO_CREATION_SINCE = 4
 NO_EPOCH = -1
 
@@ -86,6 +90,10 @@ class ProtocolVersions:
             chosen = self._chosen[request] = self._choose(request.__schema__.versions)
         return chosen if until is None else min(chosen, until)
 
+    def chosen(self) -> list[tuple[type[Message], int]]:
+        """Those that the client has needed so far."""
+        return list(self._chosen.items())
+
     def _choose(self, versions: range) -> int:
         if self._vintage is Vintage.ANY:
             return self._luck.choice(versions)
@@ -131,8 +139,21 @@ class Client:
             address = self._addresses[node_id]
             connection = ClientConnection(self.nodes.tcp, self.host, address, self.journal.failures.append)
             self._connections[node_id] = connection
+            if self.luck.random() < ASK_VERSIONS:
+                self._ask_versions(connection)
         correlation_id = connection.ask(message, version, answered, observe)
         self._scheduler.after(patience_ns, connection.give_up, correlation_id)
+
+    def _ask_versions(self, connection: ClientConnection) -> None:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
+        connection.ask(request, self.versions.of(ApiVersionsRequest), self._told_versions, None)
+
+    def _told_versions(self, reply: object) -> None:
+        if isinstance(reply, ApiVersionsResponse):
+            served = {row.api_key: range(row.min_version, row.max_version + 1) for row in reply.api_keys}
+            for request, version in self.versions.chosen():
+                if version not in served.get(request.__schema__.api_key or 0, ()):
+                    self.journal.failures.append(f"not served: {request.__name__} {version} at {self.host}")
 
     def hang_up(self) -> None:
         """Close every connection, as the end of a process does."""
