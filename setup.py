@@ -23,8 +23,8 @@ from setuptools.errors import BaseError, CCompilerError
 HOT_MODULES = (
     "src/penstock/core/records/varints.py",
     "src/penstock/core/records/record.py",
-    "src/penstock/core/records/reader.py",
-    "src/penstock/core/records/validate.py",
+    "src/penstock/core/records/record.py",
+    "src/penstock/core/records/validation.py",
     "src/penstock/core/records/partitioner.py",
     "src/penstock/pipeline/reading/decoding/walking.py",
 )

@@ -40,14 +40,18 @@ from penstock.app.options import ListenerOptions, NodeOptions
 from penstock.app.running import run_node
 from penstock.client.connection import BrokerConnection
 from penstock.core.model import NodeId
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
+from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.core.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode, Message
-from penstock.core.wire.kafka.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
-from penstock.core.wire.kafka.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest
-from penstock.core.wire.kafka.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from penstock.core.wire.kafka.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
-from penstock.core.wire.kafka.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from penstock.runtime import Address
 
 ROUNDS = 40

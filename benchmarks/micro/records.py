@@ -7,7 +7,7 @@ from benchmarks.micro.measure import figures
 from penstock.core.model import LeaderEpoch, Offset
 from penstock.core.records import (
     NATIVE,
-    Codec,
+    CompressionType,
     Record,
     check_batch,
     read_header,
@@ -44,7 +44,7 @@ def run() -> dict[str, float]:
     results |= figures("validate_100_records", lambda: validate_records(batch))
     sample = records(RECORDS, VALUE_BYTES)
     results |= figures("write_100_records", lambda: write_batch(sample))
-    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+    for codec in (CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD):
         packed = write_batch(sample, codec=codec)
         results |= figures(f"read_100_records_{codec.name.lower()}", partial(_read_all, packed))
     return results

@@ -14,14 +14,21 @@ from uuid import UUID
 
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
+    BootstrapCluster,
     CreateTopic,
-    FormCluster,
     MetadataImage,
     MetadataMachine,
     RegisterBroker,
 )
-from penstock.core.metadata.commands import Assignment, Command
-from penstock.core.model import BrokerEpoch, Instant, NodeId, PartitionIndex, Timestamp, TopicId
+from penstock.core.metadata.commands import Command, ReplicaAssignment
+from penstock.core.model import (
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    PartitionIndex,
+    Timestamp,
+    TopicId,
+)
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import (
     Buffer,
@@ -32,7 +39,13 @@ from penstock.runtime import (
     Timer,
 )
 from penstock.services.partitions import LogStore, Partitions
-from penstock.services.replication.codec import Answer, Fetch, Progress, decode, key_of
+from penstock.services.replication.codec import (
+    Answer,
+    Fetch,
+    Progress,
+    decode,
+    key_of,
+)
 from penstock.services.replication.fetching import Fetcher
 from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
@@ -202,13 +215,15 @@ def _measure(partitions: int, size: int) -> tuple[float, float]:
 
 def _image(partitions: int) -> MetadataImage:
     machine = MetadataMachine()
-    _perform(machine, FormCluster("bench"))
+    _perform(machine, BootstrapCluster("bench"))
     for node in (LEADER, FOLLOWER):
         _perform(
             machine,
             RegisterBroker("bench", node, UUID(int=node), features=SUPPORTED_FEATURES, fenced=False),
         )
-    places = tuple(Assignment(PartitionIndex(index), (LEADER, FOLLOWER)) for index in range(partitions))
+    places = tuple(
+        ReplicaAssignment(PartitionIndex(index), (LEADER, FOLLOWER)) for index in range(partitions)
+    )
     _perform(machine, CreateTopic("t", TOPIC, assignments=places))
     return machine.image
 

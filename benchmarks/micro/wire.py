@@ -1,8 +1,7 @@
 """Kafka messages: Produce v9 and Fetch v12 as on the hot path, Metadata of 100 topics with 10 partitions."""
 
 from benchmarks.micro.measure import figures
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import (
+from penstock.core.protocol import (
     RequestHeader,
     api,
     decoder,
@@ -11,14 +10,19 @@ from penstock.core.wire import (
     request_frame,
     response_pieces,
 )
-from penstock.core.wire.kafka.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
-from penstock.core.wire.kafka.metadata import (
+from penstock.core.protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
+from penstock.core.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.core.wire.kafka.produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from penstock.core.records import Record, write_batch
 
 PRODUCE, FETCH = api(0), api(1)
 

@@ -9,7 +9,13 @@ from functools import partial
 
 from benchmarks.micro.measure import time_us
 from penstock.core.model import LeaderEpoch, Offset
-from penstock.core.records import Codec, Record, read_header, stamp, write_batch
+from penstock.core.records import (
+    CompressionType,
+    Record,
+    read_header,
+    stamp,
+    write_batch,
+)
 from penstock.pipeline.reading import Span
 from penstock.pipeline.reading.decoding import NATIVE, arrow_batches, shown_batches
 
@@ -31,7 +37,7 @@ def value(number: int) -> bytes:
     return json.dumps(metric).encode().ljust(VALUE_BYTES)[:VALUE_BYTES]
 
 
-def answer(batch_records: int, codec: Codec, with_headers: bool) -> bytes:
+def answer(batch_records: int, codec: CompressionType, with_headers: bool) -> bytes:
     """As many equal batches as make up an answer, at the offsets they would have."""
     headers = HEADERS if with_headers else ()
     records = [Record(0, NOW_MS + n, b"key-%06d" % n, value(n), headers) for n in range(batch_records)]
@@ -58,9 +64,9 @@ def run() -> dict[str, float]:
     """Millions of records per second, by records per batch, codec and headers."""
     results = {"native": float(NATIVE)}
     for batch_records in (1, 64, 4000):
-        for codec in Codec:
+        for codec in CompressionType:
             for with_headers in (False, True):
-                if batch_records != 4000 and (with_headers or codec is not Codec.NONE):
+                if batch_records != 4000 and (with_headers or codec is not CompressionType.NONE):
                     continue
                 given = answer(batch_records, codec, with_headers)
                 name = f"{batch_records}_{codec.name.lower()}{'_headers' if with_headers else ''}_m_s"

@@ -2,8 +2,9 @@
 
 from benchmarks.scale.shape import CLUSTER, RACKS, Journal, Shape, cpu_ms
 from penstock.core.metadata import (
+    AlterPartition,
     BalanceLeaders,
-    ChangePartition,
+    BeginControlledShutdown,
     Command,
     Fact,
     FenceBroker,
@@ -12,12 +13,11 @@ from penstock.core.metadata import (
     MetadataMachine,
     Partition,
     ReassignPartition,
-    StopBroker,
     Topic,
     UnfenceBroker,
     encode_fact,
 )
-from penstock.core.metadata.decisions.draft import MetadataDecision
+from penstock.core.metadata.decision import MetadataDecision
 from penstock.core.model import Instant, NodeId, PartitionIndex
 
 NODE = NodeId(7)
@@ -58,7 +58,7 @@ def run(shape: Shape) -> dict[str, float]:
     _rejoin(machine, NODE)
     measure("leaders_balanced", BalanceLeaders())
     machine.image = whole
-    measure("broker_stops", StopBroker(NODE, broker.epoch))
+    measure("broker_stops", BeginControlledShutdown(NODE, broker.epoch))
     measure("broker_restarted", shape.registration(NODE, CLUSTER))
     measure("isr_changed", _shrink(machine), FEW)
     measure("partition_moved", ReassignPartition(TOPIC, PartitionIndex(0), (NODE, NodeId(8), NodeId(9))), FEW)
@@ -67,7 +67,7 @@ def run(shape: Shape) -> dict[str, float]:
     return results
 
 
-def _shrink(machine: MetadataMachine) -> ChangePartition:
+def _shrink(machine: MetadataMachine) -> AlterPartition:
     """A leader has lost one of its followers."""
     topic = machine.image.topic(TOPIC)
     assert topic is not None
@@ -77,9 +77,9 @@ def _shrink(machine: MetadataMachine) -> ChangePartition:
 
 def _proposal(
     image: MetadataImage, topic: Topic, partition: Partition, isr: tuple[NodeId, ...]
-) -> ChangePartition:
+) -> AlterPartition:
     epochs = {broker.node_id: broker.epoch for broker in image.each_broker()}
-    return ChangePartition(
+    return AlterPartition(
         partition.leader,
         epochs[partition.leader],
         topic.id,

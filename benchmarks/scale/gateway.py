@@ -7,13 +7,18 @@ from the last byte of a request to the last byte of its answer.
 from uuid import UUID
 
 from benchmarks.scale.shape import Shape, cpu_ms
-from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.app import (
+    Backstage,
+    ListenerOptions,
+    NodeOptions,
+    NodeStorage,
+)
 from penstock.core.metadata import RegisteredBroker, Reply, UnfenceBroker
 from penstock.core.metadata.commands import Command
 from penstock.core.model import SECOND, NodeId, Refused
-from penstock.core.wire import Message, RequestHeader, request_frame
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
-from penstock.core.wire.kafka.registry import APIS
+from penstock.core.protocol import Message, RequestHeader, request_frame
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.core.protocol.messages.registry import APIS
 from penstock.gateways.kafka.backend import Backend, KafkaListener
 from penstock.gateways.kafka.connection import Connection
 from penstock.gateways.kafka.door import Door, Serving

@@ -4,7 +4,13 @@ import gc
 import tracemalloc
 
 from benchmarks.scale.shape import Journal, Shape, cpu_ms
-from penstock.core.metadata import EMPTY_IMAGE, decode_fact, encode_fact, replayed, snapshot
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    decode_fact,
+    encode_fact,
+    replay,
+    snapshot,
+)
 
 
 def run(shape: Shape) -> dict[str, float]:
@@ -15,7 +21,7 @@ def run(shape: Shape) -> dict[str, float]:
     partitions = image.partition_count
     encoding_ms, lines = cpu_ms(lambda: [encode_fact(fact) for fact in journal.facts], 3)
     decoding_ms, facts = cpu_ms(lambda: [decode_fact(line) for line in lines], 3)
-    replaying_ms, _ = cpu_ms(lambda: replayed(EMPTY_IMAGE, facts), 3)
+    replaying_ms, _ = cpu_ms(lambda: replay(EMPTY_IMAGE, facts), 3)
     snapshot_ms, kept = cpu_ms(lambda: [encode_fact(fact) for fact in snapshot(image)], 3)
     return {
         "brokers_registered_ms": registering_ms,
@@ -38,7 +44,7 @@ def _memory_mb(lines: list[bytes]) -> float:
     gc.collect()
     tracemalloc.start()
     try:
-        image = replayed(EMPTY_IMAGE, map(decode_fact, lines))
+        image = replay(EMPTY_IMAGE, map(decode_fact, lines))
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     finally:

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
+    BootstrapCluster,
+    BrokerEndpoint,
     Command,
     CreatedTopic,
     CreateTopic,
     Fact,
-    FormCluster,
-    Listener,
     MetadataMachine,
     RegisterBroker,
     RegisteredBroker,
@@ -41,7 +41,7 @@ class Shape:
     ) -> RegisterBroker:
         """A broker that says who it is; without a port for its peers nobody tries to reach it."""
         host = f"broker-{node_id}.cluster.example"
-        listeners = (Listener("PLAINTEXT", host, 9092), Listener("PEER", host, 9093))
+        listeners = (BrokerEndpoint("PLAINTEXT", host, 9092), BrokerEndpoint("PEER", host, 9093))
         return RegisterBroker(
             cluster_id,
             NodeId(node_id),
@@ -72,7 +72,7 @@ class Journal:
         return decision.reply
 
     def register(self, shape: Shape) -> None:
-        self.decide(FormCluster(CLUSTER))
+        self.decide(BootstrapCluster(CLUSTER))
         for node_id in range(1, shape.brokers + 1):
             reply = self.decide(shape.registration(node_id))
             assert isinstance(reply, RegisteredBroker), reply

@@ -4,10 +4,30 @@ import random
 from uuid import UUID
 
 from fuzz.harness import Target
-from penstock.core.metadata import ClusterIdSet, ConfigSet, Fact, Partition, PartitionCreated, TopicCreated
-from penstock.core.metadata.state import ResourceKind
-from penstock.core.model import CorruptionError, NodeId, Offset, PartitionIndex, TopicId, TopicName
-from penstock.core.raft import Configuration, Index, Member, SnapshotMeta, Term
+from penstock.core.metadata import (
+    ClusterIdSet,
+    ConfigSet,
+    Fact,
+    Partition,
+    PartitionCreated,
+    TopicCreated,
+)
+from penstock.core.metadata.image import ConfigResourceType
+from penstock.core.model import (
+    CorruptionError,
+    NodeId,
+    Offset,
+    PartitionIndex,
+    TopicId,
+    TopicName,
+)
+from penstock.core.raft import (
+    Configuration,
+    Index,
+    Member,
+    SnapshotMeta,
+    Term,
+)
 from penstock.gateways.http import Answer
 from penstock.gateways.http.messages import respond
 from penstock.services.cluster.raft.images import decode_snapshot, encode_snapshot
@@ -22,7 +42,7 @@ def a_snapshot(rng: random.Random) -> bytes:
         topic, node = TopicId(UUID(int=rng.getrandbits(128))), (NodeId(1),)
         facts.append(TopicCreated(TopicName(f"topic-{number}"), topic))
         facts.append(PartitionCreated(topic, Partition(PartitionIndex(0), node, node, NodeId(1))))
-        facts.append(ConfigSet(ResourceKind.TOPIC, f"topic-{number}", "retention.ms", "1000"))
+        facts.append(ConfigSet(ConfigResourceType.TOPIC, f"topic-{number}", "retention.ms", "1000"))
     voters = Configuration((Member(NodeId(1), UUID(int=rng.getrandbits(128))),))
     meta = SnapshotMeta(Index(rng.randint(0, 9_999)), Term(rng.randint(0, 9)), voters)
     return encode_snapshot(meta, Offset(rng.randint(0, 9_999)), facts)

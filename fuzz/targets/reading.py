@@ -4,7 +4,13 @@ import random
 
 from fuzz.harness import Target
 from fuzz.targets.records import LIMIT_BYTES, around, one_payload, resealed, some_batches
-from penstock.core.records import Codec, CorruptBatch, check_batches, read_header, read_records
+from penstock.core.records import (
+    CompressionType,
+    CorruptBatch,
+    check_batches,
+    read_header,
+    read_records,
+)
 from penstock.pipeline.reading import Span
 from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
 
@@ -31,7 +37,7 @@ def decode_resealed(data: bytes) -> None:
 
 def both_ways(data: bytes) -> None:
     """Columns and records come of the same bytes, or neither."""
-    batch = around(data, Codec.NONE)
+    batch = around(data, CompressionType.NONE)
     try:
         rows = decode(batch)
     except CorruptBatch as refused:

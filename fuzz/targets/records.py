@@ -8,7 +8,7 @@ from functools import partial
 from fuzz.harness import Target
 from penstock.core.records import (
     HEADER_BYTES,
-    Codec,
+    CompressionType,
     ControlRecord,
     ControlType,
     CorruptBatch,
@@ -22,9 +22,8 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
-from penstock.core.records.batch import seal
-from penstock.core.records.header import BatchHeader
-from penstock.core.records.writer import assemble
+from penstock.core.records.batch import BatchHeader, seal
+from penstock.core.records.record import assemble
 
 # Small, so that what may be unpacked fits into the allowance for allocations.
 LIMIT_BYTES = 256 * 1024
@@ -43,12 +42,12 @@ def random_records(rng: random.Random, count: int) -> list[Record]:
     return [Record(0, rng.randrange(2**41), blob(), blob(), headers()) for _ in range(count)]
 
 
-def one_batch(rng: random.Random, codec: Codec = Codec.NONE) -> bytes:
+def one_batch(rng: random.Random, codec: CompressionType = CompressionType.NONE) -> bytes:
     return bytes(write_batch(random_records(rng, rng.randint(1, RECORDS)), codec=codec))
 
 
 def some_batches(rng: random.Random) -> bytes:
-    return b"".join(one_batch(rng, rng.choice(list(Codec))) for _ in range(rng.randint(1, 3)))
+    return b"".join(one_batch(rng, rng.choice(list(CompressionType))) for _ in range(rng.randint(1, 3)))
 
 
 def one_marker(rng: random.Random) -> bytes:
@@ -96,14 +95,14 @@ def one_payload(rng: random.Random) -> bytes:
     return struct.pack(">H", len(records)) + bytes(write_batch(records))[HEADER_BYTES:]
 
 
-def around(data: bytes, codec: Codec) -> bytes:
+def around(data: bytes, codec: CompressionType) -> bytes:
     """A batch with damaged records inside an undamaged header and codec."""
     count = max(1, int.from_bytes(data[:2], "big"))
     header = BatchHeader(0, 0, -1, 2, 0, int(codec), count - 1, 0, 0, -1, -1, -1, count)
     return bytes(assemble(header, data[2:]))
 
 
-def both_ways(data: bytes, codec: Codec) -> None:
+def both_ways(data: bytes, codec: CompressionType) -> None:
     """Reading and validation agree, except on gaps, which only validation minds."""
     batch = around(data, codec)
     try:
@@ -119,7 +118,7 @@ def both_ways(data: bytes, codec: Codec) -> None:
     read_all(batch)
 
 
-def _per_codec(codec: Codec) -> tuple[Target, ...]:
+def _per_codec(codec: CompressionType) -> tuple[Target, ...]:
     name = codec.name.lower()
     packed: Callable[[random.Random], bytes] = partial(one_batch, codec=codec)
     return (
@@ -139,5 +138,5 @@ TARGETS = (
     Target("records.check", some_batches, check_batches, (CorruptBatch,)),
     Target("records.check.resealed", some_batches, read_resealed, (CorruptBatch,)),
     Target("records.control", one_marker, read_control, (CorruptBatch,)),
-    *(target for codec in Codec for target in _per_codec(codec)),
+    *(target for codec in CompressionType for target in _per_codec(codec)),
 )

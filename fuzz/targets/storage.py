@@ -24,12 +24,12 @@ from penstock.core.model import (
 )
 from penstock.core.records import check_batches, write_batch
 from penstock.core.replica import (
-    EpochHistory,
+    BatchMetadata,
     EpochStart,
-    Producer,
-    ProducerStates,
-    SeenBatch,
-    Transactions,
+    LeaderEpochHistory,
+    OpenTransactions,
+    ProducerState,
+    ProducerStateManager,
     decode_snapshot,
     encode_snapshot,
 )
@@ -45,7 +45,14 @@ from penstock.storage.log.files.checkpoint import (
 from penstock.storage.log.files.epochs import decode_epochs, encode_epochs
 from penstock.storage.log.files.frame import Kind, frame, unframe
 from penstock.storage.log.files.identity import decode_identity, encode_identity
-from penstock.storage.log.index.rows import FOOTER_BYTES, SHAPES, Shape, encode_words, footer, parse_sealed
+from penstock.storage.log.index.rows import (
+    FOOTER_BYTES,
+    SHAPES,
+    Shape,
+    encode_words,
+    footer,
+    parse_sealed,
+)
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "log"
@@ -55,17 +62,17 @@ SEGMENT = "00000000000000000000"
 
 
 def a_snapshot(rng: random.Random) -> bytes:
-    producers: dict[ProducerId, Producer] = {}
+    producers: dict[ProducerId, ProducerState] = {}
     for number in range(rng.randint(0, 3)):
-        producer = Producer(ProducerEpoch(rng.randrange(2**15)))
+        producer = ProducerState(ProducerEpoch(rng.randrange(2**15)))
         producer.seen_at = Timestamp(rng.randrange(2**41))
         for sequence in range(rng.randint(0, 5)):
             producer.batches.append(
-                SeenBatch(sequence, sequence, Offset(sequence), Offset(sequence), Timestamp(5))
+                BatchMetadata(sequence, sequence, Offset(sequence), Offset(sequence), Timestamp(5))
             )
         producers[ProducerId(number)] = producer
     ongoing = [(ProducerId(n), Offset(n)) for n in range(rng.randint(0, 2))]
-    return encode_snapshot(ProducerStates(producers, Transactions(ongoing)))
+    return encode_snapshot(ProducerStateManager(producers, OpenTransactions(ongoing)))
 
 
 def a_checkpoint(rng: random.Random) -> bytes:
@@ -87,7 +94,7 @@ def a_checkpoint(rng: random.Random) -> bytes:
 
 def some_epochs(rng: random.Random) -> bytes:
     rows = [EpochStart(LeaderEpoch(3 * n), Offset(10 * n)) for n in range(rng.randint(0, 5))]
-    return encode_epochs(EpochHistory(rows))
+    return encode_epochs(LeaderEpochHistory(rows))
 
 
 def an_identity(rng: random.Random) -> bytes:

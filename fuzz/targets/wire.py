@@ -5,7 +5,7 @@ import random
 
 from fuzz.harness import Target
 from penstock.core.model import ProtocolError
-from penstock.core.wire import (
+from penstock.core.protocol import (
     APIS,
     Message,
     RequestHeader,
@@ -18,11 +18,17 @@ from penstock.core.wire import (
     request_frame,
     response_frame,
 )
-from penstock.core.wire.stored import OFFSETS_KEYS, read_embedded, read_key, read_stored, write_stored
-from penstock.core.wire.stored.classic_group import GroupMetadataValue
-from penstock.core.wire.stored.consumer_protocol import ConsumerProtocolSubscription
-from penstock.core.wire.stored.transaction import TransactionLogValue
-from tests.property.wire.samples import sample
+from penstock.core.protocol.state_records import (
+    OFFSETS_KEYS,
+    ConsumerProtocolSubscription,
+    GroupMetadataValue,
+    TransactionLogValue,
+    read_embedded,
+    read_key,
+    read_stored,
+    write_stored,
+)
+from tests.property.protocol.samples import sample
 
 KEYS = sorted(APIS)
 FRAME_BYTES_MAX = 1 << 16

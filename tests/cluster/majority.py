@@ -3,14 +3,14 @@
 import random
 from contextlib import closing
 
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, write_batch
 from tests.cluster.stage import PARTITIONS, TOPIC, Stage, moment
 from tests.support.wire import Wire
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.core.records import Codec, check_batches
+from penstock.core.records import CompressionType, check_batches
 from tests.support.nodes import NodeProcess
 
 
@@ -16,7 +16,7 @@ class Broker:
     address: str
     data_dir: Path
 
-    def stored_codecs(self, topic: str) -> set[Codec]:
+    def stored_codecs(self, topic: str) -> set[CompressionType]:
         """The codecs of the batches a topic holds, read from its files and not from a client."""
         files = (self.data_dir / "logs" / topic).glob("*/*.log")
         return {header.codec for file in files for header in check_batches(file.read_bytes())}

@@ -13,20 +13,25 @@ from penstock.core.groups import (
     FetchedOffsets,
     FetchOffsets,
     GroupOptions,
-    Join,
-    Joined,
-    Leave,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
     LeavingMember,
     MemberAssignment,
     MemberIdRequired,
     MemberProtocol,
     OffsetToCommit,
     Reply,
-    Sync,
-    Synced,
+    SyncGroup,
+    SyncGroupResult,
     TopicToFetch,
 )
-from penstock.core.metadata import EMPTY_IMAGE, OFFSETS_TOPIC, CreatedTopic, replayed
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    OFFSETS_TOPIC,
+    CreatedTopic,
+    replay,
+)
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
@@ -41,7 +46,13 @@ from penstock.core.model import (
 from penstock.runtime import Callback, Runtime
 from penstock.services.coordinator import Coordinator, CoordinatorOptions
 from penstock.services.groups import Groups, GroupsOptions
-from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
+from penstock.services.partitions import (
+    Fsync,
+    Partition,
+    Replica,
+    SyncPolicy,
+    Term,
+)
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
@@ -61,7 +72,7 @@ OPTIONS = GroupsOptions(
     GroupOptions(initial_rebalance_delay_ms=5), CoordinatorOptions(rewrite_records_min=60)
 )
 LOG_OPTIONS = LogOptions(segment_bytes=4_000, retention_ms=-1)
-IMAGE = replayed(
+IMAGE = replay(
     EMPTY_IMAGE,
     (*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, PARTITIONS), *topic_facts(READ_TOPIC, READ_ID, 1)),
 )
@@ -198,7 +209,7 @@ class Member:
 
     def _join(self, member_id: str) -> None:
         self._node.submit(
-            Join,
+            JoinGroup,
             self._joined,
             group_id=self._group_id,
             member_id=member_id,
@@ -212,22 +223,22 @@ class Member:
     def _joined(self, reply: Reply) -> None:
         if isinstance(reply, MemberIdRequired):
             self._join(reply.member_id)
-        elif isinstance(reply, Joined):
+        elif isinstance(reply, JoinGroupResult):
             self._sync(reply)
         else:
             self.soon()
 
-    def _sync(self, joined: Joined) -> None:
+    def _sync(self, joined: JoinGroupResult) -> None:
         assignment = b"%d" % joined.generation
 
         def done(reply: Reply) -> None:
-            if isinstance(reply, Synced):
+            if isinstance(reply, SyncGroupResult):
                 told = (joined.member_id, joined.generation, assignment)
                 self._ledger.assigned[self._group_id] = told
             self.soon()
 
         self._node.submit(
-            Sync,
+            SyncGroup,
             done,
             group_id=self._group_id,
             member_id=joined.member_id,
@@ -240,17 +251,19 @@ class Member:
             serving = not isinstance(reply, Refused) or not reply.why.name.startswith(
                 ("COORDINATOR", "NOT_COO")
             )
-            if serving and not (isinstance(reply, Synced) and reply.assignment == assignment):
+            if serving and not (isinstance(reply, SyncGroupResult) and reply.assignment == assignment):
                 self._ledger.violations.append(f"generation {generation} is lost: {reply}")
             self.soon()
 
-        self._node.submit(Sync, done, group_id=self._group_id, member_id=member_id, generation=generation)
+        self._node.submit(
+            SyncGroup, done, group_id=self._group_id, member_id=member_id, generation=generation
+        )
 
     def _leave(self, member_id: str) -> None:
         # From here on nobody may count on the assignment, whatever becomes of the request.
         del self._ledger.assigned[self._group_id]
         members = (LeavingMember(member_id),)
-        self._node.submit(Leave, lambda _: self.soon(), group_id=self._group_id, members=members)
+        self._node.submit(LeaveGroup, lambda _: self.soon(), group_id=self._group_id, members=members)
 
 
 def live_and_crash(seed: int, crashes: int = CRASHES) -> Ledger:
@@ -289,6 +302,6 @@ class RepliesBeforeTheSync(Coordinator[Any, Any, Any]):
 
 
 def test_a_coordinator_that_replies_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.services.coordinator.coordinators.Coordinator", RepliesBeforeTheSync)
+    monkeypatch.setattr("penstock.services.coordinator.runtime.Coordinator", RepliesBeforeTheSync)
 
     assert any(live_and_crash(seed).violations for seed in range(1, SEEDS_TO_FIND_A_BUG + 1))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from penstock.app.addresses import Reservations
 from penstock.core.model import SECOND
-from penstock.core.wire.kafka.metadata import (
+from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -2,7 +2,12 @@
 
 from collections.abc import Callable
 
-from penstock.core.metadata import FormCluster, RegisteredBroker, Reply, UnfenceBroker
+from penstock.core.metadata import (
+    BootstrapCluster,
+    RegisteredBroker,
+    Reply,
+    UnfenceBroker,
+)
 from penstock.core.model import BrokerEpoch, NodeId, Refused
 from penstock.runtime import Runtime
 from penstock.services.cluster import (
@@ -40,7 +45,7 @@ class LoneBroker:
 
         if self._controller.image.cluster_id is None:
             cluster_id = show_cluster_id(new_cluster_id(self._runtime.entropy))
-            self._controller.submit(FormCluster(cluster_id), formed)
+            self._controller.submit(BootstrapCluster(cluster_id), formed)
         else:
             self._register(done)
 

@@ -4,9 +4,9 @@ import socket
 import struct
 from typing import TypeVar
 
-from penstock.core.wire import Message, RequestHeader, request_frame
-from penstock.core.wire.headers import read_response_header
-from penstock.core.wire.kafka.registry import APIS
+from penstock.core.protocol import Message, RequestHeader, request_frame
+from penstock.core.protocol.frames import read_response_header
+from penstock.core.protocol.messages.registry import APIS
 
 M = TypeVar("M", bound=Message)
 SECONDS_MAX = 30

@@ -5,15 +5,31 @@ from dataclasses import dataclass
 
 from penstock.app.addresses import reachable
 from penstock.app.options import NodeOptions
-from penstock.core.metadata import Listener, Surroundings
+from penstock.core.metadata import BrokerEndpoint, ControllerConfig
 from penstock.core.model import BrokerEpoch
 from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import ClusterMember, ClusterOptions, QuorumStore, Registration
+from penstock.services.cluster import (
+    ClusterMember,
+    ClusterOptions,
+    QuorumStore,
+    Registration,
+)
 from penstock.services.groups import GroupMetrics, Groups, options_of_node
-from penstock.services.partitions import Fsync, HousekeepingOptions, LogStore, Partitions, PartitionsOptions
-from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
+from penstock.services.partitions import (
+    Fsync,
+    HousekeepingOptions,
+    LogStore,
+    Partitions,
+    PartitionsOptions,
+)
+from penstock.services.records import (
+    Fetching,
+    Lookups,
+    ProduceMetrics,
+    Producing,
+)
 from penstock.services.replication import Replication
 from penstock.services.topics import Configs, ProducerIds, Topics
 from penstock.storage.commit import GroupCommit
@@ -78,7 +94,7 @@ class Backstage:
             is_broker=BROKER in options.roles,
             is_controller=CONTROLLER in options.roles,
             advertised=reachable,
-            around=Surroundings(options.static),
+            around=ControllerConfig(options.static),
             quorum=options.quorum,
             sessions=options.sessions,
             raft=options.raft,
@@ -202,6 +218,6 @@ class Backstage:
         self._storage.directory.close()
 
 
-def _registered(listener: KafkaListener) -> Listener:
+def _registered(listener: KafkaListener) -> BrokerEndpoint:
     host, port = listener.advertised or reachable(listener.bound)
-    return Listener(listener.name, host, port, listener.security)
+    return BrokerEndpoint(listener.name, host, port, listener.security)

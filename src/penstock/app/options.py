@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.app.settings import static_settings
 from penstock.config import Address as ConfiguredAddress
 from penstock.config import Config
-from penstock.core.metadata.configs import NOTHING
+from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
 from penstock.gateways.kafka.connection import ConnectionLimits
@@ -46,7 +46,7 @@ class NodeOptions:
     fsync_interval_ms: int = 1_000
     time_index_interval_ms: int = 1_000
     retention_check_ms: int = 300_000
-    static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)
     sessions: SessionOptions = field(default_factory=SessionOptions)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from penstock.client.endpoint import REQUEST_SECONDS, Endpoint
 from penstock.client.errors import Disconnected, no_broker
 from penstock.core.model import ProtocolError
-from penstock.core.wire import (
+from penstock.core.protocol import (
     APIS,
     Api,
     ErrorCode,
@@ -29,16 +29,21 @@ from penstock.core.wire import (
     read_response_header,
     request_frame,
 )
-from penstock.core.wire.kafka.api_versions import ApiVersionsRequest
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest
 
 BrokerAddress: TypeAlias = tuple[str, int]
 
 CLIENT_ID = "penstock"
+
 RESPONSE_BYTES_MAX = 512 << 20
+
 CONNECT_SECONDS = 10.0
+
 _SIZE_BYTES = 4
+
 # A small response comes with one call, size and all; of a large one the first call brings a part.
 _FIRST_BYTES = 1 << 16
+
 _API_VERSIONS = {18: 0}
 
 

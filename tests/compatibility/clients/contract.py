@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.records import Codec
+from penstock.core.records import CompressionType
 from tests.compatibility.clients.client import Client, Member, Received, Sent, collect, polling, wait_until
 from tests.compatibility.node import Broker
 
 PARTITIONS = 4
-CODECS = {codec.name.lower(): codec for codec in Codec}
+CODECS = {codec.name.lower(): codec for codec in CompressionType}
 # 2023-11-14; before any retention a client could mean, and easy to tell from the present.
 EPOCH_MS = 1_700_000_000_000
 

@@ -13,7 +13,7 @@ import zlib
 import cramjam
 import pytest
 
-from penstock.core.records import Codec
+from penstock.core.records import CompressionType
 
 GIGABYTE = 1 << 30
 MEGABYTE = 1 << 20
@@ -42,7 +42,7 @@ print(json.dumps({"raised": raised, "grown_bytes": peak_bytes() - before}))
 """
 
 
-def batch_of(codec: Codec, packed: bytes) -> bytes:
+def batch_of(codec: CompressionType, packed: bytes) -> bytes:
     length = 49 + len(packed)
     return struct.pack(">qiibIhiqqqhii", 0, length, -1, 2, 0, int(codec), 0, 0, 0, -1, -1, -1, 1) + packed
 
@@ -85,11 +85,11 @@ def honest_zstd_in_a_huge_window() -> bytes:
 
 
 BOMBS = {
-    "gzip": (Codec.GZIP, gzip_bomb),
-    "snappy": (Codec.SNAPPY, snappy_bomb),
-    "bare snappy": (Codec.SNAPPY, bare_snappy_bomb),
-    "lz4": (Codec.LZ4, lz4_bomb),
-    "zstd": (Codec.ZSTD, zstd_bomb),
+    "gzip": (CompressionType.GZIP, gzip_bomb),
+    "snappy": (CompressionType.SNAPPY, snappy_bomb),
+    "bare snappy": (CompressionType.SNAPPY, bare_snappy_bomb),
+    "lz4": (CompressionType.LZ4, lz4_bomb),
+    "zstd": (CompressionType.ZSTD, zstd_bomb),
 }
 
 
@@ -113,7 +113,7 @@ def test_a_bomb_is_refused_within_the_limit(name: str) -> None:
 
 
 def test_a_large_window_alone_costs_nothing() -> None:
-    raised, grown_bytes = read_in_a_child(batch_of(Codec.ZSTD, honest_zstd_in_a_huge_window()))
+    raised, grown_bytes = read_in_a_child(batch_of(CompressionType.ZSTD, honest_zstd_in_a_huge_window()))
 
     assert raised == ["InvalidRecord"]  # "hello" is no record; the lazy reader does not get that far
     assert grown_bytes <= OVERHEAD_BYTES

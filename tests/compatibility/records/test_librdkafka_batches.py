@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from penstock.core.records import (
     BatchHeader,
-    Codec,
+    CompressionType,
     Record,
     check_batches,
     read_records,
@@ -197,8 +197,8 @@ def decoded(caught: bytes) -> list[Record]:
     return [record._replace(offset=offset) for offset, record in enumerate(records)]
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_what_librdkafka_sends_is_what_we_read(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_what_librdkafka_sends_is_what_we_read(codec: CompressionType) -> None:
     caught = caught_from_librdkafka(compression_type=codec.name.lower())
 
     assert decoded(caught) == RECORDS
@@ -211,7 +211,7 @@ def test_what_librdkafka_sends_is_what_we_read(codec: Codec) -> None:
 def test_librdkafka_sends_bare_snappy() -> None:
     caught = caught_from_librdkafka(compression_type="snappy")
 
-    packed = [batch[61:] for header, batch in split(caught) if header.codec is Codec.SNAPPY]
+    packed = [batch[61:] for header, batch in split(caught) if header.codec is CompressionType.SNAPPY]
     assert packed
     assert not any(records.startswith(b"\x82SNAPPY\x00") for records in packed)
 

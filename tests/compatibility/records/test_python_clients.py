@@ -13,7 +13,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from penstock.core.records import (
-    Codec,
+    CompressionType,
     ControlRecord,
     ControlType,
     Record,
@@ -27,15 +27,15 @@ from penstock.core.records.partitioner import murmur2
 from tests.property.records.record_strategies import numbered, record_lists
 
 # kafka-python finds its other codecs only beside libraries that nothing else here needs.
-LIBRARIES = [("aiokafka", codec) for codec in Codec] + [
-    ("kafka-python", Codec.NONE),
-    ("kafka-python", Codec.GZIP),
+LIBRARIES = [("aiokafka", codec) for codec in CompressionType] + [
+    ("kafka-python", CompressionType.NONE),
+    ("kafka-python", CompressionType.GZIP),
 ]
 BUILDERS: dict[str, Any] = {"aiokafka": AiokafkaBuilder, "kafka-python": KafkaPythonBuilder}
 PARSERS: dict[str, Any] = {"aiokafka": AiokafkaBatch, "kafka-python": KafkaPythonBatch}
 
 
-def built_by(library: str, codec: Codec, records: list[Record]) -> bytes:
+def built_by(library: str, codec: CompressionType, records: list[Record]) -> bytes:
     builder = BUILDERS[library](
         magic=2,
         compression_type=int(codec),
@@ -65,7 +65,7 @@ def parsed_by(library: str, batch: bytes) -> list[Record]:
 
 @pytest.mark.parametrize(("library", "codec"), LIBRARIES)
 @given(records=record_lists)
-def test_their_batches_are_read(library: str, codec: Codec, records: list[Record]) -> None:
+def test_their_batches_are_read(library: str, codec: CompressionType, records: list[Record]) -> None:
     # They take negative timestamps for "now", so the oracle gets none.
     records = [record._replace(timestamp=abs(record.timestamp)) for record in records]
     batch = built_by(library, codec, records)
@@ -81,7 +81,7 @@ def test_their_batches_are_read(library: str, codec: Codec, records: list[Record
 
 @pytest.mark.parametrize(("library", "codec"), LIBRARIES)
 @given(records=record_lists)
-def test_our_batches_are_read_by_them(library: str, codec: Codec, records: list[Record]) -> None:
+def test_our_batches_are_read_by_them(library: str, codec: CompressionType, records: list[Record]) -> None:
     batch = bytes(write_batch(records, codec=codec, base_offset=1_000, producer_id=77, producer_epoch=5))
 
     assert parsed_by(library, batch) == numbered(records, 1_000)
@@ -100,7 +100,7 @@ def test_uncompressed_batches_are_the_same_bytes(records: list[Record]) -> None:
     )
 
     for library in BUILDERS:
-        theirs = bytearray(built_by(library, Codec.NONE, records))
+        theirs = bytearray(built_by(library, CompressionType.NONE, records))
         theirs[12:16] = b"\xff" * 4  # the leader epoch, which each fills in as it likes
         assert theirs == ours
 

@@ -7,10 +7,21 @@ import pytest
 
 from penstock.cli import main
 from penstock.core.model import LeaderEpoch, Timestamp, TopicId
-from penstock.core.records import Codec, Record, check_batches, write_batch
+from penstock.core.records import (
+    CompressionType,
+    Record,
+    check_batches,
+    write_batch,
+)
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog
-from penstock.storage.log.index.rows import FOOTER_BYTES, OFFSETS, TIMES, Shape, footer
+from penstock.storage.log.index.rows import (
+    FOOTER_BYTES,
+    OFFSETS,
+    TIMES,
+    Shape,
+    footer,
+)
 
 TOPIC = TopicId(UUID(int=7))
 BATCHES = 60
@@ -25,7 +36,7 @@ def append(log: PartitionLog, count: int) -> None:
             Record(0, 1_700_000_000_000 + first + i, b"key", b"%d" % (first + i) * 40, ())
             for i in range(RECORDS)
         ]
-        batch = write_batch(records, codec=Codec.LZ4 if first % 2 else Codec.NONE)
+        batch = write_batch(records, codec=CompressionType.LZ4 if first % 2 else CompressionType.NONE)
         log.append(batch, check_batches(batch), LeaderEpoch(3), Timestamp(1_700_000_000_000))
 
 

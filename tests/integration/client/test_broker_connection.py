@@ -9,7 +9,7 @@ import pytest
 
 from penstock.client import BrokerUnreachable, Disconnected
 from penstock.client.connection import BrokerConnection
-from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 VERSIONS = {12: 0}
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

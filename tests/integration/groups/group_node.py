@@ -3,12 +3,12 @@
 from contextlib import closing
 from pathlib import Path
 
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
 

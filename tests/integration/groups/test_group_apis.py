@@ -5,48 +5,48 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.wire import APIS, ErrorCode
-from penstock.core.wire.kafka.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from penstock.core.wire.kafka.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.core.wire.kafka.join_group import (
+from penstock.core.protocol import APIS, ErrorCode
+from penstock.core.protocol.codec import Message
+from penstock.core.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from penstock.core.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from penstock.core.wire.kafka.leave_group import (
+from penstock.core.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     LeaveGroupResponse,
 )
-from penstock.core.wire.kafka.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.core.wire.kafka.offset_commit import (
+from penstock.core.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from penstock.core.wire.kafka.offset_delete import (
+from penstock.core.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from penstock.core.wire.kafka.offset_fetch import (
+from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
-from penstock.core.wire.kafka.sync_group import (
+from penstock.core.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from penstock.core.wire.message import Message
 from tests.support.wire import Wire
 
 SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"

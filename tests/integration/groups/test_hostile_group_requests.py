@@ -2,14 +2,14 @@
 
 import pytest
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.core.wire.kafka.join_group import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from penstock.core.wire.kafka.offset_commit import (
+from penstock.core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
     from tests.support.nodes import NodeProcess

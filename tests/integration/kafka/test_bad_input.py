@@ -10,26 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.fetch import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-)
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
 )
+from penstock.core.records import Record, write_batch
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire, frame_of
 

@@ -18,13 +18,16 @@ from kafka.errors import (
 from penstock.client import ClientError, Endpoint
 from penstock.client.cluster import drain, is_drained
 from penstock.client.connection import BrokerConnection
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.core.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 if TYPE_CHECKING:
     from tests.support.nodes import NodeProcess

@@ -6,26 +6,26 @@ from contextlib import closing
 
 import pytest
 
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
 )
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, write_batch
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
 

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.records import Codec, Record, check_batches, write_batch
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
+)
+from penstock.core.records import (
+    CompressionType,
+    Record,
+    check_batches,
+    write_batch,
 )
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
@@ -64,4 +69,4 @@ def test_requests_behind_a_large_batch_are_answered_behind_it_and_keep_their_ord
 
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, offset) for offset in range(5)]
     (log,) = (tmp_path / "data" / "logs" / TOPIC / "0").glob("*.log")
-    assert {header.codec for header in check_batches(log.read_bytes())} == {Codec.ZSTD}
+    assert {header.codec for header in check_batches(log.read_bytes())} == {CompressionType.ZSTD}

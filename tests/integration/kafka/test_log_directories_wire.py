@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.alter_replica_log_dirs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsRequestDirectory,
     AlterReplicaLogDirsRequestTopic,
     AlterReplicaLogDirsResponse,
 )
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
     from tests.support.nodes import NodeProcess

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.core.wire.kafka.offset_commit import (
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from penstock.core.wire.kafka.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from penstock.core.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire, frame_of
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.records import Record, write_batch
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, write_batch
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
 

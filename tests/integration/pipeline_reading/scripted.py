@@ -7,28 +7,34 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from penstock.core.records import read_header
-from penstock.core.wire import APIS, ErrorCode, Message, read_request_header, response_frame
-from penstock.core.wire.kafka.api_versions import ApiVersionsResponse, ApiVersionsResponseApi
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol import (
+    APIS,
+    ErrorCode,
+    Message,
+    read_request_header,
+    response_frame,
+)
+from penstock.core.protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseApi
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchResponseAbortedTransaction,
     FetchResponsePartition,
     FetchResponseTopic,
 )
-from penstock.core.wire.kafka.list_offsets import (
+from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
-from penstock.core.wire.kafka.metadata import (
+from penstock.core.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from penstock.core.records import read_header
 
 TOPIC = "scripted"
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18

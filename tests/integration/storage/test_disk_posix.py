@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.disk import Buffer, DirectoryLocked, DiskFailed, DiskFull, NoSuchFile, PosixDisk
+from penstock.storage.disk import (
+    Buffer,
+    DirectoryLocked,
+    DiskFailed,
+    DiskFull,
+    NoSuchFile,
+    PosixDisk,
+)
 
 
 def open_descriptors() -> int:

@@ -7,11 +7,11 @@ from penstock.core.groups import (
     GroupCoordinator,
     GroupOptions,
     GroupState,
-    Joined,
+    JoinGroupResult,
     LeavingMember,
     MemberIdRequired,
     RebalanceCompleted,
-    Synced,
+    SyncGroupResult,
 )
 from penstock.core.model import Refused, Why
 from tests.unit.core.groups.group_driver import GROUP, Driver, position, protocols
@@ -98,7 +98,7 @@ class World:
             case MemberIdRequired(member_id):
                 client.member_id = member_id
                 self.join(client)
-            case Joined():
+            case JoinGroupResult():
                 client.member_id, client.generation = answer.member_id, answer.generation
                 self._sync(client, answer)
             case Refused(why):
@@ -108,7 +108,7 @@ class World:
             case _:
                 raise AssertionError(answer)
 
-    def _sync(self, client: Client, answer: Joined) -> None:
+    def _sync(self, client: Client, answer: JoinGroupResult) -> None:
         assignments = {}
         if answer.leader == answer.member_id and not answer.skip_assignment:
             names = {m.member_id: m.instance_id or m.member_id for m in answer.members}
@@ -122,7 +122,7 @@ class World:
         if answer is None:
             return
         client.sync_ticket = None
-        if isinstance(answer, Synced):
+        if isinstance(answer, SyncGroupResult):
             assert answer.assignment == self.assignment_of(
                 client.member_id, client.instance_id, client.generation
             )

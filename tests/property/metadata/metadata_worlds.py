@@ -10,38 +10,45 @@ from penstock.core.metadata import (
     SUPPORTED_FEATURES,
     AllocateProducerIds,
     AlterConfigs,
-    Assignment,
+    AlterPartition,
     BalanceLeaders,
-    ChangePartition,
+    BeginControlledShutdown,
+    BootstrapCluster,
     Command,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
-    Direction,
     DrainBroker,
-    Election,
+    ElectionType,
     ElectLeader,
     FeatureUpdate,
     FenceBroker,
-    FormCluster,
     IncrementalAlterConfigs,
     IsrMember,
     MetadataImage,
     MetadataMachine,
     ReassignPartition,
     RegisterBroker,
+    ReplicaAssignment,
     ResignReplica,
-    ResourceKind,
-    StopBroker,
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
+    UpgradeType,
     WidenInternalTopics,
 )
-from penstock.core.model import BrokerEpoch, Instant, LeaderEpoch, NodeId, PartitionIndex, TopicId
+from penstock.core.model import (
+    BrokerEpoch,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicId,
+)
 
 CLUSTER = "c"
 NODES = st.integers(1, 4).map(NodeId)
@@ -60,9 +67,11 @@ CONFIGS = st.sampled_from(
     ]
 )
 RESOURCES = st.one_of(
-    st.builds(ConfigResource, st.just(ResourceKind.TOPIC), NAMES),
-    st.builds(ConfigResource, st.just(ResourceKind.BROKER), st.sampled_from([ALL_BROKERS, "1", "7", "x"])),
-    st.just(ConfigResource(ResourceKind.GROUP, "g")),
+    st.builds(ConfigResource, st.just(ConfigResourceType.TOPIC), NAMES),
+    st.builds(
+        ConfigResource, st.just(ConfigResourceType.BROKER), st.sampled_from([ALL_BROKERS, "1", "7", "x"])
+    ),
+    st.just(ConfigResource(ConfigResourceType.GROUP, "g")),
 )
 
 
@@ -77,9 +86,11 @@ def running_cluster() -> MetadataMachine:
     """Three live brokers and a topic that each of them has a replica of."""
     machine = MetadataMachine()
     nodes = tuple(map(NodeId, (1, 2, 3)))
-    first: list[Command] = [FormCluster(CLUSTER)]
+    first: list[Command] = [BootstrapCluster(CLUSTER)]
     first += [registration(node_id, fenced=False) for node_id in nodes]
-    first += [CreateTopic("a", TopicId(UUID(int=1)), assignments=(Assignment(PartitionIndex(0), nodes),))]
+    first += [
+        CreateTopic("a", TopicId(UUID(int=1)), assignments=(ReplicaAssignment(PartitionIndex(0), nodes),))
+    ]
     for command in first:
         machine.replay(machine.decide(command, Instant(0)).facts)
     assert machine.image.partition_count == 1
@@ -121,7 +132,7 @@ def topic_commands(draw: st.DrawFn) -> Command:
             return CreateTopic(name, draw(TOPIC_IDS), count, factor, (), configs, validate_only)
         case 2:
             rows = draw(st.lists(st.lists(NODES, max_size=3), min_size=1, max_size=3))
-            hands = tuple(Assignment(PartitionIndex(n), tuple(row)) for n, row in enumerate(rows))
+            hands = tuple(ReplicaAssignment(PartitionIndex(n), tuple(row)) for n, row in enumerate(rows))
             return CreateTopic(name, draw(TOPIC_IDS), assignments=hands, validate_only=validate_only)
         case 3:
             return DeleteTopic(topic_id=draw(TOPIC_IDS)) if draw(st.booleans()) else DeleteTopic(name)
@@ -133,7 +144,7 @@ def topic_commands(draw: st.DrawFn) -> Command:
             return ReassignPartition(name, index, draw(st.one_of(st.none(), target, target)))
         case _:
             index = PartitionIndex(draw(st.integers(0, 2)))
-            return ElectLeader(name, index, draw(st.sampled_from(Election)))
+            return ElectLeader(name, index, draw(st.sampled_from(ElectionType)))
 
 
 @st.composite
@@ -161,7 +172,7 @@ def broker_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
         case 4 | 5:
             return UnfenceBroker(node_id, epoch)
         case 6 | 7:
-            return StopBroker(node_id, epoch)
+            return BeginControlledShutdown(node_id, epoch)
         case 8:
             return DrainBroker(node_id, undo=draw(st.booleans()))
         case _:
@@ -183,7 +194,7 @@ def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
     some = st.lists(st.sampled_from(partition.replicas), unique=True)
     wanted = draw(st.one_of(st.just(alive), some))
     isr = tuple(IsrMember(n, epoch_of(image, n)) for n in wanted)
-    return ChangePartition(
+    return AlterPartition(
         partition.leader,
         epoch_of(image, partition.leader),
         topic.id,
@@ -197,7 +208,7 @@ def proposals(draw: st.DrawFn, image: MetadataImage) -> Command:
 @st.composite
 def commands(draw: st.DrawFn, image: MetadataImage) -> Command:
     if image.cluster_id is None:
-        return FormCluster(CLUSTER)
+        return BootstrapCluster(CLUSTER)
     match draw(st.integers(0, 13)):
         case 0 | 1 | 2:
             return draw(topic_commands())
@@ -213,7 +224,7 @@ def commands(draw: st.DrawFn, image: MetadataImage) -> Command:
             return WidenInternalTopics()
         case _:
             update = FeatureUpdate(
-                "group.version", draw(st.integers(-1, 2)), draw(st.sampled_from(Direction))
+                "group.version", draw(st.integers(-1, 2)), draw(st.sampled_from(UpgradeType))
             )
             return UpdateFeatures((update,))
 
@@ -232,6 +243,6 @@ def replica_commands(draw: st.DrawFn, image: MetadataImage) -> Command:
             return ReassignPartition("a", index, draw(st.one_of(st.none(), target, target)))
         case 8:
             change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", draw(st.sampled_from("123")))
-            return IncrementalAlterConfigs(ConfigResource(ResourceKind.TOPIC, "a"), (change,))
+            return IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "a"), (change,))
         case _:
             return BalanceLeaders() if draw(st.booleans()) else ElectLeader("a", index)

@@ -5,7 +5,13 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.metadata import EMPTY_IMAGE, applied, decode_fact, encode_fact, snapshot
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    apply,
+    decode_fact,
+    encode_fact,
+    snapshot,
+)
 from penstock.core.model import CorruptionError
 from tests.property.metadata.metadata_worlds import running_cluster
 
@@ -27,11 +33,11 @@ def test_damaged_bytes_are_corruption_or_a_fact_that_applies(
     end = data.draw(st.integers(0, len(content)))
 
     with contextlib.suppress(CorruptionError):
-        applied(EMPTY_IMAGE, decode_fact(content[:end]))
+        apply(EMPTY_IMAGE, decode_fact(content[:end]))
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=200, deadline=None)
 def test_random_bytes_are_corruption_or_a_fact_that_applies(content: bytes) -> None:
     with contextlib.suppress(CorruptionError):
-        applied(EMPTY_IMAGE, decode_fact(b"\x01" + content))
+        apply(EMPTY_IMAGE, decode_fact(b"\x01" + content))

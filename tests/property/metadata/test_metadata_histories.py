@@ -8,24 +8,30 @@ from hypothesis import strategies as st
 from penstock.core.metadata import (
     EMPTY_IMAGE,
     NO_LEADER,
-    ChangePartition,
+    AlterPartition,
+    BootstrapCluster,
     Command,
+    ConfigResourceType,
     ElectLeader,
     Fact,
-    FormCluster,
     MetadataImage,
     MetadataMachine,
     Partition,
     RegisterBroker,
     ResignReplica,
-    ResourceKind,
     decode_fact,
     encode_fact,
-    replayed,
+    replay,
     snapshot,
 )
-from penstock.core.metadata.effective import topic_value
-from penstock.core.model import Instant, LeaderEpoch, NodeId, Refused, TopicId
+from penstock.core.metadata.effective_configs import topic_value
+from penstock.core.model import (
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Refused,
+    TopicId,
+)
 from tests.property.metadata.metadata_worlds import (
     CLUSTER,
     commands,
@@ -63,7 +69,7 @@ class Holders:
         self.remains = {place: known for place, known in self.remains.items() if place in old}
         self.leaders = {led: leader for led, leader in self.leaders.items() if led[0] in old}
         self._lose(before, command, after)
-        if isinstance(command, ChangePartition) and after is not before:
+        if isinstance(command, AlterPartition) and after is not before:
             # The leader commits nothing beyond a replica from the moment it proposes it.
             place = (command.topic_id, int(command.index))
             self.complete[place] |= frozenset(member.node_id for member in command.isr)
@@ -135,7 +141,7 @@ def check_shape(image: MetadataImage) -> None:
             count += 1
             check_partition(image, index, partition)
     for broker in image.each_broker():
-        drained = image.config(ResourceKind.BROKER, str(broker.node_id)).get("broker.drained") == "true"
+        drained = image.config(ConfigResourceType.BROKER, str(broker.node_id)).get("broker.drained") == "true"
         assert broker.drained is drained
     assert count == image.partition_count
     assert len(image.topics) == len(image.topic_ids)
@@ -191,7 +197,7 @@ def live_through(
     strategy: Callable[[MetadataImage], st.SearchStrategy[Command]],
 ) -> None:
     holders = Holders()
-    holders.observe(EMPTY_IMAGE, FormCluster(CLUSTER), machine.image)
+    holders.observe(EMPTY_IMAGE, BootstrapCluster(CLUSTER), machine.image)
 
     for _ in range(data.draw(st.integers(1, STEPS))):
         before = machine.image
@@ -223,7 +229,7 @@ def history(data: st.DataObject) -> tuple[list[Fact], MetadataImage]:
 def test_replaying_the_facts_rebuilds_the_same_image(data: st.DataObject) -> None:
     facts, image = history(data)
 
-    rebuilt = replayed(EMPTY_IMAGE, (decode_fact(encode_fact(fact)) for fact in facts))
+    rebuilt = replay(EMPTY_IMAGE, (decode_fact(encode_fact(fact)) for fact in facts))
 
     assert rebuilt == image
     assert list(snapshot(rebuilt)) == list(snapshot(image))
@@ -234,13 +240,13 @@ def test_replaying_the_facts_rebuilds_the_same_image(data: st.DataObject) -> Non
 def test_a_snapshot_and_the_rest_are_as_good_as_the_whole_history(data: st.DataObject) -> None:
     facts, image = history(data)
     cut = data.draw(st.integers(0, len(facts)))
-    at_cut = replayed(EMPTY_IMAGE, facts[:cut])
+    at_cut = replay(EMPTY_IMAGE, facts[:cut])
 
     stored = [encode_fact(fact) for fact in snapshot(at_cut)]
-    restored = replayed(EMPTY_IMAGE, map(decode_fact, stored))
+    restored = replay(EMPTY_IMAGE, map(decode_fact, stored))
 
     assert restored == at_cut
-    assert replayed(restored, facts[cut:]) == image
+    assert replay(restored, facts[cut:]) == image
 
 
 @given(st.data())
@@ -249,6 +255,6 @@ def test_facts_in_any_order_never_fail_to_apply(data: st.DataObject) -> None:
     facts, _ = history(data)
     shuffled = data.draw(st.permutations(facts))
 
-    image = replayed(EMPTY_IMAGE, shuffled)
+    image = replay(EMPTY_IMAGE, shuffled)
 
-    assert replayed(EMPTY_IMAGE, snapshot(image)) == image
+    assert replay(EMPTY_IMAGE, snapshot(image)) == image

@@ -9,6 +9,7 @@ from penstock.core.metadata import (
     AllocateProducerIds,
     AlterConfigs,
     ConfigOperation,
+    ConfigResourceType,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -19,7 +20,6 @@ from penstock.core.metadata import (
     RegisterBroker,
     RegisteredBroker,
     Reply,
-    ResourceKind,
     is_internal,
 )
 from penstock.core.metadata.commands import Command
@@ -46,7 +46,7 @@ class Model:
             case DeleteTopic():
                 return command.name not in self.topics and command.topic_id not in self._ids()
             case AlterConfigs() | IncrementalAlterConfigs():
-                topic = command.resource.kind is ResourceKind.TOPIC
+                topic = command.resource.kind is ConfigResourceType.TOPIC
                 return topic and command.resource.name not in self.topics
             case _:
                 return False
@@ -86,7 +86,7 @@ class Model:
 
     def _configure(self, command: AlterConfigs | IncrementalAlterConfigs, image: MetadataImage) -> None:
         kind, name = command.resource
-        if kind is not ResourceKind.TOPIC:
+        if kind is not ConfigResourceType.TOPIC:
             return
         if isinstance(command, AlterConfigs):
             self.configs[name] = {key: value for key, value in command.values if value is not None}
@@ -114,9 +114,9 @@ class Model:
     def matches(self, image: MetadataImage) -> None:
         assert {t.name: (t.id, len(t.partitions)) for t in image.each_topic()} == self.topics
         assert image.topic_names() == sorted(self.topics)
-        configured = image.configured(ResourceKind.TOPIC)
+        configured = image.configured(ConfigResourceType.TOPIC)
         assert configured == sorted(name for name, values in self.configs.items() if values)
-        assert all(image.config(ResourceKind.TOPIC, name) == self.configs[name] for name in configured)
+        assert all(image.config(ConfigResourceType.TOPIC, name) == self.configs[name] for name in configured)
         assert image.next_producer_id == self.blocks * 1_000
 
 

@@ -2,34 +2,34 @@
 
 from penstock.core.model import Instant, Refused, Why
 from penstock.core.raft import (
-    Answer,
+    CommandResult,
     Effect,
     Event,
     Index,
-    PersistBallot,
+    MessageReceived,
+    PersistHardState,
     Raft,
-    ReadableFrom,
-    Received,
+    ReadIndex,
     RequestRead,
 )
-from penstock.core.raft.identity import Member
-from penstock.core.raft.leading import Leader, Replication
 from penstock.core.raft.messages import AppendRequest, VoteRequest
-from penstock.core.raft.roles import Follower
+from penstock.core.raft.progress import ProgressTracker
+from penstock.core.raft.raft import Follower, Leader
+from penstock.core.raft.types import Member
 
 
 class VotesWithoutSyncing(Raft):
     """Its promises are gone after a power cut."""
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
-        return [effect for effect in super().step(event, now) if not isinstance(effect, PersistBallot)]
+        return [effect for effect in super().step(event, now) if not isinstance(effect, PersistHardState)]
 
 
 class PersistsTheBallotLast(Raft):
     """Promises first, and takes note when everything else is done."""
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
-        return sorted(super().step(event, now), key=lambda effect: isinstance(effect, PersistBallot))
+        return sorted(super().step(event, now), key=lambda effect: isinstance(effect, PersistHardState))
 
 
 class VotesForEverybody(Raft):
@@ -56,10 +56,10 @@ class KnowsMembersByNumberOnly(Raft):
     """Takes a node that lost its directory for the one it was, and so does that node itself."""
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
-        if isinstance(event, Received):
+        if isinstance(event, MessageReceived):
             number, members = event.sender.node_id, self.configuration.members
             sender = next((member for member in members if member.node_id == number), event.sender)
-            event = Received(sender, self._ledger.me, event.message)
+            event = MessageReceived(sender, self._ledger.me, event.message)
         return super().step(event, now)
 
 
@@ -74,7 +74,7 @@ class CommitsEarlierTermsByCounting(Raft):
     leader_type = CountsOldTerms
 
 
-class CountsItsCache(Replication):
+class CountsItsCache(ProgressTracker):
     def own_match(self) -> Index:
         return self._ledger.log.last
 
@@ -124,7 +124,7 @@ class TruncatesOnEveryAppend(Raft):
 
 class ReadsAtOnce(Leader):
     def _request_read(self, command: RequestRead) -> None:
-        self._ledger.effects.append(Answer(command.ticket, ReadableFrom(self._ledger.commit)))
+        self._ledger.effects.append(CommandResult(command.ticket, ReadIndex(self._ledger.commit)))
 
 
 class ReadsWithoutAMajority(Raft):

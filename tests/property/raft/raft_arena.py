@@ -9,38 +9,38 @@ from uuid import UUID
 
 from penstock.core.model import MILLISECOND, Instant, NodeId
 from penstock.core.raft import (
-    Accepted,
-    Answer,
     ChangeMembers,
+    CommandId,
+    CommandResult,
     CommitUpTo,
     Configuration,
     Effect,
+    EntriesPersisted,
     Event,
     FollowLeader,
     Index,
     InstallSnapshot,
     Member,
-    PersistBallot,
-    Persisted,
+    MessageReceived,
+    PersistHardState,
+    ProposalAccepted,
     Propose,
     Raft,
     RaftOptions,
-    ReadableFrom,
-    Received,
+    ReadIndex,
     RequestRead,
-    Send,
+    SendMessage,
     SendSnapshotChunk,
     SnapshotInstalled,
     SnapshotMeta,
-    StoreChunk,
     StoreEntries,
-    Ticket,
+    StoreSnapshotChunk,
     TimePassed,
     TransferLeadership,
     TruncateLog,
 )
-from penstock.core.raft.configuration import Change
-from penstock.core.raft.messages import Message, SnapshotChunk
+from penstock.core.raft.messages import RaftMessage, SnapshotChunk
+from penstock.core.raft.types import Change
 from penstock.simulation.checkers.quorum import QuorumChecker
 from tests.property.raft.raft_store import MemoryStore, State
 
@@ -116,16 +116,16 @@ class Arena:
             action(*arguments)
         self.now = end
 
-    def carry(self, sender: Member, to: Member, message: Message) -> None:
+    def carry(self, sender: Member, to: Member, message: RaftMessage) -> None:
         weather, luck = self.weather, self.luck
         copies = 1 + (luck.random() < weather.duplicate) - (luck.random() < weather.loss)
         for _ in range(copies):
             self.after(luck.random() * weather.delay_ms, self._arrive, sender, to, message)
 
-    def _arrive(self, sender: Member, to: Member, message: Message) -> None:
+    def _arrive(self, sender: Member, to: Member, message: RaftMessage) -> None:
         if (sender.node_id, to.node_id) not in self.cuts and to.node_id in self.hosts:
             # Mis-addressed on purpose if the directory is another one by now.
-            self.hosts[to.node_id].step(Received(sender, to, message))
+            self.hosts[to.node_id].step(MessageReceived(sender, to, message))
 
     def leaders(self) -> list["Host"]:
         return [host for host in self.hosts.values() if host.raft is not None and host.leads]
@@ -147,9 +147,9 @@ class Host:
         self.applied = Index(0)
         self.state: State = ()
         self.leads = False
-        self.answers: dict[Ticket, object] = {}
+        self.answers: dict[CommandId, object] = {}
         self._tickets = 0
-        self._floors: dict[Ticket, Index] = {}
+        self._floors: dict[CommandId, Index] = {}
         self._chunks = b""
         self._alarm = -1
         self.skew_ns = 0
@@ -212,7 +212,7 @@ class Host:
     def _carry_out(self, raft: Raft, effect: Effect) -> None:
         store, arena = self.store, self.arena
         match effect:
-            case PersistBallot(ballot):
+            case PersistHardState(ballot):
                 store.ballot = ballot
             case TruncateLog(start):
                 store.truncate(start)
@@ -220,7 +220,7 @@ class Host:
                 arena.checker.stored(self.member, entries, store.term_at(Index(entries[0].index - 1)))
                 store.append(entries, write)
                 arena.after(arena.luck.random() * arena.weather.sync_ms, self._synced, self.life, write)
-            case Send(to, message):
+            case SendMessage(to, message):
                 arena.carry(self.member, to, message)
             case SendSnapshotChunk():
                 self._send_chunk(effect)
@@ -232,7 +232,7 @@ class Host:
     def _take_note(self, effect: Effect) -> None:
         store, arena = self.store, self.arena
         match effect:
-            case StoreChunk(_, position, content):
+            case StoreSnapshotChunk(_, position, content):
                 assert position <= len(self._chunks)
                 self._chunks = self._chunks[:position] + content
             case InstallSnapshot(snapshot):
@@ -241,9 +241,9 @@ class Host:
                 self.leads = leader == self.member
                 if self.leads:
                     arena.checker.took_office(self.member, term, store.term_at, store.snapshot.index)
-            case Answer(ticket, outcome):
+            case CommandResult(ticket, outcome):
                 self.answers[ticket] = outcome
-                if isinstance(outcome, ReadableFrom):
+                if isinstance(outcome, ReadIndex):
                     arena.checker.was_read(self.member, self._floors[ticket], outcome.index)
             case _:
                 pass
@@ -251,7 +251,7 @@ class Host:
     def _synced(self, life: int, write: int) -> None:
         if life == self.life and self.raft is not None:
             self.store.sync(write)
-            self.step(Persisted(write))
+            self.step(EntriesPersisted(write))
 
     def _apply(self, raft: Raft, end: Index) -> None:
         while self.applied < end:
@@ -285,16 +285,16 @@ class Host:
         self.applied, self.state = snapshot.index, state
         self.step(SnapshotInstalled(snapshot))
 
-    def _ticket(self) -> Ticket:
+    def _ticket(self) -> CommandId:
         self._tickets += 1
-        return Ticket(self._tickets)
+        return CommandId(self._tickets)
 
     def propose(self, *payloads: bytes) -> object:
         ticket = self._ticket()
         self.step(Propose(ticket, payloads))
         return self.answers.get(ticket)
 
-    def read(self) -> Ticket:
+    def read(self) -> CommandId:
         ticket = self._ticket()
         self._floors[ticket] = self.arena.checker.committed
         self.step(RequestRead(ticket))
@@ -310,7 +310,7 @@ class Host:
         self.step(TransferLeadership(ticket, target))
         return self.answers.get(ticket)
 
-    def has_committed(self, accepted: Accepted) -> bool:
+    def has_committed(self, accepted: ProposalAccepted) -> bool:
         """Whether what was accepted is final."""
         return any(
             entry.index == accepted.start and entry.term == accepted.term

@@ -3,10 +3,10 @@
 from collections import Counter
 
 from penstock.core.raft import (
-    Accepted,
     AddLearner,
     LeaderGone,
     PromoteLearner,
+    ProposalAccepted,
     Raft,
     RemoveMember,
 )
@@ -173,7 +173,7 @@ class Run:
         accepted = self.propose(leaders[0])
         self.arena.run(500)
         return (
-            isinstance(accepted, Accepted)
+            isinstance(accepted, ProposalAccepted)
             and leaders[0].has_committed(accepted)
             and all(host.applied >= accepted.start for host in self._voters(leaders[0]))
         )

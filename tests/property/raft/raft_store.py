@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from penstock.core.raft import (
     BLANK_BALLOT,
-    Ballot,
     Configuration,
     ConfigurationAt,
     Entry,
+    HardState,
     Index,
-    Recovered,
+    RecoveredState,
     SnapshotMeta,
     Term,
-    founding,
+    bootstrap_snapshot,
 )
 
 State = tuple[bytes, ...]
@@ -24,8 +24,8 @@ class MemoryStore:
     """Log, ballot and snapshot of one directory: what the process sees, and what is durable."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self.ballot: Ballot = BLANK_BALLOT
-        self.snapshot = founding() if configuration is None else founding(configuration)
+        self.ballot: HardState = BLANK_BALLOT
+        self.snapshot = bootstrap_snapshot() if configuration is None else bootstrap_snapshot(configuration)
         self.state: State = ()  # what the snapshot holds
         self.first = Index(1)
         self._entries: list[Entry] = []
@@ -91,13 +91,13 @@ class MemoryStore:
         self._underway.clear()
         self._entries = list(self._durable)
 
-    def recovered(self) -> Recovered:
+    def recovered(self) -> RecoveredState:
         found = (
             ConfigurationAt(entry.index, entry.content)
             for entry in self._entries
             if isinstance(entry.content, Configuration)
         )
-        return Recovered(self.ballot, tuple(found))
+        return RecoveredState(self.ballot, tuple(found))
 
 
 def _cut(entries: list[Entry], start: Index) -> None:

@@ -19,8 +19,8 @@ from penstock.core.raft import (
     RemoveMember,
     TimePassed,
 )
-from penstock.core.raft.identity import Member
-from penstock.core.raft.messages import Message
+from penstock.core.raft.messages import RaftMessage
+from penstock.core.raft.types import Member
 from tests.property.raft.raft_arena import OPTIONS, Arena, Host, member_of
 
 EPISODES = 50
@@ -71,7 +71,7 @@ class Walk(Arena):
                     break
         return self.checker.anomalies
 
-    def carry(self, sender: Member, to: Member, message: Message) -> None:
+    def carry(self, sender: Member, to: Member, message: RaftMessage) -> None:
         self._pool.append((self._arrive, (sender, to, message)))
 
     def after(self, delay_ms: float, action: Callable[..., None], *arguments: Any) -> None:

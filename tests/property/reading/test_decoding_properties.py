@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from penstock.core.records import (
     BatchHeader,
-    Codec,
+    CompressionType,
     CorruptBatch,
     Record,
     read_header,
     read_records,
     write_batch,
 )
-from penstock.core.records.writer import assemble, rewrite_batch
+from penstock.core.records.record import assemble, rewrite_batch
 from penstock.pipeline.reading import Span, record_schema
 from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
 from penstock.pipeline.reading.decoding.rows import TIMESTAMP_MS_MAX
@@ -71,7 +71,7 @@ def logs(draw: st.DrawFn) -> list[bytearray]:
     for records in draw(st.lists(record_lists, min_size=1, max_size=4)):
         batch = write_batch(
             records,
-            codec=draw(st.sampled_from(Codec)),
+            codec=draw(st.sampled_from(CompressionType)),
             base_offset=offset,
             log_append_time=draw(st.none() | timestamps),
         )

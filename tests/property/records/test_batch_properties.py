@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
 from penstock.core.records import (
     BatchIncomplete,
-    Codec,
+    CompressionType,
     ControlRecord,
     ControlType,
     CorruptBatch,
@@ -30,12 +30,14 @@ from penstock.core.records.varints import read_varint, read_varlong, write_varin
 from tests.property.records.record_strategies import numbered, record_lists, records
 
 CRC_START = 21
-codecs = st.sampled_from(Codec)
+codecs = st.sampled_from(CompressionType)
 offsets = st.integers(0, 2**62)
 
 
 @given(record_lists, codecs, offsets)
-def test_records_survive_the_round_trip(written: list[Record], codec: Codec, base_offset: int) -> None:
+def test_records_survive_the_round_trip(
+    written: list[Record], codec: CompressionType, base_offset: int
+) -> None:
     batch = write_batch(written, codec=codec, base_offset=base_offset)
 
     assert check_batch(batch) == validate_records(batch)
@@ -44,7 +46,7 @@ def test_records_survive_the_round_trip(written: list[Record], codec: Codec, bas
 
 @given(record_lists, codecs, st.data())
 def test_any_flipped_bit_under_the_crc_is_found(
-    written: list[Record], codec: Codec, data: st.DataObject
+    written: list[Record], codec: CompressionType, data: st.DataObject
 ) -> None:
     batch = write_batch(written, codec=codec)
     bit = data.draw(st.integers(CRC_START * 8, len(batch) * 8 - 1))
@@ -68,7 +70,7 @@ def test_every_flipped_bit_of_a_small_batch_is_found_or_outside_the_crc(written:
 
 
 @given(st.lists(records, min_size=1, max_size=3), codecs)
-def test_a_cut_at_any_byte_is_an_incomplete_batch(written: list[Record], codec: Codec) -> None:
+def test_a_cut_at_any_byte_is_an_incomplete_batch(written: list[Record], codec: CompressionType) -> None:
     small = [Record(0, r.timestamp, (r.key or b"")[:20], None) for r in written]
     batch = bytes(write_batch(small, codec=codec))
 
@@ -78,7 +80,7 @@ def test_a_cut_at_any_byte_is_an_incomplete_batch(written: list[Record], codec: 
 
 
 @given(st.lists(record_lists, max_size=5), codecs)
-def test_batches_side_by_side_are_told_apart(groups: list[list[Record]], codec: Codec) -> None:
+def test_batches_side_by_side_are_told_apart(groups: list[list[Record]], codec: CompressionType) -> None:
     bases = [0, *accumulate(len(group) for group in groups)]
     batches = [write_batch(g, codec=codec, base_offset=b) for g, b in zip(groups, bases, strict=False)]
     whole = b"".join(batches)
@@ -96,7 +98,7 @@ def test_batches_side_by_side_are_told_apart(groups: list[list[Record]], codec: 
 
 @given(record_lists, codecs, offsets, st.integers(0, 2**31 - 1), st.integers(0, 2**62))
 def test_stamps_change_what_they_name_and_nothing_else(
-    written: list[Record], codec: Codec, offset: int, epoch: int, now: int
+    written: list[Record], codec: CompressionType, offset: int, epoch: int, now: int
 ) -> None:
     batch = write_batch(written, codec=codec)
     before = check_batch(batch)
@@ -115,7 +117,7 @@ def test_stamps_change_what_they_name_and_nothing_else(
 
 @given(record_lists, codecs, st.data())
 def test_compaction_keeps_survivors_where_they_were(
-    written: list[Record], codec: Codec, data: st.DataObject
+    written: list[Record], codec: CompressionType, data: st.DataObject
 ) -> None:
     batch = write_batch(written, codec=codec, base_offset=50)
     survivors = [record for record in read_records(batch) if data.draw(st.booleans())]

@@ -3,8 +3,19 @@
 import random
 from typing import NamedTuple
 
-from penstock.core.model import SECOND, BrokerEpoch, Instant, NodeId, Offset
-from penstock.core.replica import UNKNOWN_EPOCH, Assignment, InSync, ProposedMember
+from penstock.core.model import (
+    SECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    Offset,
+)
+from penstock.core.replica import (
+    UNKNOWN_EPOCH,
+    CommittedPartitionState,
+    IsrTracker,
+    ProposedIsrMember,
+)
 
 ME = NodeId(1)
 NODES = tuple(NodeId(number) for number in range(1, 5))
@@ -14,7 +25,7 @@ LAG_MAX_NS = 10 * SECOND
 class Told(NamedTuple):
     """A proposal on its way, and the partition epoch that it is based on."""
 
-    members: tuple[ProposedMember, ...]
+    members: tuple[ProposedIsrMember, ...]
     epoch: int
 
 
@@ -38,8 +49,8 @@ class Controller:
         self.broker_epochs: dict[NodeId, int] = dict.fromkeys(NODES, 1)
 
     @property
-    def state(self) -> Assignment:
-        return Assignment(NODES, self.isr, self.epoch, self.minimum)
+    def state(self) -> CommittedPartitionState:
+        return CommittedPartitionState(NODES, self.isr, self.epoch, self.minimum)
 
     def change(self, isr: tuple[NodeId, ...]) -> None:
         had_it_all = (*self.isr, *self.elr)
@@ -68,7 +79,7 @@ class World:
         self.end = self.start = luck.randint(0, 20)
         self.replicas = {node: Replica() for node in NODES}
         self.controller = Controller(tuple(NODES[: luck.randint(1, 4)]), luck.randint(1, 3))
-        self.log: list[Assignment] = [self.controller.state]
+        self.log: list[CommittedPartitionState] = [self.controller.state]
         self.heard = 0
         for node in NODES:
             # All that was committed before is on all members of the ISR.
@@ -76,7 +87,7 @@ class World:
             replica.synced = luck.randint(self.start // 2 if node in self.controller.isr else 0, self.start)
             replica.fetched = luck.randint(replica.synced, self.start)
         self.replicas[ME].synced = self.replicas[ME].fetched = self.start
-        self.insync = InSync(
+        self.insync = IsrTracker(
             ME,
             self.controller.state,
             Offset(self.start),

@@ -4,15 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import LeaderEpoch, Offset
-from penstock.core.replica import EpochHistory, cut_for, parting_of
+from penstock.core.replica import LeaderEpochHistory, diverging_epoch, truncation_offset
 
 # A log is one epoch per offset, never decreasing. An epoch has one leader: what it wrote is at the same
 # offsets wherever it is.
 epochs = st.lists(st.integers(0, 6), max_size=12).map(sorted)
 
 
-def history(log: list[int]) -> EpochHistory:
-    built = EpochHistory()
+def history(log: list[int]) -> LeaderEpochHistory:
+    built = LeaderEpochHistory()
     for offset, epoch in enumerate(log):
         built.assign(LeaderEpoch(epoch), Offset(offset))
     return built
@@ -54,10 +54,10 @@ def test_a_follower_ends_with_all_that_both_logs_have_and_nothing_else(
         rounds += 1
         own = history(follower)
         last = LeaderEpoch(follower[-1] if follower else -1)
-        parting = parting_of(leading, Offset(len(leader)), Offset(len(follower)), last)
+        parting = diverging_epoch(leading, Offset(len(leader)), Offset(len(follower)), last)
         if parting is None:
             break
-        cut = cut_for(own, Offset(len(follower)), parting)
+        cut = truncation_offset(own, Offset(len(follower)), parting)
         assert cut < len(follower), "no progress"
         follower = follower[:cut]
 

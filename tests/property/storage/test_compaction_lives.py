@@ -134,6 +134,6 @@ def test_a_start_that_does_not_finish_a_swap_is_noticed(monkeypatch: pytest.Monk
     def nothing(disk: CrashableDisk, directory: str, checkpoint: Checkpoint) -> None:
         pass
 
-    monkeypatch.setattr("penstock.storage.log.recovery.opening.redo_swaps", nothing)
+    monkeypatch.setattr("penstock.storage.log.recovery.swaps.redo_swaps", nothing)
 
     assert find_at_every_operation(range(3)) != []

@@ -7,7 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, ProducerId, Refused, StorageError, Timestamp, TopicId
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    ProducerId,
+    Refused,
+    StorageError,
+    Timestamp,
+    TopicId,
+)
 from penstock.core.records import (
     ControlRecord,
     ControlType,
@@ -17,7 +25,7 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
-from penstock.core.replica import ACCEPTED, Duplicate
+from penstock.core.replica import ACCEPTED, DuplicateBatch
 from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, PowerCut
 from penstock.storage.log import LogOptions, PartitionLog
@@ -263,7 +271,7 @@ class History:
             )
             for written in batches[-5:]:
                 verdict = self.log.producers.check(read_header(written.content))
-                assert isinstance(verdict, Duplicate)
+                assert isinstance(verdict, DuplicateBatch)
                 assert (verdict.first_offset, verdict.last_offset) == (written.first, written.end - 1)
 
 

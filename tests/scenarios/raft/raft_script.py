@@ -32,7 +32,7 @@ from penstock.core.raft import (
     RemoveMember,
     TimePassed,
 )
-from penstock.core.raft.messages import Message
+from penstock.core.raft.messages import RaftMessage
 from tests.property.raft.raft_arena import Arena, Host, member_of
 from tests.property.raft.raft_store import MemoryStore
 from tests.scenarios.raft.raft_words import show_configuration, show_effect, show_entry, show_member
@@ -51,7 +51,7 @@ class Stage(Arena):
         super().__init__("script", options=RaftOptions())
         self.lines: list[str] = []
         self.is_quiet = False
-        self._sent: dict[tuple[int, int], deque[tuple[Member, Member, Message]]] = {}
+        self._sent: dict[tuple[int, int], deque[tuple[Member, Member, RaftMessage]]] = {}
         self._works: dict[Member, deque[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
         self._directories = 0
 
@@ -70,7 +70,7 @@ class Stage(Arena):
         assert not self.checker.anomalies, self.checker.anomalies
         return self.lines
 
-    def carry(self, sender: Member, to: Member, message: Message) -> None:
+    def carry(self, sender: Member, to: Member, message: RaftMessage) -> None:
         self._sent.setdefault((sender.node_id, to.node_id), deque()).append((sender, to, message))
 
     def after(self, delay_ms: float, action: Callable[..., None], *arguments: Any) -> None:

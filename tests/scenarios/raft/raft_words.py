@@ -2,39 +2,39 @@
 
 from penstock.core.model import Refused
 from penstock.core.raft import (
-    Accepted,
-    Answer,
+    CommandResult,
     CommitUpTo,
     Configuration,
     Content,
     Effect,
     Entry,
     FollowLeader,
-    HandingOver,
     InstallSnapshot,
     Member,
-    PersistBallot,
-    ReadableFrom,
-    Send,
+    PersistHardState,
+    ProposalAccepted,
+    ReadIndex,
+    SendMessage,
     SendSnapshotChunk,
     StartLeading,
     StopLeading,
-    StoreChunk,
     StoreEntries,
+    StoreSnapshotChunk,
+    TransferStarted,
     TruncateLog,
     UseConfiguration,
 )
 from penstock.core.raft.messages import (
-    AppendAnswer,
     AppendConflict,
     AppendRequest,
-    ChunkAnswer,
-    Heartbeat,
-    HeartbeatAnswer,
-    Message,
+    AppendResponse,
+    RaftHeartbeat,
+    RaftHeartbeatResponse,
+    RaftMessage,
     SnapshotChunk,
-    VoteAnswer,
+    SnapshotChunkResponse,
     VoteRequest,
+    VoteResponse,
 )
 
 
@@ -66,17 +66,17 @@ def show_entries(entries: tuple[Entry, ...]) -> str:
     return " ".join(map(show_entry, entries)) or "nothing"
 
 
-def show_message(message: Message) -> str:
+def show_message(message: RaftMessage) -> str:
     name = f"{type(message).__name__} t{message.term}"
     match message:
         case VoteRequest(_, index, last_term, is_trial, is_transfer):
             how = " on trial" if is_trial else " by transfer" if is_transfer else ""
             return f"{name}{how}, log ends {index}/{last_term}"
-        case VoteAnswer(_, is_granted, is_trial):
+        case VoteResponse(_, is_granted, is_trial):
             return f"{name}{' on trial' if is_trial else ''}: {'yes' if is_granted else 'no'}"
         case AppendRequest(_, index, previous_term, entries, commit):
             return f"{name} behind {index}/{previous_term}: {show_entries(entries)}, commit {commit}"
-        case AppendAnswer(_, match):
+        case AppendResponse(_, match):
             return f"{name} match {match}"
         case AppendConflict(_, index, hint, hint_term):
             return f"{name} behind {index}, try {hint}/{hint_term}"
@@ -84,16 +84,16 @@ def show_message(message: Message) -> str:
             return f"{name}{show_rest(message)}"
 
 
-def show_rest(message: Message) -> str:
+def show_rest(message: RaftMessage) -> str:
     match message:
-        case Heartbeat(_, commit, number):
+        case RaftHeartbeat(_, commit, number):
             return f" round {number}, commit {commit}"
-        case HeartbeatAnswer(_, number, match):
+        case RaftHeartbeatResponse(_, number, match):
             return f" round {number}, match {match}"
         case SnapshotChunk(_, snapshot, position, content, is_last):
             end = " (last)" if is_last else ""
             return f" of {snapshot.index}/{snapshot.term} at {position}: {content!r}{end}"
-        case ChunkAnswer(_, index, position):
+        case SnapshotChunkResponse(_, index, position):
             return f" of {index}, go on at {position}"
         case _:
             return ""
@@ -101,17 +101,17 @@ def show_rest(message: Message) -> str:
 
 def show_effect(effect: Effect) -> str:
     match effect:
-        case PersistBallot(ballot):
+        case PersistHardState(ballot):
             return f"persist ballot: term {ballot.term}, voted for {show_member(ballot.voted_for)}"
         case TruncateLog(start):
             return f"truncate from {start}"
         case StoreEntries(entries, write):
             return f"store {show_entries(entries)} (write {write})"
-        case Send(to, message):
+        case SendMessage(to, message):
             return f"send to {show_member(to)}: {show_message(message)}"
         case SendSnapshotChunk(to, _, snapshot, position, _):
             return f"send to {show_member(to)}: snapshot {snapshot.index}/{snapshot.term} from {position}"
-        case StoreChunk(snapshot, position, content):
+        case StoreSnapshotChunk(snapshot, position, content):
             return f"store chunk of {snapshot.index} at {position}: {len(content)} bytes"
         case InstallSnapshot(snapshot):
             return f"install snapshot {snapshot.index}/{snapshot.term}"
@@ -132,19 +132,19 @@ def show_news(effect: Effect) -> str:
             return f"start leading term {term}"
         case StopLeading(term):
             return f"stop leading term {term}"
-        case Answer(ticket, outcome):
+        case CommandResult(ticket, outcome):
             return f"answer {ticket}: {show_outcome(outcome)}"
         case _:
             raise AssertionError(f"no words for {effect}")
 
 
-def show_outcome(outcome: Accepted | ReadableFrom | HandingOver | Refused) -> str:
+def show_outcome(outcome: ProposalAccepted | ReadIndex | TransferStarted | Refused) -> str:
     match outcome:
-        case Accepted(_, start, end):
+        case ProposalAccepted(_, start, end):
             return f"accepted as {start}..{end - 1}"
-        case ReadableFrom(index):
+        case ReadIndex(index):
             return f"read from {index}"
-        case HandingOver():
+        case TransferStarted():
             return "handing over"
         case Refused():
             return f"refused, {outcome}"

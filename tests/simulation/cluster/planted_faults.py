@@ -17,13 +17,31 @@ import pytest
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.metadata import NO_LEADER, CreatedTopic, Done, MetadataImage
+from penstock.core.metadata import (
+    NO_LEADER,
+    CreatedTopic,
+    MetadataImage,
+    Ok,
+    elections,
+)
 from penstock.core.metadata import Partition as PartitionState
-from penstock.core.metadata.decisions import leadership
-from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, ProducerId, Why
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    Instant,
+    NodeId,
+    Offset,
+    ProducerId,
+    Why,
+)
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
-from penstock.core.replica import ACCEPTED, InSync, ProducerStates, ProposedMember
+from penstock.core.replica import (
+    ACCEPTED,
+    IsrTracker,
+    ProducerStateManager,
+    ProposedIsrMember,
+)
 from penstock.gateways.kafka.backend import KafkaListener
 from penstock.services.cluster import Controller
 from penstock.services.cluster.options import ClusterOptions as MemberOptions
@@ -94,25 +112,25 @@ def new_leader_tells_the_end_at_once(patch: Patch) -> None:
 
 
 def shrink_counts_before_it_is_committed(patch: Patch) -> None:
-    recount, propose = InSync._recount, Partition.proposal
+    recount, propose = IsrTracker._recount, Partition.proposal
 
-    def recount_proposed(self: InSync) -> bool:
+    def recount_proposed(self: IsrTracker) -> bool:
         if self._asked is None:
             return recount(self)
         self._counting = tuple(self._states_of(self._asked))
         return self._advance()
 
-    def propose_and_advance(self: Partition) -> tuple[ProposedMember, ...] | None:
+    def propose_and_advance(self: Partition) -> tuple[ProposedIsrMember, ...] | None:
         members = propose(self)
         self._advance(self.insync.high_watermark)
         return members
 
-    patch.setattr(InSync, "_recount", recount_proposed)
+    patch.setattr(IsrTracker, "_recount", recount_proposed)
     patch.setattr(Partition, "proposal", propose_and_advance)
 
 
 def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
-    with_epochs = leadership.with_epochs
+    with_epochs = elections.with_epochs
 
     def with_old_epoch(
         before: PartitionState, after: PartitionState, *, renew: bool = False
@@ -122,14 +140,14 @@ def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
             return changed
         return msgspec.structs.replace(changed, leader_epoch=before.leader_epoch)
 
-    patch.setattr("penstock.core.metadata.decisions.brokers.with_epochs", with_old_epoch)
+    patch.setattr("penstock.core.metadata.elections.with_epochs", with_old_epoch)
 
 
 def followers_join_the_isr_too_early(patch: Patch) -> None:
     """As soon as they fetch, whatever they lack; and what they lack comes in small pieces."""
-    belongs, begin = InSync._belongs, Replication.__init__
+    belongs, begin = IsrTracker._belongs, Replication.__init__
 
-    def belongs_if_it_fetches(self: InSync, node: NodeId, log_end: Offset, now: Instant) -> bool:
+    def belongs_if_it_fetches(self: IsrTracker, node: NodeId, log_end: Offset, now: Instant) -> bool:
         follower = self.follower(node)
         if follower is None or node in self.assignment.isr:
             return belongs(self, node, log_end, now)
@@ -139,12 +157,12 @@ def followers_join_the_isr_too_early(patch: Patch) -> None:
         begin(self, *arguments)
         self.serving._answering._options = ReplicationOptions(partition_bytes_max=300)
 
-    patch.setattr(InSync, "_belongs", belongs_if_it_fetches)
+    patch.setattr(IsrTracker, "_belongs", belongs_if_it_fetches)
     patch.setattr(Replication, "__init__", begin_with_small_answers)
 
 
 def high_watermark_moves_below_the_minimum(patch: Patch) -> None:
-    patch.setattr(InSync, "has_minimum", True)
+    patch.setattr(IsrTracker, "has_minimum", True)
 
 
 def followers_forget_producers(patch: Patch) -> None:
@@ -169,7 +187,7 @@ def controller_answers_before_the_commit(patch: Patch) -> None:
 
     def release_early(self: Controller) -> None:
         release(self)
-        for entry in [entry for entry in self._waiting if isinstance(entry.reply, CreatedTopic | Done)]:
+        for entry in [entry for entry in self._waiting if isinstance(entry.reply, CreatedTopic | Ok)]:
             self._waiting.remove(entry)
             entry.done(entry.reply, Offset(0))
 
@@ -177,14 +195,14 @@ def controller_answers_before_the_commit(patch: Patch) -> None:
 
 
 def anybody_may_be_elected(patch: Patch) -> None:
-    elected = leadership.elected
+    elected = elections.elected
 
     def elect(
         partition: PartitionState, image: MetadataImage, minimum: int, *, unclean: bool
     ) -> PartitionState:
         return elected(partition, image, minimum, unclean=True)
 
-    patch.setattr(leadership, "elected", elect)
+    patch.setattr(elections, "elected", elect)
 
 
 def consumers_read_to_the_log_end(patch: Patch) -> None:
@@ -210,11 +228,11 @@ def acknowledgements_do_not_wait_for_the_disk(patch: Patch) -> None:
     def careless(options: ClusterOptions, number: int) -> NodeOptions:
         return replace(node_options(options, number), fsync=Fsync.NONE)
 
-    patch.setattr("penstock.simulation.cluster.world.node_options", careless)
+    patch.setattr("penstock.simulation.cluster.options.node_options", careless)
 
 
 def leaders_forget_what_producers_sent(patch: Patch) -> None:
-    patch.setattr(ProducerStates, "check", lambda self, header: ACCEPTED)
+    patch.setattr(ProducerStateManager, "check", lambda self, header: ACCEPTED)
 
 
 def options(

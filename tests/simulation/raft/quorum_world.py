@@ -15,20 +15,38 @@ from uuid import UUID
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
     AllocateProducerIds,
+    BootstrapCluster,
     Command,
-    FormCluster,
     MetadataImage,
     ProducerIdBlock,
     RegisterBroker,
     Reply,
 )
-from penstock.core.model import MILLISECOND, SECOND, Instant, LeaderEpoch, NodeId
-from penstock.core.raft import Configuration, Entry, Index, Member, Raft, RaftOptions
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+)
+from penstock.core.raft import (
+    Configuration,
+    Entry,
+    Index,
+    Member,
+    Raft,
+    RaftOptions,
+)
 from penstock.runtime import Address, Callback, Runtime
 from penstock.services.cluster import Controller, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.services.peering import PeerHub
-from penstock.simulation import FaultPlan, Nemesis, Verdict, World
+from penstock.simulation import (
+    FaultPlan,
+    Nemesis,
+    Verdict,
+    World,
+)
 from penstock.simulation.checkers.quorum import QuorumChecker
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
@@ -129,7 +147,7 @@ class ControllerNode:
 
     def _next_command(self, image: MetadataImage) -> Command:
         if image.cluster_id is None:
-            return FormCluster(CLUSTER)
+            return BootstrapCluster(CLUSTER)
         broker = image.broker(BROKER)
         if broker is None:
             return RegisterBroker(CLUSTER, BROKER, UUID(int=9), features=SUPPORTED_FEATURES)

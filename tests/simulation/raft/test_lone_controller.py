@@ -12,7 +12,15 @@ from penstock.core.metadata import (
     MetadataImage,
     Reply,
 )
-from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
+from penstock.core.model import (
+    MICROSECOND,
+    MILLISECOND,
+    SECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    TopicId,
+)
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import Controller, QuorumOptions, QuorumStore

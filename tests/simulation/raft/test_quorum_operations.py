@@ -3,15 +3,20 @@
 import pytest
 
 from penstock.core.metadata import ClusterIdSet
-from penstock.core.model import MILLISECOND, SECOND, Refused, Why
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    Refused,
+    Why,
+)
 from penstock.core.raft import (
-    Accepted,
     AddLearner,
     Change,
-    HandingOver,
     PromoteLearner,
-    ReadableFrom,
+    ProposalAccepted,
+    ReadIndex,
     RemoveMember,
+    TransferStarted,
 )
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 from tests.simulation.raft.quorum_world import QuorumWorld
@@ -29,7 +34,7 @@ def changed(world: QuorumWorld, change: Change) -> Outcome:
         if len(world.leaders()) == 1:
             leader_of(world).change_members(change, outcomes.append)
             world.world.run(200 * MILLISECOND)
-            if outcomes and isinstance(outcomes[-1], Accepted):
+            if outcomes and isinstance(outcomes[-1], ProposalAccepted):
                 return outcomes[-1]
         world.world.run(100 * MILLISECOND)
     return outcomes[-1]
@@ -47,7 +52,7 @@ def test_a_quorum_of_one_grows_to_three_and_moves_away_from_its_founder(seed: in
     world = running(seed, founders=1)
     for name in ("c2", "c3"):
         changed(world, AddLearner(world.member(name)))
-        assert isinstance(changed(world, PromoteLearner(world.member(name))), Accepted)
+        assert isinstance(changed(world, PromoteLearner(world.member(name))), ProposalAccepted)
 
     changed(world, RemoveMember(world.member("c1")))
     world.world.nodes["c1"].kill()
@@ -93,7 +98,7 @@ def test_leadership_is_handed_over_and_work_goes_on() -> None:
     leader_of(world).transfer(world.member(target), outcomes.append)
     world.world.run(300 * MILLISECOND)
 
-    assert outcomes == [HandingOver()]
+    assert outcomes == [TransferStarted()]
     assert world.leaders() == [target]
     assert world.journal.anomalies == []
 
@@ -129,7 +134,7 @@ def test_a_leader_reads_fresh_and_one_that_was_cut_off_does_not_read_at_all() ->
     quorum.read(outcomes.append)
     world.world.run(2 * SECOND)
 
-    assert isinstance(fresh, ReadableFrom)
+    assert isinstance(fresh, ReadIndex)
     assert isinstance(outcomes[1], Refused)
     assert outcomes[1].why is Why.NOT_CONTROLLER
 

@@ -3,9 +3,15 @@ import re
 import pytest
 
 from penstock.app import options_from, static_settings
-from penstock.config import SETTINGS, Config, ConfigError, load, override
-from penstock.core.metadata.configs import BROKER_CONFIGS, Layers, topic_options
-from penstock.core.metadata.state import ResourceKind
+from penstock.config import (
+    SETTINGS,
+    Config,
+    ConfigError,
+    load,
+    override,
+)
+from penstock.core.metadata.configs import BROKER_CONFIGS, ConfigLayers, topic_options
+from penstock.core.metadata.image import ConfigResourceType
 
 RANGES = {
     key: found.groups()
@@ -38,4 +44,4 @@ def test_a_node_can_be_built_with_the_extremes_of_every_number(key: str) -> None
 
         static = options_from(config).static
 
-        assert topic_options(Layers(ResourceKind.TOPIC, static=static)).segment_bytes >= 1
+        assert topic_options(ConfigLayers(ConfigResourceType.TOPIC, static=static)).segment_bytes >= 1

@@ -12,16 +12,22 @@ import pytest
 import penstock
 from penstock.app import static_settings
 from penstock.app.settings import node_facts
-from penstock.config import SETTINGS, Config, load, override, warnings_for
+from penstock.config import (
+    SETTINGS,
+    Config,
+    load,
+    override,
+    warnings_for,
+)
 from penstock.config.warnings import WITHOUT_EFFECT
-from penstock.core.metadata import ResourceKind
+from penstock.core.metadata import ConfigResourceType
 from penstock.core.metadata.configs import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
+    ConfigLayers,
     ConfigValue,
-    Layers,
+    DynamicUpdateMode,
     TopicOptions,
-    Update,
     definitions,
     topic_options,
 )
@@ -74,7 +80,7 @@ def texts_of_readers() -> set[str]:
 
 
 @dataclass(frozen=True)
-class Recorder(Layers):
+class Recorder(ConfigLayers):
     """Layers that remember what they were asked for."""
 
     asked: list[str] = field(default_factory=list)
@@ -87,15 +93,15 @@ class Recorder(Layers):
 def keys_of_topic_options() -> set[str]:
     asked: list[str] = []
     for codec in CODECS:
-        topic_options(Recorder(ResourceKind.TOPIC, own={"compression.type": codec}, asked=asked))
+        topic_options(Recorder(ConfigResourceType.TOPIC, own={"compression.type": codec}, asked=asked))
     return set(asked)
 
 
-def read_keys(kind: ResourceKind) -> set[str]:
+def read_keys(kind: ConfigResourceType) -> set[str]:
     by_topics = keys_of_topic_options()
-    if kind is ResourceKind.TOPIC:
+    if kind is ConfigResourceType.TOPIC:
         return by_topics | texts_of_readers()
-    if kind is not ResourceKind.BROKER:
+    if kind is not ConfigResourceType.BROKER:
         return texts_of_readers()
     followed = (TOPIC_CONFIGS[key] for key in by_topics | (texts_of_readers() & TOPIC_CONFIGS.keys()))
     return texts_of_readers() | {synonym.name for topic in followed for synonym in topic.synonyms}
@@ -106,13 +112,13 @@ def facts() -> dict[str, str]:
     return node_facts(load(overrides=[override("--set", "node.rack=a")]).config)
 
 
-def free_keys(kind: ResourceKind) -> Iterator[str]:
+def free_keys(kind: ConfigResourceType) -> Iterator[str]:
     return (name for name, definition in definitions(kind).items() if definition.fixed is None)
 
 
-@pytest.mark.parametrize("kind", list(ResourceKind))
-def test_somebody_reads_every_key_that_can_be_chosen(kind: ResourceKind) -> None:
-    shown = facts().keys() if kind is ResourceKind.BROKER else set()
+@pytest.mark.parametrize("kind", list(ConfigResourceType))
+def test_somebody_reads_every_key_that_can_be_chosen(kind: ConfigResourceType) -> None:
+    shown = facts().keys() if kind is ConfigResourceType.BROKER else set()
 
     unread = set(free_keys(kind)) - read_keys(kind) - shown - INERT
 
@@ -122,7 +128,7 @@ def test_somebody_reads_every_key_that_can_be_chosen(kind: ResourceKind) -> None
 def test_what_a_node_only_shows_cannot_be_chosen_by_clients() -> None:
     shown = [BROKER_CONFIGS[key] for key in facts()]
 
-    assert [key.name for key in shown if key.update is not Update.READ_ONLY] == []
+    assert [key.name for key in shown if key.update is not DynamicUpdateMode.READ_ONLY] == []
 
 
 def test_every_option_of_a_topic_is_used() -> None:

@@ -2,7 +2,12 @@
 
 import pytest
 
-from penstock.core.model import CorruptionError, LeaderEpoch, Offset, ProducerId
+from penstock.core.model import (
+    CorruptionError,
+    LeaderEpoch,
+    Offset,
+    ProducerId,
+)
 from penstock.core.records import stamp
 from penstock.simulation.values import batch_of, values_of
 

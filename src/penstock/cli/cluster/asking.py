@@ -1,42 +1,66 @@
 """Asking a cluster about itself, through whichever broker answers first."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from penstock.cli.cluster.overview import FENCED, RUNNING, Move, Partition, Registered
+from penstock.cli.cluster.overview import (
+    FENCED,
+    RUNNING,
+    Move,
+    Partition,
+    Registered,
+)
 from penstock.cli.cluster.targets import Layout
 from penstock.client import BrokerUnreachable, ClientError, Endpoint
 from penstock.client.cluster import is_drained as is_drained_there
 from penstock.client.connection import BrokerConnection, api_of
 from penstock.client.errors import no_broker
-from penstock.core.wire import ErrorCode, Message
-from penstock.core.wire.kafka.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.core.wire.kafka.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
-from penstock.core.wire.kafka.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
-from penstock.core.wire.kafka.describe_quorum import (
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.core.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+)
+from penstock.core.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+)
+from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     DescribeQuorumResponsePartition,
 )
-from penstock.core.wire.kafka.incremental_alter_configs import (
+from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
-from penstock.core.wire.kafka.list_partition_reassignments import ListPartitionReassignmentsRequest
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataResponse
+from penstock.core.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 METADATA_TOPIC = "__cluster_metadata"
+
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+
 ALL_BROKERS = ""
+
 CONFIG_SET, CONFIG_DELETE = 0, 1
+
 THROTTLE = "leader.replication.throttled.rate"
+
 MINIMUM = "min.insync.replicas"
+
 LIST_MOVES, DESCRIBE_QUORUM = 46, 55
 
 M = TypeVar("M", bound=Message)
+
 Place = tuple[str, int]
 
 

@@ -1,17 +1,21 @@
 """`penstock cluster elect`: giving partitions to the leaders they should have."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from penstock.cli.cluster.asking import ClusterDoor
 from penstock.cli.messaging.options import BOOTSTRAP, BadOption
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import ClusterDoor
+from penstock.cli.output import (
+    JSON_OPTION,
+    counted,
+    show_json,
+    show_table,
+)
 
 PREFERRED, UNCLEAN = 0, 1
+
 TIMEOUT_MS = 15_000
 
 
@@ -50,7 +54,10 @@ def elect(
 def _elect(door: "ClusterDoor", targets: list[str] | None, kind: int) -> list[dict[str, Any]]:
     from penstock.cli.cluster.asking import expect, layout_of
     from penstock.cli.cluster.targets import chosen
-    from penstock.core.wire.kafka.elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
+    from penstock.core.protocol.messages.elect_leaders import (
+        ElectLeadersRequest,
+        ElectLeadersRequestTopicPartitions,
+    )
 
     wanted: dict[str, list[int]] = {}
     if targets is not None:
@@ -82,7 +89,7 @@ def _elect(door: "ClusterDoor", targets: list[str] | None, kind: int) -> list[di
 
 def _outcome(code: int, message: str | None) -> str:
     from penstock.cli.cluster.asking import complaint
-    from penstock.core.wire import ErrorCode
+    from penstock.core.protocol import ErrorCode
 
     if code == ErrorCode.NONE:
         return "elected"

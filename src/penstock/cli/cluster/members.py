@@ -2,18 +2,16 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import typer
 
+from penstock.cli.cluster.asking import ClusterDoor
 from penstock.cli.messaging.options import BOOTSTRAP, BadOption
 from penstock.cli.output import JSON_OPTION, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import ClusterDoor
-    from penstock.config import Address
-    from penstock.core.wire.kafka.describe_quorum import DescribeQuorumResponseReplica
+from penstock.config import Address
+from penstock.core.protocol.messages.describe_quorum import DescribeQuorumResponseReplica
 
 NODE = typer.Argument(metavar="NODE")
 
@@ -68,7 +66,10 @@ def add_voter(
 ) -> None:
     """Let a member that only follows vote from now on."""
     from penstock.cli.cluster.asking import door_to, expect
-    from penstock.core.wire.kafka.add_raft_voter import AddRaftVoterRequest, AddRaftVoterRequestListener
+    from penstock.core.protocol.messages.add_raft_voter import (
+        AddRaftVoterRequest,
+        AddRaftVoterRequestListener,
+    )
 
     place = None if peer is None else _address(peer)
     listeners = (
@@ -91,7 +92,7 @@ def add_voter(
 def remove_voter(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
     """Let a voter vote no more; while it runs, it goes on as a member that follows."""
     from penstock.cli.cluster.asking import door_to, expect
-    from penstock.core.wire.kafka.remove_raft_voter import RemoveRaftVoterRequest
+    from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
     with door_to(bootstrap) as door:
         answer = door.ask(
@@ -108,7 +109,7 @@ def remove_voter(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
 def unregister(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
     """Forget a broker that is down and will not come back; move its replicas away first."""
     from penstock.cli.cluster.asking import door_to, expect
-    from penstock.core.wire.kafka.unregister_broker import UnregisterBrokerRequest
+    from penstock.core.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
     with door_to(bootstrap) as door:
         answer = door.ask(UnregisterBrokerRequest(broker_id=node))

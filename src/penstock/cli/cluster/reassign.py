@@ -3,19 +3,28 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli.cluster.asking import ClusterDoor
 from penstock.cli.cluster.moves import MOVE_COLUMNS, move_row, moves_of
-from penstock.cli.cluster.targets import Plan, bytes_per_second, chosen, nodes, read_plan, spread
+from penstock.cli.cluster.overview import Move
+from penstock.cli.cluster.targets import (
+    Plan,
+    bytes_per_second,
+    chosen,
+    nodes,
+    read_plan,
+    spread,
+)
 from penstock.cli.cluster.watching import Progress, watch
 from penstock.cli.messaging.options import BOOTSTRAP, BadOption
-from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import ClusterDoor
-    from penstock.cli.cluster.overview import Move
+from penstock.cli.output import (
+    JSON_OPTION,
+    counted,
+    show_json,
+    show_table,
+)
 
 TIMEOUT_MS = 15_000
 
@@ -109,8 +118,8 @@ def change(door: "ClusterDoor", plan: Plan | Mapping[tuple[str, int], None]) -> 
     """Ask for moves, or call them off where the plan has no nodes; all that is refused is said at once."""
     from penstock.cli.cluster.asking import complaint, expect
     from penstock.client import ClientError
-    from penstock.core.wire import ErrorCode
-    from penstock.core.wire.kafka.alter_partition_reassignments import (
+    from penstock.core.protocol import ErrorCode
+    from penstock.core.protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsRequestPartition,
         AlterPartitionReassignmentsRequestTopic,

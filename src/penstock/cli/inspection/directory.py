@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.core.model import CorruptionError, PenstockError, TopicId
-from penstock.core.replica import EpochHistory
+from penstock.core.replica import LeaderEpochHistory
 from penstock.storage.disk import Buffer, Disk, PosixDisk
 from penstock.storage.log.files.checkpoint import Checkpoint, decode_checkpoint
 from penstock.storage.log.files.epochs import decode_epochs
 from penstock.storage.log.files.frame import read_file
 from penstock.storage.log.files.identity import decode_identity
-from penstock.storage.log.names import CHECKPOINT, EPOCHS, IDENTITY, LOG, parse_numbered
+from penstock.storage.log.names import (
+    CHECKPOINT,
+    EPOCHS,
+    IDENTITY,
+    LOG,
+    parse_numbered,
+)
 
 T = TypeVar("T")
 
@@ -31,7 +37,7 @@ class PartitionFiles:
     others: tuple[str, ...]
     topic_id: TopicId | None
     checkpoint: Checkpoint | None
-    epochs: EpochHistory | None
+    epochs: LeaderEpochHistory | None
     unreadable: dict[str, str]  # small file -> why
 
     @property

@@ -3,16 +3,21 @@
 from penstock.client.connection import BrokerConnection, connect
 from penstock.client.endpoint import Endpoint
 from penstock.client.errors import ClientError
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
-from penstock.core.wire.kafka.incremental_alter_configs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+)
+from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
 
 DRAINED = "broker.drained"
+
 BROKER = 4
+
 SET, DELETE = 0, 1
 
 

@@ -6,19 +6,26 @@ from dataclasses import dataclass, field
 
 from penstock.client.connection import BrokerConnection
 from penstock.client.errors import ClientError
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode, api, decode_whole, read_response_header
-from penstock.core.wire.kafka.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol import (
+    ErrorCode,
+    api,
+    decode_whole,
+    read_response_header,
+)
+from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, write_batch
 
 WARM_UP = 100
+
 # The last versions that name topics instead of numbering them.
 PRODUCE_VERSION_MAX = 12
+
 FETCH_VERSION_MAX = 12
 
 

@@ -9,22 +9,66 @@ What moves a group along these arrows is in `rebalance`; who may ask for it in `
 Stored is what a settled generation needs to go on after a failover (`to_fact`, `from_fact`);
 timers, parked requests, ids that were given out and protocols that were not chosen are not. So
 a group comes back Stable or Empty, and sessions start anew in full.
+
+The topics in a consumer's subscription: the one part of member metadata the broker reads.
+
+    version int16 | topic count int32 | (length int16, UTF-8 bytes)* | user data, later fields …
+
+Members may send anything as metadata, so everything is checked against the bytes that
+remain, and what cannot be read is None: "nobody knows what this member subscribes to".
 """
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.groups.commands import MemberProtocol
+from penstock.core.groups.commands import (
+    DescribedMember,
+    GroupState,
+    MemberProtocol,
+    OnReply,
+)
 from penstock.core.groups.facts import GroupStored, StoredMember
-from penstock.core.groups.replies import DescribedMember, GroupState, OnReply
-from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from penstock.core.model import MILLISECOND, Instant, Timestamp, Why
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    Timestamp,
+    Why,
+)
 
+CONSUMER_PROTOCOL_TYPE = "consumer"
+_HEAD = struct.Struct(">hi")
+_LENGTH = struct.Struct(">h")
 NO_TIMESTAMP = Timestamp(-1)
 
 
+def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
+    """The topic names in the order of the member, or None if these are not a subscription's bytes."""
+    if len(metadata) < _HEAD.size:
+        return None
+    version, count = _HEAD.unpack_from(metadata)
+    # A name takes two bytes at least, so a hostile count is refused before anything is built.
+    if version < 0 or not 0 <= count <= (len(metadata) - _HEAD.size) // _LENGTH.size:
+        return None
+    topics: list[str] = []
+    position, end = _HEAD.size, len(metadata)
+    for _ in range(count):
+        start = position + _LENGTH.size
+        if start > end:
+            return None
+        (length,) = _LENGTH.unpack_from(metadata, position)
+        position = start + length
+        if length < 0 or position > end:
+            return None
+        try:
+            topics.append(metadata[start:position].decode())
+        except UnicodeDecodeError:
+            return None
+    return tuple(topics)
+
+
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """One member, as the coordinator remembers it between requests."""
 
     member_id: str
@@ -41,7 +85,7 @@ class Member:
     session_deadline: Instant | None = None
 
     @classmethod
-    def from_stored(cls, stored: StoredMember, protocol: str) -> "Member":
+    def from_stored(cls, stored: StoredMember, protocol: str) -> "GroupMember":
         # Records of the oldest version have no rebalance timeout.
         rebalance_timeout_ms = stored.rebalance_timeout_ms
         if rebalance_timeout_ms < 0:
@@ -120,7 +164,7 @@ class ProtocolSelector:
                 return True
         return False
 
-    def winner(self, members: dict[str, Member]) -> str:
+    def winner(self, members: dict[str, GroupMember]) -> str:
         """Each member votes for the first of its protocols that all support; the most votes win.
 
         A tie goes to the protocol that was voted for first, so the choice is deterministic.
@@ -154,7 +198,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None  # of this generation; it may have left when the next is prepared
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, GroupMember] = {}
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.selector = ProtocolSelector()
         # What this generation's members subscribe to; None when it cannot be known.
@@ -177,7 +221,7 @@ class ClassicGroup:
         group.protocol = fact.protocol
         group.state_since = None if fact.state_since == NO_TIMESTAMP else fact.state_since
         for stored in fact.members:
-            member = Member.from_stored(stored, fact.protocol or "")
+            member = GroupMember.from_stored(stored, fact.protocol or "")
             member.session_deadline = Instant(resumed_at + member.session_timeout_ms * MILLISECOND)
             group.add(member)
         group.leader = fact.leader
@@ -210,7 +254,7 @@ class ClassicGroup:
     def rebalance_timeout_ms(self) -> int:
         return max([m.rebalance_timeout_ms for m in self.members.values()], default=0)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: GroupMember) -> None:
         assert member.member_id not in self.members
         if member.instance_id is not None:
             assert member.instance_id not in self.instances
@@ -230,7 +274,7 @@ class ClassicGroup:
             del self.instances[member.instance_id]
         return self._unpark(member_id)
 
-    def replace(self, member: Member, old_member_id: str) -> tuple[OnReply, ...]:
+    def replace(self, member: GroupMember, old_member_id: str) -> tuple[OnReply, ...]:
         """Put `member` in the place of the static member it replaces; returns the old one's callbacks."""
         old = self.members.pop(old_member_id)
         assert member.instance_id is not None
@@ -246,7 +290,7 @@ class ClassicGroup:
             self.unsynced[member.member_id] = None
         return self._unpark(old_member_id)
 
-    def update_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
+    def update_protocols(self, member: GroupMember, protocols: tuple[MemberProtocol, ...]) -> None:
         self.selector.remove(member.protocols)
         member.protocols = protocols
         self.selector.add(protocols)

@@ -14,18 +14,26 @@ Left out: the move of a group between this protocol and the newer ones.
 from dataclasses import replace
 from typing import assert_never
 
-from penstock.core.groups.classic_group import ClassicGroup, Member
+from penstock.core.groups.classic_group import ClassicGroup, GroupMember, subscribed_topics
 from penstock.core.groups.commands import (
     UNKNOWN_MEMBER_ID,
     ClassicCommand,
+    GroupOk,
+    GroupState,
+    GroupType,
     Heartbeat,
-    Join,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
+    LeaveGroupResult,
     LeavingMember,
+    LeftMember,
+    ListedGroup,
+    MemberIdRequired,
     MemberProtocol,
-    Sync,
+    SyncGroup,
+    SyncGroupResult,
 )
-from penstock.core.groups.image import GroupImage
+from penstock.core.groups.facts import GroupImage
 from penstock.core.groups.outcome import GroupOutcome, RebalanceCompleted
 from penstock.core.groups.rebalance import (
     complete_join_if_all_are_here,
@@ -36,17 +44,6 @@ from penstock.core.groups.rebalance import (
     remove_member,
     sync_phase_ended,
 )
-from penstock.core.groups.replies import (
-    Done,
-    GroupState,
-    GroupType,
-    Left,
-    LeftMember,
-    ListedGroup,
-    MemberIdRequired,
-    Synced,
-)
-from penstock.core.groups.subscription import subscribed_topics
 from penstock.core.model import Instant, Why
 
 
@@ -82,18 +79,18 @@ class ClassicGroups:
             outcome.refuse(command.on_reply, Why.INVALID_GROUP, "the group id is empty")
             return
         group = self._live.get(group_id) or self.find(group_id)
-        if group is None and not isinstance(command, Join):
+        if group is None and not isinstance(command, JoinGroup):
             _refuse_stranger(command, outcome)
             return
         group = group or ClassicGroup(group_id)
         match command:
             case Heartbeat():
                 _heartbeat(group, command, outcome)
-            case Join():
+            case JoinGroup():
                 _join(group, command, outcome)
-            case Sync():
+            case SyncGroup():
                 _sync(group, command, outcome)
-            case Leave():
+            case LeaveGroup():
                 _leave(group, command, outcome)
             case _:
                 assert_never(command)
@@ -146,15 +143,15 @@ class ClassicGroups:
         rebalance(group, outcome, "the group is over its size limit")
 
 
-def _refuse_stranger(command: Sync | Heartbeat | Leave, outcome: GroupOutcome) -> None:
-    if isinstance(command, Leave):
+def _refuse_stranger(command: SyncGroup | Heartbeat | LeaveGroup, outcome: GroupOutcome) -> None:
+    if isinstance(command, LeaveGroup):
         strangers = [LeftMember(m.member_id, m.instance_id, Why.UNKNOWN_MEMBER) for m in command.members]
-        outcome.replies.append((command.on_reply, Left(tuple(strangers))))
+        outcome.replies.append((command.on_reply, LeaveGroupResult(tuple(strangers))))
     else:
         outcome.refuse(command.on_reply, Why.UNKNOWN_MEMBER)
 
 
-def _join(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> None:
+def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     """Let the member in, park its request until the join phase ends, or say why not."""
     options, protocols = outcome.options, command.protocols
     if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
@@ -187,7 +184,7 @@ def _distinct(protocols: tuple[MemberProtocol, ...]) -> tuple[MemberProtocol, ..
     return tuple({protocol.name: protocol for protocol in reversed(protocols)}.values())[::-1]
 
 
-def _has_room(group: ClassicGroup, command: Join, members_max: int) -> bool:
+def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool:
     """Whether a group that knows as many members as it may have lets this one in."""
     member_id = command.member_id
     if member_id == UNKNOWN_MEMBER_ID and command.instance_id is not None:
@@ -204,7 +201,7 @@ def _has_room(group: ClassicGroup, command: Join, members_max: int) -> bool:
             return member_id in group.members
 
 
-def _refuse_full(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> None:
+def _refuse_full(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     outcome.refuse(command.on_reply, Why.GROUP_FULL)
     group.pending.pop(command.member_id, None)
     if group.why_not_member(command.member_id, command.instance_id) is None:
@@ -212,11 +209,11 @@ def _refuse_full(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> N
     complete_join_if_all_are_here(group, outcome)
 
 
-def _new_member_id(command: Join) -> str:
+def _new_member_id(command: JoinGroup) -> str:
     return f"{command.instance_id or command.client_id}-{command.random_id}"
 
 
-def _give_member_id(group: ClassicGroup, command: Join, outcome: GroupOutcome) -> None:
+def _give_member_id(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
     # Without this step (KIP-394) a client that times out and retries leaves a member behind each time.
     member_id = _new_member_id(command)
     if len(group.pending) >= outcome.options.pending_members_max:
@@ -226,7 +223,7 @@ def _give_member_id(group: ClassicGroup, command: Join, outcome: GroupOutcome) -
 
 
 def _join_new_static(
-    group: ClassicGroup, command: Join, protocols: tuple[MemberProtocol, ...], outcome: GroupOutcome
+    group: ClassicGroup, command: JoinGroup, protocols: tuple[MemberProtocol, ...], outcome: GroupOutcome
 ) -> None:
     assert command.instance_id is not None
     old_member_id = group.instances.get(command.instance_id)
@@ -238,7 +235,7 @@ def _join_new_static(
 
 
 def _join_known(
-    group: ClassicGroup, command: Join, protocols: tuple[MemberProtocol, ...], outcome: GroupOutcome
+    group: ClassicGroup, command: JoinGroup, protocols: tuple[MemberProtocol, ...], outcome: GroupOutcome
 ) -> None:
     member_id = command.member_id
     if member_id in group.pending and command.instance_id is None:
@@ -268,7 +265,7 @@ def _join_known(
     rebalance(group, outcome, f"member {member_id} joins again: {command.reason or 'no reason given'}")
 
 
-def _add_member(group: ClassicGroup, member: Member, command: Join, outcome: GroupOutcome) -> None:
+def _add_member(group: ClassicGroup, member: GroupMember, command: JoinGroup, outcome: GroupOutcome) -> None:
     group.protocol_type = command.protocol_type
     if group.initial_delay is not None:
         group.initial_delay.member_came = True
@@ -278,8 +275,8 @@ def _add_member(group: ClassicGroup, member: Member, command: Join, outcome: Gro
     rebalance(group, outcome, f"member {member.member_id} is new: {command.reason or 'no reason given'}")
 
 
-def _new_member(member_id: str, command: Join, protocols: tuple[MemberProtocol, ...]) -> Member:
-    return Member(
+def _new_member(member_id: str, command: JoinGroup, protocols: tuple[MemberProtocol, ...]) -> GroupMember:
+    return GroupMember(
         member_id,
         command.instance_id,
         command.client_id,
@@ -292,7 +289,7 @@ def _new_member(member_id: str, command: Join, protocols: tuple[MemberProtocol, 
 
 
 def _rejoin_static(
-    group: ClassicGroup, member: Member, old_member_id: str, command: Join, outcome: GroupOutcome
+    group: ClassicGroup, member: GroupMember, old_member_id: str, command: JoinGroup, outcome: GroupOutcome
 ) -> None:
     """A static member comes back under its instance id (KIP-345): it gets the old one's place.
 
@@ -315,7 +312,7 @@ def _rejoin_static(
     rebalance(group, outcome, f"static member {member.instance_id} is back: {command.reason}")
 
 
-def _changes_assignment(group: ClassicGroup, old: Member, new: Member) -> bool:
+def _changes_assignment(group: ClassicGroup, old: GroupMember, new: GroupMember) -> bool:
     # Kafka looks at the protocol alone. A consumer that comes back with other topics would then keep
     # partitions it does not want, so its topics are compared too; the rest of the metadata (owned
     # partitions, rack) changes with every restart and is no reason to rebalance.
@@ -326,13 +323,17 @@ def _changes_assignment(group: ClassicGroup, old: Member, new: Member) -> bool:
     return _topics(old, group) != _topics(new, group)
 
 
-def _topics(member: Member, group: ClassicGroup) -> frozenset[str] | None:
+def _topics(member: GroupMember, group: ClassicGroup) -> frozenset[str] | None:
     topics = subscribed_topics(member.metadata_for(group.protocol))
     return None if topics is None else frozenset(topics)
 
 
 def _reply_without_rebalance(
-    group: ClassicGroup, member: Member, old_leader: str | None, command: Join, outcome: GroupOutcome
+    group: ClassicGroup,
+    member: GroupMember,
+    old_leader: str | None,
+    command: JoinGroup,
+    outcome: GroupOutcome,
 ) -> None:
     reply = joined(group, member.member_id)
     is_leader = member.member_id == group.leader
@@ -345,7 +346,7 @@ def _reply_without_rebalance(
     outcome.replies.append((command.on_reply, reply))
 
 
-def _sync(group: ClassicGroup, command: Sync, outcome: GroupOutcome) -> None:
+def _sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> None:
     """The leader brings the assignment, everybody fetches their part."""
     member_id = command.member_id
     why = _why_not_sync(group, command)
@@ -364,7 +365,7 @@ def _sync(group: ClassicGroup, command: Sync, outcome: GroupOutcome) -> None:
         _complete_sync(group, command, outcome)
 
 
-def _why_not_sync(group: ClassicGroup, command: Sync) -> Why | None:
+def _why_not_sync(group: ClassicGroup, command: SyncGroup) -> Why | None:
     why = group.why_not_member(command.member_id, command.instance_id)
     if why is not None:
         return why
@@ -381,7 +382,7 @@ def _differs(claimed: str | None, actual: str | None) -> bool:
     return claimed is not None and actual is not None and claimed != actual
 
 
-def _complete_sync(group: ClassicGroup, command: Sync, outcome: GroupOutcome) -> None:
+def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> None:
     assignments = dict(command.assignments)
     for member in group.members.values():
         # The leader may leave members out: they get nothing, in so many words.
@@ -402,8 +403,8 @@ def _complete_sync(group: ClassicGroup, command: Sync, outcome: GroupOutcome) ->
         group.rebalance_started = None
 
 
-def _synced(group: ClassicGroup, member_id: str) -> Synced:
-    return Synced(group.protocol_type, group.protocol, group.members[member_id].assignment)
+def _synced(group: ClassicGroup, member_id: str) -> SyncGroupResult:
+    return SyncGroupResult(group.protocol_type, group.protocol, group.members[member_id].assignment)
 
 
 def _heartbeat(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -> None:
@@ -419,14 +420,14 @@ def _heartbeat(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -
         # Alive, and hereby told to join again.
         outcome.refuse(command.on_reply, Why.REBALANCE_IN_PROGRESS)
     else:
-        outcome.replies.append((command.on_reply, Done()))
+        outcome.replies.append((command.on_reply, GroupOk()))
 
 
-def _leave(group: ClassicGroup, command: Leave, outcome: GroupOutcome) -> None:
+def _leave(group: ClassicGroup, command: LeaveGroup, outcome: GroupOutcome) -> None:
     """Members that leave together cost one rebalance."""
     members_before = len(group.members)
     results = tuple([_leave_one(group, leaving, outcome) for leaving in command.members])
-    outcome.replies.append((command.on_reply, Left(results)))
+    outcome.replies.append((command.on_reply, LeaveGroupResult(results)))
     if len(group.members) < members_before:
         rebalance(group, outcome, f"{members_before - len(group.members)} members left")
     else:

@@ -6,14 +6,194 @@ calls itself. Bytes in commands are kept, so they must be `bytes`, not views of 
 buffer.
 """
 
+import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.groups.replies import OnReply
-from penstock.core.model import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicName, TopicPartition
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    Refused,
+    TopicId,
+    TopicName,
+    TopicPartition,
+    Why,
+)
 
+NO_OFFSET = Offset(-1)
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1
+
+
+class GroupState(enum.Enum):
+    """Where a group stands; the values are the names that Kafka's tools print."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class GroupType(enum.Enum):
+    """Which protocol a group's members speak; one per group."""
+
+    CLASSIC = "classic"
+
+
+class JoinedMember(NamedTuple):
+    """What the leader is told about each member."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResult:
+    """The member is in this generation. `members` is filled for the leader alone."""
+
+    member_id: str
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    leader: str | None
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdRequired:
+    """Join again with this id: an error code on the wire, but one that carries an answer."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupResult:
+    """The member's assignment in this generation."""
+
+    protocol_type: str | None
+    protocol: str | None
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOk:
+    """Accepted; there is nothing to tell."""
+
+
+class LeftMember(NamedTuple):
+    """One entry of a batched leave: `why` is None when the member has left."""
+
+    member_id: str
+    instance_id: str | None
+    why: Why | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupResult:
+    """One entry per member of the request, in its order."""
+
+    members: tuple[LeftMember, ...]
+
+
+class OffsetResult(NamedTuple):
+    """What became of one partition of a request: `why` is None when it was done."""
+
+    partition: TopicPartition
+    why: Why | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResults:
+    """One entry per offset of the request, in its order."""
+
+    partitions: tuple[OffsetResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionResults:
+    """One entry per partition of the request, in its order."""
+
+    partitions: tuple[OffsetResult, ...]
+
+
+class FetchedOffset(NamedTuple):
+    """A committed offset; offset -1 where nothing is committed."""
+
+    partition: TopicPartition
+    offset: Offset = NO_OFFSET
+    leader_epoch: LeaderEpoch = LeaderEpoch(-1)
+    metadata: str = ""
+    why: Why | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffsets:
+    """One entry per partition asked for, or all that are committed, by topic and partition."""
+
+    offsets: tuple[FetchedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """One member as operators see it; metadata is empty unless the group is stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """One group as operators see it. A group nobody knows is `DEAD` and has no members."""
+
+    group_id: str
+    state: GroupState
+    type: GroupType
+    protocol_type: str
+    protocol: str
+    members: tuple[DescribedMember, ...]
+
+
+class ListedGroup(NamedTuple):
+    """One line of a listing."""
+
+    group_id: str
+    protocol_type: str
+    state: GroupState
+    type: GroupType
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroups:
+    """The groups that passed the filters, by id."""
+
+    groups: tuple[ListedGroup, ...]
+
+
+Reply: TypeAlias = (
+    Refused
+    | JoinGroupResult
+    | MemberIdRequired
+    | SyncGroupResult
+    | GroupOk
+    | LeaveGroupResult
+    | CommitResults
+    | FetchedOffsets
+    | DeletionResults
+    | DescribedGroup
+    | ListedGroups
+)
+
+# Where a reply goes: one callable per command, called once.
+OnReply: TypeAlias = Callable[[Reply], None]
 
 
 class MemberProtocol(NamedTuple):
@@ -24,7 +204,7 @@ class MemberProtocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinGroup:
     """JoinGroup: take part in the next generation; answered when the join phase ends."""
 
     on_reply: OnReply
@@ -54,7 +234,7 @@ class MemberAssignment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class SyncGroup:
     """SyncGroup: ask for the assignment (and, from the leader, bring it); answered when it is there."""
 
     on_reply: OnReply
@@ -88,7 +268,7 @@ class LeavingMember(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class LeaveGroup:
     """LeaveGroup: one member (versions 0 to 2) or a batch."""
 
     on_reply: OnReply
@@ -180,7 +360,10 @@ class ListGroups:
     types: tuple[str, ...] = ()
 
 
-ClassicCommand: TypeAlias = Join | Sync | Heartbeat | Leave
+ClassicCommand: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
+
 OffsetCommand: TypeAlias = CommitOffsets | FetchOffsets | DeleteOffsets | ForgetTopic
+
 GroupCommand: TypeAlias = DeleteGroup | DescribeGroup | ListGroups
+
 Command: TypeAlias = ClassicCommand | OffsetCommand | GroupCommand

@@ -11,21 +11,28 @@ from penstock.core.groups.commands import (
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
+    DescribedGroup,
     DescribeGroup,
     FetchOffsets,
     ForgetTopic,
+    GroupOk,
+    GroupState,
+    GroupType,
     Heartbeat,
-    Join,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
+    ListedGroups,
     ListGroups,
-    Sync,
+    SyncGroup,
 )
-from penstock.core.groups.facts import Fact, GroupDeleted, OffsetDeleted
-from penstock.core.groups.image import GroupImage
+from penstock.core.groups.facts import (
+    Fact,
+    GroupDeleted,
+    GroupImage,
+    OffsetDeleted,
+)
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
-from penstock.core.groups.options import GroupOptions
-from penstock.core.groups.outcome import Deadlines, GroupOutcome
-from penstock.core.groups.replies import DescribedGroup, Done, GroupState, GroupType, ListedGroups
+from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
 from penstock.core.model import Instant, Now, Why
 
 
@@ -42,7 +49,7 @@ class GroupCoordinator:
         self._image = GroupImage()
         self._classic = ClassicGroups(self._image)
         self._retention = OffsetRetention(self._image, self._classic)
-        self._deadlines = Deadlines()
+        self._deadlines = GroupDeadlines()
         self._facts_owed = 0
 
     @property
@@ -85,7 +92,7 @@ class GroupCoordinator:
         assert not self._facts_owed, "facts of the last outcome were not applied"
         outcome = GroupOutcome(now, self._options, self._deadlines)
         match command:
-            case Join() | Sync() | Heartbeat() | Leave():
+            case JoinGroup() | SyncGroup() | Heartbeat() | LeaveGroup():
                 self._classic.decide(command, outcome)
             case CommitOffsets() | FetchOffsets() | DeleteOffsets() | ForgetTopic():
                 decide_offsets(command, self._image, self._classic, outcome)
@@ -147,7 +154,7 @@ class GroupCoordinator:
         if command.group_id in self._image.groups:
             outcome.facts.append(GroupDeleted(command.group_id))
         self._classic.forget(command.group_id)
-        outcome.replies.append((command.on_reply, Done()))
+        outcome.replies.append((command.on_reply, GroupOk()))
 
 
 def _described(group_id: str, group: ClassicGroup | None) -> DescribedGroup:

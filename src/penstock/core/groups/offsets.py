@@ -11,27 +11,36 @@ from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.groups.classic_protocol import ClassicGroups
 from penstock.core.groups.commands import (
     CommitOffsets,
+    CommitResults,
     DeleteOffsets,
+    DeletionResults,
+    FetchedOffset,
+    FetchedOffsets,
     FetchOffsets,
     ForgetTopic,
+    GroupOk,
+    GroupState,
     OffsetCommand,
+    OffsetResult,
     OffsetToCommit,
     TopicToFetch,
 )
-from penstock.core.groups.facts import GroupDeleted, OffsetCommitted, OffsetDeleted
-from penstock.core.groups.image import GroupImage
+from penstock.core.groups.facts import (
+    GroupDeleted,
+    GroupImage,
+    OffsetCommitted,
+    OffsetDeleted,
+)
 from penstock.core.groups.outcome import GroupOutcome
 from penstock.core.groups.rebalance import keep_alive
-from penstock.core.groups.replies import (
-    CommitResults,
-    DeletionResults,
-    Done,
-    FetchedOffset,
-    FetchedOffsets,
-    GroupState,
-    PartitionResult,
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    Timestamp,
+    TopicId,
+    TopicPartition,
+    Why,
 )
-from penstock.core.model import MILLISECOND, Instant, Timestamp, TopicId, TopicPartition, Why
 
 
 def decide_offsets(
@@ -82,9 +91,9 @@ def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> Why |
     return None
 
 
-def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOutcome) -> PartitionResult:
+def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOutcome) -> OffsetResult:
     if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
-        return PartitionResult(offset.partition, Why.OFFSET_METADATA_TOO_LARGE)
+        return OffsetResult(offset.partition, Why.OFFSET_METADATA_TOO_LARGE)
     expires_at = None
     if command.retention_ms is not None:
         expires_at = Timestamp(outcome.now.wall + command.retention_ms)
@@ -100,7 +109,7 @@ def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOu
             offset.topic_id,
         )
     )
-    return PartitionResult(offset.partition)
+    return OffsetResult(offset.partition)
 
 
 def _fetch(image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> None:
@@ -146,14 +155,14 @@ def _delete(
         outcome.refuse(command.on_reply, Why.GROUP_NOT_EMPTY)
         return
     committed = image.offsets_of(command.group_id)
-    results: list[PartitionResult] = []
+    results: list[OffsetResult] = []
     for partition in command.partitions:
         if group.is_subscribed_to(partition.topic):
-            results.append(PartitionResult(partition, Why.GROUP_SUBSCRIBED))
+            results.append(OffsetResult(partition, Why.GROUP_SUBSCRIBED))
             continue
         if partition in committed:
             outcome.facts.append(OffsetDeleted(command.group_id, partition))
-        results.append(PartitionResult(partition))
+        results.append(OffsetResult(partition))
     outcome.replies.append((command.on_reply, DeletionResults(tuple(results))))
 
 
@@ -162,7 +171,7 @@ def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome
         for partition in offsets:
             if partition.topic == command.topic:
                 outcome.facts.append(OffsetDeleted(group_id, partition))
-    outcome.replies.append((command.on_reply, Done()))
+    outcome.replies.append((command.on_reply, GroupOk()))
 
 
 class OffsetRetention:

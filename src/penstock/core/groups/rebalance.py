@@ -1,8 +1,8 @@
 """How a group gets from one generation to the next."""
 
-from penstock.core.groups.classic_group import ClassicGroup, InitialDelay, Member
+from penstock.core.groups.classic_group import ClassicGroup, GroupMember, InitialDelay
+from penstock.core.groups.commands import GroupState, JoinedMember, JoinGroupResult
 from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceStarted
-from penstock.core.groups.replies import GroupState, Joined, JoinedMember
 from penstock.core.model import Why
 
 STATIC_WAIT_MS_MIN = 1_000
@@ -72,11 +72,11 @@ def remove_member(group: ClassicGroup, member_id: str, outcome: GroupOutcome, re
     outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
 
 
-def keep_alive(group: ClassicGroup, member: Member, outcome: GroupOutcome) -> None:
+def keep_alive(group: ClassicGroup, member: GroupMember, outcome: GroupOutcome) -> None:
     member.session_deadline = outcome.wake(group.group_id, member.session_timeout_ms)
 
 
-def joined(group: ClassicGroup, member_id: str) -> Joined:
+def joined(group: ClassicGroup, member_id: str) -> JoinGroupResult:
     """What a member is told of the current generation; the leader gets everybody's metadata."""
     protocol = group.protocol
     everybody: tuple[JoinedMember, ...] = ()
@@ -85,7 +85,9 @@ def joined(group: ClassicGroup, member_id: str) -> Joined:
         everybody = tuple(
             [JoinedMember(m.member_id, m.instance_id, m.metadata_for(protocol)) for m in members]
         )
-    return Joined(member_id, group.generation, group.protocol_type, protocol, group.leader, everybody)
+    return JoinGroupResult(
+        member_id, group.generation, group.protocol_type, protocol, group.leader, everybody
+    )
 
 
 def _complete_join(group: ClassicGroup, outcome: GroupOutcome) -> None:

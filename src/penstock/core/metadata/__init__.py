@@ -25,54 +25,81 @@ here: where every complete replica lost records, an operator chooses. ACLs, quot
 credentials come with the parts that need them, as new facts.
 """
 
-from penstock.core.metadata.applying import applied, replayed
+from penstock.core.metadata.apply import apply, replay
 from penstock.core.metadata.commands import (
     BY_DEFAULT,
     AllocateProducerIds,
     AlterConfigs,
-    Assignment,
+    AlteredPartition,
+    AlterPartition,
+    BalancedLeaders,
     BalanceLeaders,
-    ChangePartition,
+    BeginControlledShutdown,
+    BootstrapCluster,
     Command,
     ConfigChange,
     ConfigOperation,
+    CreatedPartitions,
+    CreatedTopic,
     CreatePartitions,
     CreateTopic,
+    DeletedTopic,
     DeleteTopic,
-    Direction,
     DrainBroker,
-    Election,
+    ElectionType,
     ElectLeader,
     FeatureUpdate,
     FenceBroker,
-    FormCluster,
     IncrementalAlterConfigs,
     IsrMember,
+    Ok,
+    ProducerIdBlock,
     ReassignPartition,
     RegisterBroker,
+    RegisteredBroker,
+    RemainingLeaderships,
+    ReplicaAssignment,
+    Reply,
     ResignReplica,
-    StopBroker,
+    StartedReassignments,
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
+    UpgradeType,
     WidenInternalTopics,
 )
-from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
-from penstock.core.metadata.decisions.features import (
+from penstock.core.metadata.decide_brokers import (
     DEFAULT_LEVELS,
     METADATA_VERSION,
     PRODUCER_IDS_PER_BLOCK,
     SUPPORTED_FEATURES,
 )
-from penstock.core.metadata.effective import (
+from penstock.core.metadata.decision import ControllerConfig, MetadataDecision
+from penstock.core.metadata.effective_configs import (
     ALL_BROKERS,
     broker_setting,
     describe_configs,
     layers_for,
     options_of,
 )
-from penstock.core.metadata.envelope import FORMAT_VERSION, decode_fact, encode_fact
-from penstock.core.metadata.facts import (
+from penstock.core.metadata.image import (
+    EMPTY_IMAGE,
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    PEER_LISTENER,
+    Broker,
+    BrokerEndpoint,
+    ConfigResource,
+    ConfigResourceType,
+    FeatureRange,
+    MetadataImage,
+    Partition,
+    Topic,
+)
+from penstock.core.metadata.machine import MetadataMachine
+from penstock.core.metadata.records import (
+    FORMAT_VERSION,
     BrokerDrained,
     BrokerEpochReserved,
     BrokerFenced,
@@ -90,10 +117,11 @@ from penstock.core.metadata.facts import (
     ProducerIdsAllocated,
     TopicCreated,
     TopicDeleted,
+    decode_fact,
+    encode_fact,
+    snapshot,
 )
-from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
-from penstock.core.metadata.machine import MetadataMachine
-from penstock.core.metadata.names import (
+from penstock.core.metadata.topic_names import (
     DELAYED_TOPIC,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -102,55 +130,28 @@ from penstock.core.metadata.names import (
     is_internal,
     problem_with_name,
 )
-from penstock.core.metadata.replies import (
-    BalancedLeaders,
-    ChangedPartition,
-    CreatedPartitions,
-    CreatedTopic,
-    DeletedTopic,
-    Done,
-    LeavingBroker,
-    ProducerIdBlock,
-    RegisteredBroker,
-    Reply,
-    StartedMoves,
-)
-from penstock.core.metadata.snapshot import snapshot
-from penstock.core.metadata.state import (
-    NO_BROKER_EPOCH,
-    NO_LEADER,
-    NO_LEADER_EPOCH,
-    PEER_LISTENER,
-    Broker,
-    ConfigResource,
-    FeatureRange,
-    Listener,
-    Partition,
-    ResourceKind,
-    Topic,
-)
 
 __all__ = [
     # The machine
     "MetadataMachine",
     "MetadataDecision",
-    "Surroundings",
+    "ControllerConfig",
     "MetadataImage",
     "EMPTY_IMAGE",
-    "applied",
-    "replayed",
+    "apply",
+    "replay",
     "snapshot",
     # Commands
     "Command",
-    "FormCluster",
+    "BootstrapCluster",
     "RegisterBroker",
     "FenceBroker",
     "UnfenceBroker",
-    "StopBroker",
+    "BeginControlledShutdown",
     "DrainBroker",
     "UnregisterBroker",
     "CreateTopic",
-    "Assignment",
+    "ReplicaAssignment",
     "BY_DEFAULT",
     "DeleteTopic",
     "CreatePartitions",
@@ -161,30 +162,30 @@ __all__ = [
     "AllocateProducerIds",
     "UpdateFeatures",
     "FeatureUpdate",
-    "Direction",
-    "ChangePartition",
+    "UpgradeType",
+    "AlterPartition",
     "IsrMember",
     "ResignReplica",
     "ElectLeader",
     "BalanceLeaders",
     "ReassignPartition",
     "WidenInternalTopics",
-    "Election",
+    "ElectionType",
     # Replies
     "Reply",
-    "Done",
+    "Ok",
     "RegisteredBroker",
-    "LeavingBroker",
+    "RemainingLeaderships",
     "CreatedTopic",
     "DeletedTopic",
     "CreatedPartitions",
     "ProducerIdBlock",
-    "ChangedPartition",
+    "AlteredPartition",
     "BalancedLeaders",
-    "StartedMoves",
+    "StartedReassignments",
     # What an image holds
     "Broker",
-    "Listener",
+    "BrokerEndpoint",
     "PEER_LISTENER",
     "FeatureRange",
     "Topic",
@@ -192,7 +193,7 @@ __all__ = [
     "NO_LEADER",
     "NO_LEADER_EPOCH",
     "NO_BROKER_EPOCH",
-    "ResourceKind",
+    "ConfigResourceType",
     "ConfigResource",
     # Facts
     "Fact",

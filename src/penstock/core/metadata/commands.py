@@ -5,21 +5,31 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from penstock.core.metadata.state import (
+from penstock.core.metadata.image import (
     NO_BROKER_EPOCH,
     NO_INCARNATION,
+    BrokerEndpoint,
     ConfigResource,
     FeatureRange,
-    Listener,
+    Partition,
 )
-from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicId
+from penstock.core.model import (
+    BrokerEpoch,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    ProducerId,
+    Refused,
+    TopicId,
+    TopicName,
+)
 
 # "As the broker's configuration says", for numbers of partitions and replicas.
 BY_DEFAULT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class FormCluster:
+class BootstrapCluster:
     """Give a new cluster its identity and its feature levels; the first command of all."""
 
     cluster_id: str
@@ -44,7 +54,7 @@ class RegisterBroker:
     cluster_id: str
     node_id: NodeId
     directory_id: UUID
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[BrokerEndpoint, ...] = ()
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
     previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
@@ -71,7 +81,7 @@ class UnfenceBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class StopBroker:
+class BeginControlledShutdown:
     """A broker is about to stop: its leaderships go to others first, as far as they can.
 
     May be repeated; the reply says how many leaderships are left.
@@ -96,7 +106,7 @@ class UnregisterBroker:
     node_id: NodeId
 
 
-class Assignment(NamedTuple):
+class ReplicaAssignment(NamedTuple):
     """Where the replicas of one partition shall be, the preferred leader first."""
 
     partition: PartitionIndex
@@ -111,7 +121,7 @@ class CreateTopic:
     topic_id: TopicId
     partitions: int = BY_DEFAULT
     replication_factor: int = BY_DEFAULT
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[ReplicaAssignment, ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
     validate_only: bool = False
 
@@ -178,7 +188,7 @@ class AllocateProducerIds:
     broker_epoch: BrokerEpoch
 
 
-class Direction(enum.IntEnum):
+class UpgradeType(enum.IntEnum):
     """Which way a feature level may go; numbered as Kafka numbers them."""
 
     UPGRADE = 1
@@ -191,7 +201,7 @@ class FeatureUpdate(NamedTuple):
 
     name: str
     level: int
-    direction: Direction = Direction.UPGRADE
+    direction: UpgradeType = UpgradeType.UPGRADE
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +220,7 @@ class IsrMember(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePartition:
+class AlterPartition:
     """A leader proposes another ISR for its partition."""
 
     node_id: NodeId
@@ -232,7 +242,7 @@ class ResignReplica:
     index: PartitionIndex
 
 
-class Election(enum.IntEnum):
+class ElectionType(enum.IntEnum):
     """Who shall lead; numbered as Kafka numbers them."""
 
     PREFERRED = 0
@@ -245,7 +255,7 @@ class ElectLeader:
 
     topic: str
     index: PartitionIndex
-    election: Election = Election.PREFERRED
+    election: ElectionType = ElectionType.PREFERRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,19 +290,114 @@ class WidenInternalTopics:
 
 
 BrokerCommand: TypeAlias = (
-    RegisterBroker | FenceBroker | UnfenceBroker | StopBroker | DrainBroker | UnregisterBroker
+    RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | DrainBroker | UnregisterBroker
 )
+
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
+
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
+
 PartitionCommand: TypeAlias = (
-    ChangePartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition | WidenInternalTopics
+    AlterPartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition | WidenInternalTopics
 )
+
 Command: TypeAlias = (
-    FormCluster
+    BootstrapCluster
     | UpdateFeatures
     | AllocateProducerIds
     | BrokerCommand
     | ConfigCommand
     | TopicCommand
     | PartitionCommand
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """Nothing to add."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredBroker:
+    """The epoch under which the broker speaks from now on."""
+
+    epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingLeaderships:
+    """What a broker that stops or is drained still has: nobody else can lead these partitions."""
+
+    leading: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """The topic as it is, or as it would be if the command only asked for validation."""
+
+    name: TopicName
+    id: TopicId
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """What the topic was called and which id it had."""
+
+    name: TopicName
+    id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedPartitions:
+    """The number of partitions that the topic has now."""
+
+    name: TopicName
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """The ids from `start` on, `count` of them."""
+
+    start: ProducerId
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredPartition:
+    """The partition as it is after the change."""
+
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class BalancedLeaders:
+    """How many leaderships went back, and how many are to follow."""
+
+    moved: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartedReassignments:
+    """How many partitions began to move."""
+
+    partitions: int
+
+
+Reply: TypeAlias = (
+    Ok
+    | RegisteredBroker
+    | RemainingLeaderships
+    | CreatedTopic
+    | DeletedTopic
+    | CreatedPartitions
+    | ProducerIdBlock
+    | AlteredPartition
+    | BalancedLeaders
+    | StartedReassignments
+    | Refused
 )

@@ -1,23 +1,372 @@
-"""The state of the cluster as far as facts have told it."""
+"""The state of the cluster as far as facts have told it.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+A map and a sequence that are never changed, only replaced by near copies.
 
-from penstock.core.metadata.names import lookalike_key
-from penstock.core.metadata.sharing import Table
-from penstock.core.metadata.state import (
-    NO_BROKER_EPOCH,
-    Broker,
-    ConfigResource,
-    Partition,
-    ResourceKind,
-    Topic,
+Both copy a small part of themselves on every write and share the rest with the version
+before. An image built of them can be kept, compared or handed out for the price of a
+reference, and writing one topic among fifty thousand copies a few hundred references.
+
+What the cluster consists of: brokers, topics, partitions. All of it frozen.
+
+`Broker` and `Partition` are stored inside facts as they stand, so that applying a fact is
+putting a value in its place. Fields are written in order; a later format may only add
+fields with defaults at the end.
+"""
+
+import enum
+from collections.abc import (
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
 )
-from penstock.core.model import BrokerEpoch, NodeId, ProducerId, TopicId, TopicName
+from dataclasses import dataclass, field
+from itertools import chain
+from types import MappingProxyType
+from typing import (
+    Any,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    overload,
+)
+from uuid import UUID
 
+import msgspec
+
+from penstock.core.metadata.topic_names import collision_key, is_internal
+from penstock.core.model import (
+    BrokerEpoch,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    ProducerId,
+    TopicId,
+    TopicName,
+)
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Item_co = TypeVar("Item_co", covariant=True)
+SHARDS = 256
+CHUNK = 64
+NO_LEADER = NodeId(-1)
+NO_BROKER = NodeId(-1)
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+NO_BROKER_EPOCH = BrokerEpoch(-1)
+NO_INCARNATION = UUID(int=0)
+# Where brokers and controllers reach each other; every other name is a listener for clients.
+PEER_LISTENER = "PEER"
 FIRST_PRODUCER_ID = ProducerId(0)
 _NO_CONFIG: Mapping[str, str] = MappingProxyType({})
+
+
+class PersistentMap(Generic[Key, Value]):
+    """A map split over a fixed number of dictionaries; a write copies one of them.
+
+    Which shard a key falls into may differ between processes (string hashes are salted),
+    so nothing is ever listed in that order: listings are sorted by key.
+    """
+
+    __slots__ = ("_shards", "_size")
+
+    def __init__(self) -> None:
+        empty: dict[Key, Value] = {}
+        self._shards: list[dict[Key, Value]] = [empty] * SHARDS
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._shards[hash(key) % SHARDS]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PersistentMap) and self._size == other._size and self._union() == other._union()
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Table({dict(self.items())!r})"
+
+    def get(self, key: Key) -> Value | None:
+        return self._shards[hash(key) % SHARDS].get(key)
+
+    def put(self, key: Key, value: Value) -> "PersistentMap[Key, Value]":
+        """A table that holds `value` under `key` as well."""
+        number = hash(key) % SHARDS
+        shard = self._shards[number].copy()
+        shard[key] = value
+        return self._with_shard(number, shard)
+
+    def drop(self, key: Key) -> "PersistentMap[Key, Value]":
+        """A table without `key`; this very table if it has no such key."""
+        if key not in self:
+            return self
+        number = hash(key) % SHARDS
+        shard = self._shards[number].copy()
+        del shard[key]
+        return self._with_shard(number, shard)
+
+    def keys(self) -> list[Key]:
+        return sorted(chain.from_iterable(self._shards), key=_as_is)
+
+    def items(self) -> list[tuple[Key, Value]]:
+        return sorted(chain.from_iterable(map(dict.items, self._shards)), key=_first)
+
+    def values(self) -> list[Value]:
+        """The values in the order of their keys."""
+        return [value for _, value in self.items()]
+
+    def keys_missing_in(self, other: "PersistentMap[Key, Value]") -> list[Key]:
+        """What is here and not there; costs little if one table was made from the other."""
+        pairs = zip(self._shards, other._shards, strict=True)
+        missing = (key for ours, theirs in pairs if ours is not theirs for key in ours if key not in theirs)
+        return sorted(missing, key=_as_is)
+
+    def keys_changed_since(self, before: "PersistentMap[Key, Value]") -> list[Key]:
+        """What is new here or has been replaced; costs little if one table was made from the other."""
+        pairs = zip(self._shards, before._shards, strict=True)
+        moved = ((ours, theirs) for ours, theirs in pairs if ours is not theirs)
+        changed = (key for ours, theirs in moved for key in ours if ours[key] is not theirs.get(key))
+        return sorted(changed, key=_as_is)
+
+    def _with_shard(self, number: int, shard: dict[Key, Value]) -> "PersistentMap[Key, Value]":
+        table: PersistentMap[Key, Value] = PersistentMap.__new__(PersistentMap)
+        table._shards = self._shards.copy()
+        table._shards[number] = shard
+        table._size = self._size + len(shard) - len(self._shards[number])
+        return table
+
+    def _union(self) -> dict[Key, Value]:
+        return dict(chain.from_iterable(map(dict.items, self._shards)))
+
+
+class PersistentVector(Sequence[Item_co]):
+    """A sequence in chunks; appending or replacing copies one chunk and the list of chunks."""
+
+    __slots__ = ("_chunks", "_size")
+
+    def __init__(self, items: Iterable[Item_co] = ()) -> None:
+        everything = tuple(items)
+        self._size = len(everything)
+        self._chunks = tuple(everything[at : at + CHUNK] for at in range(0, self._size, CHUNK))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Item_co]:
+        return chain.from_iterable(self._chunks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PersistentVector) and self._chunks == other._chunks
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Series({list(self)!r})"
+
+    @overload
+    def __getitem__(self, index: int) -> Item_co: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item_co]: ...
+
+    def __getitem__(self, index: int | slice) -> Item_co | Sequence[Item_co]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        if index < 0:
+            index += self._size
+        if not 0 <= index < self._size:
+            raise IndexError(index)
+        return self._chunks[index // CHUNK][index % CHUNK]
+
+    def appended(self, item: Any) -> "PersistentVector[Item_co]":
+        """A series with one more item at its end."""
+        if self._size % CHUNK:
+            return self._of((*self._chunks[:-1], (*self._chunks[-1], item)), self._size + 1)
+        return self._of((*self._chunks, (item,)), self._size + 1)
+
+    def replaced(self, index: int, item: Any) -> "PersistentVector[Item_co]":
+        """A series with another item at `index`."""
+        number, place = divmod(index, CHUNK)
+        old = self._chunks[number]
+        chunk = (*old[:place], item, *old[place + 1 :])
+        return self._of((*self._chunks[:number], chunk, *self._chunks[number + 1 :]), self._size)
+
+    def _of(self, chunks: tuple[tuple[Item_co, ...], ...], size: int) -> "PersistentVector[Item_co]":
+        series: PersistentVector[Item_co] = PersistentVector.__new__(PersistentVector)
+        series._chunks = chunks
+        series._size = size
+        return series
+
+
+def _as_is(key: Any) -> Any:
+    return key
+
+
+def _first(pair: tuple[Any, Any]) -> Any:
+    return pair[0]
+
+
+class StoredStruct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A value that facts carry: a row of fields, closed to fields it does not know."""
+
+
+class BrokerEndpoint(StoredStruct, frozen=True):
+    """One door of a broker, as clients and peers are told to reach it."""
+
+    name: str
+    host: str
+    port: int
+    security: str = "PLAINTEXT"
+
+
+class FeatureRange(StoredStruct, frozen=True):
+    """The levels of one feature that a broker can read and write."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
+class Broker(StoredStruct, frozen=True):
+    """One registration of a broker: each start is a new epoch."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+    directory_id: UUID
+    listeners: tuple[BrokerEndpoint, ...] = ()
+    rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
+    # The epoch on the clean marker of the data directory; -1 if the last stop was not clean.
+    previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
+    fenced: bool = True
+    # About to stop: it keeps what nobody else can lead, and is never elected.
+    stopping: bool = False
+    # An operator wants it empty: no new replicas, and it leads only what nobody else can.
+    drained: bool = False
+    # Whether this life acknowledges only what is on disk: its crash loses nothing then.
+    synced: bool = True
+    # Which life of its process registered: a registration that arrives twice is one.
+    incarnation: UUID = NO_INCARNATION
+
+    def listener(self, name: str) -> BrokerEndpoint | None:
+        return next((listener for listener in self.listeners if listener.name == name), None)
+
+    def supports(self, feature: str, level: int) -> bool:
+        """Level 0 is the absence of a feature, which everybody supports."""
+        ranges = (known for known in self.features if known.name == feature)
+        return level == 0 or any(known.lowest <= level <= known.highest for known in ranges)
+
+
+class Partition(StoredStruct, frozen=True):
+    """Who keeps one partition, who leads it, and who may lead it next.
+
+    `elr` are replicas outside the ISR that hold every committed record all the same
+    (KIP-966); `last_known_elr` are those that once did. The leader epoch grows with every
+    change of leader, the partition epoch with every change at all. While replicas move,
+    `replicas` holds the old and the new ones: first those that shall be, then `removing`.
+    """
+
+    index: PartitionIndex
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    leader: NodeId
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+    partition_epoch: int = 0
+    elr: tuple[NodeId, ...] = ()
+    last_known_elr: tuple[NodeId, ...] = ()
+    # Where each replica was when it was in sync last; on another disk it has nothing of that.
+    directories: tuple[UUID, ...] = ()
+    # Replicas that a reassignment brings, and those it takes away once the new ones are in sync.
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+    # The last leader epoch that began under a leader who may miss committed records: replicas whose
+    # records are older may have to cut even what was committed.
+    unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[NodeId, ...]:
+        """The replicas that the partition shall have, the preferred leader first."""
+        return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
+
+    @property
+    def origin(self) -> tuple[NodeId, ...]:
+        """The replicas that the partition had before a reassignment."""
+        return tuple(node_id for node_id in self.replicas if node_id not in self.adding)
+
+    @property
+    def replicas_to_rely_on(self) -> int:
+        """How many replicas there are, both before and after a reassignment."""
+        return len(self.replicas) - max(len(self.adding), len(self.removing))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its partitions, in the order of their indexes."""
+
+    id: TopicId
+    name: TopicName
+    partitions: PersistentVector[Partition] = field(default_factory=PersistentVector)
+    # How many partitions there are per number of replicas: nearly always one pair.
+    factors: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def internal(self) -> bool:
+        return is_internal(self.name)
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas a partition shall have; reassignments may make that differ."""
+        return len(self.partitions[0].target) if self.partitions else 0
+
+    @property
+    def replicas_to_rely_on(self) -> int:
+        """The smallest number of replicas that any partition has or shall have."""
+        return self.factors[0][0] if self.factors else 0
+
+    def with_partition(self, partition: Partition) -> "Topic":
+        """The topic with one more partition, or with another state of one it has."""
+        former = self.partition(partition.index)
+        if former is None:
+            assert partition.index == len(self.partitions), "partitions are numbered without a gap"
+            partitions = self.partitions.appended(partition)
+        else:
+            partitions = self.partitions.replaced(partition.index, partition)
+        factors = dict(self.factors)
+        if former is not None:
+            factors[former.replicas_to_rely_on] -= 1
+        factor = partition.replicas_to_rely_on
+        factors[factor] = factors.get(factor, 0) + 1
+        counts = tuple(sorted((factor, count) for factor, count in factors.items() if count))
+        return Topic(self.id, self.name, partitions, counts)
+
+    def partition(self, index: int) -> Partition | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+class ConfigResourceType(enum.IntEnum):
+    """What a configuration belongs to; numbered as Kafka numbers them."""
+
+    TOPIC = 2
+    BROKER = 4
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One thing that can be configured. The broker named "" stands for every broker."""
+
+    kind: ConfigResourceType
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +378,15 @@ class MetadataImage:
     """
 
     cluster_id: str | None = None
-    topics: Table[TopicId, Topic] = field(default_factory=Table)
-    topic_ids: Table[TopicName, TopicId] = field(default_factory=Table)
+    topics: PersistentMap[TopicId, Topic] = field(default_factory=PersistentMap)
+    topic_ids: PersistentMap[TopicName, TopicId] = field(default_factory=PersistentMap)
     # Names that differ in '.' and '_' only, under what they have in common.
-    lookalikes: Table[str, tuple[TopicName, ...]] = field(default_factory=Table)
+    lookalikes: PersistentMap[str, tuple[TopicName, ...]] = field(default_factory=PersistentMap)
     partition_count: int = 0
-    brokers: Table[NodeId, Broker] = field(default_factory=Table)
+    brokers: PersistentMap[NodeId, Broker] = field(default_factory=PersistentMap)
     last_broker_epoch: BrokerEpoch = NO_BROKER_EPOCH
-    configs: Table[ConfigResource, Mapping[str, str]] = field(default_factory=Table)
-    features: Table[str, int] = field(default_factory=Table)
+    configs: PersistentMap[ConfigResource, Mapping[str, str]] = field(default_factory=PersistentMap)
+    features: PersistentMap[str, int] = field(default_factory=PersistentMap)
     next_producer_id: ProducerId = FIRST_PRODUCER_ID
 
     def topic(self, name: str) -> Topic | None:
@@ -67,7 +416,7 @@ class MetadataImage:
 
     def lookalike_of(self, name: str) -> TopicName | None:
         """A topic that metrics could not tell from one called `name`."""
-        key = lookalike_key(name)
+        key = collision_key(name)
         names = None if key is None else self.lookalikes.get(key)
         return names[0] if names else None
 
@@ -114,11 +463,11 @@ class MetadataImage:
     def live_brokers(self) -> list[Broker]:
         return [broker for broker in self.brokers.values() if not broker.fenced]
 
-    def config(self, kind: ResourceKind, name: str) -> Mapping[str, str]:
+    def config(self, kind: ConfigResourceType, name: str) -> Mapping[str, str]:
         """What was set for this very resource, without defaults."""
         return self.configs.get(ConfigResource(kind, name)) or _NO_CONFIG
 
-    def configured(self, kind: ResourceKind) -> list[str]:
+    def configured(self, kind: ConfigResourceType) -> list[str]:
         """The names of the resources of a kind that have configuration of their own."""
         return [resource.name for resource, _ in self.configs.items() if resource.kind == kind]
 

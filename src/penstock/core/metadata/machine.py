@@ -4,28 +4,30 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from penstock.core.metadata import commands
-from penstock.core.metadata.applying import applied, replayed
-from penstock.core.metadata.decisions.assignments import create_partitions
-from penstock.core.metadata.decisions.brokers import (
+from penstock.core.metadata.apply import apply, replay
+from penstock.core.metadata.decide_brokers import (
+    allocate_producer_ids,
     drain_broker,
     fence_broker,
+    form_cluster,
     register_broker,
     stop_broker,
     unfence_broker,
     unregister_broker,
+    update_features,
 )
-from penstock.core.metadata.decisions.configs import alter_configs, incremental_alter_configs
-from penstock.core.metadata.decisions.draft import MetadataDecision, Surroundings
-from penstock.core.metadata.decisions.elections import balance_leaders, elect_leader
-from penstock.core.metadata.decisions.features import allocate_producer_ids, form_cluster, update_features
-from penstock.core.metadata.decisions.partitions import change_partition, resign_replica
-from penstock.core.metadata.decisions.reassignment import reassign_partition, widen_internal_topics
-from penstock.core.metadata.decisions.topics import create_topic, delete_topic
-from penstock.core.metadata.facts import Fact
+from penstock.core.metadata.decide_configs import alter_configs, incremental_alter_configs
+from penstock.core.metadata.decide_partitions import change_partition, resign_replica
+from penstock.core.metadata.decide_reassignment import reassign_partition, widen_internal_topics
+from penstock.core.metadata.decide_topics import create_topic, delete_topic
+from penstock.core.metadata.decision import ControllerConfig, MetadataDecision
+from penstock.core.metadata.elections import balance_leaders, elect_leader
 from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from penstock.core.metadata.placement import create_partitions
+from penstock.core.metadata.records import Fact
 from penstock.core.model import Instant
 
-_NOTHING_ELSE = Surroundings()
+_NOTHING_ELSE = ControllerConfig()
 
 
 class MetadataMachine:
@@ -38,7 +40,7 @@ class MetadataMachine:
 
     __slots__ = ("_around", "image")
 
-    def __init__(self, image: MetadataImage = EMPTY_IMAGE, around: Surroundings = _NOTHING_ELSE) -> None:
+    def __init__(self, image: MetadataImage = EMPTY_IMAGE, around: ControllerConfig = _NOTHING_ELSE) -> None:
         self.image = image
         self._around = around
 
@@ -56,7 +58,7 @@ class MetadataMachine:
         if isinstance(command, commands.PartitionCommand):
             return self._decide_partition(command)
         match command:
-            case commands.FormCluster():
+            case commands.BootstrapCluster():
                 return form_cluster(self.image, command)
             case commands.UpdateFeatures():
                 return update_features(self.image, command)
@@ -67,10 +69,10 @@ class MetadataMachine:
 
     def apply(self, fact: Fact) -> None:
         """Take note of a fact; also the way to recover."""
-        self.image = applied(self.image, fact)
+        self.image = apply(self.image, fact)
 
     def replay(self, history: Iterable[Fact]) -> None:
-        self.image = replayed(self.image, history)
+        self.image = replay(self.image, history)
 
     def expire(self, now: Instant) -> tuple[Fact, ...]:  # noqa: ARG002 - the shape of machines
         """Nothing here runs out by itself: silent brokers are fenced by command."""
@@ -87,7 +89,7 @@ class MetadataMachine:
                 return fence_broker(self.image, command, self._around)
             case commands.UnfenceBroker():
                 return unfence_broker(self.image, command, self._around)
-            case commands.StopBroker():
+            case commands.BeginControlledShutdown():
                 return stop_broker(self.image, command, self._around)
             case commands.DrainBroker():
                 return drain_broker(self.image, command, self._around)
@@ -118,7 +120,7 @@ class MetadataMachine:
 
     def _decide_partition(self, command: commands.PartitionCommand) -> MetadataDecision:
         match command:
-            case commands.ChangePartition():
+            case commands.AlterPartition():
                 return change_partition(self.image, command, self._around)
             case commands.ResignReplica():
                 return resign_replica(self.image, command, self._around)

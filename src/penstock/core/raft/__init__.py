@@ -3,7 +3,7 @@
 A `Raft` is one member. It does nothing itself: `step(event, now)` answers with effects, in the
 order in which the host must carry them out, and `next_deadline()` says when to come back.
 
-    Received ──┐                                    ┌── PersistBallot        done before what follows
+    Received ──┐                                    ┌── PersistHardState        done before what follows
     TimePassed ┼──► Raft.step ──► [effects] ────────┼── TruncateLog, StoreEntries   sync in the background
     Persisted ─┤      │                             ├── Send, SendSnapshotChunk     or lose it
     Propose, … ┘      │                             └── CommitUpTo, Answer, StartLeading, …
@@ -17,7 +17,7 @@ knows how another is made.
 **Durability.** A ballot is durable before anything is sent that depends on it: that is list
 order, and the host waits. Entries are different: the leader sends them while its own disk
 works on them, and a follower takes more while it syncs. So writes are numbered, the host says
-`Persisted(write)`, and only synced entries are claimed in answers or counted, the leader's own
+`EntriesPersisted(write)`, and only synced entries are claimed in answers or counted, the leader's own
 included. A host that cannot carry out an effect drops the machine and builds it again from disk.
 
 **Elections.** A candidate asks on trial first; who hears a leader says no. A member that was cut
@@ -56,68 +56,74 @@ that survives the receiver's restart; ballots synced in the background; and byte
 travel is the host's business.
 """
 
-from penstock.core.raft.configuration import (
-    NOBODY,
-    AddLearner,
-    Change,
-    Configuration,
-    ConfigurationAt,
-    PromoteLearner,
-    RemoveMember,
-)
-from penstock.core.raft.effects import (
-    Accepted,
-    Answer,
+from penstock.core.raft.log import LogView
+from penstock.core.raft.messages import (
+    ChangeMembers,
+    Command,
+    CommandResult,
     CommitUpTo,
     Effect,
+    EntriesPersisted,
+    Event,
     FollowLeader,
-    HandingOver,
     InstallSnapshot,
-    PersistBallot,
-    ReadableFrom,
-    Send,
+    LeaderGone,
+    MessageReceived,
+    PersistHardState,
+    ProposalAccepted,
+    Propose,
+    ReadIndex,
+    RequestRead,
+    SendMessage,
     SendSnapshotChunk,
+    SnapshotInstalled,
     StartLeading,
     StopLeading,
-    StoreChunk,
     StoreEntries,
+    StoreSnapshotChunk,
+    TimePassed,
+    TransferLeadership,
+    TransferStarted,
     TruncateLog,
     UseConfiguration,
 )
-from penstock.core.raft.entries import Content, Entry, SnapshotMeta, founding
-from penstock.core.raft.events import (
-    ChangeMembers,
-    Command,
-    Event,
-    LeaderGone,
-    Persisted,
-    Propose,
-    Received,
-    RequestRead,
-    SnapshotInstalled,
-    TimePassed,
-    TransferLeadership,
-)
-from penstock.core.raft.identity import BLANK_BALLOT, Ballot, Index, Member, Term, Ticket
-from penstock.core.raft.ledger import Recovered
-from penstock.core.raft.log import LogView
-from penstock.core.raft.options import RaftOptions
 from penstock.core.raft.raft import Raft
+from penstock.core.raft.state import RecoveredState
+from penstock.core.raft.types import (
+    BLANK_BALLOT,
+    EMPTY_CONFIGURATION,
+    AddLearner,
+    Change,
+    CommandId,
+    Configuration,
+    ConfigurationAt,
+    Content,
+    Entry,
+    HardState,
+    Index,
+    Member,
+    PromoteLearner,
+    RaftOptions,
+    RemoveMember,
+    SnapshotMeta,
+    Term,
+    bootstrap_snapshot,
+)
 
 __all__ = [
     "Raft",
     "RaftOptions",
-    "Recovered",
+    "RecoveredState",
     "LogView",
     "Member",
-    "Ballot",
+    "HardState",
     "BLANK_BALLOT",
     "Term",
     "Index",
-    "Ticket",
+    "CommandId",
     "Configuration",
     "ConfigurationAt",
-    "NOBODY",
+    "EMPTY_CONFIGURATION",
     "Change",
     "AddLearner",
     "PromoteLearner",
@@ -125,11 +131,11 @@ __all__ = [
     "Entry",
     "Content",
     "SnapshotMeta",
-    "founding",
+    "bootstrap_snapshot",
     "Event",
     "TimePassed",
-    "Received",
-    "Persisted",
+    "MessageReceived",
+    "EntriesPersisted",
     "SnapshotInstalled",
     "LeaderGone",
     "Command",
@@ -138,20 +144,20 @@ __all__ = [
     "ChangeMembers",
     "TransferLeadership",
     "Effect",
-    "PersistBallot",
+    "PersistHardState",
     "TruncateLog",
     "StoreEntries",
-    "Send",
+    "SendMessage",
     "SendSnapshotChunk",
-    "StoreChunk",
+    "StoreSnapshotChunk",
     "InstallSnapshot",
     "CommitUpTo",
     "UseConfiguration",
     "FollowLeader",
     "StartLeading",
     "StopLeading",
-    "Answer",
-    "Accepted",
-    "ReadableFrom",
-    "HandingOver",
+    "CommandResult",
+    "ProposalAccepted",
+    "ReadIndex",
+    "TransferStarted",
 ]

@@ -4,8 +4,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.core.raft.entries import Entry, SnapshotMeta
-from penstock.core.raft.identity import Index, Term
+from penstock.core.raft.types import (
+    Entry,
+    Index,
+    SnapshotMeta,
+    Term,
+)
 
 
 class LogView(Protocol):
@@ -30,7 +34,7 @@ class LogView(Protocol):
         """Entries from `start` (which is kept) on, as many as fit and at least one."""
 
 
-class Log:
+class RaftLog:
     """The view, and what this step adds to it before the host has carried it out.
 
         first ............ persisted ............ last

@@ -4,8 +4,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from penstock.core.raft.entries import Entry, SnapshotMeta
-from penstock.core.raft.identity import Index, Term
+from penstock.core.model import Refused
+from penstock.core.raft.types import (
+    Change,
+    CommandId,
+    Configuration,
+    Entry,
+    HardState,
+    Index,
+    Member,
+    SnapshotMeta,
+    Term,
+)
 
 
 class VoteRequest(Struct, frozen=True):
@@ -21,7 +31,7 @@ class VoteRequest(Struct, frozen=True):
     is_transfer: bool = False
 
 
-class VoteAnswer(Struct, frozen=True):
+class VoteResponse(Struct, frozen=True):
     """Yes carries the term that was asked about; no carries the voter's own."""
 
     term: Term
@@ -39,7 +49,7 @@ class AppendRequest(Struct, frozen=True):
     commit: Index
 
 
-class AppendAnswer(Struct, frozen=True):
+class AppendResponse(Struct, frozen=True):
     """My synced log is the same as yours up to and including `match`."""
 
     term: Term
@@ -55,7 +65,7 @@ class AppendConflict(Struct, frozen=True):
     hint_term: Term
 
 
-class Heartbeat(Struct, frozen=True):
+class RaftHeartbeat(Struct, frozen=True):
     """I still lead. The answer to round n proves that I led when round n was sent."""
 
     term: Term
@@ -63,8 +73,8 @@ class Heartbeat(Struct, frozen=True):
     round: int
 
 
-class HeartbeatAnswer(Struct, frozen=True):
-    """You do; and what an AppendAnswer would say."""
+class RaftHeartbeatResponse(Struct, frozen=True):
+    """You do; and what an AppendResponse would say."""
 
     term: Term
     round: int
@@ -81,7 +91,7 @@ class SnapshotChunk(Struct, frozen=True):
     is_last: bool
 
 
-class ChunkAnswer(Struct, frozen=True):
+class SnapshotChunkResponse(Struct, frozen=True):
     """Go on from `position`."""
 
     term: Term
@@ -89,18 +99,212 @@ class ChunkAnswer(Struct, frozen=True):
     position: int
 
 
-class CampaignNow(Struct, frozen=True):
+class TimeoutNow(Struct, frozen=True):
     """I hand over to you."""
 
     term: Term
 
 
-class TermIsOver(Struct, frozen=True):
+class StaleTerm(Struct, frozen=True):
     """You lead a term that has passed."""
 
     term: Term
 
 
-FromLeader: TypeAlias = AppendRequest | Heartbeat | SnapshotChunk | CampaignNow
-FromFollower: TypeAlias = AppendAnswer | AppendConflict | HeartbeatAnswer | ChunkAnswer
-Message: TypeAlias = FromLeader | FromFollower | VoteRequest | VoteAnswer | TermIsOver
+FromLeader: TypeAlias = AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow
+
+FromFollower: TypeAlias = AppendResponse | AppendConflict | RaftHeartbeatResponse | SnapshotChunkResponse
+
+RaftMessage: TypeAlias = FromLeader | FromFollower | VoteRequest | VoteResponse | StaleTerm
+
+
+class TimePassed(Struct, frozen=True):
+    """It is `next_deadline()` or later."""
+
+
+class MessageReceived(Struct, frozen=True):
+    """A message arrived; both ends are as the handshake of their link named them."""
+
+    sender: Member
+    recipient: Member
+    message: RaftMessage
+
+
+class EntriesPersisted(Struct, frozen=True):
+    """Write number `write` and all before it survive a power cut."""
+
+    write: int
+
+
+class SnapshotInstalled(Struct, frozen=True):
+    """The log view now begins with this snapshot, durably, and has nothing else in it."""
+
+    snapshot: SnapshotMeta
+
+
+class LeaderGone(Struct, frozen=True):
+    """The process of a leader has ended, as far as the host can see: waiting for it makes no sense.
+
+    None: there has never been a leader, for the quorum was just founded.
+    """
+
+    leader: Member | None
+
+
+class Propose(Struct, frozen=True):
+    """Append payloads, one entry each; all of them or none."""
+
+    ticket: CommandId
+    payloads: tuple[bytes, ...]
+
+
+class RequestRead(Struct, frozen=True):
+    """Learn up to where the state must be applied to see everything that was acknowledged so far."""
+
+    ticket: CommandId
+
+
+class ChangeMembers(Struct, frozen=True):
+    """Add, promote or remove one member."""
+
+    ticket: CommandId
+    change: Change
+
+
+class TransferLeadership(Struct, frozen=True):
+    """Let another voter lead."""
+
+    ticket: CommandId
+    target: Member
+
+
+Command: TypeAlias = Propose | RequestRead | ChangeMembers | TransferLeadership
+
+Event: TypeAlias = TimePassed | MessageReceived | EntriesPersisted | SnapshotInstalled | LeaderGone | Command
+
+
+class PersistHardState(Struct, frozen=True):
+    """Make the ballot durable before the next effect is begun."""
+
+    ballot: HardState
+
+
+class TruncateLog(Struct, frozen=True):
+    """Drop every entry from `start` on; an entry to put in its place follows."""
+
+    start: Index
+
+
+class StoreEntries(Struct, frozen=True):
+    """Append entries, and sync them; `Persisted(write)` is expected when that is done.
+
+    The log view must show them when the step's effects have been carried out; going on
+    to the next effect does not wait for the sync.
+    """
+
+    entries: tuple[Entry, ...]
+    write: int
+
+
+class SendMessage(Struct, frozen=True):
+    """Send a message, or lose it."""
+
+    to: Member
+    message: RaftMessage
+
+
+class SendSnapshotChunk(Struct, frozen=True):
+    """Read the snapshot at `position` and send a `SnapshotChunk` of at most `bytes_max`, or lose it."""
+
+    to: Member
+    term: Term
+    snapshot: SnapshotMeta
+    position: int
+    bytes_max: int
+
+
+class StoreSnapshotChunk(Struct, frozen=True):
+    """Keep bytes of a snapshot that arrives; position 0 begins it anew."""
+
+    snapshot: SnapshotMeta
+    position: int
+    content: bytes
+
+
+class InstallSnapshot(Struct, frozen=True):
+    """All chunks are there: replace state and log by it; `SnapshotInstalled` is expected."""
+
+    snapshot: SnapshotMeta
+
+
+class CommitUpTo(Struct, frozen=True):
+    """Every entry up to and including `index` is final: apply them."""
+
+    index: Index
+
+
+class UseConfiguration(Struct, frozen=True):
+    """These are the members from now on: keep links to them."""
+
+    configuration: Configuration
+
+
+class FollowLeader(Struct, frozen=True):
+    """Know who leads the term; None: nobody that we have heard of."""
+
+    term: Term
+    leader: Member | None
+
+
+class StartLeading(Struct, frozen=True):
+    """Proposals are taken; everything that earlier terms left behind is committed."""
+
+    term: Term
+
+
+class StopLeading(Struct, frozen=True):
+    """No more. What was proposed in `term` and is not committed may be lost or not."""
+
+    term: Term
+
+
+class ProposalAccepted(Struct, frozen=True):
+    """It is in the log of the leader of `term`, in entries `start` up to `end`."""
+
+    term: Term
+    start: Index
+    end: Index
+
+
+class ReadIndex(Struct, frozen=True):
+    """Read once everything up to and including `index` is applied."""
+
+    index: Index
+
+
+class TransferStarted(Struct, frozen=True):
+    """The target is asked to campaign as soon as it has the whole log."""
+
+
+class CommandResult(Struct, frozen=True):
+    """The answer to a command."""
+
+    ticket: CommandId
+    outcome: ProposalAccepted | ReadIndex | TransferStarted | Refused
+
+
+Effect: TypeAlias = (
+    PersistHardState
+    | TruncateLog
+    | StoreEntries
+    | SendMessage
+    | SendSnapshotChunk
+    | StoreSnapshotChunk
+    | InstallSnapshot
+    | CommitUpTo
+    | UseConfiguration
+    | FollowLeader
+    | StartLeading
+    | StopLeading
+    | CommandResult
+)

@@ -1,50 +1,691 @@
-"""The door: compares terms, hands events to the role, and changes roles."""
+"""The door: compares terms, hands events to the role, and changes roles.
 
-from collections.abc import Callable, Mapping
-from typing import assert_never
+The roles of a member, one module each.
 
-from penstock.core.model import Instant
-from penstock.core.raft.configuration import Configuration
-from penstock.core.raft.effects import Effect
-from penstock.core.raft.entries import SnapshotMeta
-from penstock.core.raft.events import (
-    ChangeMembers,
-    Event,
-    LeaderGone,
-    Persisted,
-    Propose,
-    Received,
-    RequestRead,
-    SnapshotInstalled,
-    TimePassed,
-    TransferLeadership,
-)
-from penstock.core.raft.identity import Ballot, Index, Member, Term
-from penstock.core.raft.leading import Leader, Progress
-from penstock.core.raft.ledger import Ledger, Recovered
+A role sees only messages of the present term: the door (`penstock.core.raft.raft`) has
+compared terms before. Nothing passes from role to role but the ledger, and a snapshot
+that is half received.
+
+Left out: the leader, which has a package of its own.
+
+The leader of a term: replication, commit, reads, changes of members, handing over.
+
+    Leader ── Replication ── Progress (one per other member: PROBE, STREAM or SNAPSHOT)
+       ├── Reads        which heartbeat round proves that they are fresh
+       ├── changes      which change of members is possible now
+       └── Handover     who takes over
+
+Left out: a joint configuration, so members change one at a time; leases for reads, which
+would trust clocks.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, assert_never
+
+from msgspec import Struct
+
+from penstock.core.model import Instant, Refused, Why
 from penstock.core.raft.log import LogView
 from penstock.core.raft.messages import (
+    AppendConflict,
     AppendRequest,
-    CampaignNow,
-    Heartbeat,
-    Message,
+    AppendResponse,
+    ChangeMembers,
+    Command,
+    CommandResult,
+    Effect,
+    EntriesPersisted,
+    Event,
+    InstallSnapshot,
+    LeaderGone,
+    MessageReceived,
+    ProposalAccepted,
+    Propose,
+    RaftHeartbeat,
+    RaftHeartbeatResponse,
+    RaftMessage,
+    RequestRead,
     SnapshotChunk,
-    TermIsOver,
-    VoteAnswer,
+    SnapshotChunkResponse,
+    SnapshotInstalled,
+    StaleTerm,
+    StartLeading,
+    StopLeading,
+    StoreSnapshotChunk,
+    TimeoutNow,
+    TimePassed,
+    TransferLeadership,
+    TransferStarted,
     VoteRequest,
+    VoteResponse,
 )
-from penstock.core.raft.options import RaftOptions
-from penstock.core.raft.roles import (
-    Candidate,
-    Follower,
-    Receiving,
-    Role,
-    ToCandidate,
-    ToFollower,
-    ToLeader,
-    Transition,
-    vote,
+from penstock.core.raft.progress import Progress, ProgressTracker
+from penstock.core.raft.read_index import ReadIndexQueue
+from penstock.core.raft.state import RaftState, RecoveredState
+from penstock.core.raft.types import (
+    ENTRY_OVERHEAD_BYTES,
+    AddLearner,
+    Change,
+    Configuration,
+    Content,
+    HardState,
+    Index,
+    Member,
+    PromoteLearner,
+    RaftOptions,
+    SnapshotMeta,
+    Term,
+    changed,
 )
+
+HANDING_OVER = "leadership is being handed over"
+
+
+class BecomeFollower(Struct, frozen=True):
+    """Follow in `term`, the present one or a later one; the leader may be unknown."""
+
+    term: Term
+    leader: Member | None = None
+
+
+class BecomeCandidate(Struct, frozen=True):
+    """Ask for votes. A trial changes nothing yet; a transfer needs none."""
+
+    is_trial: bool
+    is_transfer: bool = False
+
+
+class BecomeLeader(Struct, frozen=True):
+    """A majority voted for us."""
+
+
+Transition: TypeAlias = BecomeFollower | BecomeCandidate | BecomeLeader
+
+
+class Role:
+    """One way of taking part. A role that is over says in `next` what comes after it."""
+
+    def __init__(self, ledger: RaftState) -> None:
+        self._ledger = ledger
+        self.next: Transition | None = None
+
+    @property
+    def deadline(self) -> Instant | None:
+        """When time alone changes something."""
+        return None
+
+    @property
+    def leader(self) -> Member | None:
+        """Who leads the present term, if we know."""
+        return None
+
+    @property
+    def followers(self) -> Mapping[Member, Any]:
+        """The others, as a leader knows them."""
+        return {}
+
+    def is_leased(self) -> bool:
+        """Whether a leader is at work that must not be deposed by somebody who cannot hear it."""
+        return False
+
+    def begin(self) -> None:
+        """The role is taken up."""
+
+    def end(self) -> None:
+        """Another role takes over."""
+
+    def time_passed(self) -> None:
+        """The deadline is reached."""
+
+    def received(self, sender: Member, message: RaftMessage) -> None:
+        """A message of the present term."""
+
+    def persisted(self) -> None:
+        """More of the log is durable."""
+
+    def voted(self) -> None:
+        """We gave our vote to a candidate."""
+
+    def installed(self, snapshot: SnapshotMeta) -> None:
+        """A snapshot replaced the log."""
+
+    def leader_gone(self, leader: Member | None) -> None:
+        """The host says that this leader's process has ended."""
+
+    def asked(self, command: Command) -> None:
+        """Somebody wants something that only a leader can do."""
+        self._ledger.refuse(command.ticket, Why.NOT_CONTROLLER, "this member does not lead")
+
+
+def is_up_to_date(ledger: RaftState, request: VoteRequest) -> bool:
+    """Whether the candidate's log holds everything that may be committed, as far as we know.
+
+    A committed entry is on a majority, a winner has a majority's votes, and the voter in
+    both of them refuses whoever lacks it.
+    """
+    log = ledger.log
+    return (request.last_term, request.last_index) >= (log.last_term, log.last)
+
+
+def vote(ledger: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
+    """Answer a request of the present term, or a trial for a later one; says if a vote was given."""
+    if request.is_trial:
+        granted = request.term > ledger.term and not is_leased and is_up_to_date(ledger, request)
+        term = request.term if granted else ledger.term
+        ledger.send(candidate, VoteResponse(term, granted, is_trial=True))
+        return False
+    assert request.term == ledger.term
+    granted = ledger.ballot.voted_for in (None, candidate) and is_up_to_date(ledger, request)
+    if granted:
+        ledger.promise(HardState(request.term, candidate))
+    ledger.send(candidate, VoteResponse(ledger.term, granted))
+    return granted
+
+
+class SnapshotReceiver:
+    """How much of whose snapshot is here. It outlives roles and terms, so a transfer can go on.
+
+    Two members may write the same state differently: another sender means to start over.
+    """
+
+    def __init__(self, ledger: RaftState) -> None:
+        self._ledger = ledger
+        self._sender: Member | None = None
+        self._snapshot: SnapshotMeta | None = None
+        self._position = 0
+        self.is_installing = False
+
+    def take(self, sender: Member, chunk: SnapshotChunk) -> None:
+        """Keep the chunk if it is the next one; say which one we want."""
+        ledger = self._ledger
+        if sender != self._sender or chunk.snapshot != self._snapshot:
+            self._sender, self._snapshot, self._position = sender, chunk.snapshot, 0
+        if chunk.position == self._position:
+            if chunk.content or not chunk.position:
+                ledger.effects.append(StoreSnapshotChunk(chunk.snapshot, chunk.position, chunk.content))
+            self._position += len(chunk.content)
+            if chunk.is_last:
+                self.is_installing = True
+                ledger.effects.append(InstallSnapshot(chunk.snapshot))
+        ledger.send(sender, SnapshotChunkResponse(ledger.term, chunk.snapshot.index, self._position))
+
+    def finish(self, snapshot: SnapshotMeta) -> None:
+        assert self.is_installing
+        assert snapshot == self._snapshot
+        self._sender = self._snapshot = None
+        self._position = 0
+        self.is_installing = False
+
+
+class Follower(Role):
+    """A voter or learner that does not campaign.
+
+    `_verified` is how far our log is known to be the leader's; what we claim of it in
+    answers is the part that is synced.
+    """
+
+    def __init__(self, ledger: RaftState, receiving: SnapshotReceiver, leader: Member | None) -> None:
+        super().__init__(ledger)
+        self._receiving = receiving
+        self._leader = leader
+        self._heard_at = self._ledger.now
+        self._deadline = ledger.election_deadline()
+        # Whatever is committed is in the log of every later leader.
+        self._verified = ledger.commit
+        self._is_answer_due = False
+
+    @property
+    def leader(self) -> Member | None:
+        return self._leader
+
+    @property
+    def deadline(self) -> Instant | None:
+        # Half a snapshot is nothing to campaign with.
+        busy = self._receiving.is_installing or not self._ledger.may_campaign
+        return None if busy else self._deadline
+
+    @property
+    def _match(self) -> Index:
+        return min(self._verified, self._ledger.log.persisted)
+
+    def campaign_now(self) -> None:
+        """Wait no longer."""
+        self._deadline = self._ledger.now
+
+    def is_leased(self) -> bool:
+        silent_ns = self._ledger.now - self._heard_at
+        return self._leader is not None and silent_ns < self._ledger.options.election_ns
+
+    def begin(self) -> None:
+        self._ledger.follow(self._leader)
+
+    def time_passed(self) -> None:
+        self.next = BecomeCandidate(is_trial=True)
+
+    def voted(self) -> None:
+        self._deadline = self._ledger.election_deadline()
+
+    def persisted(self) -> None:
+        if self._is_answer_due and self._leader is not None:
+            self._answer(self._leader)
+
+    def installed(self, snapshot: SnapshotMeta) -> None:
+        self._verified = snapshot.index
+        if self._leader is not None:
+            self._answer(self._leader)
+
+    def leader_gone(self, leader: Member | None) -> None:
+        if leader != self._leader:
+            return
+        # Should it be there after all, its next message makes it our leader again.
+        self._leader = None
+        self._ledger.follow(None)
+        self._deadline = min(self._deadline, self._ledger.early_deadline())
+
+    def received(self, sender: Member, message: RaftMessage) -> None:
+        match message:
+            case AppendRequest():
+                self._hear(sender)
+                self._append(sender, message)
+            case RaftHeartbeat():
+                self._hear(sender)
+                self._ledger.commit_up_to(min(message.commit, self._verified))
+                answer = RaftHeartbeatResponse(self._ledger.term, message.round, self._match)
+                self._ledger.send(sender, answer)
+            case SnapshotChunk():
+                self._hear(sender)
+                self._receive_chunk(sender, message)
+            case TimeoutNow():
+                if self._ledger.may_campaign and not self._receiving.is_installing:
+                    self.next = BecomeCandidate(is_trial=False, is_transfer=True)
+            case _:
+                pass  # an answer to what we asked in another role
+
+    def _hear(self, leader: Member) -> None:
+        self._heard_at = self._ledger.now
+        self._deadline = self._ledger.election_deadline()
+        if leader != self._leader:
+            assert self._leader is None, "one term, one leader"
+            self._leader = leader
+            self._ledger.follow(leader)
+
+    def _append(self, leader: Member, request: AppendRequest) -> None:
+        if self._receiving.is_installing:
+            return
+        ledger, log = self._ledger, self._ledger.log
+        # A late duplicate may begin before the commit; what it says of that part we know.
+        known = max(0, ledger.commit - request.previous_index)
+        entries = request.entries[known:]
+        if known == 0 and log.term_at(request.previous_index) != request.previous_term:
+            hint = log.agreement(request.previous_index, request.previous_term)
+            ledger.send(leader, AppendConflict(ledger.term, request.previous_index, *hint))
+            return
+        for position, entry in enumerate(entries):
+            # Only a conflict cuts: a late duplicate of a short request must not take what came after it.
+            if log.term_at(entry.index) != entry.term:
+                assert entry.index > self._verified, "a leader never changes its own log"
+                ledger.append(entries[position:])
+                break
+        self._verified = max(self._verified, Index(request.previous_index + len(request.entries)))
+        ledger.commit_up_to(min(request.commit, self._verified))
+        if log.persisted >= self._verified or not entries:
+            self._answer(leader)
+        else:
+            self._is_answer_due = True
+
+    def _answer(self, leader: Member) -> None:
+        self._ledger.send(leader, AppendResponse(self._ledger.term, self._match))
+        self._is_answer_due = self._match < self._verified
+
+    def _receive_chunk(self, leader: Member, chunk: SnapshotChunk) -> None:
+        ledger, snapshot = self._ledger, chunk.snapshot
+        if self._receiving.is_installing:
+            return
+        if snapshot.index <= ledger.commit:
+            self._answer(leader)
+        elif ledger.log.term_at(snapshot.index) == snapshot.term:
+            # We have the entries themselves.
+            self._verified = max(self._verified, snapshot.index)
+            ledger.commit_up_to(snapshot.index)
+            self._answer(leader)
+        else:
+            self._receiving.take(leader, chunk)
+
+
+class Candidate(Role):
+    """Campaigns in the term after the last.
+
+    The trial keeps a member that was cut off from raising the term again and again, and
+    from deposing a leader that everybody else hears when it comes back.
+    """
+
+    def __init__(self, ledger: RaftState, campaign: BecomeCandidate) -> None:
+        super().__init__(ledger)
+        self._is_trial = campaign.is_trial
+        self._is_transfer = campaign.is_transfer
+        self._term = Term(ledger.term + 1)
+        self._deadline = ledger.retry_deadline()
+        self._votes: dict[Member, None] = {}
+
+    @property
+    def deadline(self) -> Instant | None:
+        return self._deadline
+
+    def begin(self) -> None:
+        ledger, log = self._ledger, self._ledger.log
+        if not self._is_trial:
+            ledger.promise(HardState(self._term, ledger.me))
+        ledger.follow(None)
+        request = VoteRequest(self._term, log.last, log.last_term, self._is_trial, self._is_transfer)
+        for voter in ledger.configuration.voters:
+            if voter == ledger.me:
+                self._votes[voter] = None
+            else:
+                ledger.send(voter, request)
+        self._count()
+
+    def time_passed(self) -> None:
+        self.next = BecomeCandidate(is_trial=True)
+
+    def voted(self) -> None:
+        assert self._is_trial, "a candidate has voted for itself"
+        self._deadline = self._ledger.election_deadline()
+
+    def received(self, sender: Member, message: RaftMessage) -> None:
+        if not isinstance(message, VoteResponse) or not message.is_granted:
+            return
+        if message.is_trial == self._is_trial and message.term == self._term:
+            self._votes[sender] = None
+            self._count()
+
+    def _count(self) -> None:
+        configuration = self._ledger.configuration
+        # Only voters count, and a voter is a node with the directory that we know.
+        granted = sum(voter in self._votes for voter in configuration.voters)
+        if granted >= configuration.majority:
+            self.next = BecomeCandidate(is_trial=False) if self._is_trial else BecomeLeader()
+
+
+class LeadershipTransfer:
+    """A transfer of leadership. While it lasts nothing is proposed, so that the target can catch up."""
+
+    def __init__(self, ledger: RaftState) -> None:
+        self._ledger = ledger
+        self._target: Member | None = None
+        self.deadline: Instant | None = None
+
+    @property
+    def is_underway(self) -> bool:
+        return self._target is not None
+
+    def begin(self, target: Member) -> None:
+        self._target = target
+        self.deadline = Instant(self._ledger.now + self._ledger.options.election_ns)
+
+    def time_passed(self) -> None:
+        """A target that does not take over in time will not: we go on."""
+        if self.deadline is not None and self._ledger.now >= self.deadline:
+            self._target = self.deadline = None
+
+    def nudge(self, replication: ProgressTracker) -> None:
+        """Tell the target if it has everything. More than once does no harm: it may be lost."""
+        if self._target is None:
+            return
+        peer = replication.of(self._target)
+        if peer is None:
+            self._target = self.deadline = None
+        elif peer.match == self._ledger.log.last:
+            self._ledger.send(self._target, TimeoutNow(self._ledger.term))
+
+
+def check_any_change(ledger: RaftState, term_start: Index) -> Refused | None:
+    """What keeps the leader from changing members at all.
+
+    Without an entry of its own term committed, two leaders could each take one step
+    from the same configuration in different directions, to two that share no majority.
+    """
+    if ledger.commit < term_start:
+        return Refused(Why.QUORUM_BUSY, "nothing of this term is committed yet")
+    if ledger.commit < ledger.configuration_index:
+        return Refused(Why.QUORUM_BUSY, "an earlier change of members is not committed yet")
+    return None
+
+
+def check_change(ledger: RaftState, change: Change, replication: ProgressTracker) -> Refused | None:
+    """What speaks against this change; None: nothing."""
+    configuration, member = ledger.configuration, change.member
+    if isinstance(change, AddLearner):
+        if member in configuration.members:
+            return Refused(Why.DUPLICATE_VOTER, "is a member already")
+        return None
+    if isinstance(change, PromoteLearner):
+        return _check_promotion(ledger, change, replication)
+    if member not in configuration.members:
+        return Refused(Why.VOTER_NOT_FOUND, "is no member")
+    if configuration.voters == (member,):
+        return Refused(Why.INVALID_REQUEST, "is the last voter")
+    return None
+
+
+def _check_promotion(
+    ledger: RaftState, change: PromoteLearner, replication: ProgressTracker
+) -> Refused | None:
+    configuration, member = ledger.configuration, change.member
+    if member not in configuration.learners:
+        return Refused(Why.VOTER_NOT_FOUND, "is no learner")
+    if any(voter.node_id == member.node_id for voter in configuration.voters):
+        return Refused(Why.DUPLICATE_VOTER, "another directory votes under this node id")
+    peer = replication.of(member)
+    options = ledger.options
+    # A voter that is far behind or gone would only make majorities harder to reach.
+    if (
+        peer is None
+        or peer.match + options.promotion_lag_max < ledger.commit
+        or ledger.now - peer.heard_at >= options.election_ns
+    ):
+        return Refused(Why.QUORUM_BUSY, "learner has not caught up")
+    return None
+
+
+class Leader(Role):
+    """The leader of a term."""
+
+    replication_type = ProgressTracker
+
+    def __init__(self, ledger: RaftState) -> None:
+        super().__init__(ledger)
+        self._term = ledger.term
+        self._replication = self.replication_type(ledger)
+        self._reads = ReadIndexQueue(ledger)
+        self._handover = LeadershipTransfer(ledger)
+        self._beat_at = ledger.now
+        self._check_at = Instant(ledger.now + ledger.options.election_ns)
+        self._uncommitted: deque[tuple[Index, int]] = deque()
+        self._uncommitted_bytes = 0
+        self._is_established = False
+        # What earlier terms left is committed by committing something of our own behind it:
+        # an old entry on a majority can still be replaced, one below a committed one cannot.
+        self._term_start = Index(ledger.log.last + 1)
+
+    @property
+    def deadline(self) -> Instant | None:
+        handover = self._handover.deadline
+        soonest = min(self._beat_at, self._check_at)
+        return soonest if handover is None else min(soonest, handover)
+
+    @property
+    def leader(self) -> Member | None:
+        return self._ledger.me
+
+    @property
+    def followers(self) -> Mapping[Member, Progress]:
+        return self._replication.others
+
+    def is_leased(self) -> bool:
+        # If we are cut off, the check for a majority will tell us.
+        return True
+
+    def begin(self) -> None:
+        self._ledger.follow(self._ledger.me)
+        self._append((None,))
+        self._beat()
+
+    def end(self) -> None:
+        effects: list[Effect] = self._ledger.effects
+        if self._is_established:
+            effects.append(StopLeading(self._term))
+        self._reads.refuse_all()
+
+    def time_passed(self) -> None:
+        now = self._ledger.now
+        if now >= self._check_at:
+            self._check_at = Instant(now + self._ledger.options.heartbeat_ns)
+            if not self._replication.hears_majority():
+                self.next = BecomeFollower(self._term)
+                return
+        self._handover.time_passed()
+        if now >= self._beat_at:
+            self._beat()
+
+    def _beat(self) -> None:
+        self._beat_at = Instant(self._ledger.now + self._ledger.options.heartbeat_ns)
+        self._replication.beat()
+        self._handover.nudge(self._replication)
+        self._confirm_reads()
+
+    def persisted(self) -> None:
+        self._advance()
+
+    def received(self, sender: Member, message: RaftMessage) -> None:
+        replication = self._replication
+        peer = replication.of(sender)
+        if peer is None:
+            return  # no member, or no longer
+        peer.heard_at = self._ledger.now
+        match message:
+            case AppendResponse():
+                if replication.answered(sender, message):
+                    self._advance()
+            case RaftHeartbeatResponse():
+                if replication.beaten(sender, message):
+                    self._advance()
+                self._confirm_reads()
+            case AppendConflict():
+                replication.conflicted(sender, message)
+            case SnapshotChunkResponse():
+                replication.chunk_stored(sender, message)
+            case _:
+                pass  # a vote that came after the count
+        self._handover.nudge(replication)
+
+    def _countable(self, index: Index) -> bool:
+        """Whether copies of this entry count: only of our own term, see `_term_start`."""
+        return self._ledger.log.term_at(index) == self._term
+
+    def _advance(self) -> None:
+        """A majority may have more than it had."""
+        ledger = self._ledger
+        agreed = self._replication.agreed()
+        if agreed <= ledger.commit or not self._countable(agreed):
+            return
+        ledger.commit_up_to(agreed)
+        while self._uncommitted and self._uncommitted[0][0] <= agreed:
+            self._uncommitted_bytes -= self._uncommitted.popleft()[1]
+        if not self._is_established and agreed >= self._term_start:
+            self._is_established = True
+            ledger.effects.append(StartLeading(self._term))
+            self._reads.establish(self._replication.round + 1)
+            self._confirm_reads()
+        self._replication.send_all()
+        if ledger.me not in ledger.configuration.voters and ledger.configuration_index <= agreed:
+            self.next = BecomeFollower(self._term)
+
+    def _append(self, contents: Sequence[Content]) -> tuple[Index, Index]:
+        entries = self._ledger.append_own(contents)
+        for entry in entries:
+            self._uncommitted.append((entry.index, entry.size_bytes))
+            self._uncommitted_bytes += entry.size_bytes
+        self._replication.send_all()
+        return entries[0].index, Index(entries[-1].index + 1)
+
+    def asked(self, command: Command) -> None:
+        match command:
+            case Propose():
+                self._propose(command)
+            case RequestRead():
+                self._request_read(command)
+            case ChangeMembers():
+                self._change_members(command)
+            case TransferLeadership():
+                self._transfer(command)
+            case _:
+                assert_never(command)
+
+    def _propose(self, command: Propose) -> None:
+        ledger, options = self._ledger, self._ledger.options
+        size_bytes = sum(map(len, command.payloads)) + ENTRY_OVERHEAD_BYTES * len(command.payloads)
+        assert command.payloads, "nothing is proposed"
+        if self._handover.is_underway:
+            ledger.refuse(command.ticket, Why.QUORUM_BUSY, HANDING_OVER)
+        elif max(map(len, command.payloads)) > options.payload_bytes_max:
+            ledger.refuse(command.ticket, Why.INVALID_REQUEST, "payload is larger than an entry may be")
+        elif self._uncommitted_bytes + size_bytes > options.uncommitted_bytes_max:
+            ledger.refuse(command.ticket, Why.QUORUM_BUSY, "too much waits to be committed")
+        else:
+            start, end = self._append(command.payloads)
+            ledger.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
+
+    def _request_read(self, command: RequestRead) -> None:
+        if len(self._reads) >= self._ledger.options.reads_waiting_max:
+            self._ledger.refuse(command.ticket, Why.QUORUM_BUSY, "too many reads wait to be confirmed")
+        elif not self._is_established:
+            self._reads.ask_early(command.ticket)
+        else:
+            self._reads.ask(command.ticket, self._replication.round + 1)
+            self._confirm_reads()
+
+    def _confirm_reads(self) -> None:
+        """Answer reads that are covered, and send a round for the rest unless one is underway."""
+        confirmed, sent = self._replication.confirmed(), self._replication.round
+        self._reads.confirm(confirmed)
+        if confirmed == sent and self._reads.waits_beyond(sent):
+            self._beat()
+
+    def _change_members(self, command: ChangeMembers) -> None:
+        ledger = self._ledger
+        refused = (
+            Refused(Why.QUORUM_BUSY, HANDING_OVER)
+            if self._handover.is_underway
+            else self._check_any_change() or check_change(ledger, command.change, self._replication)
+        )
+        if refused is not None:
+            ledger.effects.append(CommandResult(command.ticket, refused))
+            return
+        start, end = self._append_configuration(changed(ledger.configuration, command.change))
+        ledger.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
+
+    def _check_any_change(self) -> Refused | None:
+        return check_any_change(self._ledger, self._term_start)
+
+    def _append_configuration(self, configuration: Configuration) -> tuple[Index, Index]:
+        start, end = self._append((configuration,))
+        # A newcomer is asked at once what it has.
+        self._replication.reconfigure(start)
+        self._replication.send_all()
+        # A smaller majority may be there already.
+        self._advance()
+        return start, end
+
+    def _transfer(self, command: TransferLeadership) -> None:
+        ledger = self._ledger
+        if command.target not in ledger.configuration.voters:
+            ledger.refuse(command.ticket, Why.VOTER_NOT_FOUND, "is no voter")
+            return
+        ledger.effects.append(CommandResult(command.ticket, TransferStarted()))
+        if command.target != ledger.me:
+            self._handover.begin(command.target)
+            self._handover.nudge(self._replication)
 
 
 class Raft:
@@ -55,7 +696,7 @@ class Raft:
     new one is made from what is on disk.
     """
 
-    ledger_type = Ledger
+    ledger_type = RaftState
     follower_type = Follower
     leader_type = Leader
 
@@ -63,14 +704,14 @@ class Raft:
         self,
         me: Member,
         view: LogView,
-        recovered: Recovered,
+        recovered: RecoveredState,
         draw: Callable[[int], int],
         now: Instant,
         options: RaftOptions | None = None,
     ) -> None:
         self._ledger = self.ledger_type(me, view, recovered, options or RaftOptions(), draw)
         self._ledger.now = now
-        self._receiving = Receiving(self._ledger)
+        self._receiving = SnapshotReceiver(self._ledger)
         follower = self.follower_type(self._ledger, self._receiving, None)
         if self._ledger.configuration.voters == (me,):
             # Nobody else could lead: there is nothing to wait for.
@@ -129,11 +770,11 @@ class Raft:
         ledger.effects = []
         ledger.now = now
         match event:
-            case Received():
+            case MessageReceived():
                 self._receive(event.sender, event.recipient, event.message)
             case TimePassed():
                 self._pass_time()
-            case Persisted():
+            case EntriesPersisted():
                 ledger.log.synced(event.write)
                 self._role.persisted()
             case SnapshotInstalled():
@@ -155,34 +796,34 @@ class Raft:
         if deadline is not None and self._ledger.now >= deadline:
             self._role.time_passed()
 
-    def _receive(self, sender: Member, recipient: Member, message: Message) -> None:
+    def _receive(self, sender: Member, recipient: Member, message: RaftMessage) -> None:
         ledger = self._ledger
         if recipient != ledger.me:
             return  # for the one who had this node id before us, and made promises we do not know
         if isinstance(message, VoteRequest):
             self._vote(sender, message)
             return
-        is_from_leader = isinstance(message, AppendRequest | Heartbeat | SnapshotChunk | CampaignNow)
-        is_promise = isinstance(message, VoteAnswer) and message.is_trial and message.is_granted
+        is_from_leader = isinstance(message, AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow)
+        is_promise = isinstance(message, VoteResponse) and message.is_trial and message.is_granted
         if message.term > ledger.term and not is_promise:
-            self._become(ToFollower(message.term, sender if is_from_leader else None))
+            self._become(BecomeFollower(message.term, sender if is_from_leader else None))
         elif message.term < ledger.term:
             if is_from_leader:
-                ledger.send(sender, TermIsOver(ledger.term))
+                ledger.send(sender, StaleTerm(ledger.term))
             return
         if is_from_leader and not isinstance(self._role, Follower):
             assert not isinstance(self._role, Leader), "one term, one leader"
-            self._become(ToFollower(ledger.term, sender))
+            self._become(BecomeFollower(ledger.term, sender))
         self._role.received(sender, message)
 
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
         ledger = self._ledger
         is_leased = self._role.is_leased() and not request.is_transfer
         if not request.is_trial and (request.term < ledger.term or is_leased):
-            ledger.send(candidate, VoteAnswer(ledger.term, is_granted=False))
+            ledger.send(candidate, VoteResponse(ledger.term, is_granted=False))
             return
         if not request.is_trial and request.term > ledger.term:
-            self._become(ToFollower(request.term))
+            self._become(BecomeFollower(request.term))
         if vote(ledger, candidate, request, is_leased=is_leased):
             self._role.voted()
 
@@ -190,13 +831,13 @@ class Raft:
         ledger = self._ledger
         self._role.end()
         match transition:
-            case ToFollower(term, leader):
+            case BecomeFollower(term, leader):
                 if term > ledger.term:
-                    ledger.promise(Ballot(term, None))
+                    ledger.promise(HardState(term, None))
                 self._role = self.follower_type(ledger, self._receiving, leader)
-            case ToCandidate():
+            case BecomeCandidate():
                 self._role = Candidate(ledger, transition)
-            case ToLeader():
+            case BecomeLeader():
                 self._role = self.leader_type(ledger)
             case _:
                 assert_never(transition)

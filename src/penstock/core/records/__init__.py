@@ -17,27 +17,37 @@ Left out: message formats 0 and 1, which Kafka itself no longer writes.
 
 from penstock.core.records import varints
 from penstock.core.records.batch import (
-    check_batch,
-    check_batches,
-    pack_place,
-    stamp,
-    stamp_log_append_time,
-)
-from penstock.core.records.buffers import Buffer
-from penstock.core.records.control import ControlRecord, ControlType, read_control, write_control_batch
-from penstock.core.records.errors import (
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    BatchHeader,
     BatchIncomplete,
+    Buffer,
+    CompressionType,
     CorruptBatch,
     InvalidRecord,
     RecordsTooLarge,
     UnsupportedMagic,
+    check_batch,
+    check_batches,
+    pack_place,
+    read_header,
+    stamp,
+    stamp_log_append_time,
 )
-from penstock.core.records.header import HEADER_BYTES, PREFIX_BYTES, BatchHeader, Codec, read_header
+from penstock.core.records.control import (
+    ControlRecord,
+    ControlType,
+    read_control,
+    write_control_batch,
+)
 from penstock.core.records.partitioner import murmur2_partition
-from penstock.core.records.reader import read_records
-from penstock.core.records.record import Record
-from penstock.core.records.validate import validate_records
-from penstock.core.records.writer import rewrite_batch, write_batch
+from penstock.core.records.record import (
+    Record,
+    read_records,
+    rewrite_batch,
+    write_batch,
+)
+from penstock.core.records.validation import validate_records
 
 NATIVE = not (varints.__file__ or "").endswith(".py")
 
@@ -45,7 +55,7 @@ __all__ = [
     "HEADER_BYTES",
     "PREFIX_BYTES",
     "Buffer",
-    "Codec",
+    "CompressionType",
     "BatchHeader",
     "read_header",
     "check_batch",

@@ -15,38 +15,57 @@ import struct
 
 import cramjam
 
-from penstock.core.records.buffers import Buffer
-from penstock.core.records.errors import BatchIncomplete, CorruptBatch, RecordsTooLarge
-from penstock.core.records.header import HEADER_BYTES, BatchHeader, Codec
+from penstock.core.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    BatchIncomplete,
+    Buffer,
+    CompressionType,
+    CorruptBatch,
+    RecordsTooLarge,
+)
 
 LIMIT_BYTES = 64 * 1024 * 1024
 
 _OUTPUT_BYTES_MIN = 4096
+
 _OUTPUT_FACTOR = 8
+
 # What cramjam says when the output buffer is full, as against broken input.
 _OUTPUT_FULL = "failed to write whole buffer"
-_STREAMS = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}
+
+_STREAMS = {
+    CompressionType.GZIP: cramjam.gzip,
+    CompressionType.LZ4: cramjam.lz4,
+    CompressionType.ZSTD: cramjam.zstd,
+}
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
+
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+
 _XERIAL_BLOCK_BYTES = 32 * 1024
+
 _BLOCK_LENGTH = struct.Struct(">i")
+
 # The densest snappy element copies 64 bytes and takes 3.
 _SNAPPY_RATIO_MAX = 22
 
 
-def compress(codec: Codec, payload: bytes | bytearray, level: int | None = None) -> bytes | bytearray:
+def compress(
+    codec: CompressionType, payload: bytes | bytearray, level: int | None = None
+) -> bytes | bytearray:
     """Pack the records of a batch; a level is what the codec itself takes for one."""
     match codec:
-        case Codec.NONE:
+        case CompressionType.NONE:
             return payload
-        case Codec.GZIP:
+        case CompressionType.GZIP:
             return bytes(cramjam.gzip.compress(payload, level=level))
-        case Codec.SNAPPY:
+        case CompressionType.SNAPPY:
             return _compress_xerial(payload)
-        case Codec.LZ4:
+        case CompressionType.LZ4:
             return _compress_lz4(payload, level or 0)
-        case Codec.ZSTD:
+        case CompressionType.ZSTD:
             return bytes(cramjam.zstd.compress(payload, level=level))
 
 
@@ -56,24 +75,24 @@ def unpack_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> byte
     if len(view) < header.size_bytes:
         raise BatchIncomplete(header.size_bytes, len(view))
     packed = view[HEADER_BYTES : header.size_bytes]
-    if header.codec is not Codec.NONE and packed:
+    if header.codec is not CompressionType.NONE and packed:
         return decompress(header.codec, packed, limit_bytes)
     if len(packed) > limit_bytes:
         raise RecordsTooLarge(limit_bytes)
     return bytes(packed)
 
 
-def decompress(codec: Codec, packed: memoryview, limit_bytes: int) -> bytes:
+def decompress(codec: CompressionType, packed: memoryview, limit_bytes: int) -> bytes:
     """Unpack records that were compressed by anyone's producer."""
     try:
-        if codec is Codec.SNAPPY:
+        if codec is CompressionType.SNAPPY:
             return _decompress_snappy(packed, limit_bytes)
         return _decompress_stream(codec, packed, limit_bytes)
     except cramjam.DecompressionError as broken:
         raise CorruptBatch(f"{codec.name.lower()} data is broken: {broken}") from None
 
 
-def _decompress_stream(codec: Codec, packed: memoryview, limit_bytes: int) -> bytes:
+def _decompress_stream(codec: CompressionType, packed: memoryview, limit_bytes: int) -> bytes:
     size = min(limit_bytes, max(_OUTPUT_BYTES_MIN, _OUTPUT_FACTOR * len(packed)))
     while True:
         output = bytearray(size)

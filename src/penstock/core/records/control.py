@@ -11,16 +11,28 @@ import enum
 import struct
 from typing import NamedTuple
 
-from penstock.core.records.buffers import Buffer
-from penstock.core.records.errors import CorruptBatch
-from penstock.core.records.header import CONTROL, MAGIC, TRANSACTIONAL, BatchHeader, read_header
-from penstock.core.records.reader import read_records
-from penstock.core.records.record import Record, write_record
-from penstock.core.records.writer import assemble
+from penstock.core.records.batch import (
+    CONTROL,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    read_header,
+)
+from penstock.core.records.record import (
+    Record,
+    assemble,
+    read_records,
+    write_record,
+)
 
 _KEY = struct.Struct(">hh")
+
 _VALUE = struct.Struct(">hi")
+
 _VERSION = 0
+
 # A marker has some twenty bytes; whoever sends more wants something else.
 _LIMIT_BYTES = 4096
 

@@ -2,19 +2,19 @@
 
 Three machines without I/O are fed from batch headers and rebuilt by replaying them:
 
-* `EpochHistory` says at which offset each leader epoch began. A follower that comes
+* `LeaderEpochHistory` says at which offset each leader epoch began. A follower that comes
   back is told where its last epoch ended and cuts off what lies behind (`divergence`).
-* `ProducerStates` remembers the last five batches of every idempotent producer.
+* `ProducerStateManager` remembers the last five batches of every idempotent producer.
   `check` judges a batch and changes nothing; `update` records one that was appended.
   The two are apart so that a leader can decide first, and a follower or a restart can
   apply without deciding.
-* `Transactions` knows which transactions are open, hence up to where a read_committed
+* `OpenTransactions` knows which transactions are open, hence up to where a read_committed
   consumer may read (the last stable offset), and which ones were aborted.
 
 `encode_snapshot` and `decode_snapshot` turn the last two into bytes and back; where and
 when these bytes are stored is the log's affair.
 
-A fourth, `InSync`, is a leader's alone and lives for one leader epoch. It is fed with the
+A fourth, `IsrTracker`, is a leader's alone and lives for one leader epoch. It is fed with the
 positions of followers and with committed metadata, and knows the high watermark and which
 ISR to propose. In it, a follower has two positions: how far it has fetched and how far that is
 safe on its disk. Only the second one counts:
@@ -29,35 +29,53 @@ Left out: elections, which are the controller's; fetching, truncating and propos
 are done in `services.replication` as these machines say.
 """
 
-from penstock.core.replica.divergence import Parting, cut_for, parting_of
-from penstock.core.replica.epochs import EpochHistory, EpochStart
-from penstock.core.replica.followers import UNKNOWN_EPOCH, Follower
-from penstock.core.replica.insync import Assignment, InSync, ProposedMember
-from penstock.core.replica.producers import Producer, ProducerStates, SeenBatch
-from penstock.core.replica.snapshots import decode_snapshot, encode_snapshot
-from penstock.core.replica.transactions import AbortedTransaction, Transactions
-from penstock.core.replica.verdicts import ACCEPTED, Accepted, Duplicate, Verdict
+from penstock.core.replica.isr import (
+    UNKNOWN_EPOCH,
+    CommittedPartitionState,
+    FollowerState,
+    IsrTracker,
+    ProposedIsrMember,
+)
+from penstock.core.replica.leader_epochs import (
+    DivergingEpoch,
+    EpochStart,
+    LeaderEpochHistory,
+    diverging_epoch,
+    truncation_offset,
+)
+from penstock.core.replica.producer_state import (
+    ACCEPTED,
+    BatchAccepted,
+    BatchMetadata,
+    BatchVerdict,
+    DuplicateBatch,
+    ProducerState,
+    ProducerStateManager,
+    decode_snapshot,
+    encode_snapshot,
+)
+from penstock.core.replica.transactions import AbortedTransaction, OpenTransactions
 
 __all__ = [
-    "EpochHistory",
+    "LeaderEpochHistory",
     "EpochStart",
-    "Parting",
-    "parting_of",
-    "cut_for",
-    "ProducerStates",
-    "Producer",
-    "SeenBatch",
-    "Verdict",
+    "DivergingEpoch",
+    "diverging_epoch",
+    "truncation_offset",
+    "ProducerStateManager",
+    "ProducerState",
+    "BatchMetadata",
+    "BatchVerdict",
     "ACCEPTED",
-    "Accepted",
-    "Duplicate",
-    "Transactions",
+    "BatchAccepted",
+    "DuplicateBatch",
+    "OpenTransactions",
     "AbortedTransaction",
     "encode_snapshot",
     "decode_snapshot",
-    "InSync",
-    "Assignment",
-    "ProposedMember",
-    "Follower",
+    "IsrTracker",
+    "CommittedPartitionState",
+    "ProposedIsrMember",
+    "FollowerState",
     "UNKNOWN_EPOCH",
 ]

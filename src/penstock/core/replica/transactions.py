@@ -35,7 +35,7 @@ class EndedTransaction(NamedTuple):
     marker_offset: Offset
 
 
-class Transactions:
+class OpenTransactions:
     """Which transactions of a partition are undecided."""
 
     __slots__ = ("_ended", "_open", "is_quiet")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from penstock.core.metadata import NO_LEADER, Broker, Partition
 from penstock.core.model import NodeId
-from penstock.core.wire import ErrorCode
+from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.call import Call
 from penstock.runtime import Address
 

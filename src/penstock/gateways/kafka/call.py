@@ -7,9 +7,9 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from penstock.core.model import ProtocolError
-from penstock.core.wire.headers import RequestHeader, response_frame
-from penstock.core.wire.kafka.registry import Api
-from penstock.core.wire.message import Message
+from penstock.core.protocol.codec import Message
+from penstock.core.protocol.frames import RequestHeader, response_frame
+from penstock.core.protocol.messages.registry import Api
 from penstock.gateways.kafka.backend import Backend
 from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.metrics import KafkaMetrics
@@ -17,7 +17,13 @@ from penstock.gateways.kafka.replies import Replies, Slot
 from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.runtime.pipes import Part, Pipe
-from penstock.security import Cost, Gate, Operation, Resource, Session
+from penstock.security import (
+    Cost,
+    Gate,
+    Operation,
+    Resource,
+    Session,
+)
 
 # An answer of which there should not be many before anybody looks whether the client reads them.
 LARGE_BYTES = 64 << 10

@@ -5,8 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
-from penstock.core.wire.headers import API_VERSIONS_KEY, read_request_header
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    PenstockError,
+    ProtocolError,
+)
+from penstock.core.protocol.frames import API_VERSIONS_KEY, read_request_header
 from penstock.gateways.kafka.assembly import REUSED_BYTES_MAX, Assembly
 from penstock.gateways.kafka.backend import Backend
 from penstock.gateways.kafka.call import Call

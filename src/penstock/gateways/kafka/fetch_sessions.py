@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.core.model import SECOND, Instant
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.runtime import Clock, Entropy
 from penstock.services.records import Fetched
 
 TOPIC_IDS_SINCE = 13
+
 NO_SESSION = 0
+
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
+
 EPOCH_MAX = 2**31 - 1
 
 

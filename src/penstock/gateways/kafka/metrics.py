@@ -1,6 +1,6 @@
 """The figures of the Kafka door."""
 
-from penstock.core.wire import Api
+from penstock.core.protocol import Api
 from penstock.observability import Distribution, Metrics
 
 

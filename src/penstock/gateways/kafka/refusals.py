@@ -1,7 +1,7 @@
 """From our reasons to Kafka's error codes: the one table."""
 
 from penstock.core.model import Refused, Why
-from penstock.core.wire import ErrorCode
+from penstock.core.protocol import ErrorCode
 
 MESSAGE_CHARS_MAX = 1_000
 

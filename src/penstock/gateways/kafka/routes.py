@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.core.wire.codec import decoders
-from penstock.core.wire.kafka.registry import APIS, Api
-from penstock.core.wire.message import Message
+from penstock.core.protocol.codec import Message, decoders
+from penstock.core.protocol.messages.registry import APIS, Api
 from penstock.gateways.kafka.call import Call
 
 M = TypeVar("M", bound=Message)

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from penstock.client import Disconnected, Endpoint
 from penstock.client.connection import BrokerAddress, BrokerConnection
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.pipeline.reading.options import ReaderOptions
 
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.client import Disconnected
-from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
-from penstock.core.wire import ZERO_UUID, ErrorCode
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol import ZERO_UUID, ErrorCode
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
@@ -19,10 +18,16 @@ from penstock.core.wire.kafka.fetch import (
     FetchResponseAbortedTransaction,
     FetchResponsePartition,
 )
-from penstock.core.wire.kafka.list_offsets import (
+from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
+)
+from penstock.core.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    read_header,
 )
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.reading.cluster import Cluster, Leader, Unavailable
@@ -31,12 +36,18 @@ from penstock.pipeline.reading.spans import Span
 from penstock.pipeline.reading.trouble import Trouble
 
 _EARLIEST = -2
+
 _LATEST = -1
+
 _CONSUMER = -1
+
 _TOPIC_IDS_FROM = 13
+
 # A first question is modest: nobody knows yet how long the records are.
 _FIRST_BYTES = MIB
+
 _SPARE_BYTES = 64 << 10
+
 _BATCH_BYTES_MAX = 256 * MIB
 
 

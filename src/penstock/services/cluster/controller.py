@@ -8,20 +8,28 @@ from typing import NamedTuple, Protocol, TypeAlias
 from penstock.core.metadata import (
     EMPTY_IMAGE,
     Command,
+    ControllerConfig,
     Fact,
     MetadataImage,
     MetadataMachine,
     Reply,
-    Surroundings,
-    replayed,
+    replay,
 )
-from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
+from penstock.core.model import (
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    Refused,
+    Why,
+)
 from penstock.runtime import Runtime
 from penstock.services.cluster.quorum import Quorum
 from penstock.storage.disk import DiskFull
 
 Done: TypeAlias = Callable[[Reply], None]
+
 Decided: TypeAlias = Callable[[Reply, Offset], None]
+
 Subscriber: TypeAlias = Callable[[MetadataImage], None]
 
 # More facts than this are appended at once, without waiting for the turn to end.
@@ -71,12 +79,12 @@ class Controller:
         self,
         runtime: Runtime,
         quorum: Quorum,
-        around: Surroundings | None = None,
+        around: ControllerConfig | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
         self._runtime = runtime
         self._quorum = quorum
-        self._around = around or Surroundings()
+        self._around = around or ControllerConfig()
         self._elsewhere = elsewhere
         self._machine: MetadataMachine | None = None
         self._epoch = LeaderEpoch(-1)
@@ -190,7 +198,7 @@ class Controller:
         self._release()
 
     def facts_committed(self, facts: Sequence[Fact]) -> None:
-        self._follow(replayed(self.image, facts))
+        self._follow(replay(self.image, facts))
         self._release()
 
     def _follow(self, image: MetadataImage) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from penstock.core.metadata import PEER_LISTENER, Listener, MetadataImage
+from penstock.core.metadata import PEER_LISTENER, BrokerEndpoint, MetadataImage
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant
-from penstock.core.raft import NOBODY, Configuration, Member
+from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member
 from penstock.observability import log as events
 from penstock.runtime import Address, Callback, Runtime
 from penstock.services.cluster.control import ControlDesk, Forwarding
@@ -65,7 +65,7 @@ class ClusterMember:
         self._freshness: Freshness | None = None
         # Whoever leads is about to give the cluster its name, and we wait for it.
         self._is_nameless = False
-        setup = RaftSetup(self.me, self.hub, NOBODY, options.raft, options.raft_type)
+        setup = RaftSetup(self.me, self.hub, EMPTY_CONFIGURATION, options.raft, options.raft_type)
         joined = directory.cluster_id is not None
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
         self._forwarding = Forwarding(runtime, self._desk, node_id)
@@ -126,7 +126,7 @@ class ClusterMember:
                 listed = any(voter.node_id == self.me.node_id for voter in self._options.voters)
                 # Before the log: a directory with a log is not asked again what it wants.
                 write_wish(self._store.disk, wants_vote=listed and self._options.is_controller)
-                self._take_part(NOBODY)
+                self._take_part(EMPTY_CONFIGURATION)
 
     def _take_part(self, founders: Configuration | None) -> None:
         """Recover what there is, or begin with these founders, and be a member from now on."""
@@ -192,7 +192,7 @@ class ClusterMember:
         self._directory.join_cluster(parse_cluster_id(image.cluster_id))
         if self._options.is_broker:
             address = self._address()
-            peer = None if address is None else Listener(PEER_LISTENER, address.host, address.port)
+            peer = None if address is None else BrokerEndpoint(PEER_LISTENER, address.host, address.port)
             self.membership.join(self._registered, peer)
         else:
             self._registered(None)

@@ -7,8 +7,8 @@ from uuid import UUID
 from penstock.core.metadata import (
     NO_BROKER_EPOCH,
     SUPPORTED_FEATURES,
-    FormCluster,
-    Listener,
+    BootstrapCluster,
+    BrokerEndpoint,
     RegisterBroker,
     RegisteredBroker,
     Reply,
@@ -30,8 +30,10 @@ from penstock.services.cluster.ids import new_cluster_id, show_cluster_id
 from penstock.storage.directory import DataDirectory
 
 AGAIN_MS = 100
+
 # A broker that was replaced counts as live until its session is over.
 RIVAL_NS = 5 * SECOND
+
 # Trying again would change nothing.
 FOR_GOOD = (Why.INCONSISTENT_CLUSTER, Why.INVALID_REQUEST, Why.INVALID_FEATURE_LEVEL)
 
@@ -45,7 +47,7 @@ class Registration:
     """How the node presents itself. `synced`: it acknowledges only what is on disk."""
 
     node_id: NodeId
-    listeners: tuple[Listener, ...]
+    listeners: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     synced: bool = True
 
@@ -61,7 +63,7 @@ class Forming:
     def began(self) -> None:
         if self._controller.image.cluster_id is None:
             cluster_id = show_cluster_id(new_cluster_id(self._entropy))
-            self._controller.submit(FormCluster(cluster_id), self._formed)
+            self._controller.submit(BootstrapCluster(cluster_id), self._formed)
 
     def ended(self) -> None:
         """Whoever leads next sees what is missing."""
@@ -83,11 +85,11 @@ class Membership:
         self._registration = registration
         self._incarnation = UUID(bytes=runtime.entropy.bytes(16), version=4)
         self._give_up_at = Instant(0)
-        self._peers: tuple[Listener, ...] = ()
+        self._peers: tuple[BrokerEndpoint, ...] = ()
         self._joined: Callable[[BrokerEpoch], None]
         self.epoch: BrokerEpoch | None = None
 
-    def join(self, done: Callable[[BrokerEpoch], None], peer: Listener | None = None) -> None:
+    def join(self, done: Callable[[BrokerEpoch], None], peer: BrokerEndpoint | None = None) -> None:
         """Register a new broker epoch, fenced; `done` hears it once our image has it.
 
         The image must have the cluster's id. `peer` is where other nodes find us.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.core.metadata import Surroundings
+from penstock.core.metadata import ControllerConfig
 from penstock.core.raft import Raft, RaftOptions
 from penstock.runtime import Address
 from penstock.services.cluster.control.messages import Voter
@@ -30,7 +30,7 @@ class ClusterOptions:
     is_broker: bool = True
     is_controller: bool = True
     advertised: Callable[[Address], Address] = _as_bound
-    around: Surroundings = field(default_factory=Surroundings)
+    around: ControllerConfig = field(default_factory=ControllerConfig)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     sessions: SessionOptions = field(default_factory=SessionOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.groups import GroupOptions
 from penstock.core.metadata import MetadataImage, broker_setting
-from penstock.core.metadata.configs import NOTHING
+from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.model import NodeId
 from penstock.services.coordinator import CoordinatorOptions
 
@@ -21,7 +21,7 @@ class GroupsOptions:
 
 
 def options_of_node(
-    image: MetadataImage, node_id: NodeId, static: Mapping[str, str] = NOTHING
+    image: MetadataImage, node_id: NodeId, static: Mapping[str, str] = NO_CONFIGS
 ) -> GroupsOptions:
     """The options under Kafka's names, as they count when the node starts."""
 

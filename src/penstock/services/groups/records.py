@@ -30,18 +30,25 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
-from penstock.core.wire.stored import OFFSETS_KEYS, read_key, read_stored, write_stored
-from penstock.core.wire.stored.classic_group import (
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.core.protocol.state_records import (
+    OFFSETS_KEYS,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupMetadataValueMember,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    read_key,
+    read_stored,
+    write_stored,
 )
-from penstock.core.wire.stored.offset_commit import OffsetCommitKey, OffsetCommitValue
-from penstock.core.wire.types import ZERO_UUID
 
 GROUP_KEY, OFFSET_KEY = 2, 1
+
 GROUP_VALUE = 3
+
 OFFSET_VALUE, OFFSET_VALUE_WITH_EXPIRY, OFFSET_VALUE_WITH_TOPIC_ID = 3, 1, 4
+
 NEVER = -1
 
 

@@ -18,15 +18,21 @@ from penstock.core.model import (
     Why,
 )
 from penstock.core.records import BatchHeader
-from penstock.core.replica import Assignment, InSync, ProposedMember
+from penstock.core.replica import CommittedPartitionState, IsrTracker, ProposedIsrMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.partitions.replica import PartitionStopped, Replica
 from penstock.services.partitions.syncing import SyncPolicy
-from penstock.services.partitions.waiting import Acknowledged, Waiter, release, take_overdue
+from penstock.services.partitions.waiting import (
+    Acknowledged,
+    Waiter,
+    release,
+    take_overdue,
+)
 from penstock.storage.log import Appended
 
 Watcher: TypeAlias = Callable[[], None]
+
 # Those who wait for other replicas may wait this much longer than they asked for.
 SWEEP_MS = 250
 
@@ -36,13 +42,13 @@ class Term(NamedTuple):
 
     me: NodeId
     leader_epoch: LeaderEpoch
-    assignment: Assignment
+    assignment: CommittedPartitionState
     lag_max_ns: int = 30 * SECOND
 
     @classmethod
     def alone(cls, me: NodeId, leader_epoch: LeaderEpoch) -> "Term":
         """The only replica."""
-        return cls(me, leader_epoch, Assignment((me,), (me,), 0, 1))
+        return cls(me, leader_epoch, CommittedPartitionState((me,), (me,), 0, 1))
 
 
 class Partition:
@@ -110,7 +116,7 @@ class Partition:
         self._sweep: Timer | None = None
         log.begin_epoch(term.leader_epoch)
         self._safe = self._own_position()
-        self.insync = InSync(
+        self.insync = IsrTracker(
             term.me,
             term.assignment,
             log.end,
@@ -247,7 +253,7 @@ class Partition:
         ):
             self._advance(self.insync.high_watermark)
 
-    def assignment_changed(self, assignment: Assignment) -> None:
+    def assignment_changed(self, assignment: CommittedPartitionState) -> None:
         """The committed metadata says other things of the replicas, in this leader epoch."""
         insync = self.insync
         if self._alone:
@@ -260,7 +266,7 @@ class Partition:
         if moved:
             self._advance(insync.high_watermark)
 
-    def proposal(self) -> tuple[ProposedMember, ...] | None:
+    def proposal(self) -> tuple[ProposedIsrMember, ...] | None:
         """The ISR to propose to the controller now, if there is a reason to."""
         if self._alone or self.stopped is not None:
             return None
@@ -298,7 +304,7 @@ class Partition:
     def _own_position(self) -> Offset:
         return self.log.synced if self._syncs else self.log.end
 
-    def _is_alone(self, assignment: Assignment) -> bool:
+    def _is_alone(self, assignment: CommittedPartitionState) -> bool:
         return assignment.replicas == (self._me,) and assignment.isr == (self._me,)
 
     def _reached(self, safe: Offset) -> None:

@@ -10,7 +10,7 @@ Whoever used an old role finds it stopped, and looks for the leader anew.
 from penstock.core.metadata import NO_LEADER
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import NodeId, TopicId
-from penstock.core.replica import Assignment
+from penstock.core.replica import CommittedPartitionState
 from penstock.runtime import Runtime
 from penstock.services.partitions.followed import Followed
 from penstock.services.partitions.partition import Partition, Term
@@ -35,7 +35,9 @@ class Roles:
         """Let the node be to a log what the metadata says; answers whether that is something new."""
         role = replica.role
         if state.leader == self._me:
-            assignment = Assignment(state.replicas, state.isr, state.partition_epoch, self._minimum(replica))
+            assignment = CommittedPartitionState(
+                state.replicas, state.isr, state.partition_epoch, self._minimum(replica)
+            )
             if isinstance(role, Partition) and role.leader_epoch == state.leader_epoch:
                 role.assignment_changed(assignment)
                 return False

@@ -5,14 +5,19 @@ from dataclasses import dataclass, field
 
 from penstock.core.metadata import (
     EMPTY_IMAGE,
+    ConfigResourceType,
     MetadataImage,
-    ResourceKind,
     Topic,
     broker_setting,
     options_of,
 )
-from penstock.core.metadata.configs import NOTHING, Cleanup, InvalidConfigValue, TopicOptions
-from penstock.core.metadata.effective import topic_value
+from penstock.core.metadata.configs import (
+    NO_CONFIGS,
+    CleanupPolicy,
+    InvalidConfigValue,
+    TopicOptions,
+)
+from penstock.core.metadata.effective_configs import topic_value
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.observability import log as events
 from penstock.services.partitions.syncing import SyncPolicy
@@ -27,7 +32,7 @@ FOR_EVER = -1
 class PartitionsOptions:
     """How the node keeps its logs; `static` holds its broker settings under Kafka's names."""
 
-    static: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     housekeeping: HousekeepingOptions = field(default_factory=HousekeepingOptions)
     time_index_interval_ms: int = 1_000
 
@@ -56,12 +61,12 @@ class LogSettings:
             return False
         changed = image.configs.keys_changed_since(before.configs)
         changed += before.configs.keys_missing_in(image.configs)
-        if any(resource.kind is ResourceKind.BROKER for resource in changed):
+        if any(resource.kind is ConfigResourceType.BROKER for resource in changed):
             self.known.clear()
             self._minima.clear()
             self._unusable.clear()
         for resource in changed:
-            if resource.kind is ResourceKind.TOPIC:
+            if resource.kind is ConfigResourceType.TOPIC:
                 self._outdate(resource.name)
         return True
 
@@ -142,7 +147,7 @@ class LogSettings:
         return self._log_options(self.of(topic))
 
     def _log_options(self, options: TopicOptions) -> LogOptions:
-        deletes = Cleanup.DELETE in options.cleanup
+        deletes = CleanupPolicy.DELETE in options.cleanup
         return LogOptions(
             segment_bytes=options.segment_bytes,
             # What is still growing cannot be compacted.

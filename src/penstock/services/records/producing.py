@@ -15,8 +15,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.metadata.configs import Cleanup, TimestampType, TopicOptions
-from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Timestamp, Why
+from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
+from penstock.core.model import (
+    CorruptionError,
+    Offset,
+    Refused,
+    StorageError,
+    Timestamp,
+    Why,
+)
 from penstock.core.records import (
     PREFIX_BYTES,
     BatchHeader,
@@ -24,7 +31,7 @@ from penstock.core.records import (
     check_batch,
     stamp_log_append_time,
 )
-from penstock.core.replica import Duplicate
+from penstock.core.replica import DuplicateBatch
 from penstock.observability import log as events
 from penstock.runtime import Callback, Clock, Spawn
 from penstock.services.partitions import Partition, Partitions, PartitionStopped
@@ -34,11 +41,16 @@ from penstock.services.records.workshop import Finished, Workshop, is_large
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
+
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+
 LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
-DELETE_ONLY = Cleanup.DELETE
+
+DELETE_ONLY = CleanupPolicy.DELETE
+
 # Bits of a batch's attributes that no client may set yet.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
+
 EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
 
 
@@ -62,6 +74,7 @@ class Pending:
 
 # One batch for each partition, or the reason why the partition is not served here.
 Batches: TypeAlias = Sequence[tuple[Partition | Refused, memoryview | None]]
+
 Results: TypeAlias = list[Placed | Refused]
 
 
@@ -263,7 +276,7 @@ class Producing:
                 return _refused_time(header, now, options)
             if producer_id >= 0:
                 verdict = partition.log.producers.check(header)
-                if isinstance(verdict, Duplicate):
+                if isinstance(verdict, DuplicateBatch):
                     return _placed_before(verdict, options, partition)
                 if isinstance(verdict, Refused):
                     return _rejected(partition, verdict)
@@ -373,7 +386,7 @@ def _rejected(partition: Partition, verdict: Refused) -> Refused:
     return verdict
 
 
-def _placed_before(seen: Duplicate, options: TopicOptions, partition: Partition) -> Placed:
+def _placed_before(seen: DuplicateBatch, options: TopicOptions, partition: Partition) -> Placed:
     """The answer that the first copy of a batch was given, or is still waiting for."""
     by_broker = options.timestamp_type is LOG_APPEND_TIME
     append_time = seen.timestamp if by_broker else NO_TIMESTAMP

@@ -8,7 +8,7 @@ large batches, so it depends on its arguments alone, and its answer can be pickl
 from penstock.core.model import CorruptionError, Refused, Why
 from penstock.core.records import (
     BatchHeader,
-    Codec,
+    CompressionType,
     InvalidRecord,
     check_batch,
     read_records,
@@ -18,7 +18,7 @@ from penstock.core.records import (
 
 
 def finish_batch(
-    batch: bytes | memoryview, codec: Codec | None, level: int | None = None, *, keyed: bool
+    batch: bytes | memoryview, codec: CompressionType | None, level: int | None = None, *, keyed: bool
 ) -> bytes | Refused | None:
     """The batch with the topic's codec, None if it may stay as it is, or why the topic does not take it."""
     records = memoryview(batch)
@@ -36,7 +36,9 @@ def finish_batch(
         return Refused(Why.CORRUPT_BATCH, str(error))
 
 
-def _recompressed(records: memoryview, header: BatchHeader, codec: Codec, level: int | None) -> bytes:
+def _recompressed(
+    records: memoryview, header: BatchHeader, codec: CompressionType, level: int | None
+) -> bytes:
     batch = write_batch(
         read_records(records),
         codec=codec,

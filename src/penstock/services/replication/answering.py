@@ -12,7 +12,7 @@ from penstock.core.model import (
     PenstockError,
     StorageError,
 )
-from penstock.core.replica import parting_of
+from penstock.core.replica import diverging_epoch
 from penstock.observability import log as events
 from penstock.runtime import Buffer, Lane, Runtime
 from penstock.services.partitions import Partition
@@ -24,6 +24,7 @@ from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange, PartitionLog
 
 NOTHING = b""
+
 NO_EPOCH = -1
 
 
@@ -143,7 +144,7 @@ def _is_catching_up(session: Session, row: Row) -> bool:
 def judge(log: PartitionLog, position: Offset, last_epoch: LeaderEpoch) -> tuple[Status, int, int] | None:
     """What a follower has to do first, if it cannot go on from where it is."""
     if position >= log.start:
-        parting = parting_of(log.epochs, log.end, position, last_epoch)
+        parting = diverging_epoch(log.epochs, log.end, position, last_epoch)
         if parting is not None:
             return Status.DIVERGED, *parting
         if position <= log.end:

@@ -2,9 +2,15 @@
 
 import enum
 
-from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
+from penstock.core.model import (
+    CorruptionError,
+    LeaderEpoch,
+    Offset,
+    PenstockError,
+    StorageError,
+)
 from penstock.core.records import BatchHeader, CorruptBatch, check_batches
-from penstock.core.replica import Parting, cut_for
+from penstock.core.replica import DivergingEpoch, truncation_offset
 from penstock.observability import log as events
 from penstock.services.partitions import Followed
 from penstock.services.replication.codec import AnswerRow, Status
@@ -99,7 +105,9 @@ def _make_room(followed: Followed, headers: list[BatchHeader]) -> None:
 
 def _cut(followed: Followed, answer: AnswerRow) -> Outcome:
     log = followed.log
-    cut = cut_for(log.epochs, log.end, Parting(LeaderEpoch(answer.epoch), Offset(answer.end)))
+    cut = truncation_offset(
+        log.epochs, log.end, DivergingEpoch(LeaderEpoch(answer.epoch), Offset(answer.end))
+    )
     end, high_watermark = log.end, log.high_watermark
     if cut >= end:
         # Never true of two logs that have a beginning in common.

@@ -9,9 +9,22 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from penstock.core.metadata import ChangedPartition, ChangePartition, IsrMember, MetadataImage, Reply
-from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, Refused, Why
-from penstock.core.replica import UNKNOWN_EPOCH, ProposedMember
+from penstock.core.metadata import (
+    AlteredPartition,
+    AlterPartition,
+    IsrMember,
+    MetadataImage,
+    Reply,
+)
+from penstock.core.model import (
+    MILLISECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    Refused,
+    Why,
+)
+from penstock.core.replica import UNKNOWN_EPOCH, ProposedIsrMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.partitions import Partition
@@ -21,6 +34,7 @@ from penstock.services.replication.options import ReplicationOptions, Submit
 # The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
 # said whether the proposal, or a copy of it, was accepted before or will be after.
 TURNED_DOWN = (Why.INELIGIBLE_REPLICA, Why.INVALID_REQUEST)
+
 _OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 
@@ -105,15 +119,15 @@ class Proposing:
             self._timer.cancel()
 
     def _command(
-        self, partition: Partition, image: MetadataImage, members: tuple[ProposedMember, ...]
-    ) -> ChangePartition:
-        def epoch_of(member: ProposedMember) -> BrokerEpoch:
+        self, partition: Partition, image: MetadataImage, members: tuple[ProposedIsrMember, ...]
+    ) -> AlterPartition:
+        def epoch_of(member: ProposedIsrMember) -> BrokerEpoch:
             if member.node_id == self._node_id:
                 return self._broker_epoch
             broker = image.broker(member.node_id) if member.broker_epoch == UNKNOWN_EPOCH else None
             return member.broker_epoch if broker is None else broker.epoch
 
-        return ChangePartition(
+        return AlterPartition(
             self._node_id,
             self._broker_epoch,
             partition.topic_id,
@@ -178,6 +192,6 @@ class Proposing:
 
 def _outcome_of(reply: Reply) -> bool | None:
     """Whether the proposal was accepted; None if nobody knows."""
-    if isinstance(reply, ChangedPartition):
+    if isinstance(reply, AlteredPartition):
         return True
     return False if isinstance(reply, Refused) and reply.why in TURNED_DOWN else None

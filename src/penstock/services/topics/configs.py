@@ -9,14 +9,14 @@ from penstock.core.metadata import (
     AlterConfigs,
     ConfigChange,
     ConfigResource,
-    Done,
+    ConfigResourceType,
     IncrementalAlterConfigs,
-    ResourceKind,
+    Ok,
     describe_configs,
     layers_for,
 )
-from penstock.core.metadata.configs import NOTHING, DescribedConfig, describe_all
-from penstock.core.metadata.effective import topic_defaults
+from penstock.core.metadata.configs import NO_CONFIGS, DescribedConfig, describe_all
+from penstock.core.metadata.effective_configs import topic_defaults
 from penstock.core.model import NodeId, Refused, Why
 from penstock.runtime import Runtime
 from penstock.services.cluster import Controller
@@ -37,14 +37,18 @@ class ConfigChanges(NamedTuple):
     changes: tuple[ConfigChange, ...]
 
 
-Altered: TypeAlias = Callable[[list[Done | Refused]], None]
+Altered: TypeAlias = Callable[[list[Ok | Refused]], None]
 
 
 class Configs:
     """Configuration of topics, brokers, groups and client metrics; `static` is this node's own."""
 
     def __init__(
-        self, runtime: Runtime, controller: Controller, node_id: NodeId, static: Mapping[str, str] = NOTHING
+        self,
+        runtime: Runtime,
+        controller: Controller,
+        node_id: NodeId,
+        static: Mapping[str, str] = NO_CONFIGS,
     ) -> None:
         self._runtime = runtime
         self._controller = controller
@@ -53,13 +57,13 @@ class Configs:
 
     def alter(self, wanted: Sequence[ConfigValues], done: Altered, *, validate_only: bool = False) -> None:
         """Replace whole configurations, each on its own."""
-        gathering = Gathering(self._runtime, Done, len(wanted), done)
+        gathering = Gathering(self._runtime, Ok, len(wanted), done)
         for index, (resource, values) in enumerate(wanted):
             self._controller.submit(AlterConfigs(resource, values, validate_only), gathering.slot(index))
 
     def change(self, wanted: Sequence[ConfigChanges], done: Altered, *, validate_only: bool = False) -> None:
         """Change single keys, each resource on its own."""
-        gathering = Gathering(self._runtime, Done, len(wanted), done)
+        gathering = Gathering(self._runtime, Ok, len(wanted), done)
         for index, (resource, changes) in enumerate(wanted):
             command = IncrementalAlterConfigs(resource, changes, validate_only)
             self._controller.submit(command, gathering.slot(index))
@@ -69,23 +73,26 @@ class Configs:
     ) -> tuple[DescribedConfig, ...] | Refused:
         """Every key of a resource as it counts on this node, or those asked for."""
         image = self._controller.image
-        if resource.kind is ResourceKind.TOPIC and image.topic(resource.name) is None:
+        if resource.kind is ConfigResourceType.TOPIC and image.topic(resource.name) is None:
             return Refused(Why.UNKNOWN_TOPIC, f"there is no topic '{resource.name}'")
-        if resource.kind is ResourceKind.BROKER and resource.name not in (ALL_BROKERS, str(self._node_id)):
+        if resource.kind is ConfigResourceType.BROKER and resource.name not in (
+            ALL_BROKERS,
+            str(self._node_id),
+        ):
             detail = f"this is broker {self._node_id}, which does not know the settings of {resource.name!r}"
             return Refused(Why.INVALID_REQUEST, detail)
         # The settings that brokers share are shown without those of the one that was asked.
-        static = NOTHING if _is_shared(resource) else self._static
+        static = NO_CONFIGS if _is_shared(resource) else self._static
         return describe_configs(image, resource, self._node_id, static, keys)
 
     def preview(
         self, name: str, own: Mapping[str, str], replication_factor: int
     ) -> tuple[DescribedConfig, ...]:
         """Every key of a topic that has just been made with these values, or is only thought of."""
-        resource = ConfigResource(ResourceKind.TOPIC, name)
+        resource = ConfigResource(ConfigResourceType.TOPIC, name)
         layers = layers_for(self._controller.image, resource, self._node_id, self._static)
         return describe_all(replace(layers, own=own, defaults=topic_defaults(replication_factor)))
 
 
 def _is_shared(resource: ConfigResource) -> bool:
-    return resource.kind is ResourceKind.BROKER and resource.name == ALL_BROKERS
+    return resource.kind is ConfigResourceType.BROKER and resource.name == ALL_BROKERS

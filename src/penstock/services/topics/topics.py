@@ -5,7 +5,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from penstock.core.metadata import (
-    ChangedPartition,
+    AlteredPartition,
     CreatedPartitions,
     CreatedTopic,
     CreatePartitions,
@@ -17,7 +17,7 @@ from penstock.core.metadata import (
     broker_setting,
     is_internal,
 )
-from penstock.core.metadata.configs import NOTHING
+from penstock.core.metadata.configs import NO_CONFIGS
 from penstock.core.model import Refused, TopicId, Why
 from penstock.runtime import Runtime
 from penstock.services.cluster import Controller
@@ -27,9 +27,13 @@ from penstock.services.topics.internal import internal_topic
 from penstock.services.topics.wanted import MorePartitions, NewTopic
 
 Created: TypeAlias = Callable[[list[CreatedTopic | Refused]], None]
+
 Deleted: TypeAlias = Callable[[list[DeletedTopic | Refused]], None]
+
 Grown: TypeAlias = Callable[[list[CreatedPartitions | Refused]], None]
-Changed: TypeAlias = Callable[[list[ChangedPartition | Refused]], None]
+
+Changed: TypeAlias = Callable[[list[AlteredPartition | Refused]], None]
+
 CreatedOne: TypeAlias = Callable[[CreatedTopic | Refused], None]
 
 _DUPLICATE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
@@ -43,7 +47,7 @@ class Topics:
         runtime: Runtime,
         controller: Controller,
         partitions: Partitions,
-        static: Mapping[str, str] = NOTHING,
+        static: Mapping[str, str] = NO_CONFIGS,
     ) -> None:
         self._runtime = runtime
         self._controller = controller
@@ -119,7 +123,7 @@ class Topics:
     def _change(
         self, wanted: Sequence[ReassignPartition | ElectLeader], done: Changed, timeout_ms: int
     ) -> None:
-        gathering = Gathering(self._runtime, ChangedPartition, len(wanted), done, timeout_ms)
+        gathering = Gathering(self._runtime, AlteredPartition, len(wanted), done, timeout_ms)
         for index, command in enumerate(wanted):
             self._controller.submit(command, gathering.slot(index))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.core.metadata import BY_DEFAULT, Assignment
+from penstock.core.metadata import BY_DEFAULT, ReplicaAssignment
 from penstock.core.model import NodeId
 
 
@@ -13,7 +13,7 @@ class NewTopic:
     name: str
     partitions: int = BY_DEFAULT
     replication_factor: int = BY_DEFAULT
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[ReplicaAssignment, ...] = ()
     configs: tuple[tuple[str, str | None], ...] = ()
 
 

@@ -8,8 +8,14 @@ from typing import NamedTuple, Protocol, assert_never
 from penstock.app import Node, NodeOptions, NodeStorage
 from penstock.app.backstage import Backstage
 from penstock.app.node import KAFKA, PEER, Reserved
-from penstock.core.metadata import MetadataImage, ResourceKind
-from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
+from penstock.core.metadata import ConfigResourceType, MetadataImage
+from penstock.core.model import (
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicName,
+    TopicPartition,
+)
 from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Runtime
@@ -234,6 +240,6 @@ def value_in(image: MetadataImage, register: Hashable) -> Hashable:
         case What.PARTITIONS:
             return 0 if topic is None else len(topic.partitions)
         case What.SETTING:
-            return image.config(ResourceKind.TOPIC, register.topic).get(SETTING)
+            return image.config(ConfigResourceType.TOPIC, register.topic).get(SETTING)
         case _:
             assert_never(register.kind)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.model import CorruptionError, Offset, Timestamp
 from penstock.core.records import BatchHeader, Buffer, read_control
-from penstock.core.replica import AbortedTransaction, EpochHistory, ProducerStates
+from penstock.core.replica import AbortedTransaction, LeaderEpochHistory, ProducerStateManager
 from penstock.storage.disk import Disk
 from penstock.storage.log.durability import Durability
 from penstock.storage.log.errors import LogStopped
@@ -57,9 +57,9 @@ class LogState:
         # Removes files that no start needs any more; None: at once, while everybody waits.
         self.discard: Callable[[list[str], int], None] | None = None
         self.segments: Segments
-        self.epochs = EpochHistory()
+        self.epochs = LeaderEpochHistory()
         self.epochs_changed = False
-        self.producers = ProducerStates()
+        self.producers = ProducerStateManager()
         self.start = checkpoint.log_start
         self.end = checkpoint.recovery_point
         self.high_watermark = checkpoint.high_watermark
@@ -99,7 +99,7 @@ class LogState:
 
 
 def fold_batch(
-    producers: ProducerStates, header: BatchHeader, content: Buffer, now: Timestamp
+    producers: ProducerStateManager, header: BatchHeader, content: Buffer, now: Timestamp
 ) -> AbortedTransaction | None:
     """Let a producer's batch that is in the log count; answers the transaction it aborted.
 

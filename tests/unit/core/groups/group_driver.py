@@ -19,17 +19,17 @@ from penstock.core.groups import (
     GroupOutcome,
     GroupState,
     Heartbeat,
-    Join,
-    Joined,
-    Leave,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
     LeavingMember,
     MemberAssignment,
     MemberIdRequired,
     MemberProtocol,
     OffsetToCommit,
     Reply,
-    Sync,
-    Synced,
+    SyncGroup,
+    SyncGroupResult,
     TopicToFetch,
 )
 from penstock.core.model import (
@@ -149,7 +149,7 @@ class Driver:
             "protocols": protocols("range"),
             "random_id": str(self.tickets + 1),
         }
-        return self.send(Join(**given | fields))
+        return self.send(JoinGroup(**given | fields))
 
     def join_new(self, **fields: Any) -> tuple[str, int]:
         """Ask for a member id and join with it; returns the id and the ticket of the second request."""
@@ -162,7 +162,7 @@ class Driver:
     ) -> int:
         pairs = tuple(MemberAssignment(*pair) for pair in (assignments or {}).items())
         given: dict[str, Any] = {"on_reply": ignore, "group_id": GROUP, "assignments": pairs}
-        return self.send(Sync(**given | {"member_id": member_id, "generation": generation} | fields))
+        return self.send(SyncGroup(**given | {"member_id": member_id, "generation": generation} | fields))
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> Reply:
         return self.ask(
@@ -176,7 +176,7 @@ class Driver:
         )
 
     def leave(self, *members: LeavingMember, group_id: str = GROUP) -> Reply:
-        return self.ask(Leave(on_reply=ignore, group_id=group_id, members=members))
+        return self.ask(LeaveGroup(on_reply=ignore, group_id=group_id, members=members))
 
     def commit(self, *offsets: OffsetToCommit, group_id: str = GROUP, **fields: Any) -> Reply:
         return self.ask(CommitOffsets(on_reply=ignore, group_id=group_id, offsets=offsets, **fields))
@@ -197,14 +197,14 @@ class Driver:
 
     # Answers, narrowed.
 
-    def joined(self, ticket: int) -> Joined:
+    def joined(self, ticket: int) -> JoinGroupResult:
         reply = self.answers[ticket]
-        assert isinstance(reply, Joined), reply
+        assert isinstance(reply, JoinGroupResult), reply
         return reply
 
-    def synced(self, ticket: int) -> Synced:
+    def synced(self, ticket: int) -> SyncGroupResult:
         reply = self.answers[ticket]
-        assert isinstance(reply, Synced), reply
+        assert isinstance(reply, SyncGroupResult), reply
         return reply
 
     def why(self, ticket: int) -> Why:

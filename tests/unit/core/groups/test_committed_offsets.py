@@ -10,20 +10,20 @@ from penstock.core.groups import (
     DeleteGroup,
     DeleteOffsets,
     DeletionResults,
-    Done,
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
     ForgetTopic,
     GroupDeleted,
+    GroupOk,
     GroupState,
     GroupStored,
     LeavingMember,
     MemberProtocol,
     OffsetCommitted,
     OffsetDeleted,
+    OffsetResult,
     OffsetToCommit,
-    PartitionResult,
     Reply,
     TopicToFetch,
 )
@@ -74,7 +74,7 @@ def test_a_member_commits_and_fetches_what_it_committed() -> None:
 
     reply = driver.commit(offset, generation=1, member_id=member)
 
-    assert reply == CommitResults((PartitionResult(at("t", 3)),))
+    assert reply == CommitResults((OffsetResult(at("t", 3)),))
     assert fetch_all(driver) == (FetchedOffset(at("t", 3), Offset(42), LeaderEpoch(7), "note"),)
     fact = driver.facts[-1]
     assert isinstance(fact, OffsetCommitted)
@@ -96,7 +96,7 @@ def test_a_consumer_that_assigns_itself_commits_without_joining() -> None:
 
     reply = driver.commit(position(9))
 
-    assert reply == CommitResults((PartitionResult(at("t")),))
+    assert reply == CommitResults((OffsetResult(at("t")),))
     assert driver.committed() == 9
     assert driver.state() is GroupState.EMPTY
 
@@ -133,7 +133,7 @@ def test_a_generation_in_an_empty_group_is_refused() -> None:
     driver.leave(LeavingMember(member))
 
     assert why_of(driver.commit(position(9), member_id=member, generation=1)) is Why.UNKNOWN_MEMBER
-    assert driver.commit(position(9)) == CommitResults((PartitionResult(at("t")),))
+    assert driver.commit(position(9)) == CommitResults((OffsetResult(at("t")),))
 
 
 def test_commits_are_taken_while_a_rebalance_is_prepared_and_refused_while_it_completes() -> None:
@@ -145,7 +145,7 @@ def test_commits_are_taken_while_a_rebalance_is_prepared_and_refused_while_it_co
     driver.join(follower)
     completing = driver.commit(position(6), member_id=follower, generation=2)
 
-    assert preparing == CommitResults((PartitionResult(at("t")),))
+    assert preparing == CommitResults((OffsetResult(at("t")),))
     assert why_of(completing) is Why.REBALANCE_IN_PROGRESS
     assert driver.committed() == 5
 
@@ -158,7 +158,7 @@ def test_a_commit_counts_as_a_heartbeat() -> None:
         driver.advance(SESSION_MS - 1)
         driver.commit(position(1), member_id=member, generation=1)
 
-    assert driver.heartbeat(member, 1) == Done()
+    assert driver.heartbeat(member, 1) == GroupOk()
 
 
 def test_metadata_over_the_limit_is_refused_for_its_partition_alone() -> None:
@@ -170,7 +170,7 @@ def test_metadata_over_the_limit_is_refused_for_its_partition_alone() -> None:
     )
 
     assert reply == CommitResults(
-        (PartitionResult(at("t", 0)), PartitionResult(at("t", 1), Why.OFFSET_METADATA_TOO_LARGE))
+        (OffsetResult(at("t", 0)), OffsetResult(at("t", 1), Why.OFFSET_METADATA_TOO_LARGE))
     )
     assert (driver.committed(), driver.committed(partition=1)) == (1, -1)
 
@@ -215,9 +215,9 @@ def test_offsets_of_topics_the_group_reads_cannot_be_deleted() -> None:
 
     assert reply == DeletionResults(
         (
-            PartitionResult(at("t"), Why.GROUP_SUBSCRIBED),
-            PartitionResult(at("old")),
-            PartitionResult(at("never-committed")),
+            OffsetResult(at("t"), Why.GROUP_SUBSCRIBED),
+            OffsetResult(at("old")),
+            OffsetResult(at("never-committed")),
         )
     )
     assert driver.facts[-1] == OffsetDeleted(GROUP, at("old"))
@@ -230,7 +230,7 @@ def test_nothing_is_deleted_while_subscriptions_cannot_be_read() -> None:
 
     reply = delete(driver, at("t"))
 
-    assert reply == DeletionResults((PartitionResult(at("t"), Why.GROUP_SUBSCRIBED),))
+    assert reply == DeletionResults((OffsetResult(at("t"), Why.GROUP_SUBSCRIBED),))
 
 
 def test_a_subscription_that_cannot_be_read_any_more_protects_everything() -> None:
@@ -240,7 +240,7 @@ def test_a_subscription_that_cannot_be_read_any_more_protects_everything() -> No
 
     driver.settle([driver.join(member, protocols=(MemberProtocol("range", b"?"),))])
 
-    assert delete(driver, at("old")) == DeletionResults((PartitionResult(at("old"), Why.GROUP_SUBSCRIBED),))
+    assert delete(driver, at("old")) == DeletionResults((OffsetResult(at("old"), Why.GROUP_SUBSCRIBED),))
 
 
 def test_offsets_of_a_stable_group_that_is_not_of_consumers_do_not_expire() -> None:
@@ -276,7 +276,7 @@ def test_offsets_in_a_deleted_topic_are_forgotten_in_every_group() -> None:
     driver.commit(position(1), position(2, "kept"))
     driver.commit(position(3, partition=4), group_id="other")
 
-    assert driver.ask(ForgetTopic(on_reply=ignore, topic=TopicName("t"))) == Done()
+    assert driver.ask(ForgetTopic(on_reply=ignore, topic=TopicName("t"))) == GroupOk()
 
     assert (driver.committed(), driver.committed(partition=4, group_id="other")) == (-1, -1)
     assert driver.committed("kept") == 2

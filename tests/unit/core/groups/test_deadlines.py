@@ -1,12 +1,12 @@
 """One entry per group: visits are planned early rather than late, and never lost."""
 
 from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.groups.outcome import Deadlines
+from penstock.core.groups.outcome import GroupDeadlines
 from penstock.core.model import Instant
 
 
 def test_visits_come_in_the_order_of_their_moments() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     for group_id, at in [("b", 20), ("a", 30), ("c", 10)]:
         deadlines.arm(group_id, Instant(at))
 
@@ -16,7 +16,7 @@ def test_visits_come_in_the_order_of_their_moments() -> None:
 
 
 def test_an_earlier_moment_overtakes_and_a_later_one_is_left_to_the_visit() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     deadlines.arm("g", Instant(20))
 
     deadlines.arm("g", Instant(30))
@@ -30,7 +30,7 @@ def test_an_earlier_moment_overtakes_and_a_later_one_is_left_to_the_visit() -> N
 
 
 def test_nothing_is_due_early() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
     deadlines.arm("g", Instant(20))
 
     assert deadlines.pop(Instant(19)) is None
@@ -38,7 +38,7 @@ def test_nothing_is_due_early() -> None:
 
 
 def test_heartbeats_do_not_grow_the_plan() -> None:
-    deadlines = Deadlines()
+    deadlines = GroupDeadlines()
 
     for at in range(20, 10_000):
         deadlines.arm("g", Instant(at))

@@ -4,7 +4,7 @@ from penstock.core.groups import (
     DeleteGroup,
     DescribedGroup,
     DescribedMember,
-    Done,
+    GroupOk,
     GroupState,
     GroupType,
     LeavingMember,
@@ -112,7 +112,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     driver.commit(position(1), position(2, partition=1), member_id=member, generation=1)
     driver.leave(LeavingMember(member))
 
-    assert driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP)) == Done()
+    assert driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP)) == GroupOk()
 
     assert driver.state() is GroupState.DEAD
     assert driver.coordinator.image == Driver().coordinator.image

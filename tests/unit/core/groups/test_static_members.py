@@ -3,7 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.groups import GroupState, GroupStored, LeavingMember, Left, LeftMember
+from penstock.core.groups import (
+    GroupState,
+    GroupStored,
+    LeaveGroupResult,
+    LeavingMember,
+    LeftMember,
+)
 from penstock.core.model import Why
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
@@ -63,7 +69,9 @@ def test_the_old_member_id_is_fenced_and_changes_nothing() -> None:
     ]
 
     assert [why_of(refusal) for refusal in refusals] == [Why.FENCED_INSTANCE] * 4
-    assert driver.leave(LeavingMember(old, "pod-1")) == Left((LeftMember(old, "pod-1", Why.FENCED_INSTANCE),))
+    assert driver.leave(LeavingMember(old, "pod-1")) == LeaveGroupResult(
+        (LeftMember(old, "pod-1", Why.FENCED_INSTANCE),)
+    )
     assert why_of(driver.heartbeat(old, 1)) is Why.UNKNOWN_MEMBER
     assert driver.facts == facts
     assert driver.state() is GroupState.STABLE
@@ -240,7 +248,7 @@ def test_an_operator_removes_a_static_member_by_its_instance_id() -> None:
 
     reply = driver.leave(LeavingMember("", "pod-1"), LeavingMember("", "pod-9"), LeavingMember(""))
 
-    assert reply == Left(
+    assert reply == LeaveGroupResult(
         (
             LeftMember("", "pod-1"),
             LeftMember("", "pod-9", Why.UNKNOWN_MEMBER),

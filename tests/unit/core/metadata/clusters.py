@@ -4,19 +4,24 @@ from uuid import UUID
 
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
+    BootstrapCluster,
     Broker,
+    BrokerEndpoint,
     Command,
+    ControllerConfig,
     FenceBroker,
-    FormCluster,
-    Listener,
     MetadataMachine,
     Partition,
     RegisterBroker,
     Reply,
-    Surroundings,
     UnfenceBroker,
 )
-from penstock.core.model import BrokerEpoch, Instant, NodeId, Refused
+from penstock.core.model import (
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    Refused,
+)
 
 CLUSTER = "cluster-1"
 
@@ -32,7 +37,7 @@ def registration(
         CLUSTER,
         NodeId(node_id),
         directory(node_id),
-        (Listener("PLAINTEXT", "127.0.0.1", 9092 + node_id),),
+        (BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9092 + node_id),),
         features=SUPPORTED_FEATURES,
         previous_epoch=BrokerEpoch(previous_epoch),
         synced=synced,
@@ -40,10 +45,10 @@ def registration(
     )
 
 
-def cluster(brokers: int = 1, around: Surroundings | None = None) -> MetadataMachine:
+def cluster(brokers: int = 1, around: ControllerConfig | None = None) -> MetadataMachine:
     """A formed cluster with live brokers 1 to `brokers`."""
-    machine = MetadataMachine(around=around or Surroundings())
-    perform(machine, FormCluster(CLUSTER))
+    machine = MetadataMachine(around=around or ControllerConfig())
+    perform(machine, BootstrapCluster(CLUSTER))
     for node_id in range(1, brokers + 1):
         perform(machine, registration(node_id))
     return machine

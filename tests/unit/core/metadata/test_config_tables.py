@@ -2,10 +2,16 @@
 
 import pytest
 
-from penstock.core.metadata import ResourceKind
-from penstock.core.metadata.configs import BROKER_CONFIGS, ConfigDefinition, ConfigType, Layers, definitions
+from penstock.core.metadata import ConfigResourceType
+from penstock.core.metadata.configs import (
+    BROKER_CONFIGS,
+    ConfigDefinition,
+    ConfigLayers,
+    ConfigType,
+    definitions,
+)
 
-EVERY = [(kind, definition) for kind in ResourceKind for definition in definitions(kind).values()]
+EVERY = [(kind, definition) for kind in ConfigResourceType for definition in definitions(kind).values()]
 NAMES = [f"{kind.name.lower()}:{definition.name}" for kind, definition in EVERY]
 
 KAFKA_TOPIC_KEYS = """
@@ -20,17 +26,17 @@ segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.el
 
 
 def test_topics_have_the_keys_of_kafka_4_and_one_of_our_own() -> None:
-    assert sorted(definitions(ResourceKind.TOPIC)) == sorted(
+    assert sorted(definitions(ConfigResourceType.TOPIC)) == sorted(
         [*KAFKA_TOPIC_KEYS.split(), "penstock.validation"]
     )
 
 
 @pytest.mark.parametrize(("kind", "definition"), EVERY, ids=NAMES)
-def test_a_definition_is_sound(kind: ResourceKind, definition: ConfigDefinition) -> None:
+def test_a_definition_is_sound(kind: ConfigResourceType, definition: ConfigDefinition) -> None:
     assert definition.default is None or definition.problem(definition.default) is None
     assert definition.documentation.endswith(".")
     assert all(synonym.name in BROKER_CONFIGS for synonym in definition.synonyms)
     assert definition.type is not ConfigType.PASSWORD or definition.default is None
-    if kind is not ResourceKind.BROKER and definition.synonyms:
+    if kind is not ConfigResourceType.BROKER and definition.synonyms:
         # The default on the page is the one that the layers end in.
-        assert Layers(kind).text(definition) == definition.default
+        assert ConfigLayers(kind).text(definition) == definition.default

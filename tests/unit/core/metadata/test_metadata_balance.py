@@ -1,14 +1,14 @@
 """Leadership that returns to preferred replicas by itself."""
 
 from penstock.core.metadata import (
-    Assignment,
     BalancedLeaders,
     BalanceLeaders,
+    ControllerConfig,
     CreateTopic,
     DrainBroker,
     MetadataMachine,
     ReassignPartition,
-    Surroundings,
+    ReplicaAssignment,
 )
 from penstock.core.model import NodeId, PartitionIndex, Refused
 from tests.unit.core.metadata.clusters import cluster, fence, partition_of, perform, unfence
@@ -16,11 +16,11 @@ from tests.unit.core.metadata.test_metadata_brokers import TOPIC, proposal
 from tests.unit.core.metadata.test_metadata_departures import stop
 
 
-def misled(partitions: int = 4, around: Surroundings | None = None) -> MetadataMachine:
+def misled(partitions: int = 4, around: ControllerConfig | None = None) -> MetadataMachine:
     """All partitions prefer broker 1, which was away; broker 2 leads them and 1 is back in sync."""
     machine = cluster(3, around)
     nodes = (NodeId(1), NodeId(2))
-    rows = tuple(Assignment(PartitionIndex(index), nodes) for index in range(partitions))
+    rows = tuple(ReplicaAssignment(PartitionIndex(index), nodes) for index in range(partitions))
     assert not isinstance(perform(machine, CreateTopic("t", TOPIC, assignments=rows)), Refused)
     fence(machine, 1)
     unfence(machine, 1)
@@ -58,7 +58,7 @@ def test_leadership_returns_a_bounded_number_at_a_time() -> None:
 
 def test_a_broker_that_misses_less_than_its_percentage_is_left_alone() -> None:
     machine = misled(4)
-    around = Surroundings({"leader.imbalance.per.broker.percentage": "25"})
+    around = ControllerConfig({"leader.imbalance.per.broker.percentage": "25"})
     machine = MetadataMachine(machine.image, around)
     perform(machine, BalanceLeaders(moves_max=3))
 
@@ -87,7 +87,7 @@ def test_partitions_that_move_are_left_alone_until_they_have_arrived() -> None:
 
 
 def test_balance_can_be_switched_off() -> None:
-    machine = misled(2, Surroundings({"auto.leader.rebalance.enable": "false"}))
+    machine = misled(2, ControllerConfig({"auto.leader.rebalance.enable": "false"}))
 
     assert perform(machine, BalanceLeaders()) == BalancedLeaders(moved=0, left=0)
 

@@ -8,29 +8,37 @@ import pytest
 from penstock.core.metadata import (
     NO_LEADER,
     AllocateProducerIds,
+    AlteredPartition,
+    AlterPartition,
+    BootstrapCluster,
     BrokerFenced,
     BrokerUnregistered,
-    ChangedPartition,
-    ChangePartition,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreateTopic,
-    Done,
-    Election,
+    ElectionType,
     ElectLeader,
     FenceBroker,
-    FormCluster,
     IncrementalAlterConfigs,
     IsrMember,
     MetadataMachine,
+    Ok,
     ProducerIdBlock,
     RegisteredBroker,
-    ResourceKind,
     UnregisterBroker,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, Refused, TopicId, Why
+from penstock.core.model import (
+    BrokerEpoch,
+    LeaderEpoch,
+    NodeId,
+    PartitionIndex,
+    Refused,
+    TopicId,
+    Why,
+)
 from tests.unit.core.metadata.clusters import (
     broker_of,
     cluster,
@@ -60,12 +68,12 @@ def with_topic(brokers: int, replicas: int, **configs: str) -> MetadataMachine:
     return machine
 
 
-def proposal(machine: MetadataMachine, *isr: int, index: int = 0) -> ChangePartition:
+def proposal(machine: MetadataMachine, *isr: int, index: int = 0) -> AlterPartition:
     """What the leader would send if it found these replicas in sync."""
     partition = partition_of(machine, "t", index)
     members = tuple(IsrMember(NodeId(n), broker_of(machine, n).epoch) for n in isr)
     leader = broker_of(machine, partition.leader)
-    return ChangePartition(
+    return AlterPartition(
         leader.node_id,
         leader.epoch,
         TOPIC,
@@ -140,7 +148,7 @@ def test_a_fenced_leader_hands_over_to_the_next_replica_in_sync() -> None:
     machine = with_topic(3, 3)
     before = partition_of(machine, "t")
 
-    assert fence(machine, before.leader) == Done()
+    assert fence(machine, before.leader) == Ok()
 
     after = partition_of(machine, "t")
     assert after.leader == before.replicas[1]
@@ -196,7 +204,7 @@ def test_a_lower_minimum_ends_the_eligibility_of_replicas_that_will_miss_records
     assert partition_of(machine, "t").elr == (second,)
 
     change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", "1")
-    perform(machine, IncrementalAlterConfigs(ConfigResource(ResourceKind.TOPIC, "t"), (change,)))
+    perform(machine, IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "t"), (change,)))
 
     assert partition_of(machine, "t").elr == ()
     fence(machine, first)
@@ -262,7 +270,7 @@ def test_a_new_disk_of_the_last_complete_replica_is_not_the_way_back() -> None:
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), ())
-    perform(machine, ElectLeader("t", FIRST, Election.UNCLEAN))
+    perform(machine, ElectLeader("t", FIRST, ElectionType.UNCLEAN))
     assert partition_of(machine, "t").leader == second
     perform(machine, proposal(machine, second, first))
     assert partition_of(machine, "t").directories == (UUID(int=77), directory(second))
@@ -293,7 +301,7 @@ def test_two_that_lost_their_tails_wait_for_somebody_to_choose() -> None:
     waiting = partition_of(machine, "t")
     assert (waiting.leader, waiting.last_known_elr) == (NO_LEADER, (first, second))
 
-    perform(machine, ElectLeader("t", FIRST, Election.UNCLEAN))
+    perform(machine, ElectLeader("t", FIRST, ElectionType.UNCLEAN))
 
     assert partition_of(machine, "t").leader == first
 
@@ -338,7 +346,7 @@ def test_registrations_that_contradict_the_cluster_are_refused() -> None:
     assert why(machine, replace(registration(3), features=())) is Why.INVALID_FEATURE_LEVEL
     assert why(machine, registration(-1)) is Why.INVALID_REQUEST
     assert why(MetadataMachine(), registration(1)) is Why.INCONSISTENT_CLUSTER
-    assert why(machine, FormCluster("other")) is Why.INCONSISTENT_CLUSTER
+    assert why(machine, BootstrapCluster("other")) is Why.INCONSISTENT_CLUSTER
 
 
 def test_an_old_epoch_has_no_say_any_more() -> None:
@@ -384,11 +392,11 @@ def test_a_leader_shrinks_and_grows_its_isr() -> None:
     first, second, third = partition_of(machine, "t").replicas
 
     shrunk = perform(machine, proposal(machine, first))
-    assert isinstance(shrunk, ChangedPartition)
+    assert isinstance(shrunk, AlteredPartition)
     assert (shrunk.partition.isr, shrunk.partition.elr) == ((first,), (second, third))
     grown = perform(machine, proposal(machine, third, first))
 
-    assert isinstance(grown, ChangedPartition)
+    assert isinstance(grown, AlteredPartition)
     assert (grown.partition.isr, grown.partition.elr) == ((first, third), ())
     assert grown.partition.leader_epoch == 0
     assert grown.partition == partition_of(machine, "t")
@@ -401,7 +409,7 @@ def test_a_proposal_that_changes_nothing_still_ends_the_epoch_of_those_before_it
 
     confirmed = perform(machine, proposal(machine, first, second))
 
-    assert isinstance(confirmed, ChangedPartition)
+    assert isinstance(confirmed, AlteredPartition)
     assert (confirmed.partition.isr, confirmed.partition.partition_epoch) == ((first, second), 1)
     assert why(machine, lost_on_the_way) is Why.STALE_PARTITION_EPOCH
 
@@ -440,7 +448,7 @@ def test_a_replica_that_restarted_or_is_fenced_may_not_join_the_isr() -> None:
 def test_leadership_returns_to_the_preferred_replica_on_request() -> None:
     machine = with_topic(3, 3)
     first, second, _ = partition_of(machine, "t").replicas
-    elect = ElectLeader("t", FIRST, Election.PREFERRED)
+    elect = ElectLeader("t", FIRST, ElectionType.PREFERRED)
     assert why(machine, elect) is Why.ELECTION_NOT_NEEDED
     fence(machine, first)
     unfence(machine, first)
@@ -456,7 +464,7 @@ def test_leadership_returns_to_the_preferred_replica_on_request() -> None:
 def test_an_unclean_election_takes_whoever_is_alive() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas
-    elect = ElectLeader("t", FIRST, Election.UNCLEAN)
+    elect = ElectLeader("t", FIRST, ElectionType.UNCLEAN)
     assert why(machine, elect) is Why.ELECTION_NOT_NEEDED
     for node_id in (third, second, first):
         fence(machine, node_id)

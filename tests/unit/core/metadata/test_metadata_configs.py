@@ -10,27 +10,38 @@ from penstock.core.metadata import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreateTopic,
-    Done,
     IncrementalAlterConfigs,
     MetadataMachine,
-    ResourceKind,
+    Ok,
     broker_setting,
     describe_configs,
     options_of,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.metadata.configs import Candidate, Cleanup, ConfigSource, DescribedConfig, TimestampType
-from penstock.core.metadata.effective import topic_value
-from penstock.core.model import Instant, Refused, TopicId, Why
-from penstock.core.records import Codec
+from penstock.core.metadata.configs import (
+    CleanupPolicy,
+    ConfigSource,
+    DescribedConfig,
+    LayerValue,
+    TimestampType,
+)
+from penstock.core.metadata.effective_configs import topic_value
+from penstock.core.model import (
+    Instant,
+    Refused,
+    TopicId,
+    Why,
+)
+from penstock.core.records import CompressionType
 from tests.unit.core.metadata.clusters import cluster, perform
 
-TOPIC = ConfigResource(ResourceKind.TOPIC, "t")
-GROUP = ConfigResource(ResourceKind.GROUP, "readers")
-METRICS = ConfigResource(ResourceKind.CLIENT_METRICS, "m")
-EVERY_BROKER = ConfigResource(ResourceKind.BROKER, ALL_BROKERS)
-BROKER = ConfigResource(ResourceKind.BROKER, "1")
+TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
+GROUP = ConfigResource(ConfigResourceType.GROUP, "readers")
+METRICS = ConfigResource(ConfigResourceType.CLIENT_METRICS, "m")
+EVERY_BROKER = ConfigResource(ConfigResourceType.BROKER, ALL_BROKERS)
+BROKER = ConfigResource(ConfigResourceType.BROKER, "1")
 SET, DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 APPEND, SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT
 
@@ -96,14 +107,14 @@ def test_setting_what_is_set_already_makes_no_facts(machine: MetadataMachine) ->
 
     decision = machine.decide(command, Instant(0))
 
-    assert (decision.facts, decision.reply) == ((), Done())
+    assert (decision.facts, decision.reply) == ((), Ok())
 
 
 def test_validation_alone_changes_nothing(machine: MetadataMachine) -> None:
     good = AlterConfigs(TOPIC, (("retention.ms", "5"),), validate_only=True)
     bad = AlterConfigs(TOPIC, (("retention.ms", "x"),), validate_only=True)
 
-    assert perform(machine, good) == Done()
+    assert perform(machine, good) == Ok()
     assert why(machine, bad) is Why.INVALID_CONFIG
     assert machine.image.config(*TOPIC) == {}
 
@@ -159,7 +170,7 @@ def test_values_that_contradict_each_other_are_refused(machine: MetadataMachine)
     perform(machine, change(TOPIC, (SET, "max.compaction.lag.ms", "100")))
 
     assert why(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "101"))) is Why.INVALID_CONFIG
-    assert perform(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "100"))) == Done()
+    assert perform(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "100"))) == Ok()
 
 
 def test_changes_that_make_no_sense_are_refused(machine: MetadataMachine) -> None:
@@ -171,24 +182,24 @@ def test_changes_that_make_no_sense_are_refused(machine: MetadataMachine) -> Non
 
 
 def test_only_things_that_exist_can_be_configured(machine: MetadataMachine) -> None:
-    def of(kind: ResourceKind, name: str) -> Why:
+    def of(kind: ConfigResourceType, name: str) -> Why:
         return why(machine, AlterConfigs(ConfigResource(kind, name), ()))
 
-    assert of(ResourceKind.TOPIC, "none") is Why.UNKNOWN_TOPIC
-    assert of(ResourceKind.TOPIC, "a b") is Why.INVALID_TOPIC_NAME
-    assert of(ResourceKind.TOPIC, "") is Why.INVALID_REQUEST
-    assert of(ResourceKind.BROKER, "9") is Why.UNKNOWN_BROKER
-    assert of(ResourceKind.BROKER, "one") is Why.INVALID_REQUEST
-    assert of(ResourceKind.BROKER, "01") is Why.INVALID_REQUEST
-    assert of(ResourceKind.BROKER, "1" * 400) is Why.INVALID_REQUEST
-    assert of(ResourceKind.GROUP, "") is Why.INVALID_REQUEST
+    assert of(ConfigResourceType.TOPIC, "none") is Why.UNKNOWN_TOPIC
+    assert of(ConfigResourceType.TOPIC, "a b") is Why.INVALID_TOPIC_NAME
+    assert of(ConfigResourceType.TOPIC, "") is Why.INVALID_REQUEST
+    assert of(ConfigResourceType.BROKER, "9") is Why.UNKNOWN_BROKER
+    assert of(ConfigResourceType.BROKER, "one") is Why.INVALID_REQUEST
+    assert of(ConfigResourceType.BROKER, "01") is Why.INVALID_REQUEST
+    assert of(ConfigResourceType.BROKER, "1" * 400) is Why.INVALID_REQUEST
+    assert of(ConfigResourceType.GROUP, "") is Why.INVALID_REQUEST
 
 
 def test_read_only_settings_of_brokers_cannot_be_changed(machine: MetadataMachine) -> None:
     assert why(machine, change(BROKER, (SET, "num.partitions", "3"))) is Why.INVALID_REQUEST
     assert why(machine, change(EVERY_BROKER, (SET, "ssl.client.auth", "none"))) is Why.INVALID_REQUEST
     assert why(machine, change(BROKER, (SET, "min.insync.replicas", "2"))) is Why.INVALID_REQUEST
-    assert perform(machine, change(BROKER, (SET, "message.max.bytes", "2000"))) == Done()
+    assert perform(machine, change(BROKER, (SET, "message.max.bytes", "2000"))) == Ok()
     assert broker_setting(machine.image, "message.max.bytes", 1) == 2000
     assert broker_setting(machine.image, "message.max.bytes", 2) == 1048588
 
@@ -202,11 +213,11 @@ def test_the_nearest_layer_counts_and_all_of_them_are_told(machine: MetadataMach
 
     assert (described.value, described.source, described.is_default) == ("100", ConfigSource.TOPIC, False)
     assert described.synonyms == (
-        Candidate("retention.ms", "100", ConfigSource.TOPIC),
-        Candidate("log.retention.ms", "200", ConfigSource.BROKER),
-        Candidate("log.retention.ms", "300", ConfigSource.ALL_BROKERS),
-        Candidate("log.retention.hours", "2", ConfigSource.STATIC),
-        Candidate("log.retention.hours", "168", ConfigSource.DEFAULT),
+        LayerValue("retention.ms", "100", ConfigSource.TOPIC),
+        LayerValue("log.retention.ms", "200", ConfigSource.BROKER),
+        LayerValue("log.retention.ms", "300", ConfigSource.ALL_BROKERS),
+        LayerValue("log.retention.hours", "2", ConfigSource.STATIC),
+        LayerValue("log.retention.hours", "168", ConfigSource.DEFAULT),
     )
 
 
@@ -269,9 +280,9 @@ def test_topic_options_follow_the_configuration(machine: MetadataMachine) -> Non
 
     options = options_of(machine.image, "t", 1, {"log.segment.bytes": "4096"})
 
-    assert options.cleanup == Cleanup.COMPACT | Cleanup.DELETE
+    assert options.cleanup == CleanupPolicy.COMPACT | CleanupPolicy.DELETE
     assert options.compacted
-    assert options.compression is Codec.ZSTD
+    assert options.compression is CompressionType.ZSTD
     assert options.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert options.deep_validation
     assert (options.max_message_bytes, options.segment_bytes) == (123, 4096)
@@ -283,7 +294,7 @@ def test_topic_options_follow_the_configuration(machine: MetadataMachine) -> Non
 def test_topic_options_have_defaults_for_everything(machine: MetadataMachine) -> None:
     options = options_of(machine.image, "t", 1)
 
-    assert options.cleanup is Cleanup.DELETE
+    assert options.cleanup is CleanupPolicy.DELETE
     assert options.compression is None
     assert not options.deep_validation
     assert options.retention_ms == 7 * 24 * 3_600_000
@@ -319,7 +330,7 @@ def test_what_does_not_exist_cannot_be_chosen_and_the_refusal_says_why(
 ) -> None:
     command = change(resource, (SET, key, other))
 
-    assert perform(machine, change(resource, (SET, key, default))) == Done()
+    assert perform(machine, change(resource, (SET, key, default))) == Ok()
     assert why(machine, command) is Why.INVALID_CONFIG
     assert key in detail(machine, command)
     assert reason in detail(machine, command)

@@ -6,26 +6,31 @@ from penstock.core.metadata import (
     ALL_BROKERS,
     NO_LEADER,
     AlterConfigs,
-    ChangedPartition,
+    AlteredPartition,
+    BeginControlledShutdown,
     ConfigResource,
-    Done,
+    ConfigResourceType,
     DrainBroker,
-    Election,
+    ElectionType,
     ElectLeader,
-    LeavingBroker,
     MetadataMachine,
+    Ok,
+    RemainingLeaderships,
     Reply,
     ResignReplica,
-    ResourceKind,
-    StopBroker,
 )
-from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, Why
+from penstock.core.model import (
+    BrokerEpoch,
+    NodeId,
+    PartitionIndex,
+    Why,
+)
 from tests.unit.core.metadata.clusters import broker_of, fence, partition_of, perform, registration, unfence
 from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why, with_topic
 
 
 def stop(machine: MetadataMachine, node_id: int) -> Reply:
-    return perform(machine, StopBroker(NodeId(node_id), broker_of(machine, node_id).epoch))
+    return perform(machine, BeginControlledShutdown(NodeId(node_id), broker_of(machine, node_id).epoch))
 
 
 def resignation(machine: MetadataMachine, node_id: int) -> ResignReplica:
@@ -36,7 +41,7 @@ def test_a_leader_that_stops_hands_over_and_leaves_the_isr_at_once() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas
 
-    assert stop(machine, first) == LeavingBroker(leading=0, replicas=1)
+    assert stop(machine, first) == RemainingLeaderships(leading=0, replicas=1)
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr, after.leader_epoch) == (second, (second, third), 1)
@@ -61,17 +66,17 @@ def test_a_stopping_leader_keeps_what_nobody_else_can_lead_and_says_so() -> None
     first, _, third = partition_of(machine, "t").replicas
     perform(machine, proposal(machine, first))
 
-    assert stop(machine, first) == LeavingBroker(leading=1, replicas=1)
+    assert stop(machine, first) == RemainingLeaderships(leading=1, replicas=1)
     kept = partition_of(machine, "t")
     assert (kept.leader, kept.isr, kept.leader_epoch) == (first, (first,), 0)
-    assert stop(machine, first) == LeavingBroker(leading=1, replicas=1)
+    assert stop(machine, first) == RemainingLeaderships(leading=1, replicas=1)
 
     perform(machine, proposal(machine, first, third))
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr, after.leader_epoch) == (third, (third,), 1)
     assert after.elr == (first,)
-    assert stop(machine, first) == LeavingBroker(leading=0, replicas=1)
+    assert stop(machine, first) == RemainingLeaderships(leading=0, replicas=1)
 
 
 def test_when_everybody_stops_the_last_one_keeps_the_leadership() -> None:
@@ -108,18 +113,18 @@ def test_a_stopping_follower_may_not_come_back_into_the_isr() -> None:
     stop(machine, third)
 
     assert why(machine, proposal(machine, first, second, third)) is Why.INELIGIBLE_REPLICA
-    assert why(machine, StopBroker(third, BrokerEpoch(99))) is Why.STALE_BROKER_EPOCH
+    assert why(machine, BeginControlledShutdown(third, BrokerEpoch(99))) is Why.STALE_BROKER_EPOCH
 
 
 def test_a_drained_broker_loses_its_leaderships_and_stays_in_sync() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas
 
-    assert perform(machine, DrainBroker(first)) == LeavingBroker(leading=0, replicas=1)
+    assert perform(machine, DrainBroker(first)) == RemainingLeaderships(leading=0, replicas=1)
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr) == (second, (first, second, third))
-    assert why(machine, ElectLeader("t", FIRST, Election.PREFERRED)) is Why.PREFERRED_LEADER_NOT_AVAILABLE
+    assert why(machine, ElectLeader("t", FIRST, ElectionType.PREFERRED)) is Why.PREFERRED_LEADER_NOT_AVAILABLE
     assert why(machine, DrainBroker(NodeId(9))) is Why.UNKNOWN_BROKER
 
 
@@ -144,9 +149,9 @@ def test_drain_outlives_a_restart_and_is_undone_by_command() -> None:
 
     perform(machine, registration(first))
     assert broker_of(machine, first).drained
-    assert machine.image.config(ResourceKind.BROKER, str(first)) == {"broker.drained": "true"}
+    assert machine.image.config(ConfigResourceType.BROKER, str(first)) == {"broker.drained": "true"}
     perform(machine, DrainBroker(first, undo=True))
-    perform(machine, ElectLeader("t", FIRST, Election.PREFERRED))
+    perform(machine, ElectLeader("t", FIRST, ElectionType.PREFERRED))
 
     assert not broker_of(machine, first).drained
     assert partition_of(machine, "t").leader == first
@@ -155,7 +160,7 @@ def test_drain_outlives_a_restart_and_is_undone_by_command() -> None:
 def test_a_broker_can_be_drained_by_its_configuration() -> None:
     machine = with_topic(3, 3)
     first, second, _ = partition_of(machine, "t").replicas
-    resource = ConfigResource(ResourceKind.BROKER, str(first))
+    resource = ConfigResource(ConfigResourceType.BROKER, str(first))
 
     perform(machine, AlterConfigs(resource, (("broker.drained", "true"),)))
     drained = partition_of(machine, "t")
@@ -164,7 +169,7 @@ def test_a_broker_can_be_drained_by_its_configuration() -> None:
     assert drained.leader == second
     assert not broker_of(machine, first).drained
     assert machine.image.config(*resource) == {}
-    everyone = ConfigResource(ResourceKind.BROKER, ALL_BROKERS)
+    everyone = ConfigResource(ConfigResourceType.BROKER, ALL_BROKERS)
     assert why(machine, AlterConfigs(everyone, (("broker.drained", "true"),))) is Why.INVALID_REQUEST
 
 
@@ -187,7 +192,7 @@ def test_a_damaged_leader_resigns_in_favour_of_a_replica_in_sync() -> None:
     reply = perform(machine, resignation(machine, first))
 
     after = partition_of(machine, "t")
-    assert reply == ChangedPartition(after)
+    assert reply == AlteredPartition(after)
     assert (after.leader, after.isr, after.leader_epoch) == (second, (second, third), 1)
 
 
@@ -233,4 +238,4 @@ def test_only_a_replica_can_resign() -> None:
     other = next(n for n in (1, 2) if n not in partition_of(machine, "t").replicas)
 
     assert why(machine, resignation(machine, other)) is Why.INVALID_REQUEST
-    assert fence(machine, other) == Done()
+    assert fence(machine, other) == Ok()

@@ -6,21 +6,21 @@ import pytest
 
 from penstock.core.metadata import (
     DEFAULT_LEVELS,
-    Direction,
-    Done,
+    BootstrapCluster,
     FeatureRange,
     FeatureUpdate,
-    FormCluster,
     MetadataMachine,
+    Ok,
     UpdateFeatures,
+    UpgradeType,
 )
 from penstock.core.model import Refused, Why
 from tests.unit.core.metadata.clusters import CLUSTER, cluster, perform, registration
 
-DOWN = Direction.SAFE_DOWNGRADE
+DOWN = UpgradeType.SAFE_DOWNGRADE
 
 
-def update(*updates: tuple[str, int] | tuple[str, int, Direction]) -> UpdateFeatures:
+def update(*updates: tuple[str, int] | tuple[str, int, UpgradeType]) -> UpdateFeatures:
     return UpdateFeatures(tuple(FeatureUpdate(*each) for each in updates))
 
 
@@ -35,7 +35,7 @@ def test_a_new_cluster_uses_the_highest_levels_there_are() -> None:
 def test_a_new_cluster_can_begin_lower() -> None:
     machine = MetadataMachine()
 
-    perform(machine, FormCluster(CLUSTER, levels=(("transaction.version", 1),)))
+    perform(machine, BootstrapCluster(CLUSTER, levels=(("transaction.version", 1),)))
 
     assert machine.image.features.items() == [("transaction.version", 1)]
 
@@ -43,7 +43,7 @@ def test_a_new_cluster_can_begin_lower() -> None:
 def test_levels_go_down_when_asked_to_and_up_again() -> None:
     machine = cluster()
 
-    assert perform(machine, update(("transaction.version", 1, DOWN), ("share.version", 0, DOWN))) == Done()
+    assert perform(machine, update(("transaction.version", 1, DOWN), ("share.version", 0, DOWN))) == Ok()
     assert (
         machine.image.feature_level("transaction.version"),
         "share.version" in machine.image.features,
@@ -51,7 +51,7 @@ def test_levels_go_down_when_asked_to_and_up_again() -> None:
         1,
         False,
     )
-    assert perform(machine, update(("transaction.version", 2))) == Done()
+    assert perform(machine, update(("transaction.version", 2))) == Ok()
     assert machine.image.feature_level("transaction.version") == 2
 
 
@@ -89,7 +89,7 @@ def test_going_up_is_not_a_downgrade() -> None:
 
 def test_a_level_that_one_broker_cannot_read_is_refused() -> None:
     machine = MetadataMachine()
-    perform(machine, FormCluster(CLUSTER, levels=(("group.version", 0),)))
+    perform(machine, BootstrapCluster(CLUSTER, levels=(("group.version", 0),)))
     perform(machine, replace(registration(1), features=(FeatureRange("group.version", 0, 0),)))
 
     reply = perform(machine, update(("group.version", 1)))
@@ -105,5 +105,5 @@ def test_validation_alone_changes_no_level() -> None:
         machine, UpdateFeatures((FeatureUpdate("transaction.version", 1, DOWN),), validate_only=True)
     )
 
-    assert reply == Done()
+    assert reply == Ok()
     assert machine.image.feature_level("transaction.version") == 2

@@ -9,28 +9,33 @@ import pytest
 
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
-    Assignment,
+    BootstrapCluster,
+    ControllerConfig,
     CreatedTopic,
     CreatePartitions,
     CreateTopic,
     DrainBroker,
-    FormCluster,
     MetadataMachine,
     Partition,
-    StartedMoves,
-    Surroundings,
+    ReplicaAssignment,
+    StartedReassignments,
     WidenInternalTopics,
 )
-from penstock.core.model import NodeId, PartitionIndex, TopicId, Why
+from penstock.core.model import (
+    NodeId,
+    PartitionIndex,
+    TopicId,
+    Why,
+)
 from tests.unit.core.metadata.clusters import CLUSTER, cluster, fence, partition_of, perform, registration
 from tests.unit.core.metadata.test_metadata_brokers import TOPIC, why
 from tests.unit.core.metadata.test_metadata_departures import stop
 
 
-def racked(racks: Sequence[str | None], around: Surroundings | None = None) -> MetadataMachine:
+def racked(racks: Sequence[str | None], around: ControllerConfig | None = None) -> MetadataMachine:
     """A cluster whose brokers, numbered from 1 on, stand in these racks."""
-    machine = MetadataMachine(around=around or Surroundings())
-    perform(machine, FormCluster(CLUSTER))
+    machine = MetadataMachine(around=around or ControllerConfig())
+    perform(machine, BootstrapCluster(CLUSTER))
     for number, rack in enumerate(racks, start=1):
         perform(machine, replace(registration(number), rack=rack))
     return machine
@@ -103,7 +108,7 @@ def test_brokers_that_are_drained_get_nothing_new() -> None:
 
     assert all(2 not in partition.replicas for partition in partitions)
     assert why(machine, CreateTopic("u", TopicId(UUID(int=2)), 1, 4)) is Why.INVALID_REPLICATION_FACTOR
-    by_hand = (Assignment(PartitionIndex(0), (NodeId(1), NodeId(2))),)
+    by_hand = (ReplicaAssignment(PartitionIndex(0), (NodeId(1), NodeId(2))),)
     refused = CreateTopic("u", TopicId(UUID(int=2)), assignments=by_hand)
     assert why(machine, refused) is Why.INVALID_ASSIGNMENT
 
@@ -138,7 +143,7 @@ def test_nothing_is_placed_where_nobody_could_lead() -> None:
     perform(machine, DrainBroker(NodeId(2)))
 
     assert why(machine, CreateTopic("t", TOPIC, 1, 1)) is Why.INVALID_REPLICATION_FACTOR
-    by_hand = (Assignment(PartitionIndex(0), (NodeId(1),)),)
+    by_hand = (ReplicaAssignment(PartitionIndex(0), (NodeId(1),)),)
     assert why(machine, CreateTopic("t", TOPIC, assignments=by_hand)) is Why.INVALID_ASSIGNMENT
 
 
@@ -146,12 +151,12 @@ def test_internal_topics_get_more_replicas_when_brokers_join() -> None:
     machine = racked("ab")
     perform(machine, CreateTopic(OFFSETS_TOPIC, TOPIC, 4, 1))
 
-    assert perform(machine, WidenInternalTopics()) == StartedMoves(4)
+    assert perform(machine, WidenInternalTopics()) == StartedReassignments(4)
     for number, rack in ((3, "a"), (4, "c")):
         perform(machine, replace(registration(number), rack=rack))
     moving = partition_of(machine, OFFSETS_TOPIC)
     assert (sorted(moving.replicas), moving.adding, moving.removing) == ([1, 2], (2,), ())
-    assert perform(machine, WidenInternalTopics()) == StartedMoves(0)
+    assert perform(machine, WidenInternalTopics()) == StartedReassignments(0)
 
 
 def test_internal_topics_are_spread_over_racks_as_they_grow() -> None:
@@ -166,7 +171,7 @@ def test_internal_topics_are_spread_over_racks_as_they_grow() -> None:
 
 def test_internal_topics_that_one_broker_made_are_preferred_by_all_as_they_grow() -> None:
     machine = racked("abc")
-    rows = tuple(Assignment(PartitionIndex(index), (NodeId(1),)) for index in range(6))
+    rows = tuple(ReplicaAssignment(PartitionIndex(index), (NodeId(1),)) for index in range(6))
     perform(machine, CreateTopic(OFFSETS_TOPIC, TOPIC, assignments=rows))
 
     perform(machine, WidenInternalTopics())
@@ -181,17 +186,17 @@ def test_internal_topics_grow_a_few_partitions_at_a_time() -> None:
     machine = racked("ab")
     perform(machine, CreateTopic(OFFSETS_TOPIC, TOPIC, 4, 1))
 
-    assert perform(machine, WidenInternalTopics(moves_max=3)) == StartedMoves(3)
-    assert perform(machine, WidenInternalTopics(moves_max=3)) == StartedMoves(0)
+    assert perform(machine, WidenInternalTopics(moves_max=3)) == StartedReassignments(3)
+    assert perform(machine, WidenInternalTopics(moves_max=3)) == StartedReassignments(0)
 
 
 def test_internal_topics_stay_as_their_setting_says_and_wait_for_live_brokers() -> None:
-    one = racked("abc", Surroundings({"offsets.topic.replication.factor": "1"}))
+    one = racked("abc", ControllerConfig({"offsets.topic.replication.factor": "1"}))
     alone = racked("abc")
     for machine in (one, alone):
         perform(machine, CreateTopic(OFFSETS_TOPIC, TOPIC, 4, 1))
     fence(alone, 2)
     fence(alone, 3)
 
-    assert perform(one, WidenInternalTopics()) == StartedMoves(0)
-    assert perform(alone, WidenInternalTopics()) == StartedMoves(0)
+    assert perform(one, WidenInternalTopics()) == StartedReassignments(0)
+    assert perform(alone, WidenInternalTopics()) == StartedReassignments(0)

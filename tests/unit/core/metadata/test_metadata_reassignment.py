@@ -4,20 +4,25 @@ import pytest
 
 from penstock.core.metadata import (
     NO_LEADER,
-    Assignment,
-    ChangedPartition,
+    AlteredPartition,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreateTopic,
     DrainBroker,
     IncrementalAlterConfigs,
     MetadataMachine,
     ReassignPartition,
-    ResourceKind,
+    ReplicaAssignment,
 )
-from penstock.core.metadata.effective import topic_value
-from penstock.core.model import NodeId, PartitionIndex, Refused, Why
+from penstock.core.metadata.effective_configs import topic_value
+from penstock.core.model import (
+    NodeId,
+    PartitionIndex,
+    Refused,
+    Why,
+)
 from tests.unit.core.metadata.clusters import cluster, directory, fence, partition_of, perform
 from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why
 from tests.unit.core.metadata.test_metadata_departures import stop
@@ -29,7 +34,7 @@ def on(*replicas: int, partitions: int = 1) -> MetadataMachine:
     """Six live brokers, and a topic "t" whose partitions are all on these replicas."""
     machine = cluster(6)
     nodes = tuple(map(NodeId, replicas))
-    rows = tuple(Assignment(PartitionIndex(index), nodes) for index in range(partitions))
+    rows = tuple(ReplicaAssignment(PartitionIndex(index), nodes) for index in range(partitions))
     assert not isinstance(perform(machine, CreateTopic("t", TOPIC, assignments=rows)), Refused)
     return machine
 
@@ -48,7 +53,7 @@ def minimum(machine: MetadataMachine) -> int:
 
 def set_minimum(machine: MetadataMachine, value: int) -> None:
     change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", str(value))
-    perform(machine, IncrementalAlterConfigs(ConfigResource(ResourceKind.TOPIC, "t"), (change,)))
+    perform(machine, IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "t"), (change,)))
 
 
 def test_a_move_starts_with_the_old_and_the_new_replicas() -> None:
@@ -57,7 +62,7 @@ def test_a_move_starts_with_the_old_and_the_new_replicas() -> None:
     reply = perform(machine, move(4, 2))
 
     moving = partition_of(machine, "t")
-    assert reply == ChangedPartition(moving)
+    assert reply == AlteredPartition(moving)
     assert (moving.replicas, moving.adding, moving.removing) == ((4, 2, 1, 3), (4,), (1, 3))
     assert (moving.target, moving.origin) == ((4, 2), (2, 1, 3))
     assert (moving.leader, moving.isr, moving.leader_epoch) == (1, (1, 2, 3), 0)
@@ -75,7 +80,7 @@ def test_a_move_ends_when_the_last_new_replica_is_in_sync() -> None:
     reply = perform(machine, proposal(machine, 1, 3, 4, 5, 6))
 
     done = partition_of(machine, "t")
-    assert reply == ChangedPartition(done)
+    assert reply == AlteredPartition(done)
     assert (done.replicas, done.isr, done.leader) == ((4, 5, 6), (4, 5, 6), 4)
     assert (done.adding, done.removing, done.leader_epoch) == ((), (), 1)
     assert done.directories == tuple(map(directory, (4, 5, 6)))
@@ -132,7 +137,7 @@ def test_a_move_to_where_the_partition_is_changes_nothing() -> None:
     machine = on(1, 2)
     before = machine.image
 
-    assert perform(machine, move(1, 2)) == ChangedPartition(partition_of(machine, "t"))
+    assert perform(machine, move(1, 2)) == AlteredPartition(partition_of(machine, "t"))
 
     assert machine.image == before
 

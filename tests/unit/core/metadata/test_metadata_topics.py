@@ -6,8 +6,9 @@ import pytest
 
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
-    Assignment,
     ConfigResource,
+    ConfigResourceType,
+    ControllerConfig,
     CreatedPartitions,
     CreatedTopic,
     CreatePartitions,
@@ -16,12 +17,19 @@ from penstock.core.metadata import (
     DeleteTopic,
     FenceBroker,
     MetadataMachine,
+    ReplicaAssignment,
     Reply,
-    ResourceKind,
-    Surroundings,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import Instant, NodeId, PartitionIndex, Refused, TopicId, TopicName, Why
+from penstock.core.model import (
+    Instant,
+    NodeId,
+    PartitionIndex,
+    Refused,
+    TopicId,
+    TopicName,
+    Why,
+)
 from tests.unit.core.metadata.clusters import cluster, partition_of, perform
 
 NOW = Instant(0)
@@ -31,8 +39,8 @@ def topic_id(number: int) -> TopicId:
     return TopicId(UUID(int=number))
 
 
-def hands(*rows: tuple[int, ...]) -> tuple[Assignment, ...]:
-    return tuple(Assignment(PartitionIndex(n), tuple(map(NodeId, row))) for n, row in enumerate(rows))
+def hands(*rows: tuple[int, ...]) -> tuple[ReplicaAssignment, ...]:
+    return tuple(ReplicaAssignment(PartitionIndex(n), tuple(map(NodeId, row))) for n, row in enumerate(rows))
 
 
 def refusal(machine: MetadataMachine, command: Command) -> Why:
@@ -66,7 +74,7 @@ def test_automatic_replication_is_three_or_as_many_brokers_as_there_are(brokers:
 
 
 def test_settings_of_the_node_change_the_defaults() -> None:
-    around = Surroundings({"num.partitions": "4", "default.replication.factor": "2"})
+    around = ControllerConfig({"num.partitions": "4", "default.replication.factor": "2"})
     machine = cluster(brokers=3, around=around)
 
     reply = perform(machine, CreateTopic("orders", topic_id(1)))
@@ -183,7 +191,7 @@ def test_validation_answers_like_creation_and_leaves_nothing_behind() -> None:
 
 
 def test_limits_bound_what_one_command_and_all_of_them_can_make() -> None:
-    around = Surroundings(partitions_per_command_max=5, partitions_max=8)
+    around = ControllerConfig(partitions_per_command_max=5, partitions_max=8)
     machine = cluster(around=around)
 
     assert refusal(machine, CreateTopic("a", topic_id(1), partitions=6)) is Why.INVALID_PARTITIONS
@@ -196,15 +204,15 @@ def test_limits_bound_what_one_command_and_all_of_them_can_make() -> None:
 def test_a_deleted_topic_takes_its_configuration_along() -> None:
     machine = cluster()
     perform(machine, CreateTopic("t", topic_id(1), configs=(("retention.ms", "1000"),)))
-    assert machine.image.config(ResourceKind.TOPIC, "t") == {"retention.ms": "1000"}
+    assert machine.image.config(ConfigResourceType.TOPIC, "t") == {"retention.ms": "1000"}
 
     reply = perform(machine, DeleteTopic(topic_id=topic_id(1)))
 
     assert reply == DeletedTopic(TopicName("t"), topic_id(1))
     perform(machine, CreateTopic("t", topic_id(2)))
-    assert machine.image.config(ResourceKind.TOPIC, "t") == {}
+    assert machine.image.config(ConfigResourceType.TOPIC, "t") == {}
     assert machine.image.topic_id("t") == topic_id(2)
-    assert ConfigResource(ResourceKind.TOPIC, "t") not in machine.image.configs
+    assert ConfigResource(ConfigResourceType.TOPIC, "t") not in machine.image.configs
 
 
 def test_deleting_what_is_not_there_is_refused() -> None:
@@ -217,7 +225,7 @@ def test_deleting_what_is_not_there_is_refused() -> None:
 
 
 def test_deletion_can_be_switched_off() -> None:
-    machine = cluster(around=Surroundings({"delete.topic.enable": "false"}))
+    machine = cluster(around=ControllerConfig({"delete.topic.enable": "false"}))
     perform(machine, CreateTopic("t", topic_id(1)))
 
     assert refusal(machine, DeleteTopic("t")) is Why.TOPIC_DELETION_DISABLED

@@ -1,7 +1,12 @@
 import pytest
 
-from penstock.core.raft import AddLearner, Configuration, PromoteLearner, RemoveMember
-from penstock.core.raft.configuration import NOBODY, changed
+from penstock.core.raft import (
+    AddLearner,
+    Configuration,
+    PromoteLearner,
+    RemoveMember,
+)
+from penstock.core.raft.types import EMPTY_CONFIGURATION, changed
 from tests.property.raft.raft_arena import member_of
 
 A, B, C, D, E = (member_of(number) for number in range(1, 6))
@@ -28,7 +33,7 @@ def test_a_value_is_agreed_when_a_majority_of_the_voters_has_reached_it(
 def test_four_voters_need_three_and_nobody_is_never_enough() -> None:
     assert Configuration((A, B, C, D)).majority == 3
     assert Configuration((A,)).agreed({A: 3}) == 3
-    assert NOBODY.agreed({A: 3}) == 0
+    assert EMPTY_CONFIGURATION.agreed({A: 3}) == 0
 
 
 def test_a_newcomer_learns_is_promoted_and_removed() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.core.raft import Entry, Index, Term
-from penstock.core.raft.log import Log
+from penstock.core.raft.log import RaftLog
 from tests.property.raft.raft_store import MemoryStore
 
 
@@ -9,16 +9,16 @@ def entries(start: int, *terms: int) -> list[Entry]:
     return [Entry(Index(start + n), Term(term), b"x") for n, term in enumerate(terms)]
 
 
-def log_of(*terms: int) -> tuple[Log, MemoryStore]:
+def log_of(*terms: int) -> tuple[RaftLog, MemoryStore]:
     """A log whose entries are all durable."""
     store = MemoryStore()
     if terms:
         store.append(entries(1, *terms), 0)
         store.sync(0)
-    return Log(store), store
+    return RaftLog(store), store
 
 
-def write(log: Log, store: MemoryStore, new: list[Entry]) -> int:
+def write(log: RaftLog, store: MemoryStore, new: list[Entry]) -> int:
     """As a step and its host would: cut what is in the way, append, begin the next step."""
     if new[0].index <= log.last:
         log.truncate(new[0].index)

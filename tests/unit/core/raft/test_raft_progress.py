@@ -1,7 +1,7 @@
 from penstock.core.model import Instant
-from penstock.core.raft import Index, Term, founding
-from penstock.core.raft.entries import SnapshotMeta
-from penstock.core.raft.leading import Pace, Progress
+from penstock.core.raft import Index, Term, bootstrap_snapshot
+from penstock.core.raft.progress import Progress, ProgressState
+from penstock.core.raft.types import SnapshotMeta
 
 FIRST = Index(1)
 
@@ -20,7 +20,7 @@ def test_a_probe_is_alone_until_it_is_answered() -> None:
 
     assert not peer.has_room(3)
     assert peer.acknowledge(Index(6), FIRST)
-    assert (peer.pace, peer.match, peer.next) == (Pace.STREAM, 6, 7)
+    assert (peer.pace, peer.match, peer.next) == (ProgressState.STREAM, 6, 7)
 
 
 def test_a_stream_has_room_for_so_many_requests_and_answers_make_room() -> None:
@@ -50,7 +50,7 @@ def test_a_conflict_ends_the_stream_but_never_goes_below_the_match() -> None:
 
     assert peer.reject(Index(8), Index(2))
 
-    assert (peer.pace, peer.next) == (Pace.PROBE, 5)
+    assert (peer.pace, peer.next) == (ProgressState.PROBE, 5)
 
 
 def test_a_conflict_about_an_earlier_probe_is_ignored() -> None:
@@ -65,11 +65,11 @@ def test_a_conflict_about_an_earlier_probe_is_ignored() -> None:
 
 def test_a_snapshot_is_over_when_the_member_has_what_our_log_begins_behind() -> None:
     peer = Progress(Index(3), Instant(0))
-    peer.begin_snapshot(SnapshotMeta(Index(20), Term(2), founding().configuration), Instant(0))
+    peer.begin_snapshot(SnapshotMeta(Index(20), Term(2), bootstrap_snapshot().configuration), Instant(0))
     assert not peer.has_room(3)
 
     peer.acknowledge(Index(10), first=Index(16))
-    assert peer.pace is Pace.SNAPSHOT
+    assert peer.pace is ProgressState.SNAPSHOT
     peer.acknowledge(Index(20), first=Index(16))
 
-    assert (peer.pace, peer.next, peer.snapshot) == (Pace.STREAM, 21, None)
+    assert (peer.pace, peer.next, peer.snapshot) == (ProgressState.STREAM, 21, None)

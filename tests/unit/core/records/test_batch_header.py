@@ -10,7 +10,7 @@ from penstock.core.records import (
     HEADER_BYTES,
     BatchHeader,
     BatchIncomplete,
-    Codec,
+    CompressionType,
     CorruptBatch,
     Record,
     UnsupportedMagic,
@@ -62,7 +62,7 @@ def test_what_follows_from_the_fields() -> None:
 
     assert header.size_bytes == len(BATCH)
     assert (header.last_offset, header.next_offset) == (70_000_000_002, 70_000_000_003)
-    assert header.codec is Codec.NONE
+    assert header.codec is CompressionType.NONE
     assert (header.is_transactional, header.is_control, header.is_log_append_time) == (True, False, False)
     assert header.last_sequence == 19
     assert header.delete_horizon_ms is None

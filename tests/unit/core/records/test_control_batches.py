@@ -13,9 +13,8 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
-from penstock.core.records.header import CONTROL
-from penstock.core.records.record import write_record
-from penstock.core.records.writer import assemble
+from penstock.core.records.batch import CONTROL
+from penstock.core.records.record import assemble, write_record
 
 MARKER = ControlRecord(
     offset=42,

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from penstock.core.records import (
-    Codec,
+    CompressionType,
     InvalidRecord,
     Record,
     RecordsTooLarge,
@@ -14,8 +14,8 @@ from penstock.core.records import (
     validate_records,
     write_batch,
 )
-from penstock.core.records.header import BatchHeader
-from penstock.core.records.writer import assemble
+from penstock.core.records.batch import BatchHeader
+from penstock.core.records.record import assemble
 
 # Length 7, attributes, deltas 0 and 0, key "k", null value, no headers.
 GOOD = bytes.fromhex("0e 00 00 00 02 6b 01 00")
@@ -32,8 +32,8 @@ def record(body: str) -> bytes:
     return bytes([len(content) * 2]) + content
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_good_batches_pass_and_give_their_header(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_good_batches_pass_and_give_their_header(codec: CompressionType) -> None:
     batch = write_batch(
         [Record(0, 5, None, b"v", (("h", None), ("", b"x"))), Record(0, 4, b"k", b"")], codec=codec
     )
@@ -113,7 +113,7 @@ def test_missing_records_are_refused_at_once_however_many_are_claimed() -> None:
 
 
 def test_the_limit_holds_for_validation_too() -> None:
-    batch = write_batch([Record(0, 0, None, bytes(100_000))], codec=Codec.ZSTD)
+    batch = write_batch([Record(0, 0, None, bytes(100_000))], codec=CompressionType.ZSTD)
 
     with pytest.raises(RecordsTooLarge):
         validate_records(batch, limit_bytes=100_000)

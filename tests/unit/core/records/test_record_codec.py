@@ -8,7 +8,7 @@ from penstock.core.records import (
     HEADER_BYTES,
     BatchHeader,
     BatchIncomplete,
-    Codec,
+    CompressionType,
     InvalidRecord,
     Record,
     RecordsTooLarge,
@@ -34,8 +34,8 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_records_come_out_as_they_went_in(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_records_come_out_as_they_went_in(codec: CompressionType) -> None:
     batch = write_batch(RECORDS, codec=codec)
 
     assert check_batch(batch).codec is codec
@@ -92,7 +92,12 @@ def test_a_header_name_that_is_not_text_survives_reading_and_writing() -> None:
 def test_the_cleaner_keeps_offsets_producer_and_range() -> None:
     header = check_batch(
         write_batch(
-            RECORDS, codec=Codec.ZSTD, base_offset=10, producer_id=3, producer_epoch=1, base_sequence=4
+            RECORDS,
+            codec=CompressionType.ZSTD,
+            base_offset=10,
+            producer_id=3,
+            producer_epoch=1,
+            base_sequence=4,
         )
     )
     survivors = [RECORDS[1]._replace(offset=11), RECORDS[3]._replace(offset=13)]
@@ -102,12 +107,12 @@ def test_the_cleaner_keeps_offsets_producer_and_range() -> None:
     kept = check_batch(batch, compacted=True)
     assert list(read_records(batch)) == survivors
     assert (kept.base_offset, kept.last_offset, kept.record_count) == (10, 13, 2)
-    assert (kept.producer_id, kept.last_sequence, kept.codec) == (3, 7, Codec.ZSTD)
+    assert (kept.producer_id, kept.last_sequence, kept.codec) == (3, 7, CompressionType.ZSTD)
 
 
 def test_the_cleaner_may_leave_an_empty_batch() -> None:
     header = check_batch(
-        write_batch(RECORDS, codec=Codec.SNAPPY, producer_id=3, producer_epoch=1, base_sequence=4)
+        write_batch(RECORDS, codec=CompressionType.SNAPPY, producer_id=3, producer_epoch=1, base_sequence=4)
     )
 
     batch = rewrite_batch(header, [])
@@ -117,8 +122,8 @@ def test_the_cleaner_may_leave_an_empty_batch() -> None:
     assert list(read_records(batch)) == []
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_an_emptied_batch_may_still_name_its_codec(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_an_emptied_batch_may_still_name_its_codec(codec: CompressionType) -> None:
     batch = rewrite_batch(check_batch(write_batch(RECORDS)), [])
     struct.pack_into(">h", batch, 21, codec)
     seal(batch, 0, len(batch))

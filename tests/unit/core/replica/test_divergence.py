@@ -1,23 +1,29 @@
 """Logs that have parted, and where the follower cuts."""
 
 from penstock.core.model import LeaderEpoch, Offset
-from penstock.core.replica import EpochHistory, EpochStart, Parting, cut_for, parting_of
+from penstock.core.replica import (
+    DivergingEpoch,
+    EpochStart,
+    LeaderEpochHistory,
+    diverging_epoch,
+    truncation_offset,
+)
 
 
-def history(*starts: tuple[int, int]) -> EpochHistory:
-    return EpochHistory(EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in starts)
+def history(*starts: tuple[int, int]) -> LeaderEpochHistory:
+    return LeaderEpochHistory(EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in starts)
 
 
 LEADER = history((1, 0), (2, 40), (4, 90))
 LEADER_END = Offset(120)
 
 
-def parting(position: int, last_epoch: int) -> Parting | None:
-    return parting_of(LEADER, LEADER_END, Offset(position), LeaderEpoch(last_epoch))
+def parting(position: int, last_epoch: int) -> DivergingEpoch | None:
+    return diverging_epoch(LEADER, LEADER_END, Offset(position), LeaderEpoch(last_epoch))
 
 
-def cut(follower: EpochHistory, log_end: int, epoch: int, end: int) -> int:
-    return cut_for(follower, Offset(log_end), Parting(LeaderEpoch(epoch), Offset(end)))
+def cut(follower: LeaderEpochHistory, log_end: int, epoch: int, end: int) -> int:
+    return truncation_offset(follower, Offset(log_end), DivergingEpoch(LeaderEpoch(epoch), Offset(end)))
 
 
 def test_a_beginning_of_the_leaders_log_is_none_of_its_business() -> None:

@@ -1,12 +1,12 @@
 from penstock.core.model import LeaderEpoch, Offset
-from penstock.core.replica import EpochHistory, EpochStart
+from penstock.core.replica import EpochStart, LeaderEpochHistory
 
 
-def history(*entries: tuple[int, int]) -> EpochHistory:
-    return EpochHistory(EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in entries)
+def history(*entries: tuple[int, int]) -> LeaderEpochHistory:
+    return LeaderEpochHistory(EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in entries)
 
 
-def end_of(epochs: EpochHistory, epoch: int, log_end: int = 100) -> tuple[int, int] | None:
+def end_of(epochs: LeaderEpochHistory, epoch: int, log_end: int = 100) -> tuple[int, int] | None:
     found = epochs.end_offset_for(LeaderEpoch(epoch), Offset(log_end))
     return None if found is None else (found.epoch, found.start)
 

@@ -1,7 +1,13 @@
 """The high watermark, and which ISR a leader proposes."""
 
-from penstock.core.model import SECOND, BrokerEpoch, Instant, NodeId, Offset
-from penstock.core.replica import UNKNOWN_EPOCH, Assignment, InSync
+from penstock.core.model import (
+    SECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    Offset,
+)
+from penstock.core.replica import UNKNOWN_EPOCH, CommittedPartitionState, IsrTracker
 
 LAG_MAX_NS = 10 * SECOND
 ME, SECOND_NODE, THIRD = NodeId(1), NodeId(2), NodeId(3)
@@ -12,15 +18,15 @@ def nodes(*numbers: int) -> tuple[NodeId, ...]:
 
 
 class Leader:
-    """An `InSync` of node 1 whose log ends where the test says, at the time it says."""
+    """An `IsrTracker` of node 1 whose log ends where the test says, at the time it says."""
 
     def __init__(
         self, isr: tuple[int, ...] = (1, 2, 3), *, minimum: int = 1, end: int = 100, watermark: int = 0
     ) -> None:
         self.now = 0
         self.end = end
-        self.state = Assignment(nodes(1, 2, 3), nodes(*isr), 0, minimum)
-        self.insync = InSync(
+        self.state = CommittedPartitionState(nodes(1, 2, 3), nodes(*isr), 0, minimum)
+        self.insync = IsrTracker(
             ME, self.state, Offset(end), Offset(end), Offset(watermark), Instant(0), LAG_MAX_NS
         )
 
@@ -55,8 +61,8 @@ class Leader:
 
 
 def test_alone_the_high_watermark_is_the_leaders_own_synced_position() -> None:
-    state = Assignment(nodes(1), nodes(1), 0, 1)
-    insync = InSync(ME, state, Offset(5), Offset(5), Offset(0), Instant(0), LAG_MAX_NS)
+    state = CommittedPartitionState(nodes(1), nodes(1), 0, 1)
+    insync = IsrTracker(ME, state, Offset(5), Offset(5), Offset(0), Instant(0), LAG_MAX_NS)
 
     assert insync.high_watermark == 5
     assert insync.is_established
@@ -68,8 +74,8 @@ def test_alone_the_high_watermark_is_the_leaders_own_synced_position() -> None:
 
 
 def test_one_replica_cannot_be_below_a_minimum_of_two() -> None:
-    state = Assignment(nodes(1), nodes(1), 0, 2)
-    insync = InSync(ME, state, Offset(5), Offset(5), Offset(0), Instant(0), LAG_MAX_NS)
+    state = CommittedPartitionState(nodes(1), nodes(1), 0, 2)
+    insync = IsrTracker(ME, state, Offset(5), Offset(5), Offset(0), Instant(0), LAG_MAX_NS)
 
     assert insync.has_minimum
     assert insync.high_watermark == 5
@@ -103,8 +109,8 @@ def test_nobody_can_have_synced_more_than_it_fetched() -> None:
 
 
 def test_the_leaders_own_sync_counts_too() -> None:
-    state = Assignment(nodes(1, 2), nodes(1, 2), 0, 1)
-    insync = InSync(ME, state, Offset(0), Offset(10), Offset(0), Instant(0), LAG_MAX_NS)
+    state = CommittedPartitionState(nodes(1, 2), nodes(1, 2), 0, 1)
+    insync = IsrTracker(ME, state, Offset(0), Offset(10), Offset(0), Instant(0), LAG_MAX_NS)
 
     insync.follower_fetched(SECOND_NODE, BrokerEpoch(7), Offset(30), Offset(30), Offset(30), Instant(0))
 

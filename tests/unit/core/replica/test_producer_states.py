@@ -1,11 +1,26 @@
 import pytest
 
-from penstock.core.model import CorruptionError, Offset, ProducerEpoch, ProducerId, Refused, Timestamp, Why
-from penstock.core.records import BatchHeader, ControlRecord, ControlType, Record, read_header, write_batch
+from penstock.core.model import (
+    CorruptionError,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Refused,
+    Timestamp,
+    Why,
+)
+from penstock.core.records import (
+    BatchHeader,
+    ControlRecord,
+    ControlType,
+    Record,
+    read_header,
+    write_batch,
+)
 from penstock.core.replica import (
     ACCEPTED,
-    Duplicate,
-    ProducerStates,
+    DuplicateBatch,
+    ProducerStateManager,
     decode_snapshot,
     encode_snapshot,
 )
@@ -34,9 +49,9 @@ def marker(
     return ControlRecord(offset, 5, ending, producer, epoch, coordinator)
 
 
-def after(*headers: BatchHeader) -> ProducerStates:
+def after(*headers: BatchHeader) -> ProducerStateManager:
     """The state after these batches, appended one after another from offset 100."""
-    states = ProducerStates()
+    states = ProducerStateManager()
     offset = 100
     for header in headers:
         states.update(header, Offset(offset), NOW)
@@ -45,7 +60,7 @@ def after(*headers: BatchHeader) -> ProducerStates:
 
 
 def test_a_producer_that_nobody_knows_may_start_anywhere() -> None:
-    assert ProducerStates().check(batch(17)) == ACCEPTED
+    assert ProducerStateManager().check(batch(17)) == ACCEPTED
 
 
 def test_the_next_sequence_is_accepted() -> None:
@@ -59,8 +74,8 @@ def test_a_hole_in_the_sequence_is_rejected() -> None:
 def test_a_retry_is_answered_with_the_offsets_of_the_original() -> None:
     states = after(batch(0, 3), batch(3, 2))
 
-    assert states.check(batch(0, 3)) == Duplicate(Offset(100), Offset(102), Timestamp(5))
-    assert states.check(batch(3, 2)) == Duplicate(Offset(103), Offset(104), Timestamp(5))
+    assert states.check(batch(0, 3)) == DuplicateBatch(Offset(100), Offset(102), Timestamp(5))
+    assert states.check(batch(3, 2)) == DuplicateBatch(Offset(103), Offset(104), Timestamp(5))
 
 
 def test_a_retry_that_is_cut_differently_is_out_of_order() -> None:
@@ -71,7 +86,7 @@ def test_only_the_last_five_batches_can_be_retried() -> None:
     states = after(*(batch(sequence) for sequence in range(6)))
 
     assert states.check(batch(0)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
-    assert isinstance(states.check(batch(1)), Duplicate)
+    assert isinstance(states.check(batch(1)), DuplicateBatch)
 
 
 def test_sequences_wrap_around_to_zero() -> None:
@@ -95,7 +110,7 @@ def test_a_newer_epoch_starts_at_zero() -> None:
 def test_a_newer_epoch_forgets_the_batches_of_the_old_one() -> None:
     states = after(batch(0), batch(0, 2, epoch=1))
 
-    assert isinstance(states.check(batch(0, 2, epoch=1)), Duplicate)
+    assert isinstance(states.check(batch(0, 2, epoch=1)), DuplicateBatch)
     assert states.check(batch(0, 1, epoch=1)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from penstock.core.model import MILLISECOND, Instant
-from penstock.core.wire import RequestHeader, request_frame
-from penstock.core.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.core.wire.kafka.registry import APIS
+from penstock.core.protocol import RequestHeader, request_frame
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.registry import APIS
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.connection import Connection, ConnectionLimits
 from penstock.gateways.kafka.door import Door, Serving
@@ -17,7 +17,12 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Runtime
 from penstock.runtime.pipes import Backlog, Budget, Part
-from penstock.security import Cost, Operation, Resource, Session
+from penstock.security import (
+    Cost,
+    Operation,
+    Resource,
+    Session,
+)
 
 REQUESTS = 40
 

@@ -7,18 +7,25 @@ import pytest
 
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
+    BootstrapCluster,
     CreatedTopic,
     CreateTopic,
-    Done,
     Fact,
-    FormCluster,
     MetadataImage,
+    Ok,
     RegisterBroker,
     RegisteredBroker,
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, TopicId, Why
+from penstock.core.model import (
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    Refused,
+    TopicId,
+    Why,
+)
 from penstock.runtime import Callback, Runtime, Service
 from penstock.services.cluster import Controller, NotLeading, QuorumEvents
 from penstock.simulation import World
@@ -96,12 +103,12 @@ class Stage:
         self.world.run(1)
         assert self.world.failures == []
 
-    def submit(self, *commands: CreateTopic | FormCluster | RegisterBroker | UnfenceBroker) -> None:
+    def submit(self, *commands: CreateTopic | BootstrapCluster | RegisterBroker | UnfenceBroker) -> None:
         for command in commands:
             self.controller.submit(command, self.replies.append)
 
     def with_a_broker(self) -> "Stage":
-        self.submit(FormCluster("cluster"), REGISTER)
+        self.submit(BootstrapCluster("cluster"), REGISTER)
         self.turn()
         self.quorum.commit()
         assert isinstance(self.replies[-1], RegisteredBroker)
@@ -257,9 +264,9 @@ def test_a_new_leadership_decides_on_the_committed_image(stage: Stage) -> None:
 def test_forming_the_cluster_is_an_ordinary_command() -> None:
     stage = Stage()
 
-    stage.submit(FormCluster("cluster"))
+    stage.submit(BootstrapCluster("cluster"))
     stage.turn()
     stage.quorum.commit()
 
-    assert stage.replies == [Done()]
+    assert stage.replies == [Ok()]
     assert stage.controller.image.cluster_id == "cluster"

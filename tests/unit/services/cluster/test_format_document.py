@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.core.model import BrokerEpoch, NodeId, Offset
 from penstock.core.raft import Index, Term
-from penstock.core.raft.messages import Heartbeat
+from penstock.core.raft.messages import RaftHeartbeat
 from penstock.runtime import Identity
 from penstock.runtime.peers import Hello, Refusal
 from penstock.runtime.peers.hello import read_greeting, write_hello
@@ -36,7 +36,7 @@ def test_the_hello_of_the_page_reads_as_the_page_says() -> None:
 
 
 def test_the_heartbeats_of_the_page_read_as_the_page_says() -> None:
-    raft = Heartbeat(Term(3), Index(41), 7)
+    raft = RaftHeartbeat(Term(3), Index(41), 7)
     control = Parcel(False, 16_777_217, BrokerHeartbeat(NodeId(2), BrokerEpoch(5), Offset(40)))
 
     of_raft = example("Worked example: a heartbeat of a leader")

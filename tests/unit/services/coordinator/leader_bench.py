@@ -22,8 +22,14 @@ from penstock.core.model import (
     TopicName,
     TopicPartition,
 )
-from penstock.core.replica import Assignment
-from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
+from penstock.core.replica import CommittedPartitionState
+from penstock.services.partitions import (
+    Fsync,
+    Partition,
+    Replica,
+    SyncPolicy,
+    Term,
+)
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import LogOptions, PartitionLog
@@ -76,7 +82,7 @@ class LeaderBench:
             name = TopicPartition(TopicName(topic), PartitionIndex(index))
             log = self._log(f"logs/{topic}/{index}", topic_id)
             replica = Replica(name, topic_id, log, SyncPolicy(Fsync.EVERY))
-            assignment = Assignment(self.replicas, self.replicas, 0, min(2, len(self.replicas)))
+            assignment = CommittedPartitionState(self.replicas, self.replicas, 0, min(2, len(self.replicas)))
             term = Term(NODE, LeaderEpoch(epoch), assignment)
             self.kept[topic, index] = replica
             self.led[topic, index] = Partition(replica, term, self.runtime)

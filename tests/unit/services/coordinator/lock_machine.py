@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from penstock.core.metadata import Fact as MetadataFact
-from penstock.core.metadata import replayed
+from penstock.core.metadata import replay
 from penstock.core.model import (
     MILLISECOND,
     Instant,
@@ -22,7 +22,12 @@ from penstock.core.model import (
     TopicPartition,
     Why,
 )
-from penstock.services.coordinator import Coordinator, CoordinatorOptions, Coordinators, CoordinatorSpec
+from penstock.services.coordinator import (
+    Coordinator,
+    CoordinatorOptions,
+    Coordinators,
+    CoordinatorSpec,
+)
 from penstock.services.partitions import Partition
 from penstock.storage.disk import CrashableDisk
 from tests.unit.services.coordinator.leader_bench import NODE, LeaderBench, topic_facts
@@ -245,7 +250,7 @@ class LockBench(LeaderBench):
         return self
 
     def follow(self, *facts: MetadataFact) -> None:
-        self.image = replayed(self.image, facts)
+        self.image = replay(self.image, facts)
         self.coordinators.on_metadata(self.image)
 
     def restarted(self) -> "LockBench":

@@ -9,21 +9,17 @@ from penstock.core.groups import (
     FetchOffsets,
     GroupOptions,
     Heartbeat,
-    Join,
-    Joined,
+    JoinGroup,
+    JoinGroupResult,
     MemberAssignment,
     MemberIdRequired,
     MemberProtocol,
     OffsetToCommit,
     Reply,
-    Sync,
+    SyncGroup,
     TopicToFetch,
 )
-from penstock.core.metadata import (
-    OFFSETS_TOPIC,
-    Fact,
-    replayed,
-)
+from penstock.core.metadata import OFFSETS_TOPIC, Fact, replay
 from penstock.core.model import (
     Offset,
     PartitionIndex,
@@ -73,7 +69,7 @@ class GroupsBench(LeaderBench):
         return self
 
     def follow(self, *facts: Fact) -> None:
-        self.image = replayed(self.image, facts)
+        self.image = replay(self.image, facts)
         self.groups.follow(self.image)
 
     def fetched(self, node: int, end: int) -> None:
@@ -129,7 +125,7 @@ class GroupsBench(LeaderBench):
 
     def join(self, member_id: str = "", **fields: Any) -> list[Reply]:
         return self.submit(
-            Join,
+            JoinGroup,
             member_id=member_id,
             session_timeout_ms=10_000,
             rebalance_timeout_ms=60_000,
@@ -145,22 +141,22 @@ class GroupsBench(LeaderBench):
         assert isinstance(replies[0], MemberIdRequired), replies
         return replies[0].member_id
 
-    def join_alone(self, **fields: Any) -> Joined:
+    def join_alone(self, **fields: Any) -> JoinGroupResult:
         """One member that leads its group and has all it asked for."""
         replies = self.join(self.new_member_id(), **fields)
         self.timers.pass_ms(1_000)
         self.settle()
         joined = replies[0]
-        assert isinstance(joined, Joined), replies
+        assert isinstance(joined, JoinGroupResult), replies
         self.ask(
-            Sync,
+            SyncGroup,
             generation=joined.generation,
             member_id=joined.member_id,
             assignments=(MemberAssignment(joined.member_id, b"everything"),),
         )
         return joined
 
-    def heartbeat(self, joined: Joined) -> list[Reply]:
+    def heartbeat(self, joined: JoinGroupResult) -> list[Reply]:
         return self.submit(Heartbeat, generation=joined.generation, member_id=joined.member_id)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.groups import CommitResults, Done, Reply
+from penstock.core.groups import CommitResults, GroupOk, Reply
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import NodeId, Refused, Why
 from penstock.services.coordinator import CoordinatorState
@@ -78,7 +78,7 @@ def test_members_go_on_with_their_heartbeats_while_too_few_replicas_are_in_sync(
     replies = bench.heartbeat(joined)
     bench.settle()
 
-    assert [type(reply) for reply in replies] == [Done]
+    assert [type(reply) for reply in replies] == [GroupOk]
 
 
 def test_a_new_leader_reads_its_log_when_it_knows_that_all_of_it_is_committed() -> None:

@@ -8,16 +8,16 @@ from penstock.core.groups import (
     CommitResults,
     DescribedGroup,
     DescribeGroup,
-    Done,
     FetchedOffsets,
     FetchOffsets,
+    GroupOk,
     GroupState,
     Heartbeat,
-    Joined,
+    JoinGroupResult,
     ListedGroups,
     MemberAssignment,
     Reply,
-    Sync,
+    SyncGroup,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, CreatedTopic, TopicDeleted
 from penstock.core.model import NodeId, Refused, Why
@@ -77,7 +77,7 @@ def test_a_heartbeat_is_answered_at_once_when_nothing_is_under_way(bench: Groups
 
     replies = bench.heartbeat(joined)
 
-    assert replies == [Done()]
+    assert replies == [GroupOk()]
     assert bench.log.end == end
 
 
@@ -126,10 +126,10 @@ def test_a_record_that_is_too_large_is_refused_as_such(bench: GroupsBench) -> No
     bench.timers.pass_ms(1_000)
     bench.settle()
     joined = replies[0]
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, JoinGroupResult)
 
     huge = (MemberAssignment(joined.member_id, b"x" * (2 << 20)),)
-    reply = bench.ask(Sync, generation=joined.generation, member_id=joined.member_id, assignments=huge)
+    reply = bench.ask(SyncGroup, generation=joined.generation, member_id=joined.member_id, assignments=huge)
 
     assert why(reply) is Why.BATCH_TOO_LARGE
     bench.timers.pass_ms(1_000)
@@ -169,8 +169,8 @@ def test_state_is_the_same_after_a_restart(bench: GroupsBench) -> None:
 
     assert restarted.committed() == 5
     assert restarted.ask(DescribeGroup) == before
-    assert restarted.heartbeat(joined) == [Done()]
-    synced = restarted.ask(Sync, generation=joined.generation, member_id=joined.member_id)
+    assert restarted.heartbeat(joined) == [GroupOk()]
+    synced = restarted.ask(SyncGroup, generation=joined.generation, member_id=joined.member_id)
     assert getattr(synced, "assignment", None) == b"everything"
 
 

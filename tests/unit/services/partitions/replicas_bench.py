@@ -4,19 +4,25 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from penstock.core.metadata import (
-    Assignment,
-    ChangePartition,
+    AlterPartition,
     Command,
     CreateTopic,
     FenceBroker,
     IsrMember,
     MetadataImage,
+    ReplicaAssignment,
     Reply,
     UnfenceBroker,
 )
 from penstock.core.metadata import Partition as PartitionState
-from penstock.core.metadata.configs import NOTHING
-from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, TopicId
+from penstock.core.metadata.configs import NO_CONFIGS
+from penstock.core.model import (
+    NodeId,
+    Offset,
+    PartitionIndex,
+    Refused,
+    TopicId,
+)
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.partitions import (
     Followed,
@@ -46,7 +52,7 @@ class Broker:
         timers: HandTimers,
         fsync: Fsync,
         disk: CrashableDisk,
-        static: Mapping[str, str] = NOTHING,
+        static: Mapping[str, str] = NO_CONFIGS,
     ) -> None:
         self.node_id = NodeId(number)
         self.syncs = HandSyncs()
@@ -86,7 +92,7 @@ class Broker:
 class ReplicasBench:
     """Brokers 1 to 3, and the topic `orders` with one partition."""
 
-    def __init__(self, fsync: Fsync = Fsync.EVERY, static: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, fsync: Fsync = Fsync.EVERY, static: Mapping[str, str] = NO_CONFIGS) -> None:
         self.timers = HandTimers()
         self.fsync = fsync
         self.static = static
@@ -121,7 +127,7 @@ class ReplicasBench:
 
     def create(self, *replicas: int, **configs: str) -> "ReplicasBench":
         values = tuple((key.replace("_", "."), value) for key, value in configs.items())
-        placed = Assignment(PartitionIndex(0), tuple(map(NodeId, replicas or ALL)))
+        placed = ReplicaAssignment(PartitionIndex(0), tuple(map(NodeId, replicas or ALL)))
         reply = self.perform(CreateTopic("orders", TOPIC_ID, assignments=(placed,), configs=values))
         assert not isinstance(reply, Refused), reply
         return self
@@ -131,7 +137,7 @@ class ReplicasBench:
         state = self.state
         isr = tuple(IsrMember(NodeId(node), broker_of(self.machine, node).epoch) for node in members)
         leader = broker_of(self.machine, state.leader)
-        command = ChangePartition(
+        command = AlterPartition(
             state.leader,
             leader.epoch,
             TOPIC_ID,

@@ -9,10 +9,15 @@ from penstock.core.metadata import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     IncrementalAlterConfigs,
-    ResourceKind,
 )
-from penstock.core.metadata.configs import ConfigDefinition, ConfigType, Update, definitions
+from penstock.core.metadata.configs import (
+    ConfigDefinition,
+    ConfigType,
+    DynamicUpdateMode,
+    definitions,
+)
 from penstock.core.model import Offset, Refused, Timestamp
 from penstock.core.records import check_batches
 from penstock.storage.log import BatchTooLarge, CompactionRules
@@ -54,20 +59,20 @@ def edge(definition: ConfigDefinition, good: int, bad: int) -> int:
     return good
 
 
-def cases(kind: ResourceKind) -> Iterator[tuple[ConfigDefinition, str]]:
+def cases(kind: ConfigResourceType) -> Iterator[tuple[ConfigDefinition, str]]:
     for definition in definitions(kind).values():
         if definition.fixed is not None:
             continue  # has its default, and nothing else
         yield from ((definition, value) for value in extremes(definition))
 
 
-TOPIC_CASES = list(cases(ResourceKind.TOPIC))
+TOPIC_CASES = list(cases(ConfigResourceType.TOPIC))
 BROKER_CASES = [
     case
-    for case in cases(ResourceKind.BROKER)
+    for case in cases(ConfigResourceType.BROKER)
     if any(
         synonym.name == case[0].name
-        for topic in definitions(ResourceKind.TOPIC).values()
+        for topic in definitions(ConfigResourceType.TOPIC).values()
         for synonym in topic.synonyms
     )
 ]
@@ -126,7 +131,7 @@ def test_a_log_works_under_every_value_that_its_topic_may_have(
 
     altered = ReplicasBench().create(1)
     exercise(altered[1])
-    alter(altered, ConfigResource(ResourceKind.TOPIC, "orders"), definition.name, value)
+    alter(altered, ConfigResource(ConfigResourceType.TOPIC, "orders"), definition.name, value)
     exercise_and_reopen(altered)
 
 
@@ -137,15 +142,15 @@ def test_a_log_works_under_every_value_that_its_broker_may_have(
     configured = ReplicasBench(static={definition.name: value}).create(1)
     exercise_and_reopen(configured)
 
-    if definition.update is Update.CLUSTER_WIDE:
+    if definition.update is DynamicUpdateMode.CLUSTER_WIDE:
         altered = ReplicasBench().create(1)
         exercise(altered[1])
-        alter(altered, ConfigResource(ResourceKind.BROKER, ALL_BROKERS), definition.name, value)
+        alter(altered, ConfigResource(ConfigResourceType.BROKER, ALL_BROKERS), definition.name, value)
         exercise_and_reopen(altered)
 
 
 def test_the_extremes_are_the_edges_of_what_is_accepted() -> None:
-    table = definitions(ResourceKind.TOPIC)
+    table = definitions(ConfigResourceType.TOPIC)
 
     assert extremes(table["index.interval.bytes"])[0] == "1"
     assert extremes(table["retention.ms"])[0] == "-1"

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError
 from penstock.core.records import check_batches
-from penstock.core.replica import Duplicate, EpochStart
+from penstock.core.replica import DuplicateBatch, EpochStart
 from penstock.services.partitions import PartitionStopped
 from tests.unit.services.partitions.replicas_bench import Broker, Producer, ReplicasBench, batch
 
@@ -77,7 +77,7 @@ def test_a_new_leader_recognises_a_batch_that_the_old_leader_acknowledged(bench:
     bench.fence(1)
 
     verdict = bench[2].led.log.producers.check(check_batches(repeated)[0])
-    assert isinstance(verdict, Duplicate)
+    assert isinstance(verdict, DuplicateBatch)
     assert (verdict.first_offset, verdict.last_offset) == (1, 1)
 
 
@@ -100,7 +100,7 @@ def test_a_cut_takes_producers_and_epochs_back_to_what_they_were(bench: Replicas
     assert (followed.log.end, followed.synced) == (1, 1)
     assert followed.log.epochs.entries() == (EpochStart(LeaderEpoch(0), Offset(0)),)
     verdict = followed.log.producers.check(check_batches(again)[0])
-    assert not isinstance(verdict, Duplicate)
+    assert not isinstance(verdict, DuplicateBatch)
 
 
 def test_an_epoch_in_which_a_node_led_and_wrote_nothing_is_forgotten_when_it_follows(

@@ -2,9 +2,20 @@
 
 import pytest
 
-from penstock.core.metadata import ConfigResource, IncrementalAlterConfigs, ReassignPartition, ResourceKind
+from penstock.core.metadata import (
+    ConfigResource,
+    ConfigResourceType,
+    IncrementalAlterConfigs,
+    ReassignPartition,
+)
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
-from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, Why
+from penstock.core.model import (
+    NodeId,
+    Offset,
+    PartitionIndex,
+    Refused,
+    Why,
+)
 from penstock.services.partitions import Fsync
 from tests.unit.services.partitions.replicas_bench import Producer, ReplicasBench
 
@@ -107,7 +118,7 @@ def test_the_minimum_follows_the_topics_configuration(bench: ReplicasBench) -> N
 
     for minimum in ("3", "2"):
         change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", minimum)
-        bench.perform(IncrementalAlterConfigs(ConfigResource(ResourceKind.TOPIC, "orders"), (change,)))
+        bench.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "orders"), (change,)))
         enough.append(bench[1].led.has_minimum)
 
     assert enough == [True, False, True]
@@ -116,7 +127,7 @@ def test_the_minimum_follows_the_topics_configuration(bench: ReplicasBench) -> N
 def test_settings_of_one_broker_do_not_change_the_minimum(bench: ReplicasBench) -> None:
     change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", "1")
 
-    bench.perform(IncrementalAlterConfigs(ConfigResource(ResourceKind.BROKER, "1"), (change,)))
+    bench.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.BROKER, "1"), (change,)))
 
     assert bench[1].led.insync.assignment.minimum == 2
 

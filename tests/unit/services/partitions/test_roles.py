@@ -4,8 +4,19 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import Assignment, CreateTopic, DeleteTopic, ReassignPartition
-from penstock.core.model import NodeId, PartitionIndex, Refused, TopicId, Why
+from penstock.core.metadata import (
+    CreateTopic,
+    DeleteTopic,
+    ReassignPartition,
+    ReplicaAssignment,
+)
+from penstock.core.model import (
+    NodeId,
+    PartitionIndex,
+    Refused,
+    TopicId,
+    Why,
+)
 from penstock.core.records import check_batches
 from tests.unit.core.metadata.clusters import broker_of, perform, registration
 from tests.unit.services.partitions.replicas_bench import TOPIC_ID, Producer, ReplicasBench, batch
@@ -183,7 +194,7 @@ def test_a_replica_that_moves_away_is_removed_and_one_that_comes_is_made() -> No
 
 def test_a_replica_that_moves_away_while_its_log_is_made_leaves_nothing_behind() -> None:
     bench = ReplicasBench()
-    placed = Assignment(PartitionIndex(0), (NodeId(1), NodeId(2)))
+    placed = ReplicaAssignment(PartitionIndex(0), (NodeId(1), NodeId(2)))
     perform(bench.machine, CreateTopic("orders", TOPIC_ID, assignments=(placed,)))
     bench[2].partitions.follow(bench.image)
     made: list[bool] = []

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.core.metadata import (
     ALL_BROKERS,
-    Assignment,
+    ConfigResourceType,
     ConfigSet,
     CreateTopic,
     DeleteTopic,
-    ResourceKind,
+    ReplicaAssignment,
     broker_setting,
 )
 from penstock.core.model import NodeId, PartitionIndex, TopicId
@@ -19,10 +19,10 @@ from tests.unit.services.partitions.replicas_bench import Producer, ReplicasBenc
 
 OTHER_ID = TopicId(UUID(int=78))
 POISON = [
-    (ResourceKind.TOPIC, "orders", "index.interval.bytes", "0"),
-    (ResourceKind.TOPIC, "orders", "segment.index.bytes", "4"),
-    (ResourceKind.TOPIC, "orders", "retention.ms", "for ever"),
-    (ResourceKind.TOPIC, "orders", "cleanup.policy", "shred"),
+    (ConfigResourceType.TOPIC, "orders", "index.interval.bytes", "0"),
+    (ConfigResourceType.TOPIC, "orders", "segment.index.bytes", "4"),
+    (ConfigResourceType.TOPIC, "orders", "retention.ms", "for ever"),
+    (ConfigResourceType.TOPIC, "orders", "cleanup.policy", "shred"),
 ]
 
 
@@ -30,20 +30,20 @@ POISON = [
 def bench() -> ReplicasBench:
     """Two topics on broker 1, each with a record."""
     bench = ReplicasBench().create(1)
-    placed = Assignment(PartitionIndex(0), (NodeId(1),))
+    placed = ReplicaAssignment(PartitionIndex(0), (NodeId(1),))
     bench.perform(CreateTopic("other", OTHER_ID, assignments=(placed,)))
     Producer(bench[1]).append(b"kept")
     return bench
 
 
-def commit(bench: ReplicasBench, kind: ResourceKind, name: str, key: str, value: str) -> None:
+def commit(bench: ReplicasBench, kind: ConfigResourceType, name: str, key: str, value: str) -> None:
     """Have a value in the metadata that nobody has checked."""
     bench.machine.replay((ConfigSet(kind, name, key, value),))
 
 
 @pytest.mark.parametrize(("kind", "name", "key", "value"), POISON)
 def test_a_node_starts_without_the_partitions_whose_settings_cannot_be_used(
-    bench: ReplicasBench, kind: ResourceKind, name: str, key: str, value: str
+    bench: ReplicasBench, kind: ConfigResourceType, name: str, key: str, value: str
 ) -> None:
     commit(bench, kind, name, key, value)
 
@@ -58,7 +58,7 @@ def test_a_node_starts_without_the_partitions_whose_settings_cannot_be_used(
 
 
 def test_a_broker_wide_value_is_named_under_the_key_that_was_set(bench: ReplicasBench) -> None:
-    commit(bench, ResourceKind.BROKER, ALL_BROKERS, "log.index.interval.bytes", "0")
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.interval.bytes", "0")
 
     with recorded_events() as events:
         broker = bench.restart(1)
@@ -71,7 +71,7 @@ def test_a_broker_wide_value_is_named_under_the_key_that_was_set(bench: Replicas
 
 @pytest.mark.parametrize(("kind", "name", "key", "value"), POISON)
 def test_a_usable_value_brings_the_partition_online_without_a_restart(
-    bench: ReplicasBench, kind: ResourceKind, name: str, key: str, value: str
+    bench: ReplicasBench, kind: ConfigResourceType, name: str, key: str, value: str
 ) -> None:
     good = {"retention.ms": "-1", "cleanup.policy": "delete"}.get(key, "4096")
     commit(bench, kind, name, key, value)
@@ -86,7 +86,7 @@ def test_a_usable_value_brings_the_partition_online_without_a_restart(
 
 @pytest.mark.parametrize(("kind", "name", "key", "value"), POISON)
 def test_a_running_node_goes_on_with_the_former_settings(
-    bench: ReplicasBench, kind: ResourceKind, name: str, key: str, value: str
+    bench: ReplicasBench, kind: ConfigResourceType, name: str, key: str, value: str
 ) -> None:
     before = bench[1].partitions.options("orders")
     commit(bench, kind, name, key, value)
@@ -102,12 +102,12 @@ def test_a_running_node_goes_on_with_the_former_settings(
 
 def test_a_new_topic_under_unusable_settings_waits_for_better_ones() -> None:
     bench = ReplicasBench()
-    commit(bench, ResourceKind.BROKER, ALL_BROKERS, "log.index.size.max.bytes", "4")
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.size.max.bytes", "4")
     bench.follow()
 
     bench.create(1)
     assert bench[1].partitions.find("orders", 0) is None
-    commit(bench, ResourceKind.BROKER, ALL_BROKERS, "log.index.size.max.bytes", "4096")
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "log.index.size.max.bytes", "4096")
     bench.follow()
 
     assert Producer(bench[1]).append(b"first") == 1
@@ -125,6 +125,6 @@ def test_a_partition_that_is_offline_can_be_deleted_and_made_anew(bench: Replica
 
 
 def test_a_broker_setting_that_cannot_be_used_counts_as_not_set(bench: ReplicasBench) -> None:
-    commit(bench, ResourceKind.BROKER, ALL_BROKERS, "leader.replication.throttled.rate", "none")
+    commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "leader.replication.throttled.rate", "none")
 
     assert broker_setting(bench.image, "leader.replication.throttled.rate", NodeId(1)) == 2**63 - 1

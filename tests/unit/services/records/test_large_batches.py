@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.model import Offset, Refused, Why
-from penstock.core.records import Codec, Record, check_batches, read_records, write_batch
+from penstock.core.records import (
+    CompressionType,
+    Record,
+    check_batches,
+    read_records,
+    write_batch,
+)
 from penstock.services.partitions import Partition
 from penstock.services.records import Pending, Placed
 
@@ -44,7 +50,7 @@ def test_a_large_batch_is_compressed_anew_while_the_loop_goes_on(bench: "Bench")
     assert offsets(outcomes) == [0]
     content = orders.log.read(Offset(0), 1 << 20).to_bytes()
     (header,) = check_batches(content)
-    assert header.codec is Codec.ZSTD
+    assert header.codec is CompressionType.ZSTD
     assert [record.value for record in read_records(memoryview(content))] == [LARGE]
 
 

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.model import SECOND, Refused, Why
-from penstock.core.records import Codec, Record, check_batches, read_records, write_batch
+from penstock.core.records import (
+    CompressionType,
+    Record,
+    check_batches,
+    read_records,
+    write_batch,
+)
 from penstock.services.partitions import Partition
 from penstock.services.records import Pending, Placed
 from penstock.storage.disk import Failure
@@ -141,8 +147,8 @@ def test_a_topics_own_codec_leaves_sequences_and_records_as_they_were(bench: "Be
     content = stored(orders)
     headers = check_batches(content)
     assert [(header.codec, header.base_sequence, header.producer_id) for header in headers] == [
-        (Codec.ZSTD, 0, 7),
-        (Codec.ZSTD, 2, 7),
+        (CompressionType.ZSTD, 0, 7),
+        (CompressionType.ZSTD, 2, 7),
     ]
     assert [record.value for record in read_records(content[: headers[0].size_bytes])] == [b"one", b"two"]
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 from uuid import UUID
 
 from penstock.core.metadata import (
+    BootstrapCluster,
+    BrokerEndpoint,
     Command,
     CreateTopic,
     FenceBroker,
-    FormCluster,
-    Listener,
     MetadataImage,
     MetadataMachine,
     RegisteredBroker,
     Reply,
     UnfenceBroker,
 )
-from penstock.core.metadata.commands import Assignment
+from penstock.core.metadata.commands import ReplicaAssignment
 from penstock.core.model import (
     MILLISECOND,
     Instant,
@@ -28,8 +28,18 @@ from penstock.core.model import (
     TopicId,
     Why,
 )
-from penstock.core.records import Record, check_batches, read_records, write_batch
-from penstock.runtime import Address, Callback, Link, Runtime
+from penstock.core.records import (
+    Record,
+    check_batches,
+    read_records,
+    write_batch,
+)
+from penstock.runtime import (
+    Address,
+    Callback,
+    Link,
+    Runtime,
+)
 from penstock.services.partitions import (
     Fsync,
     HousekeepingOptions,
@@ -148,7 +158,7 @@ class Stage:
         self.drop_replies = 0
         # How long the metadata takes to those who are slow.
         self.news_ms: dict[NodeId, int] = {}
-        perform(self.machine, FormCluster(CLUSTER))
+        perform(self.machine, BootstrapCluster(CLUSTER))
         for number in range(1, brokers + 1):
             self.world.add(self.name_of(NodeId(number)), self._program(NodeId(number)))
         self.world.start_all()
@@ -184,7 +194,7 @@ class Stage:
     def create_another(self, topic: str, *replicas: int, partitions: int = 1, **configs: str) -> None:
         nodes = tuple(NodeId(node) for node in replicas)
         topic_id = TopicId(UUID(int=ord(topic)))
-        assignments = tuple(Assignment(PartitionIndex(index), nodes) for index in range(partitions))
+        assignments = tuple(ReplicaAssignment(PartitionIndex(index), nodes) for index in range(partitions))
         pairs = tuple((key.replace("_", "."), value) for key, value in configs.items())
         reply = self.perform(CreateTopic(topic, topic_id, assignments=assignments, configs=pairs))
         assert not isinstance(reply, Refused), reply
@@ -288,5 +298,5 @@ def values_of(log: PartitionLog) -> list[str]:
 
 
 def _registration(node_id: NodeId, host: str) -> Command:
-    listeners = (Listener("PLAINTEXT", host, 9092), Listener("PEER", host, PORT))
+    listeners = (BrokerEndpoint("PLAINTEXT", host, 9092), BrokerEndpoint("PEER", host, PORT))
     return replace(registration(node_id, fenced=True), listeners=listeners)

@@ -1,9 +1,6 @@
 """Leaders come and go: logs that differ become equal, and nothing acknowledged is lost."""
 
-from penstock.core.metadata import (
-    Election,
-    ElectLeader,
-)
+from penstock.core.metadata import ElectionType, ElectLeader
 from penstock.core.model import NodeId, PartitionIndex
 from penstock.simulation import Weather
 from tests.unit.services.replication.stage import Stage, append
@@ -184,7 +181,7 @@ def test_a_preferred_leader_gets_its_place_back() -> None:
     stage.start(1)
     stage.run(1_000)
 
-    stage.perform(ElectLeader("t", PartitionIndex(0), Election.PREFERRED))
+    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.PREFERRED))
     stage.run(50)
     stage.append("b")
     stage.run(100)

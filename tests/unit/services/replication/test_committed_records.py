@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.metadata import Election, ElectLeader, IncrementalAlterConfigs
+from penstock.core.metadata import ElectionType, ElectLeader, IncrementalAlterConfigs
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
-from penstock.core.metadata.state import ConfigResource, ResourceKind
+from penstock.core.metadata.image import ConfigResource, ConfigResourceType
 from penstock.core.model import NodeId, Offset, PartitionIndex
 from tests.support.recorded_events import recorded_events
 from tests.unit.services.replication.stage import Stage
@@ -93,7 +93,7 @@ def test_an_unclean_election_that_was_asked_for_cuts_what_only_others_had() -> N
     stage.start(2)
     stage.run(100)
 
-    stage.perform(ElectLeader("t", PartitionIndex(0), Election.UNCLEAN))
+    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
     stage.run(100)
     stage.append("d")
     stage.unfence(1)
@@ -116,7 +116,7 @@ def test_an_unclean_election_that_the_topic_allows_cuts_what_only_others_had() -
     stage.run(100)
 
     change = ConfigChange(ConfigOperation.SET, "unclean.leader.election.enable", "true")
-    stage.perform(IncrementalAlterConfigs(ConfigResource(ResourceKind.TOPIC, "t"), (change,)))
+    stage.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "t"), (change,)))
     stage.run(100)
     stage.unfence(1)
     stage.run(5_000)
@@ -133,7 +133,7 @@ def test_a_cut_is_refused_again_after_the_unclean_leader_has_written() -> None:
     stage.kill(2)
     stage.start(2)
     stage.run(100)
-    stage.perform(ElectLeader("t", PartitionIndex(0), Election.UNCLEAN))
+    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
     stage.start(1)
     stage.run(1_000)
     stage.append("b")

@@ -1,6 +1,6 @@
 """Who is in the ISR: proposals, their answers, and answers that never come."""
 
-from penstock.core.metadata import ChangePartition
+from penstock.core.metadata import AlterPartition
 from penstock.core.model import NodeId
 from tests.unit.services.replication.stage import Stage
 
@@ -11,7 +11,7 @@ def proposals(stage: Stage) -> list[list[int]]:
     return [
         [member.node_id for member in command.isr]
         for command in stage.commands
-        if isinstance(command, ChangePartition)
+        if isinstance(command, AlterPartition)
     ]
 
 
@@ -162,7 +162,7 @@ def test_a_restarted_follower_is_proposed_under_its_new_epoch() -> None:
     stage.start(2)
     stage.run(1_000)
 
-    last = [command for command in stage.commands if isinstance(command, ChangePartition)][-1]
+    last = [command for command in stage.commands if isinstance(command, AlterPartition)][-1]
 
     assert stage.isr() == [1, 2]
     assert dict(last.isr)[NodeId(2)] == stage.brokers[NodeId(2)].broker_epoch

@@ -6,8 +6,8 @@ from penstock.core.metadata import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     IncrementalAlterConfigs,
-    ResourceKind,
 )
 from penstock.core.model import NodeId, Refused
 from penstock.services.replication import ReplicationOptions
@@ -20,7 +20,7 @@ SEGMENT = "logs/t/0/00000000000000000000.log"
 def throttle(stage: Stage, bytes_per_second: int) -> None:
     """Let every broker send no faster to those who are not in sync."""
     change = ConfigChange(ConfigOperation.SET, "leader.replication.throttled.rate", str(bytes_per_second))
-    reply = stage.perform(IncrementalAlterConfigs(ConfigResource(ResourceKind.BROKER, ""), (change,)))
+    reply = stage.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.BROKER, ""), (change,)))
     assert not isinstance(reply, Refused)
 
 

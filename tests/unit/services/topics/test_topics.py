@@ -5,23 +5,45 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.app import (
+    Backstage,
+    ListenerOptions,
+    NodeOptions,
+    NodeStorage,
+)
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreatedPartitions,
     CreatedTopic,
     DeletedTopic,
-    Done,
-    ResourceKind,
+    Ok,
 )
 from penstock.core.metadata.configs import ConfigSource
-from penstock.core.model import MILLISECOND, SECOND, NodeId, ProducerId, Refused, Why
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    NodeId,
+    ProducerId,
+    Refused,
+    Why,
+)
 from penstock.gateways.kafka.backend import Backend
-from penstock.runtime import Address, Callback, Runtime, Service
-from penstock.services.topics import ConfigChanges, ConfigValues, MorePartitions, NewTopic
+from penstock.runtime import (
+    Address,
+    Callback,
+    Runtime,
+    Service,
+)
+from penstock.services.topics import (
+    ConfigChanges,
+    ConfigValues,
+    MorePartitions,
+    NewTopic,
+)
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk, Failure
@@ -216,18 +238,18 @@ def test_the_offsets_topic_is_compacted_and_has_the_partitions_of_its_setting(st
 
 def test_a_changed_configuration_counts_when_the_answer_comes(stage: Stage) -> None:
     stage.create(NewTopic("orders", 1))
-    resource = ConfigResource(ResourceKind.TOPIC, "orders")
+    resource = ConfigResource(ConfigResourceType.TOPIC, "orders")
     change = ConfigChange(ConfigOperation.SET, "max.message.bytes", "2048")
 
     answer = stage.ask(lambda done: stage.backend.configs.change([ConfigChanges(resource, (change,))], done))
 
-    assert answer == [Done()]
+    assert answer == [Ok()]
     assert stage.backend.partitions.options("orders").max_message_bytes == 2048
 
 
 def test_replacing_a_configuration_returns_the_other_keys_to_their_defaults(stage: Stage) -> None:
     stage.create(NewTopic("orders", 1, configs=(("max.message.bytes", "2048"),)))
-    resource = ConfigResource(ResourceKind.TOPIC, "orders")
+    resource = ConfigResource(ConfigResourceType.TOPIC, "orders")
 
     stage.ask(
         lambda done: stage.backend.configs.alter([ConfigValues(resource, (("retention.ms", "1000"),))], done)
@@ -238,7 +260,9 @@ def test_replacing_a_configuration_returns_the_other_keys_to_their_defaults(stag
 
 
 def test_a_brokers_settings_show_where_they_come_from(stage: Stage) -> None:
-    described = stage.backend.configs.describe(ConfigResource(ResourceKind.BROKER, "1"), ("num.partitions",))
+    described = stage.backend.configs.describe(
+        ConfigResource(ConfigResourceType.BROKER, "1"), ("num.partitions",)
+    )
 
     assert not isinstance(described, Refused)
     assert [(config.value, config.source) for config in described] == [("4", ConfigSource.STATIC)]
@@ -246,9 +270,14 @@ def test_a_brokers_settings_show_where_they_come_from(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name", "why"),
-    [(ResourceKind.TOPIC, "nope", Why.UNKNOWN_TOPIC), (ResourceKind.BROKER, "2", Why.INVALID_REQUEST)],
+    [
+        (ConfigResourceType.TOPIC, "nope", Why.UNKNOWN_TOPIC),
+        (ConfigResourceType.BROKER, "2", Why.INVALID_REQUEST),
+    ],
 )
-def test_what_is_not_here_cannot_be_described(stage: Stage, kind: ResourceKind, name: str, why: Why) -> None:
+def test_what_is_not_here_cannot_be_described(
+    stage: Stage, kind: ConfigResourceType, name: str, why: Why
+) -> None:
     refused = stage.backend.configs.describe(ConfigResource(kind, name))
 
     assert isinstance(refused, Refused)

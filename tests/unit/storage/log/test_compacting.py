@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
-from penstock.core.records import BatchHeader, ControlType, Record, check_batches, read_records, write_batch
+from penstock.core.records import (
+    BatchHeader,
+    ControlType,
+    Record,
+    check_batches,
+    read_records,
+    write_batch,
+)
 from penstock.storage.disk import DiskFailed, DiskFull, Failure
 from penstock.storage.log import (
     Compacted,

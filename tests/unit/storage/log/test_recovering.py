@@ -5,9 +5,20 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import Offset, ProducerId, Timestamp, TopicId
-from penstock.core.replica import Duplicate
-from penstock.storage.log import DamagedRange, IncompleteLog, LogStopped, PartitionLog, WrongTopic
+from penstock.core.model import (
+    Offset,
+    ProducerId,
+    Timestamp,
+    TopicId,
+)
+from penstock.core.replica import DuplicateBatch
+from penstock.storage.log import (
+    DamagedRange,
+    IncompleteLog,
+    LogStopped,
+    PartitionLog,
+    WrongTopic,
+)
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench
@@ -271,7 +282,7 @@ def test_producers_are_known_again_after_a_crash(bench: "Bench") -> None:
     bench.reopen(clean=False)
 
     verdicts = [bench.log.producers.check(header) for header in headers[-5:]]
-    assert [v.first_offset for v in verdicts if isinstance(v, Duplicate)] == [6, 8, 10, 12, 14]
+    assert [v.first_offset for v in verdicts if isinstance(v, DuplicateBatch)] == [6, 8, 10, 12, 14]
 
 
 def test_a_scrub_of_a_good_log_reads_every_byte_in_steps_and_finds_nothing(bench: "Bench") -> None:

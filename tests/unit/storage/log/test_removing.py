@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    StorageError,
+    Timestamp,
+)
 from penstock.core.records import ControlType
-from penstock.core.replica import ACCEPTED, Duplicate
+from penstock.core.replica import ACCEPTED, DuplicateBatch
 from penstock.storage.disk import Failure
 from penstock.storage.log import LogOptions, LogStopped, OffsetOutOfRange
 
@@ -177,7 +182,7 @@ def test_truncation_gives_producers_and_transactions_back_their_earlier_state(be
 
     bench.log.truncate_to(Offset(2))
 
-    assert isinstance(bench.log.producers.check(first), Duplicate)
+    assert isinstance(bench.log.producers.check(first), DuplicateBatch)
     assert bench.log.producers.check(second) == ACCEPTED
     assert bench.log.producers.transactions.ongoing() == [(1, 0)]
     assert bench.log.aborted_between(Offset(0), Offset(9)) == []

@@ -1,7 +1,7 @@
 """Every configuration key: what it is, which values it takes, where a value comes from.
 
 A `ConfigDefinition` is one row of a table: name, type, default, rule, documentation. There
-is a table for each kind of resource: topics, brokers, groups, client metrics. `Layers`
+is a table for each kind of resource: topics, brokers, groups, client metrics. `ConfigLayers`
 puts the sources of values on top of each other (the resource itself, its broker, the
 cluster, the node's file, the default) and answers which one counts; `describe_all` tells a
 client everything about it. `problem_with` judges new values, `topic_options` makes the
@@ -15,44 +15,57 @@ into the `static` layer.
 
 from penstock.core.metadata.configs.definition import (
     ConfigDefinition,
+    ConfigSynonym,
     ConfigType,
     ConfigValue,
+    DynamicUpdateMode,
     InvalidConfigValue,
-    Synonym,
-    Update,
     split_list,
 )
-from penstock.core.metadata.configs.describing import DescribedConfig, describe_all, described
 from penstock.core.metadata.configs.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from penstock.core.metadata.configs.layers import NOTHING, Candidate, ConfigSource, Layers
-from penstock.core.metadata.configs.options import Cleanup, TimestampType, TopicOptions, topic_options
-from penstock.core.metadata.configs.registry import BROKER_CONFIGS, definitions
+from penstock.core.metadata.configs.layers import (
+    BROKER_CONFIGS,
+    NO_CONFIGS,
+    ConfigLayers,
+    ConfigSource,
+    DescribedConfig,
+    LayerValue,
+    definitions,
+    describe_all,
+    described,
+    problem_with,
+)
+from penstock.core.metadata.configs.options import (
+    CleanupPolicy,
+    TimestampType,
+    TopicOptions,
+    topic_options,
+)
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
-from penstock.core.metadata.configs.validation import problem_with
 
 __all__ = [
     "ConfigDefinition",
     "ConfigType",
     "ConfigValue",
     "InvalidConfigValue",
-    "Update",
-    "Synonym",
+    "DynamicUpdateMode",
+    "ConfigSynonym",
     "split_list",
     "TOPIC_CONFIGS",
     "BROKER_CONFIGS",
     "GROUP_CONFIGS",
     "CLIENT_METRICS_CONFIGS",
     "definitions",
-    "Layers",
-    "NOTHING",
+    "ConfigLayers",
+    "NO_CONFIGS",
     "ConfigSource",
-    "Candidate",
+    "LayerValue",
     "DescribedConfig",
     "described",
     "describe_all",
     "problem_with",
     "TopicOptions",
     "topic_options",
-    "Cleanup",
+    "CleanupPolicy",
     "TimestampType",
 ]

@@ -8,10 +8,11 @@ from typing import NamedTuple, TypeAlias
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-
 ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
 # Answers what is wrong with a value, or None.
 Check: TypeAlias = Callable[[ConfigValue], str | None]
+_CODEC_DEFAULT = -1
+_AUTO = -1
 
 
 class InvalidConfigValue(ValueError):
@@ -36,7 +37,7 @@ class ConfigType(enum.IntEnum):
     PASSWORD = 9
 
 
-class Update(enum.Enum):
+class DynamicUpdateMode(enum.Enum):
     """Whether a broker's setting can be changed while it runs, and for whom."""
 
     READ_ONLY = "read-only"
@@ -44,7 +45,7 @@ class Update(enum.Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """Another key that gives a value when the key itself has none, times a factor."""
 
     name: str
@@ -68,8 +69,8 @@ class ConfigDefinition:
     default: str | None
     documentation: str
     check: Check | None = None
-    update: Update = Update.READ_ONLY
-    synonyms: tuple[Synonym, ...] = ()
+    update: DynamicUpdateMode = DynamicUpdateMode.READ_ONLY
+    synonyms: tuple[ConfigSynonym, ...] = ()
     fixed: str | None = None
 
     @property
@@ -154,3 +155,57 @@ _READERS: dict[ConfigType, Callable[[str, str], ConfigValue]] = {
     ConfigType.LIST: _list,
     ConfigType.PASSWORD: _string,
 }
+
+
+def at_least(lowest: int) -> Check:
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int | float)
+        return None if value >= lowest else f"must be at least {lowest}"
+
+    return check
+
+
+def at_least_or_auto(lowest: int) -> Check:
+    """A lower bound, or -1 where the cluster chooses."""
+
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int)
+        return None if value >= lowest or value == _AUTO else f"must be at least {lowest}, or be {_AUTO}"
+
+    return check
+
+
+def between(lowest: float, highest: float) -> Check:
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int | float)
+        # NaN fails both comparisons, which is as it should be.
+        return None if lowest <= value <= highest else f"must lie between {lowest} and {highest}"
+
+    return check
+
+
+def one_of(*allowed: str) -> Check:
+    def check(value: ConfigValue) -> str | None:
+        return None if value in allowed else f"must be one of {', '.join(allowed)}"
+
+    return check
+
+
+def list_of(*allowed: str) -> Check:
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, tuple)
+        return None if all(item in allowed for item in value) else f"must be a list of {', '.join(allowed)}"
+
+    return check
+
+
+def level(lowest: int, highest: int) -> Check:
+    """A compression level: a range, or -1 where the codec has a default of its own."""
+
+    def check(value: ConfigValue) -> str | None:
+        assert isinstance(value, int)
+        if lowest <= value <= highest or value == _CODEC_DEFAULT:
+            return None
+        return f"must lie between {lowest} and {highest}, or be {_CODEC_DEFAULT}"
+
+    return check

@@ -1,15 +1,22 @@
 """The configuration of groups, and of subscriptions to client metrics: what can be chosen comes with them."""
 
-from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigType, Synonym, by_name
+from penstock.core.metadata.configs.definition import (
+    ConfigDefinition,
+    ConfigSynonym,
+    ConfigType,
+    by_name,
+)
 
 NO_CONSUMER_GROUPS = "there are no groups of the consumer protocol (KIP-848) so far"
+
 NO_SHARE_GROUPS = "there are no share groups so far"
+
 _NO_CLIENT_METRICS = "clients are not asked for their metrics so far"
 
 
 def _shared(name: str, default: str, about: str, reason: str) -> ConfigDefinition:
     """A key that follows the broker's."""
-    synonyms = (Synonym(f"group.{name}"),)
+    synonyms = (ConfigSynonym(f"group.{name}"),)
     return ConfigDefinition(name, ConfigType.INT, default, about, synonyms=synonyms, fixed=reason)
 
 
@@ -94,4 +101,5 @@ _METRICS = (
 )
 
 GROUP_CONFIGS = by_name(_GROUPS)
+
 CLIENT_METRICS_CONFIGS = by_name(_METRICS)

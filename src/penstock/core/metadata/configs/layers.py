@@ -13,24 +13,41 @@ are asked in their order.
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from penstock.core.metadata.configs.broker import GROUP_SETTINGS, LOG_SETTINGS, NODE_SETTINGS
 from penstock.core.metadata.configs.definition import (
     ConfigDefinition,
+    ConfigSynonym,
+    ConfigType,
     ConfigValue,
+    DynamicUpdateMode,
     InvalidConfigValue,
-    Synonym,
+    by_name,
 )
-from penstock.core.metadata.configs.registry import BROKER_CONFIGS, definitions
-from penstock.core.metadata.state import ResourceKind
+from penstock.core.metadata.configs.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
+from penstock.core.metadata.image import ConfigResourceType
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+BROKER_CONFIGS = by_name(LOG_SETTINGS, GROUP_SETTINGS, NODE_SETTINGS)
+_TABLES: Mapping[ConfigResourceType, Mapping[str, ConfigDefinition]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIGS,
+    ConfigResourceType.BROKER: BROKER_CONFIGS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
+    ConfigResourceType.GROUP: GROUP_CONFIGS,
+}
+NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+
+
+def definitions(kind: ConfigResourceType) -> Mapping[str, ConfigDefinition]:
+    """The keys of a kind of resource, sorted by name."""
+    return _TABLES[kind]
 
 
 def _nothing() -> Mapping[str, str]:
-    return NOTHING
+    return NO_CONFIGS
 
 
 class ConfigSource(enum.IntEnum):
@@ -46,13 +63,13 @@ class ConfigSource(enum.IntEnum):
 
 
 _OWN = {
-    ResourceKind.TOPIC: ConfigSource.TOPIC,
-    ResourceKind.CLIENT_METRICS: ConfigSource.CLIENT_METRICS,
-    ResourceKind.GROUP: ConfigSource.GROUP,
+    ConfigResourceType.TOPIC: ConfigSource.TOPIC,
+    ConfigResourceType.CLIENT_METRICS: ConfigSource.CLIENT_METRICS,
+    ConfigResourceType.GROUP: ConfigSource.GROUP,
 }
 
 
-class Candidate(NamedTuple):
+class LayerValue(NamedTuple):
     """A value that some layer has for a key, as it stands there."""
 
     name: str
@@ -61,10 +78,10 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class ConfigLayers:
     """The layers below one resource. A broker's own configuration is its `broker` layer."""
 
-    kind: ResourceKind
+    kind: ConfigResourceType
     own: Mapping[str, str] = field(default_factory=_nothing)
     broker: Mapping[str, str] = field(default_factory=_nothing)
     cluster: Mapping[str, str] = field(default_factory=_nothing)
@@ -72,10 +89,10 @@ class Layers:
     # Defaults that depend on the resource, such as the minimum ISR on the replica count.
     defaults: Mapping[str, str] = field(default_factory=_nothing)
 
-    def candidates(self, definition: ConfigDefinition) -> Iterator[Candidate]:
+    def candidates(self, definition: ConfigDefinition) -> Iterator[LayerValue]:
         """What the layers have for a key, the one that counts first."""
         if definition.name in self.own:
-            yield Candidate(definition.name, self.own[definition.name], _OWN[self.kind])
+            yield LayerValue(definition.name, self.own[definition.name], _OWN[self.kind])
         synonyms = self._names(definition)
         shared = (
             (self.broker, ConfigSource.BROKER),
@@ -85,7 +102,7 @@ class Layers:
         for layer, source in shared:
             for synonym in synonyms:
                 if synonym.name in layer:
-                    yield Candidate(synonym.name, layer[synonym.name], source)
+                    yield LayerValue(synonym.name, layer[synonym.name], source)
         yield from self._default(definition, synonyms)
 
     def text(self, definition: ConfigDefinition) -> str | None:
@@ -112,14 +129,14 @@ class Layers:
                 continue
         return None
 
-    def _parsed(self, definition: ConfigDefinition, candidate: Candidate) -> ConfigValue | None:
+    def _parsed(self, definition: ConfigDefinition, candidate: LayerValue) -> ConfigValue | None:
         try:
             text = self._translated(definition, candidate)
             return None if text is None else definition.parse(text)
         except ValueError as error:
             raise InvalidConfigValue(candidate.name, candidate.value or "", str(error)) from None
 
-    def _translated(self, definition: ConfigDefinition, candidate: Candidate) -> str | None:
+    def _translated(self, definition: ConfigDefinition, candidate: LayerValue) -> str | None:
         """A candidate's value in the unit of the key itself."""
         if candidate.value is None or candidate.source in _OWN.values():
             return candidate.value
@@ -127,19 +144,97 @@ class Layers:
         synonym = factors.get(candidate.name)
         return candidate.value if synonym is None else synonym.translated(candidate.value)
 
-    def _names(self, definition: ConfigDefinition) -> tuple[Synonym, ...]:
-        if self.kind is ResourceKind.BROKER:
-            return (Synonym(definition.name), *definition.synonyms)
+    def _names(self, definition: ConfigDefinition) -> tuple[ConfigSynonym, ...]:
+        if self.kind is ConfigResourceType.BROKER:
+            return (ConfigSynonym(definition.name), *definition.synonyms)
         return definition.synonyms
 
-    def _default(self, definition: ConfigDefinition, synonyms: tuple[Synonym, ...]) -> Iterator[Candidate]:
+    def _default(
+        self, definition: ConfigDefinition, synonyms: tuple[ConfigSynonym, ...]
+    ) -> Iterator[LayerValue]:
         special = self.defaults.get(definition.name)
         if special is not None:
-            yield Candidate(definition.name, special, ConfigSource.DEFAULT)
+            yield LayerValue(definition.name, special, ConfigSource.DEFAULT)
             return
         for synonym in synonyms:
             default = BROKER_CONFIGS[synonym.name].default
             if default is not None:
-                yield Candidate(synonym.name, default, ConfigSource.DEFAULT)
+                yield LayerValue(synonym.name, default, ConfigSource.DEFAULT)
         if not synonyms and definition.default is not None:
-            yield Candidate(definition.name, definition.default, ConfigSource.DEFAULT)
+            yield LayerValue(definition.name, definition.default, ConfigSource.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One key of one resource: its value, where it comes from, and what it means.
+
+    `synonyms` lists every layer that has a value, the one that counts first. Sensitive
+    values are None, here and in the synonyms.
+    """
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    type: ConfigType
+    documentation: str
+    synonyms: tuple[LayerValue, ...]
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT
+
+
+def described(definition: ConfigDefinition, layers: ConfigLayers) -> DescribedConfig:
+    """One key as it stands above these layers."""
+    candidates = tuple(layers.candidates(definition))
+    hidden = definition.sensitive
+    if hidden:
+        candidates = tuple(candidate._replace(value=None) for candidate in candidates)
+    return DescribedConfig(
+        name=definition.name,
+        value=None if hidden else layers.text(definition),
+        source=candidates[0].source if candidates else ConfigSource.DEFAULT,
+        read_only=layers.kind is ConfigResourceType.BROKER
+        and definition.update is DynamicUpdateMode.READ_ONLY,
+        sensitive=hidden,
+        type=definition.type,
+        documentation=definition.documentation,
+        synonyms=candidates,
+    )
+
+
+def describe_all(layers: ConfigLayers, keys: tuple[str, ...] | None = None) -> tuple[DescribedConfig, ...]:
+    """Every key of the resource, or the ones asked for that exist, sorted by name."""
+    table = definitions(layers.kind)
+    wanted = table if keys is None else sorted({key for key in keys if key in table})
+    return tuple(described(table[name], layers) for name in wanted)
+
+
+def problem_with(layers: ConfigLayers, values: Mapping[str, str]) -> str | None:
+    """What is wrong if the resource had `values` of its own; None if nothing is."""
+    table = definitions(layers.kind)
+    for key, text in values.items():
+        definition = table.get(key)
+        if definition is None:
+            return f"{layers.kind.name.lower()} has no configuration key {key!r}"
+        complaint = definition.problem(text)
+        if complaint is not None:
+            return complaint
+    if layers.kind is ConfigResourceType.TOPIC:
+        return _problem_with_topic(replace(layers, own=values))
+    return None
+
+
+def _number(layers: ConfigLayers, key: str) -> int:
+    value = layers.usable_value(key)
+    assert isinstance(value, int), key
+    return value
+
+
+def _problem_with_topic(layers: ConfigLayers) -> str | None:
+    least, most = _number(layers, "min.compaction.lag.ms"), _number(layers, "max.compaction.lag.ms")
+    if least > most:
+        return f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"
+    return None

@@ -4,13 +4,12 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.metadata.configs.layers import Layers
-from penstock.core.metadata.configs.registry import definitions
-from penstock.core.metadata.state import ResourceKind
-from penstock.core.records import Codec
+from penstock.core.metadata.configs.layers import ConfigLayers, definitions
+from penstock.core.metadata.image import ConfigResourceType
+from penstock.core.records import CompressionType
 
 
-class Cleanup(enum.Flag):
+class CleanupPolicy(enum.Flag):
     """What happens to old records; nothing at all is allowed too."""
 
     NOTHING = 0
@@ -26,23 +25,26 @@ class TimestampType(enum.IntEnum):
 
 
 _CODECS = {
-    "uncompressed": Codec.NONE,
-    "none": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
+    "uncompressed": CompressionType.NONE,
+    "none": CompressionType.NONE,
+    "gzip": CompressionType.GZIP,
+    "snappy": CompressionType.SNAPPY,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
 }
+
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
+
 _LEVELS = {
-    Codec.GZIP: "compression.gzip.level",
-    Codec.LZ4: "compression.lz4.level",
-    Codec.ZSTD: "compression.zstd.level",
+    CompressionType.GZIP: "compression.gzip.level",
+    CompressionType.LZ4: "compression.lz4.level",
+    CompressionType.ZSTD: "compression.zstd.level",
 }
-_POLICIES = {"delete": Cleanup.DELETE, "compact": Cleanup.COMPACT}
+
+_POLICIES = {"delete": CleanupPolicy.DELETE, "compact": CleanupPolicy.COMPACT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class TopicOptions:
     where the codec has none or its own default counts. Limits of -1 are no limits, as in Kafka.
     """
 
-    cleanup: Cleanup
+    cleanup: CleanupPolicy
     retention_ms: int
     retention_bytes: int
     delete_retention_ms: int
@@ -69,7 +71,7 @@ class TopicOptions:
     flush_messages: int
     flush_ms: int
     max_message_bytes: int
-    compression: Codec | None
+    compression: CompressionType | None
     compression_level: int | None
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
@@ -78,7 +80,7 @@ class TopicOptions:
 
     @property
     def compacted(self) -> bool:
-        return Cleanup.COMPACT in self.cleanup
+        return CleanupPolicy.COMPACT in self.cleanup
 
 
 # Field -> key, where the key is not the field with dots for underscores.
@@ -86,6 +88,7 @@ _KEYS = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
 }
+
 _PLAIN = tuple(
     (name, _KEYS.get(name, name.replace("_", ".")))
     for name in TopicOptions.__dataclass_fields__
@@ -93,12 +96,12 @@ _PLAIN = tuple(
 )
 
 
-def topic_options(layers: Layers) -> TopicOptions:
+def topic_options(layers: ConfigLayers) -> TopicOptions:
     """The options of a topic above these layers."""
-    assert layers.kind is ResourceKind.TOPIC
+    assert layers.kind is ConfigResourceType.TOPIC
     values: dict[str, Any] = {name: layers.value(key) for name, key in _PLAIN}
     policies = layers.value("cleanup.policy")
-    cleanup = Cleanup.NOTHING
+    cleanup = CleanupPolicy.NOTHING
     for policy in policies if isinstance(policies, tuple) else ():
         cleanup |= _POLICIES[policy]
     codec = _CODECS.get(str(layers.value("compression.type")))
@@ -112,7 +115,7 @@ def topic_options(layers: Layers) -> TopicOptions:
     )
 
 
-def _level(layers: Layers, codec: Codec) -> int | None:
+def _level(layers: ConfigLayers, codec: CompressionType) -> int | None:
     """How hard the codec tries; None where it has no levels, or at its own default."""
     key = _LEVELS.get(codec)
     if key is None:
@@ -120,4 +123,4 @@ def _level(layers: Layers, codec: Codec) -> int | None:
     level = layers.value(key)
     assert isinstance(level, int)
     # As in Kafka: the default level of lz4 stands for its fast form, any other for its thorough one.
-    return None if str(level) == definitions(ResourceKind.TOPIC)[key].default else level
+    return None if str(level) == definitions(ConfigResourceType.TOPIC)[key].default else level

@@ -4,52 +4,58 @@ A topic that has no value of its own follows its broker (the synonyms, first one
 and a broker that has none follows the default.
 """
 
-from penstock.core.metadata.configs.checks import (
-    at_least,
-    between,
-    level,
-    list_of,
-    one_of,
-)
 from penstock.core.metadata.configs.definition import (
     INT64_MAX,
     Check,
     ConfigDefinition,
+    ConfigSynonym,
     ConfigType,
-    Synonym,
+    at_least,
+    between,
     by_name,
+    level,
+    list_of,
+    one_of,
 )
 
 DAY_MS = 86_400_000
+
 HOUR_MS = 3_600_000
+
 MINUTE_MS = 60_000
+
 NEVER = str(INT64_MAX)
 
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+
 # A segment is four files, and a new one waits for the disk: with less, each batch would have its own.
 SEGMENT_BYTES_MIN = 512
+
 # Eight rows: an index that cannot take a row would end every segment before it began.
 INDEX_BYTES_MIN = 64
+
 # A batch of one empty record has 68 bytes, a transaction marker 78: with less, nothing could be written.
 MESSAGE_BYTES_MIN = 100
+
 COMPRESSION_TYPES = ("uncompressed", "none", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
 def _key(
-    name: str, kind: ConfigType, default: str, about: str, check: Check | None, *synonyms: str | Synonym
+    name: str, kind: ConfigType, default: str, about: str, check: Check | None, *synonyms: str | ConfigSynonym
 ) -> ConfigDefinition:
-    named = tuple(Synonym(other) if isinstance(other, str) else other for other in synonyms)
+    named = tuple(ConfigSynonym(other) if isinstance(other, str) else other for other in synonyms)
     return ConfigDefinition(name, kind, default, about, check, synonyms=named)
 
 
 _THROTTLED = "leader.replication.throttled.rate limits what every replica gets that is not in sync"
+
 _TIERED = "there is no remote storage so far"
 
 
 def _fixed(
     name: str, kind: ConfigType, default: str, about: str, reason: str, *synonyms: str
 ) -> ConfigDefinition:
-    named = tuple(Synonym(other) for other in synonyms)
+    named = tuple(ConfigSynonym(other) for other in synonyms)
     return ConfigDefinition(name, kind, default, about, synonyms=named, fixed=reason)
 
 
@@ -110,8 +116,8 @@ CLEANING = (
         "Age above which segments are deleted; -1 is no limit.",
         at_least(-1),
         "log.retention.ms",
-        Synonym("log.retention.minutes", MINUTE_MS),
-        Synonym("log.retention.hours", HOUR_MS),
+        ConfigSynonym("log.retention.minutes", MINUTE_MS),
+        ConfigSynonym("log.retention.hours", HOUR_MS),
     ),
     _key(
         "file.delete.delay.ms",
@@ -139,7 +145,7 @@ SEGMENTS = (
         "Age at which a segment is closed even if it is small.",
         at_least(1),
         "log.roll.ms",
-        Synonym("log.roll.hours", HOUR_MS),
+        ConfigSynonym("log.roll.hours", HOUR_MS),
     ),
     _key(
         "segment.jitter.ms",
@@ -148,7 +154,7 @@ SEGMENTS = (
         "Up to how much earlier a segment is closed, each by another time: not all partitions roll at once.",
         at_least(0),
         "log.roll.jitter.ms",
-        Synonym("log.roll.jitter.hours", HOUR_MS),
+        ConfigSynonym("log.roll.jitter.hours", HOUR_MS),
     ),
     _key(
         "segment.index.bytes",

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from penstock.core.metadata import ConfigResource, ResourceKind
+from penstock.core.metadata import ConfigResource, ConfigResourceType
 from penstock.core.model import Refused
-from penstock.core.wire import ErrorCode
+from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
@@ -23,18 +23,19 @@ class Outcome(NamedTuple):
 
 
 FINE = Outcome(ErrorCode.NONE, None)
+
 DUPLICATE = Outcome(ErrorCode.INVALID_REQUEST, "each resource may appear once in a request")
 
 _GUARDS = {
-    ResourceKind.TOPIC: (GuardedKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-    ResourceKind.GROUP: (GuardedKind.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ConfigResourceType.TOPIC: (GuardedKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ConfigResourceType.GROUP: (GuardedKind.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
 }
 
 
 def configurable(call: Call, operation: Operation, kind: int, name: str) -> ConfigResource | Outcome:
     """The resource, if there is such a kind and the caller may do this to it."""
     try:
-        resource = ConfigResource(ResourceKind(kind), name)
+        resource = ConfigResource(ConfigResourceType(kind), name)
     except ValueError:
         return Outcome(ErrorCode.INVALID_REQUEST, _unknown(kind))
     guard = _GUARDS.get(resource.kind)

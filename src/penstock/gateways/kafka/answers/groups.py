@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from penstock.core.model import Refused
-from penstock.core.wire import ErrorCode
+from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.security import Operation, Resource, ResourceKind
 from penstock.services.groups import Reader
 
 R = TypeVar("R")
+
 # What is kept of a member must fit into the answers of every version, and into the coordinator's records.
 NAME_CHARS_MAX = 1_000
 

@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.core.metadata import MetadataImage, Partition, Topic
 from penstock.core.model import NodeId, TopicId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.metadata import MetadataResponsePartition, MetadataResponseTopic
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from penstock.gateways.kafka.addresses import Reach, Standing
 from penstock.gateways.kafka.answers.operations import authorized_operations, topic_resource
 from penstock.gateways.kafka.call import Call
@@ -23,7 +23,9 @@ from penstock.services.cluster import Controller
 
 # Until here replicas that cannot be reached are left out, and only the first error is told.
 FILTERED_UNTIL = 0
+
 LISTENER_ERRORS_SINCE = 6
+
 # How many rows of deleted topics may pile up.
 SPARE_ROWS = 100
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from penstock.core.model import Refused, Why
-from penstock.core.wire import ErrorCode
+from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.refusals import code_of, message_of
 
 Row = TypeVar("Row")

@@ -1,8 +1,8 @@
 """AddRaftVoter: letting a node vote on the metadata."""
 
 from penstock.core.model import NodeId, Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import told
 from penstock.gateways.kafka.call import Call

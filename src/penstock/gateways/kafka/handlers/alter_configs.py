@@ -1,13 +1,18 @@
 """AlterConfigs: replacing all settings of a resource (superseded by IncrementalAlterConfigs)."""
 
-from penstock.core.metadata import ConfigResource, Done
+from penstock.core.metadata import ConfigResource, Ok
 from penstock.core.model import Refused
-from penstock.core.wire.kafka.alter_configs import (
+from penstock.core.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     AlterConfigsResponseResource,
 )
-from penstock.gateways.kafka.answers.config_resources import DUPLICATE, Outcome, as_outcome, configurable
+from penstock.gateways.kafka.answers.config_resources import (
+    DUPLICATE,
+    Outcome,
+    as_outcome,
+    configurable,
+)
 from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
@@ -32,7 +37,7 @@ def alter_configs(request: AlterConfigsRequest, call: Call) -> None:
                 resource, tuple((config.name, config.value) for config in each.configs)
             )
 
-    def done(replies: list[Done | Refused]) -> None:
+    def done(replies: list[Ok | Refused]) -> None:
         outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
         throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.reply(

@@ -1,9 +1,9 @@
 """AlterPartitionReassignments: moving partitions to other brokers, and calling moves off."""
 
-from penstock.core.metadata import ChangedPartition, ReassignPartition
+from penstock.core.metadata import AlteredPartition, ReassignPartition
 from penstock.core.model import NodeId, PartitionIndex, Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.alter_partition_reassignments import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     AlterPartitionReassignmentsResponsePartition,
@@ -34,7 +34,7 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
         for each in topic.partitions
     ]
 
-    def done(outcomes: list[ChangedPartition | Refused]) -> None:
+    def done(outcomes: list[AlteredPartition | Refused]) -> None:
         code, message = shared_code(outcomes)
         rows = [
             (move.topic, _row(move.index, outcome)) for move, outcome in zip(wanted, outcomes, strict=True)
@@ -48,7 +48,7 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
     call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms)
 
 
-def _row(index: int, outcome: ChangedPartition | Refused) -> AlterPartitionReassignmentsResponsePartition:
+def _row(index: int, outcome: AlteredPartition | Refused) -> AlterPartitionReassignmentsResponsePartition:
     code, message = told(outcome)
     return AlterPartitionReassignmentsResponsePartition(
         partition_index=index, error_code=code, error_message=message

@@ -2,8 +2,8 @@
 
 import os
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.alter_replica_log_dirs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirsResponsePartition,

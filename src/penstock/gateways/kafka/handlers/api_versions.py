@@ -1,19 +1,20 @@
 """ApiVersions: what this node serves, read off the routes."""
 
 from penstock.core.metadata import SUPPORTED_FEATURES
-from penstock.core.wire import ErrorCode, decoder, response_frame
-from penstock.core.wire.kafka.api_versions import (
+from penstock.core.protocol import ErrorCode, decoder, response_frame
+from penstock.core.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     ApiVersionsResponseApi,
     ApiVersionsResponseFinalizedFeature,
     ApiVersionsResponseSupportedFeature,
 )
-from penstock.core.wire.kafka.produce import ProduceRequest
+from penstock.core.protocol.messages.produce import ProduceRequest
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 
 NAMED_SINCE = 3
+
 # Older librdkafka compresses only for a broker that lists Produce 0, which it never sends. Kafka 4 lists
 # it for this reason (KAFKA-18659), and like Kafka we refuse who takes it at its word.
 LISTED_FROM = {ProduceRequest.__schema__.api_key: 0}

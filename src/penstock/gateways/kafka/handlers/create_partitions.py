@@ -2,8 +2,8 @@
 
 from penstock.core.metadata import CreatedPartitions
 from penstock.core.model import NodeId, Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_partitions import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
@@ -18,6 +18,7 @@ from penstock.security import Cost, Operation
 from penstock.services.topics import MorePartitions
 
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
+
 TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
 
 

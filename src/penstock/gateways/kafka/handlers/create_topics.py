@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable
 
-from penstock.core.metadata import Assignment, CreatedTopic
-from penstock.core.model import NodeId, PartitionIndex, Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.metadata import CreatedTopic, ReplicaAssignment
+from penstock.core.model import (
+    NodeId,
+    PartitionIndex,
+    Refused,
+    Why,
+)
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
@@ -21,7 +26,9 @@ from penstock.security import Cost, Operation
 from penstock.services.topics import NewTopic
 
 CONFIGS_SINCE = 5
+
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not create this topic")
+
 TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
 
 
@@ -56,7 +63,7 @@ def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:
         topic.num_partitions,
         topic.replication_factor,
         tuple(
-            Assignment(PartitionIndex(placed.partition_index), _nodes(placed.broker_ids))
+            ReplicaAssignment(PartitionIndex(placed.partition_index), _nodes(placed.broker_ids))
             for placed in topic.assignments
         ),
         tuple((config.name, config.value) for config in topic.configs),

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from penstock.core.groups import DeleteGroup, Reply
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.delete_groups import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DeleteGroupsResponseGroup,

@@ -1,9 +1,9 @@
 """DeleteRecords: dropping the front of partitions."""
 
 from penstock.core.metadata import is_internal
-from penstock.core.metadata.configs import Cleanup
+from penstock.core.metadata.configs import CleanupPolicy
 from penstock.core.model import Refused, Why
-from penstock.core.wire.kafka.delete_records import (
+from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
     DeleteRecordsResponse,
@@ -17,8 +17,10 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 NO_WATERMARK = -1
+
 # What coordinators keep there would be lost to them.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
+
 COMPACTED = Refused(Why.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
 
 
@@ -56,6 +58,6 @@ def _delete(call: Call, topic: str, part: DeleteRecordsRequestPartition) -> int 
         return partition
     if is_internal(topic):
         return INTERNAL
-    if Cleanup.DELETE not in backend.partitions.options(topic).cleanup:
+    if CleanupPolicy.DELETE not in backend.partitions.options(topic).cleanup:
         return COMPACTED
     return backend.lookups.delete_before(partition, part.offset)

@@ -5,13 +5,13 @@ from uuid import UUID
 
 from penstock.core.metadata import DeletedTopic
 from penstock.core.model import Refused, TopicId, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.delete_topics import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.gateways.kafka.answers.operations import topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
@@ -19,6 +19,7 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Cost, Operation
 
 TOPIC_IDS_SINCE = 6
+
 # Older clients do not know the code for a deletion that is switched off.
 DISABLED_SINCE = 3
 

@@ -1,7 +1,7 @@
 """DescribeCluster: the brokers of a cluster."""
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_cluster import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeClusterResponseBroker,

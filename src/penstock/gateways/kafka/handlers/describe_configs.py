@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from penstock.core.metadata import ConfigResource, ResourceKind, problem_with_name
+from penstock.core.metadata import ConfigResource, ConfigResourceType, problem_with_name
 from penstock.core.metadata.configs import ConfigSource, DescribedConfig
 from penstock.core.model import Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_configs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
@@ -21,8 +21,10 @@ from penstock.security import Operation
 
 # From here on a value says where it comes from, before only whether it is the default.
 SOURCES_SINCE = 1
-ALL_BROKERS = ConfigResource(ResourceKind.BROKER, "")
-NAMED_KINDS = (ResourceKind.GROUP, ResourceKind.CLIENT_METRICS)
+
+ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
+
+NAMED_KINDS = (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS)
 
 
 @routes.handles(DescribeConfigsRequest)
@@ -52,7 +54,7 @@ def _find(call: Call, wanted: DescribeConfigsRequestResource) -> tuple[Described
         return resource
     if resource.kind in NAMED_KINDS and not resource.name:
         return Outcome(ErrorCode.INVALID_REQUEST, f"a {resource.kind.name.lower()} needs a name")
-    complaint = problem_with_name(resource.name) if resource.kind is ResourceKind.TOPIC else None
+    complaint = problem_with_name(resource.name) if resource.kind is ConfigResourceType.TOPIC else None
     if complaint is not None:
         return refusal_outcome(Refused(Why.INVALID_TOPIC_NAME, complaint))
     # No keys at all is how some clients say "every key".

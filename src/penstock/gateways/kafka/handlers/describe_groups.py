@@ -1,15 +1,25 @@
 """DescribeGroups: the state and members of classic groups."""
 
-from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
+from penstock.core.groups import (
+    DescribedGroup,
+    DescribeGroup,
+    GroupState,
+    Reply,
+)
 from penstock.core.model import Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_groups import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
-from penstock.gateways.kafka.answers.groups import Rows, code_in, group_resource, may
+from penstock.gateways.kafka.answers.groups import (
+    Rows,
+    code_in,
+    group_resource,
+    may,
+)
 from penstock.gateways.kafka.answers.operations import NOT_ASKED, authorized_operations
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import message_of

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterable
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_log_dirs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResponseDirectory,
@@ -18,6 +18,7 @@ from penstock.security import Operation
 from penstock.services.partitions import Replica
 
 SPACE_SINCE = 4
+
 UNKNOWN_SPACE = (-1, -1)
 
 

@@ -1,15 +1,15 @@
 """DescribeProducers: which producers a partition remembers."""
 
 from penstock.core.model import ProducerId, Refused
-from penstock.core.replica import Producer
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_producers import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeProducersResponsePartition,
     DescribeProducersResponseProducer,
     DescribeProducersResponseTopic,
 )
+from penstock.core.replica import ProducerState
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
@@ -18,6 +18,7 @@ from penstock.security import Operation
 from penstock.services.partitions import Partition
 
 NONE_OPEN = -1
+
 NO_SEQUENCE = -1
 
 
@@ -52,7 +53,7 @@ def _row(call: Call, topic: str, index: int) -> DescribeProducersResponsePartiti
 
 
 def _producer(
-    partition: Partition, producer_id: ProducerId, producer: Producer
+    partition: Partition, producer_id: ProducerId, producer: ProducerState
 ) -> DescribeProducersResponseProducer:
     last = producer.batches[-1] if producer.batches else None
     started = partition.log.producers.transactions.first_offset_of(producer_id)

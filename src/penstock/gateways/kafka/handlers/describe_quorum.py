@@ -1,9 +1,9 @@
 """DescribeQuorum: who votes on the metadata, who only follows, and how far each has got."""
 
-from penstock.core.metadata.names import METADATA_TOPIC
+from penstock.core.metadata.topic_names import METADATA_TOPIC
 from penstock.core.model import Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_quorum import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumResponseListener,
@@ -12,7 +12,7 @@ from penstock.core.wire.kafka.describe_quorum import (
     DescribeQuorumResponseReplica,
     DescribeQuorumResponseTopic,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import by_topic, told
 from penstock.gateways.kafka.call import Call
@@ -21,8 +21,11 @@ from penstock.security import Operation
 from penstock.services.cluster import MemberStatus, QuorumStatus
 
 NOT_ALLOWED = "the caller may not describe the cluster"
+
 NOT_HERE = "the metadata is one partition"
+
 LISTENER = "PEER"
+
 # Before this version members are told by their numbers alone.
 DIRECTORIES_SINCE = 2
 

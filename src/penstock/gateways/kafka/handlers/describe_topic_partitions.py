@@ -7,15 +7,15 @@ a page of five                [a: 0 1 2   b: 0 1]              next cursor (b, 2
 from collections.abc import Iterator
 
 from penstock.core.metadata import Topic, is_internal, problem_with_name
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_topic_partitions import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseCursor,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.gateways.kafka.addresses import Reach
 from penstock.gateways.kafka.answers.operations import authorized_operations, topic_resource
 from penstock.gateways.kafka.call import Call

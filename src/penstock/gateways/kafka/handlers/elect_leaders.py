@@ -1,9 +1,15 @@
 """ElectLeaders: preferred leaders back into office, or anyone alive where nobody leads."""
 
-from penstock.core.metadata import NO_LEADER, ChangedPartition, Election, ElectLeader, MetadataImage
+from penstock.core.metadata import (
+    NO_LEADER,
+    AlteredPartition,
+    ElectionType,
+    ElectLeader,
+    MetadataImage,
+)
 from penstock.core.model import PartitionIndex, Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.elect_leaders import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersResponsePartition,
@@ -25,15 +31,15 @@ def elect_leaders(request: ElectLeadersRequest, call: Call) -> None:
     if not call.authorize(Operation.ALTER, CLUSTER):
         _refuse(call, named, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
-    if request.election_type not in (Election.PREFERRED, Election.UNCLEAN):
+    if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
         _refuse(call, named, ErrorCode.INVALID_REQUEST, f"there is no election {request.election_type}")
         return
-    election = Election(request.election_type)
+    election = ElectionType(request.election_type)
     if request.topic_partitions is None:
         named = _wanting(call.backend.controller.image, election)
     wanted = [ElectLeader(topic, PartitionIndex(index), election) for topic, index in named]
 
-    def done(outcomes: list[ChangedPartition | Refused]) -> None:
+    def done(outcomes: list[AlteredPartition | Refused]) -> None:
         code, _ = shared_code(outcomes)
         rows = [(name, _row(index, *told(one))) for (name, index), one in zip(named, outcomes, strict=True)]
         call.reply(_response(call, code if call.version >= CODE_SINCE else ErrorCode.NONE, rows))
@@ -45,7 +51,7 @@ def _named(request: ElectLeadersRequest) -> list[tuple[str, int]]:
     return [(topic.topic, index) for topic in request.topic_partitions or () for index in topic.partitions]
 
 
-def _wanting(image: MetadataImage, election: Election) -> list[tuple[str, int]]:
+def _wanting(image: MetadataImage, election: ElectionType) -> list[tuple[str, int]]:
     """Every partition that such an election could help; nobody wants to hear of all the others."""
     return [
         (topic.name, partition.index)
@@ -53,7 +59,7 @@ def _wanting(image: MetadataImage, election: Election) -> list[tuple[str, int]]:
         for partition in topic.partitions
         if (
             partition.leader == NO_LEADER
-            if election is Election.UNCLEAN
+            if election is ElectionType.UNCLEAN
             else partition.leader != partition.replicas[0]
         )
     ]

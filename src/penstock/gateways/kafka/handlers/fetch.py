@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from penstock.core.model import Refused, TopicId, Why
-from penstock.core.replica import AbortedTransaction
-from penstock.core.wire import ErrorCode, response_pieces
-from penstock.core.wire.codec import decoders
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol import ErrorCode, response_pieces
+from penstock.core.protocol.codec import decoders
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchResponseAbortedTransaction,
@@ -16,6 +15,7 @@ from penstock.core.wire.kafka.fetch import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from penstock.core.replica import AbortedTransaction
 from penstock.gateways.kafka.answers.redirects import Redirects
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.fetch_sessions import FetchContext, FetchTarget, SessionRefused
@@ -27,12 +27,19 @@ from penstock.security import Cost, Operation
 from penstock.services.records import Fetched, FetchLimits, Wanted
 
 READ_COMMITTED = 1
+
 LEADERS_SINCE = 16
+
 FETCH_BYTES_MAX = 55 << 20
+
 NO_RECORDS = b""
+
 NO_ERROR = int(ErrorCode.NONE)
+
 UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+
 DECODERS = decoders(FetchRequest)
+
 NO_HINT = FetchResponseLeader()
 
 

@@ -1,8 +1,8 @@
 """FindCoordinator: which node looks after a group, a transactional id or a share partition."""
 
 from penstock.core.model import NodeId, Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.find_coordinator import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
@@ -16,9 +16,13 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation, Resource, ResourceKind
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+
 SHARE_SINCE = 6
+
 BATCHES_SINCE = 4
+
 NOWHERE = -1
+
 SHARE_KEY_PARTS = 3
 
 Row = FindCoordinatorResponseCoordinator

@@ -4,8 +4,8 @@ from functools import partial
 
 from penstock.core.groups import Heartbeat, Reply
 from penstock.core.model import Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.gateways.kafka.answers.groups import may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of

@@ -1,8 +1,13 @@
 """IncrementalAlterConfigs: changing single settings."""
 
-from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Done
+from penstock.core.metadata import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    Ok,
+)
 from penstock.core.model import Refused, Why
-from penstock.core.wire.kafka.incremental_alter_configs import (
+from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsResponse,
@@ -39,7 +44,7 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Cal
         else:
             outcomes[key] = changes
 
-    def done(replies: list[Done | Refused]) -> None:
+    def done(replies: list[Ok | Refused]) -> None:
         outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
         throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.reply(

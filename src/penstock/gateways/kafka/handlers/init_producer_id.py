@@ -7,8 +7,8 @@ the case: this broker does not do that.
 """
 
 from penstock.core.model import ProducerId, Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.gateways.kafka.answers.operations import CLUSTER, topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
@@ -16,7 +16,9 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation, Resource, ResourceKind
 
 NO_PRODUCER = -1
+
 NO_EPOCH = -1
+
 # Kafka keeps the last epoch for fencing.
 LAST_EPOCH = 2**15 - 2
 

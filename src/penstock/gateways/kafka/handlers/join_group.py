@@ -2,10 +2,16 @@
 
 from functools import partial
 
-from penstock.core.groups import Join, Joined, MemberIdRequired, MemberProtocol, Reply
+from penstock.core.groups import (
+    JoinGroup,
+    JoinGroupResult,
+    MemberIdRequired,
+    MemberProtocol,
+    Reply,
+)
 from penstock.core.model import Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.join_group import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
@@ -17,7 +23,9 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 MEMBER_ID_REQUIRED_SINCE = 4
+
 NO_PROTOCOL_IS_NULL_SINCE = 7
+
 SKIP_ASSIGNMENT_SINCE = 9
 
 
@@ -36,7 +44,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
     client_id, client_host = reader_of(call)
     session_ms = request.session_timeout_ms
     groups.submit(
-        Join(
+        JoinGroup(
             on_reply=partial(_reply, call, request),
             group_id=request.group_id,
             member_id=request.member_id,
@@ -58,7 +66,7 @@ def join_group(request: JoinGroupRequest, call: Call) -> None:
 
 def _reply(call: Call, request: JoinGroupRequest, reply: Reply) -> None:
     match reply:
-        case Joined():
+        case JoinGroupResult():
             members = [
                 JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
                 for member_id, instance_id, metadata in reply.members

@@ -1,9 +1,14 @@
 """LeaveGroup: leaving a classic group at once instead of by timeout."""
 
-from penstock.core.groups import Leave, LeavingMember, Left, Reply
+from penstock.core.groups import (
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    Reply,
+)
 from penstock.core.model import Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.leave_group import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     LeaveGroupResponseMember,
@@ -23,7 +28,7 @@ def leave_group(request: LeaveGroupRequest, call: Call) -> None:
         call.reply(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     call.backend.groups.submit(
-        Leave(
+        LeaveGroup(
             on_reply=lambda reply: _answer(call, reply),
             group_id=request.group_id,
             members=_leaving(request, call),
@@ -39,7 +44,7 @@ def _leaving(request: LeaveGroupRequest, call: Call) -> tuple[LeavingMember, ...
 
 def _answer(call: Call, reply: Reply) -> None:
     throttle_ms = call.charge_time()
-    if not isinstance(reply, Left):
+    if not isinstance(reply, LeaveGroupResult):
         call.reply(LeaveGroupResponse(throttle_time_ms=throttle_ms, error_code=code_in(reply)))
         return
     members = tuple(

@@ -1,8 +1,8 @@
 """ListConfigResources: what has settings (KIP-714, KIP-1142)."""
 
-from penstock.core.metadata import MetadataImage, ResourceKind
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.list_config_resources import (
+from penstock.core.metadata import ConfigResourceType, MetadataImage
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
     ListConfigResourcesResponseConfigResource,
@@ -14,18 +14,19 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 KINDS_SINCE = 1
+
 ALL_KINDS = (
-    ResourceKind.TOPIC,
-    ResourceKind.BROKER,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
     BROKER_LOGGER,
-    ResourceKind.CLIENT_METRICS,
-    ResourceKind.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
 )
 
 
 @routes.handles(ListConfigResourcesRequest)
 def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> None:
-    kinds: tuple[int, ...] = (ResourceKind.CLIENT_METRICS,)
+    kinds: tuple[int, ...] = (ConfigResourceType.CLIENT_METRICS,)
     if call.version >= KINDS_SINCE:
         kinds = tuple(dict.fromkeys(request.resource_types)) or ALL_KINDS
     code = ErrorCode.NONE
@@ -55,8 +56,8 @@ def _rows(
 
 def _names(image: MetadataImage, kind: int) -> list[str]:
     """Topics and brokers have settings by being there, groups and subscriptions by being given some."""
-    if kind == ResourceKind.TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         return list(image.topic_names())
-    if kind in (ResourceKind.BROKER, BROKER_LOGGER):
+    if kind in (ConfigResourceType.BROKER, BROKER_LOGGER):
         return [str(broker.node_id) for broker in image.live_brokers()]
-    return image.configured(ResourceKind(kind))
+    return image.configured(ConfigResourceType(kind))

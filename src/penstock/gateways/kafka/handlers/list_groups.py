@@ -2,7 +2,7 @@
 
 from penstock.core.groups import ListedGroups
 from penstock.core.model import Refused
-from penstock.core.wire.kafka.list_groups import (
+from penstock.core.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
     ListGroupsResponseGroup,

@@ -1,8 +1,8 @@
 """ListOffsets: the ends of a log, or the first record at or after a time."""
 
 from penstock.core.model import Offset, Refused
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.list_offsets import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsResponse,
@@ -18,7 +18,9 @@ from penstock.security import Operation
 from penstock.services.records import Position
 
 READ_COMMITTED = 1
+
 EPOCHS_SINCE = 4
+
 # Older clients do not know the code; they try again for the other one, too.
 NOT_AVAILABLE_SINCE = 5
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from penstock.core.metadata import MetadataImage, Partition
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.list_partition_reassignments import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsResponsePartition,

@@ -6,14 +6,14 @@ from uuid import UUID
 
 from penstock.core.metadata import is_internal, problem_with_name
 from penstock.core.model import Refused, TopicId, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.metadata import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.gateways.kafka.addresses import Reach, controller_id
 from penstock.gateways.kafka.answers.metadata_rows import TopicRows
 from penstock.gateways.kafka.answers.operations import (
@@ -29,6 +29,7 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 TOPIC_IDS_SINCE = 12
+
 # Answers to other requests wait behind this one: after a while the client had better ask again.
 CREATION_MS = 5_000
 

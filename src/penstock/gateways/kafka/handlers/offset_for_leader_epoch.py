@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch: where an epoch ended, so that a client can tell what was truncated."""
 
 from penstock.core.model import Refused
-from penstock.core.wire.kafka.offset_for_leader_epoch import (
+from penstock.core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochResponse,

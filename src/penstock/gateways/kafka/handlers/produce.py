@@ -8,9 +8,9 @@ from functools import partial
 
 from penstock.core.metadata import INTERNAL_TOPICS
 from penstock.core.model import Refused, TopicId, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.codec import decoders
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.codec import decoders
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     ProduceResponseLeader,
@@ -29,12 +29,18 @@ from penstock.services.partitions import Partition
 from penstock.services.records import PendingProduce, Results
 
 TOPIC_IDS_SINCE = 13
+
 LEADERS_SINCE = 10
+
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+
 UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+
 # What coordinators keep there would be lost to them if a client wrote something else.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
+
 NO_HINT = ProduceResponseLeader()
+
 DECODERS = decoders(ProduceRequest)
 
 

@@ -1,8 +1,8 @@
 """RemoveRaftVoter: taking a node's vote on the metadata."""
 
 from penstock.core.model import NodeId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import told
 from penstock.gateways.kafka.call import Call

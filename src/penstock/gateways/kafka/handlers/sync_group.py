@@ -2,9 +2,14 @@
 
 from functools import partial
 
-from penstock.core.groups import MemberAssignment, Reply, Sync, Synced
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.core.groups import (
+    MemberAssignment,
+    Reply,
+    SyncGroup,
+    SyncGroupResult,
+)
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.gateways.kafka.answers.groups import code_in, may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
@@ -21,7 +26,7 @@ def sync_group(request: SyncGroupRequest, call: Call) -> None:
         return
     call.charge_time()
     call.backend.groups.submit(
-        Sync(
+        SyncGroup(
             on_reply=partial(_reply, call),
             group_id=request.group_id,
             generation=request.generation_id,
@@ -46,7 +51,7 @@ def _problem(request: SyncGroupRequest, call: Call) -> ErrorCode:
 
 
 def _reply(call: Call, reply: Reply) -> None:
-    if isinstance(reply, Synced):
+    if isinstance(reply, SyncGroupResult):
         response = SyncGroupResponse(
             error_code=ErrorCode.NONE,
             protocol_type=reply.protocol_type,

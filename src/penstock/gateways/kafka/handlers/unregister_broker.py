@@ -2,8 +2,11 @@
 
 from penstock.core.metadata import UnregisterBroker
 from penstock.core.model import NodeId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import told
 from penstock.gateways.kafka.call import Call

@@ -1,9 +1,14 @@
 """UpdateFeatures: raising or lowering feature levels of the cluster."""
 
-from penstock.core.metadata import Direction, FeatureUpdate, Reply, UpdateFeatures
+from penstock.core.metadata import (
+    FeatureUpdate,
+    Reply,
+    UpdateFeatures,
+    UpgradeType,
+)
 from penstock.core.model import Refused, Why
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.update_features import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesRequestFeature,
     UpdateFeaturesResponse,
@@ -36,10 +41,10 @@ def update_features(request: UpdateFeaturesRequest, call: Call) -> None:
     )
 
 
-def _direction(update: UpdateFeaturesRequestFeature, version: int) -> Direction:
+def _direction(update: UpdateFeaturesRequestFeature, version: int) -> UpgradeType:
     if version >= DIRECTIONS_SINCE:
-        return Direction(update.upgrade_type)
-    return Direction.SAFE_DOWNGRADE if update.allow_downgrade else Direction.UPGRADE
+        return UpgradeType(update.upgrade_type)
+    return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
 
 
 def _answer(request: UpdateFeaturesRequest, call: Call, reply: Reply) -> None:

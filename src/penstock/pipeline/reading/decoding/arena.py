@@ -6,15 +6,23 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.core.records import BatchHeader, CorruptBatch
+from penstock.core.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME
 from penstock.core.records.compression import LIMIT_BYTES, unpack_payload
-from penstock.core.records.header import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME
 from penstock.pipeline.reading.decoding.batches import Shown, named
-from penstock.pipeline.reading.decoding.fields import Fields, Ints, Unsettled, read_fields, settle
+from penstock.pipeline.reading.decoding.fields import (
+    Fields,
+    Ints,
+    Unsettled,
+    read_fields,
+    settle,
+)
 from penstock.pipeline.reading.decoding.walking import walk
 
 # Arrow's offsets have 31 bits. An arena is closed at the first size and the last batch in it unpacks
 # to the codec's limit at most, so that positions never come near to that.
 ARENA_BYTES = 32 << 20
+
+
 assert ARENA_BYTES + LIMIT_BYTES < 1 << 31
 
 # Sums of times within this are far from 64 bits.

@@ -5,13 +5,14 @@ from uuid import UUID
 
 from penstock.core.metadata import EMPTY_IMAGE, PEER_LISTENER, MetadataImage
 from penstock.core.model import BrokerEpoch, NodeId
-from penstock.core.raft import NOBODY, Configuration, Member
+from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member
 from penstock.runtime import Address, Ending, Identity
 from penstock.services.cluster.control.messages import Voter
 from penstock.services.peering import LaxWatcher, PeerHub
 
 # The name under which a broker registers where its peers find it.
 _PURPOSE = "cluster"
+
 # A place that turns us away so often in a row is left for the other one that we know.
 PATIENCE = 3
 
@@ -35,7 +36,7 @@ class AddressBook(LaxWatcher):
         self._brokers = EMPTY_IMAGE.brokers
         self._told: dict[NodeId, Address] = {}
         self._failures: dict[NodeId, int] = {}
-        self._configuration = NOBODY
+        self._configuration = EMPTY_CONFIGURATION
         hub.watch(self)
 
     def open(self) -> None:
@@ -67,7 +68,7 @@ class AddressBook(LaxWatcher):
         is_taken = known is not None and known.directory_id != directory_id
         if address is None or is_taken or address == self.address_of(node):
             return
-        if self._configuration == NOBODY and node in self._given:
+        if self._configuration == EMPTY_CONFIGURATION and node in self._given:
             return  # what operators say of founders is not for others to change
         self._told[node] = address
         self._keep()
@@ -107,7 +108,7 @@ class AddressBook(LaxWatcher):
 
     def _wanted(self) -> list[NodeId]:
         configuration = self._configuration
-        if configuration == NOBODY:
+        if configuration == EMPTY_CONFIGURATION:
             wanted = [*self._given, *self._told]
         elif self._me in configuration.voters:
             members = (member.node_id for member in configuration.members)

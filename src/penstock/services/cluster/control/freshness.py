@@ -1,17 +1,28 @@
 """Catching up with everything that was acknowledged before the question."""
 
-from penstock.core.metadata import Done as Nothing
+from penstock.core.metadata import Ok as Nothing
 from penstock.core.metadata import Reply
-from penstock.core.model import MILLISECOND, Instant, NodeId, Offset
-from penstock.core.raft import ReadableFrom
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    NodeId,
+    Offset,
+)
+from penstock.core.raft import ReadIndex
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster.control.desk import ControlDesk, Respond
-from penstock.services.cluster.control.messages import Answer, Elsewhere, Readable, ReadEnd
+from penstock.services.cluster.control.messages import (
+    Answer,
+    Elsewhere,
+    Readable,
+    ReadEnd,
+)
 from penstock.services.cluster.controller import Controller
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 from penstock.services.peering import Peer
 
 ANSWER_MS = 1_000
+
 AGAIN_MS = 50
 
 
@@ -46,7 +57,7 @@ class Freshness:
             self._later(done)
 
     def _read(self, outcome: Outcome, done: Callback) -> None:
-        if isinstance(outcome, ReadableFrom):
+        if isinstance(outcome, ReadIndex):
             self._hold(self._quorum.committed, done)
         else:
             self._later(done)
@@ -69,7 +80,7 @@ class Freshness:
 
     def _asked(self, _peer: Peer, _question: ReadEnd, respond: Respond) -> None:
         def read(outcome: Outcome) -> None:
-            if isinstance(outcome, ReadableFrom):
+            if isinstance(outcome, ReadIndex):
                 respond(Readable(self._quorum.committed))
             else:
                 respond(Elsewhere(self._controller.leader, None))

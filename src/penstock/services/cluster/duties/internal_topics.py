@@ -1,6 +1,6 @@
 """Topics that the cluster keeps its own state in get more replicas as brokers join."""
 
-from penstock.core.metadata import Reply, StartedMoves, WidenInternalTopics
+from penstock.core.metadata import Reply, StartedReassignments, WidenInternalTopics
 from penstock.observability import log as events
 from penstock.services.cluster.duties.rounds import Rounds
 
@@ -18,5 +18,5 @@ class InternalTopics(Rounds):
 
 
 def _told(reply: Reply) -> None:
-    if isinstance(reply, StartedMoves) and reply.partitions:
+    if isinstance(reply, StartedReassignments) and reply.partitions:
         events.info("cluster.internal_topics_grow", partitions=reply.partitions)

@@ -1,20 +1,30 @@
 """The leader's side of joining: one change of members per question."""
 
-from penstock.core.model import SECOND, NodeId, Refused, Why
+from penstock.core.model import (
+    SECOND,
+    NodeId,
+    Refused,
+    Why,
+)
 from penstock.core.raft import (
-    Accepted,
     AddLearner,
     Change,
     Configuration,
     Member,
     PromoteLearner,
+    ProposalAccepted,
     RemoveMember,
 )
 from penstock.observability import log as events
 from penstock.runtime import Clock
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.control.desk import ControlDesk, Respond
-from penstock.services.cluster.control.messages import Admittance, Admitted, Elsewhere, Join
+from penstock.services.cluster.control.messages import (
+    Admittance,
+    Admitted,
+    Elsewhere,
+    Join,
+)
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 from penstock.services.peering import Peer
 
@@ -79,7 +89,7 @@ def _next_change(
 
 def _told(change: Change, outcome: Outcome, respond: Respond) -> None:
     node: NodeId = change.member.node_id
-    if isinstance(outcome, Accepted):
+    if isinstance(outcome, ProposalAccepted):
         events.info("quorum.members_changed", change=type(change).__name__, member=node)
         respond(Admitted(Admittance.LATER))
     elif isinstance(outcome, Refused) and outcome.why is Why.NOT_CONTROLLER:

@@ -18,53 +18,61 @@ from penstock.core.metadata import Fact, decode_fact, encode_fact
 from penstock.core.model import CorruptionError, Offset, ProtocolError
 from penstock.core.raft import Configuration, Content
 from penstock.core.raft.messages import (
-    AppendAnswer,
     AppendConflict,
     AppendRequest,
-    CampaignNow,
-    ChunkAnswer,
-    Heartbeat,
-    HeartbeatAnswer,
-    Message,
+    AppendResponse,
+    RaftHeartbeat,
+    RaftHeartbeatResponse,
+    RaftMessage,
     SnapshotChunk,
-    TermIsOver,
-    VoteAnswer,
+    SnapshotChunkResponse,
+    StaleTerm,
+    TimeoutNow,
     VoteRequest,
+    VoteResponse,
 )
 
 VERSION = 1
+
 # A term that was believed once never goes back, and the log keeps terms in four bytes: what no quorum
 # reaches in its life, with as much above it, is not believed.
 TERM_MAX = 2**30
+
 # The place in this list is the number on the wire: append only.
-MESSAGES: tuple[type[Message], ...] = (
+MESSAGES: tuple[type[RaftMessage], ...] = (
     VoteRequest,
-    VoteAnswer,
+    VoteResponse,
     AppendRequest,
-    AppendAnswer,
+    AppendResponse,
     AppendConflict,
-    Heartbeat,
-    HeartbeatAnswer,
+    RaftHeartbeat,
+    RaftHeartbeatResponse,
     SnapshotChunk,
-    ChunkAnswer,
-    CampaignNow,
-    TermIsOver,
+    SnapshotChunkResponse,
+    TimeoutNow,
+    StaleTerm,
 )
 
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
-_decoders: dict[int, msgspec.msgpack.Decoder[Message]] = {}
+
+_decoders: dict[int, msgspec.msgpack.Decoder[RaftMessage]] = {}
+
 _encode = msgspec.msgpack.Encoder().encode
+
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
+
 _END = struct.Struct("<q")
+
 _LENGTH = struct.Struct("<I")
+
 _BLANK, _FACTS, _CONFIGURATION = b"\0", b"\1", b"\2"
 
 
-def encode_message(message: Message) -> bytes:
+def encode_message(message: RaftMessage) -> bytes:
     return bytes((VERSION, _NUMBERS[type(message)])) + _encode(message)
 
 
-def decode_message(frame: bytes | memoryview) -> Message:
+def decode_message(frame: bytes | memoryview) -> RaftMessage:
     """The message, or ProtocolError."""
     if len(frame) < 2 or frame[0] != VERSION or frame[1] >= len(MESSAGES):
         raise ProtocolError("not a message of the quorum")

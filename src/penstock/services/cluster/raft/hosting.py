@@ -4,31 +4,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, Instant, NodeId, StorageError
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    NodeId,
+    StorageError,
+)
 from penstock.core.raft import (
     BLANK_BALLOT,
-    NOBODY,
+    EMPTY_CONFIGURATION,
     Configuration,
     Effect,
+    EntriesPersisted,
     Event,
     InstallSnapshot,
     LeaderGone,
     Member,
-    PersistBallot,
-    Persisted,
+    MessageReceived,
+    PersistHardState,
     Raft,
     RaftOptions,
-    Received,
-    Recovered,
-    Send,
+    RecoveredState,
+    SendMessage,
     SendSnapshotChunk,
     SnapshotInstalled,
-    StoreChunk,
     StoreEntries,
+    StoreSnapshotChunk,
     TimePassed,
     TruncateLog,
 )
-from penstock.core.raft.messages import Message
+from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.cluster.quorum import QuorumFailed, QuorumStore
@@ -52,7 +57,7 @@ class RaftSetup:
 
     me: Member
     hub: PeerHub | None
-    founders: Configuration = NOBODY
+    founders: Configuration = EMPTY_CONFIGURATION
     raft: RaftOptions = field(default_factory=RaftOptions)
     raft_type: type[Raft] = Raft
 
@@ -97,7 +102,7 @@ class RaftHost:
         self.snapshotting = Snapshotting(runtime.spawn, place.side_disk, found.store, found.facts, found.end)
         self.raft = self._build(found.recovered)
 
-    def _build(self, recovered: Recovered) -> Raft:
+    def _build(self, recovered: RecoveredState) -> Raft:
         setup, now = self._setup, self._runtime.clock.now()
         return setup.raft_type(setup.me, self.store, recovered, self._draw, now, setup.raft)
 
@@ -121,9 +126,9 @@ class RaftHost:
         self._deadline = None
         self.step(TimePassed())
 
-    def _arrived(self, sender: Member, message: Message) -> None:
+    def _arrived(self, sender: Member, message: RaftMessage) -> None:
         # Whoever sends to this directory means the member that we are.
-        self.step(Received(sender, self._setup.me, message))
+        self.step(MessageReceived(sender, self._setup.me, message))
 
     def _gone(self, node: NodeId) -> None:
         leader = self.raft.leader
@@ -136,7 +141,7 @@ class RaftHost:
         if error is not None:
             raise QuorumFailed(f"the raft log could not be synced: {error}") from error
         if life == self._life:
-            self.step(Persisted(write))
+            self.step(EntriesPersisted(write))
 
     def _installed(self, life: int, received: Snapshot) -> None:
         if self._is_closed or life != self._life:
@@ -160,31 +165,33 @@ class RaftHost:
     def _carry_out(self, effect: Effect) -> None:
         life = self._life
         match effect:
-            case PersistBallot(ballot):
+            case PersistHardState(ballot):
                 write_ballot(self._disk, ballot)
             case TruncateLog(start):
                 self.store.truncate(start)
             case StoreEntries(entries, write):
                 self.store.append(entries, self._runtime.clock.wall())
                 self.store.sync(lambda error: self._synced(life, write, error))
-            case Send(to, message):
+            case SendMessage(to, message):
                 self._send(to, message)
-            case SendSnapshotChunk() | StoreChunk() | InstallSnapshot():
+            case SendSnapshotChunk() | StoreSnapshotChunk() | InstallSnapshot():
                 self._handle_snapshot(effect, lambda received: self._installed(life, received))
             case _:
                 self._noting.note(effect)
 
-    def _send(self, to: Member, message: Message) -> None:
+    def _send(self, to: Member, message: RaftMessage) -> None:
         if self._links is not None and not self._is_closed:
             self._links.send(to, message)
 
     def _handle_snapshot(
-        self, effect: SendSnapshotChunk | StoreChunk | InstallSnapshot, installed: Callable[[Snapshot], None]
+        self,
+        effect: SendSnapshotChunk | StoreSnapshotChunk | InstallSnapshot,
+        installed: Callable[[Snapshot], None],
     ) -> None:
         match effect:
             case SendSnapshotChunk():
                 self.snapshotting.send(effect, self._send)
-            case StoreChunk():
+            case StoreSnapshotChunk():
                 self.snapshotting.receive(effect)
             case InstallSnapshot():
                 self.snapshotting.install(effect, installed)
@@ -211,7 +218,7 @@ class RaftHost:
 
     def _begin_again(self) -> None:
         ballot = read_ballot(self._disk) or BLANK_BALLOT
-        self.raft = self._build(Recovered(ballot, self.store.configurations()))
+        self.raft = self._build(RecoveredState(ballot, self.store.configurations()))
         self.failure = self._deadline = None
         self._set_timer()
 

@@ -12,7 +12,12 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.metadata import EMPTY_IMAGE, Fact, MetadataImage, replayed
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    Fact,
+    MetadataImage,
+    replay,
+)
 from penstock.core.model import CorruptionError, Offset
 from penstock.core.raft import Index, SnapshotMeta, Term
 from penstock.observability import log as events
@@ -24,12 +29,21 @@ from penstock.services.cluster.raft.codec import (
     facts_end,
 )
 from penstock.storage.disk import Disk, NoSuchFile
-from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
+from penstock.storage.log.files.frame import (
+    Kind,
+    frame,
+    read_file,
+    replace_durably,
+    unframe,
+)
 from penstock.storage.log.names import TEMPORARY
 
 DIRECTORY = "meta/raft"
+
 SUFFIX = ".snapshot"
+
 KEPT = 2
+
 _HEAD = struct.Struct("<qqI")
 
 
@@ -60,7 +74,7 @@ def decode_snapshot(content: bytes) -> Snapshot:
     content = bytes(payload[start:])
     facts = decode_facts(content)
     meta = SnapshotMeta(Index(index), Term(term), members)
-    return Snapshot(meta, facts_end(content), len(facts), replayed(EMPTY_IMAGE, facts))
+    return Snapshot(meta, facts_end(content), len(facts), replay(EMPTY_IMAGE, facts))
 
 
 def write_snapshot(disk: Disk, index: Index, content: bytes) -> None:

@@ -5,13 +5,18 @@ from typing import TypeAlias
 
 from penstock.core.model import NodeId, ProtocolError
 from penstock.core.raft import Member
-from penstock.core.raft.messages import Message
+from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
 from penstock.runtime import Ending
 from penstock.services.cluster.raft.codec import decode_message, encode_message
-from penstock.services.peering import Channel, LaxWatcher, Peer, PeerHub
+from penstock.services.peering import (
+    Channel,
+    LaxWatcher,
+    Peer,
+    PeerHub,
+)
 
-Arrival: TypeAlias = Callable[[Member, Message], None]
+Arrival: TypeAlias = Callable[[Member, RaftMessage], None]
 
 
 class MemberLinks(LaxWatcher):
@@ -28,7 +33,7 @@ class MemberLinks(LaxWatcher):
         hub.serve(Channel.RAFT, self)
         hub.watch(self)
 
-    def send(self, to: Member, message: Message) -> None:
+    def send(self, to: Member, message: RaftMessage) -> None:
         identity = self._hub.identity_of(to.node_id)
         if identity is not None and identity.directory_id == to.directory_id:
             self._hub.send(Channel.RAFT, to.node_id, encode_message(message))

@@ -6,29 +6,36 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from penstock.core.metadata import Fact
-from penstock.core.model import MILLISECOND, Instant, LeaderEpoch, Offset, Refused, Why
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    LeaderEpoch,
+    Offset,
+    Refused,
+    Why,
+)
 from penstock.core.raft import (
-    Accepted,
-    Answer,
     Change,
     ChangeMembers,
     Command,
+    CommandId,
+    CommandResult,
     CommitUpTo,
     Configuration,
     Effect,
     FollowLeader,
-    HandingOver,
     Index,
     LeaderGone,
     Member,
+    ProposalAccepted,
     Propose,
     Raft,
-    ReadableFrom,
+    ReadIndex,
     RequestRead,
     StartLeading,
     StopLeading,
-    Ticket,
     TransferLeadership,
+    TransferStarted,
     UseConfiguration,
 )
 from penstock.runtime import Callback, Runtime, Timer
@@ -43,9 +50,12 @@ from penstock.services.cluster.raft.hosting import RaftHost, RaftSetup
 from penstock.services.cluster.raft.images import Snapshot
 from penstock.services.cluster.raft.recovery import recover
 
-Outcome: TypeAlias = Accepted | ReadableFrom | HandingOver | Refused
+Outcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | Refused
+
 Done: TypeAlias = Callable[[Outcome], None]
+
 CHECKPOINT_LOOK_MS = 1_000
+
 _NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this member does not lead")
 
 
@@ -84,7 +94,7 @@ class RaftQuorum:
         self._host: RaftHost
         self._checkpoint_timer: Timer | None = None
         self._tickets = 0
-        self._asked: dict[Ticket, Done] = {}
+        self._asked: dict[CommandId, Done] = {}
         self._refusal: Refused | None = None
         # What we proposed need not be read back from its bytes.
         self._proposed: dict[Index, Sequence[Fact]] = {}
@@ -146,7 +156,7 @@ class RaftQuorum:
             case StopLeading():
                 self._proposed.clear()
                 self._news.append(self._lost)
-            case Answer(ticket, outcome):
+            case CommandResult(ticket, outcome):
                 self._note_answer(ticket, outcome)
             case UseConfiguration(configuration):
                 self._news.append(lambda: self._members_changed(configuration))
@@ -175,7 +185,7 @@ class RaftQuorum:
         self._applied, end = index, self._applied_end
         self._news.append(lambda: self._committed(index, end, facts))
 
-    def _note_answer(self, ticket: Ticket, outcome: Outcome) -> None:
+    def _note_answer(self, ticket: CommandId, outcome: Outcome) -> None:
         done = self._asked.pop(ticket, None)
         if done is not None:
             self._runtime.timers.soon(lambda: done(outcome))
@@ -245,9 +255,9 @@ class RaftQuorum:
         refused, self._refusal = self._refusal, None
         return refused
 
-    def _next_ticket(self) -> Ticket:
+    def _next_ticket(self) -> CommandId:
         self._tickets += 1
-        return Ticket(self._tickets)
+        return CommandId(self._tickets)
 
     def _ask(self, command: Command, done: Done) -> None:
         self._asked[command.ticket] = done

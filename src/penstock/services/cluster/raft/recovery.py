@@ -9,8 +9,8 @@ from penstock.core.model import CorruptionError, Offset, TopicId
 from penstock.core.raft import (
     BLANK_BALLOT,
     Configuration,
-    Recovered,
-    founding,
+    RecoveredState,
+    bootstrap_snapshot,
 )
 from penstock.observability import log as events
 from penstock.services.cluster.quorum import MetadataLost, QuorumOptions, QuorumStore
@@ -28,10 +28,13 @@ from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
 from penstock.storage.log.names import IDENTITY
 
 LOG = f"{DIRECTORY}/log"
+
 # The id under which Kafka's tools know the metadata topic.
 TOPIC_ID = TopicId(UUID(int=1))
+
 # Facts of one command share a batch, so that a torn write takes all of them or none.
 BATCH_BYTES_MAX = 1 << 30
+
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
 LAG_MAX = 1_000
 
@@ -41,7 +44,7 @@ class Found:
     """What there is of a former life; `facts` is the size of the snapshot."""
 
     store: RaftStore
-    recovered: Recovered
+    recovered: RecoveredState
     image: MetadataImage
     end: Offset
     facts: int
@@ -76,7 +79,7 @@ def recover(
         raise MetadataLost("no snapshot of this data directory can be read")
     _fit(log, snapshot)
     store = RaftStore(log, snapshot.meta, snapshot.end, LAG_MAX)
-    recovered = Recovered(ballot or BLANK_BALLOT, store.configurations())
+    recovered = RecoveredState(ballot or BLANK_BALLOT, store.configurations())
     return Found(store, recovered, snapshot.image, snapshot.end, snapshot.facts)
 
 
@@ -88,8 +91,8 @@ def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None
         raise MetadataLost("the raft log of this data directory is gone")
     if former is None or former.meta.configuration != founders:
         # One that was interrupted before there was a log has not happened.
-        content = encode_snapshot(founding(founders), Offset(0), ())
-        write_snapshot(place.disk, founding().index, content)
+        content = encode_snapshot(bootstrap_snapshot(founders), Offset(0), ())
+        write_snapshot(place.disk, bootstrap_snapshot().index, content)
 
 
 def _fit(log: PartitionLog, snapshot: Snapshot) -> None:

@@ -4,8 +4,14 @@ from collections.abc import Callable
 
 from penstock.core.metadata import MetadataImage, snapshot
 from penstock.core.model import Offset
-from penstock.core.raft import InstallSnapshot, Member, SendSnapshotChunk, SnapshotMeta, StoreChunk
-from penstock.core.raft.messages import Message, SnapshotChunk
+from penstock.core.raft import (
+    InstallSnapshot,
+    Member,
+    SendSnapshotChunk,
+    SnapshotMeta,
+    StoreSnapshotChunk,
+)
+from penstock.core.raft.messages import RaftMessage, SnapshotChunk
 from penstock.observability import log as events
 from penstock.runtime import Job, Lane, Spawn
 from penstock.services.cluster.quorum import QuorumFailed
@@ -59,7 +65,7 @@ class Snapshotting:
 
         self._job = self._spawn.spawn(work, written, failed, Lane.DISK)
 
-    def send(self, effect: SendSnapshotChunk, send: Callable[[Member, Message], None]) -> None:
+    def send(self, effect: SendSnapshotChunk, send: Callable[[Member, RaftMessage], None]) -> None:
         """Read a chunk and send it. If that fails, the leader asks again."""
         disk = self._disk
 
@@ -77,7 +83,7 @@ class Snapshotting:
 
         self._spawn.spawn(work, read, failed, Lane.DISK)
 
-    def receive(self, effect: StoreChunk) -> None:
+    def receive(self, effect: StoreSnapshotChunk) -> None:
         assert effect.position <= len(self._incoming)
         del self._incoming[effect.position :]
         self._incoming += effect.content

@@ -1,7 +1,17 @@
 """Leaving so that nobody has to wait for us: leaderships first, then our place, then the quorum."""
 
-from penstock.core.metadata import FenceBroker, LeavingBroker, Reply, StopBroker
-from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId
+from penstock.core.metadata import (
+    BeginControlledShutdown,
+    FenceBroker,
+    RemainingLeaderships,
+    Reply,
+)
+from penstock.core.model import (
+    MILLISECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+)
 from penstock.core.raft import Member
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime, Timer
@@ -11,8 +21,10 @@ from penstock.services.cluster.sessions.pulse import Pulse
 
 # Everything together; what is not done by then happens to the others as if we had crashed.
 FAREWELL_MS = 1_500
+
 # Of that, how long replicas that are not in sync may take to take over.
 HANDING_OVER_MS = 1_000
+
 AGAIN_MS = 50
 
 
@@ -63,14 +75,16 @@ class Farewell:
 
     def _hand_over_partitions(self, epoch: BrokerEpoch) -> None:
         def told(reply: Reply) -> None:
-            waits = isinstance(reply, LeavingBroker) and reply.leading > 0 and self._could_be_taken_over()
+            waits = (
+                isinstance(reply, RemainingLeaderships) and reply.leading > 0 and self._could_be_taken_over()
+            )
             if waits and self._runtime.clock.now() < self._patience:
                 self._later(lambda: self._hand_over_partitions(epoch))
             else:
                 self._leave_place(epoch)
 
         if self._done is not None:
-            self._controller.submit(StopBroker(self._me, epoch), told)
+            self._controller.submit(BeginControlledShutdown(self._me, epoch), told)
 
     def _could_be_taken_over(self) -> bool:
         """Whether somebody else who is there has a replica of what we still lead."""

@@ -3,15 +3,31 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Refused, Why
-from penstock.core.raft import Accepted, AddLearner, Change, Member, PromoteLearner, RemoveMember
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    Instant,
+    NodeId,
+    Refused,
+    Why,
+)
+from penstock.core.raft import (
+    AddLearner,
+    Change,
+    Member,
+    PromoteLearner,
+    ProposalAccepted,
+    RemoveMember,
+)
 from penstock.observability import log as events
 from penstock.runtime import Address, Runtime
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 
 Told: TypeAlias = Callable[[Refused | None], None]
+
 PATIENCE_NS = 10 * SECOND
+
 LOOK_MS = 20
 
 
@@ -59,7 +75,7 @@ class Changing:
         """Ask Raft until it takes the change, and go on when it is committed."""
 
         def asked(outcome: Outcome) -> None:
-            if isinstance(outcome, Accepted):
+            if isinstance(outcome, ProposalAccepted):
                 node: NodeId = change.member.node_id
                 events.info("quorum.members_changed", change=type(change).__name__, node=node)
                 self._await_commit(outcome, until, told, then)
@@ -72,7 +88,7 @@ class Changing:
 
         self._quorum.change_members(change, asked)
 
-    def _await_commit(self, accepted: Accepted, until: Instant, told: Told, then: Told) -> None:
+    def _await_commit(self, accepted: ProposalAccepted, until: Instant, told: Told, then: Told) -> None:
         raft = self._quorum.raft
         if raft.commit >= accepted.start:
             then(None)

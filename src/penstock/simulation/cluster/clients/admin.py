@@ -5,20 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.metadata import ConfigOperation
-from penstock.core.wire import ErrorCode, Message
-from penstock.core.wire.kafka.create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+)
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
-from penstock.core.wire.kafka.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
-from penstock.core.wire.kafka.incremental_alter_configs import (
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
+from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.simulation.checkers.metadata import Change
 from penstock.simulation.cluster.clients.client import Client, Nodes
 from penstock.simulation.cluster.clients.connection import Lost
@@ -26,9 +29,13 @@ from penstock.simulation.cluster.node import SETTING, Register, What
 from penstock.simulation.cluster.options import TOPIC, ClusterOptions
 
 TIMEOUT_MS = 1_000
+
 PARTITIONS_MAX = 4
+
 TOPIC_RESOURCE = 2
+
 DELETE_IDS_SINCE = 6
+
 # Nobody knows what became of it.
 UNCERTAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
 

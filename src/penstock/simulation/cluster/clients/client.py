@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from penstock.core.model import MILLISECOND, NodeId
-from penstock.core.wire import ErrorCode, Message
-from penstock.core.wire.kafka.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from penstock.core.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.runtime import Address
 from penstock.simulation.cluster.clients.connection import Answered, ClientConnection, Observe
 from penstock.simulation.cluster.journal import Journal, Place
@@ -19,11 +19,16 @@ from penstock.simulation.tcp import SimulatedTcp
 from penstock.simulation.world import World
 
 PATIENCE_NS = 1_500 * MILLISECOND
+
 BACKOFF_MS = 30
+
 # How often a new connection begins with ApiVersions.
 ASK_VERSIONS = 0.3
+
 SOFTWARE = "simulation"
+
 AUTO_CREATION_SINCE = 4
+
 NO_EPOCH = -1
 
 # What an honest client may be told: it looks for the leader, or the coordinator, and tries again.

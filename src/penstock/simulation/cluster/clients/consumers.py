@@ -7,8 +7,8 @@ a fetch session with each node (KIP-227), and name only the partitions that they
 
 from dataclasses import dataclass, field
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchRequestForgottenTopic,
     FetchRequestPartition,
@@ -16,35 +16,53 @@ from penstock.core.wire.kafka.fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
-from penstock.core.wire.kafka.list_offsets import (
+from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
 )
-from penstock.core.wire.kafka.metadata import MetadataRequest
-from penstock.core.wire.types import ZERO_UUID
-from penstock.simulation.cluster.clients.client import NO_EPOCH, Client, Nodes, is_retriable
+from penstock.core.protocol.messages.metadata import MetadataRequest
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.simulation.cluster.clients.client import (
+    NO_EPOCH,
+    Client,
+    Nodes,
+    is_retriable,
+)
 from penstock.simulation.cluster.journal import Place
 from penstock.simulation.cluster.options import TOPIC
 from penstock.simulation.values import values_of
 
 WAIT_MS = 200
+
 FETCH_BYTES = 1 << 16
+
 BACK_TO_START = 0.02
+
 ASK_FOR_END = 0.1
+
 ASK_NEW_LEADER = 0.5
+
 # Fetches that come back with nothing at all are followed by a rest, so that they do not fill the run.
 REST_MS = 20
+
 LATEST = -1
+
 NO_REPLICA = -1
+
 NO_SESSION, FIRST_EPOCH, SESSIONLESS_EPOCH = 0, 0, -1
+
 WITH_SESSION = 0.5
+
 SESSIONS_SINCE = 7
+
 TOPIC_IDS_SINCE = 13
+
 # Since when requests say which leader they are meant for, and Metadata tells.
 METADATA_EPOCHS_SINCE, FETCH_EPOCHS_SINCE, LIST_EPOCHS_SINCE = 7, 9, 4
+
 OVER = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,

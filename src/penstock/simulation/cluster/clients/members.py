@@ -14,19 +14,23 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.model import MILLISECOND, SECOND
-from penstock.core.wire import ErrorCode, Message
-from penstock.core.wire.kafka.fetch import FetchRequest, FetchResponse
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
-from penstock.core.wire.kafka.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from penstock.core.wire.kafka.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
-from penstock.core.wire.kafka.offset_commit import (
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from penstock.core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
+from penstock.core.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from penstock.core.wire.kafka.offset_fetch import (
+from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
@@ -35,12 +39,12 @@ from penstock.core.wire.kafka.offset_fetch import (
     OffsetFetchResponseGroupPartition,
     OffsetFetchResponsePartition,
 )
-from penstock.core.wire.kafka.sync_group import (
+from penstock.core.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.simulation.checkers.groups import Attempt, Question
 from penstock.simulation.cluster.clients.client import PATIENCE_NS, Nodes
 from penstock.simulation.cluster.clients.consumers import (
@@ -54,28 +58,41 @@ from penstock.simulation.cluster.journal import Place
 from penstock.simulation.cluster.options import TOPIC
 
 SESSION_MS = 900
+
 HEARTBEAT_MS = 250
+
 STEP_MS = 40
+
 # A join waits for the others, as long as the rebalance may take.
 JOIN_PATIENCE_NS = 3 * SECOND
+
 CRASHES, LEAVES, NAPS = 0.01, 0.01, 0.02
+
 NAP_MS = 1_400
+
 PROTOCOL_TYPE, PROTOCOL = "consumer", "turns"
+
 ELSEWHERE = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
+
 # A commit that is refused for these reasons says nothing of the member's place in the group.
 NOT_STORED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.OFFSET_METADATA_TOO_LARGE,
 )
+
 COORDINATOR_BATCHES_SINCE = 4
+
 LEAVE_BATCHES_SINCE = 3
+
 OFFSET_FETCH_BATCHES_SINCE = 8
+
 TOPIC_IDS_SINCE = 10
+
 # Before, a commit names neither generation nor member, and nobody can be fenced by it.
 COMMIT_GENERATIONS_SINCE = 1
 

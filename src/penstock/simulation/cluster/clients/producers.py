@@ -5,25 +5,34 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.core.model import ProducerId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
 )
-from penstock.core.wire.types import ZERO_UUID
-from penstock.simulation.cluster.clients.client import Client, Leader, Nodes, is_retriable
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.simulation.cluster.clients.client import (
+    Client,
+    Leader,
+    Nodes,
+    is_retriable,
+)
 from penstock.simulation.cluster.clients.connection import Answered
 from penstock.simulation.cluster.journal import Place
 from penstock.simulation.values import batch_of
 
 IN_FLIGHT_MAX = 5
+
 RECORDS_MAX = 3
+
 LEADER_ACKS, ALL_ACKS = 1, -1
+
 TIMEOUT_MS = 1_000
+
 TOPIC_IDS_SINCE = 13
 
 

@@ -4,9 +4,14 @@ from typing import NamedTuple
 
 from penstock.core.model import Offset, Timestamp
 from penstock.core.records import HEADER_BYTES, CorruptBatch, read_header
-from penstock.core.replica import ProducerStates
+from penstock.core.replica import ProducerStateManager
 from penstock.storage.log import reading
-from penstock.storage.log.compaction.values import NEVER_MS, CompactionOrder, CompactionRules, Source
+from penstock.storage.log.compaction.values import (
+    NEVER_MS,
+    CompactionOrder,
+    CompactionRules,
+    Source,
+)
 from penstock.storage.log.segment import UNKNOWN_MS, Segment
 from penstock.storage.log.state import LogState
 
@@ -124,7 +129,7 @@ def _is_overdue(segment: Segment, rules: CompactionRules, now: Timestamp) -> boo
     return 0 <= header.max_timestamp < now - rules.max_lag_ms
 
 
-def _ends_of(producers: ProducerStates) -> frozenset[int]:
+def _ends_of(producers: ProducerStateManager) -> frozenset[int]:
     """Where the last batch of every producer ends: its sequence must be found again in the log."""
     return frozenset(
         int(Offset(producer.batches[-1].last_offset)) for _, producer in producers if producer.batches

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.core.model import Offset, TopicId
-from penstock.core.replica import EpochHistory, ProducerStates, encode_snapshot
+from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
 from penstock.storage.disk import Disk
 from penstock.storage.disk.errors import disk_error
 from penstock.storage.log.checkpointing import write_checkpoint
@@ -43,11 +43,11 @@ def create_log(
         position=0,
         log_start=zero,
         high_watermark=zero,
-        producers=encode_snapshot(ProducerStates()),
+        producers=encode_snapshot(ProducerStateManager()),
     )
     state = build_state(disk, directory, options, empty, commit, ticks)
     state.segments.add_active(zero, fresh=True)
-    replace_durably(disk, directory, EPOCHS, encode_epochs(EpochHistory()))
+    replace_durably(disk, directory, EPOCHS, encode_epochs(LeaderEpochHistory()))
     write_checkpoint(state, empty)
     replace_durably(disk, directory, IDENTITY, encode_identity(topic_id))
     for parent in _parents(directory):

@@ -4,8 +4,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from penstock.core.model import CorruptionError, Offset, TopicId
-from penstock.core.replica import EpochHistory, decode_snapshot, encode_snapshot
-from penstock.core.replica.producers import ProducerStates
+from penstock.core.replica import LeaderEpochHistory, decode_snapshot, encode_snapshot
+from penstock.core.replica.producer_state import ProducerStateManager
 from penstock.storage.disk import Disk, DiskFull
 from penstock.storage.log import names
 from penstock.storage.log.checkpointing import checkpoint_now
@@ -19,7 +19,12 @@ from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.rows import SHAPES, parse_rows
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery.creating import build_state
-from penstock.storage.log.recovery.replay import aborted_of, epochs_between, index_of, walk_through
+from penstock.storage.log.recovery.replay import (
+    aborted_of,
+    epochs_between,
+    index_of,
+    walk_through,
+)
 from penstock.storage.log.recovery.report import RecoveryReport
 from penstock.storage.log.recovery.swaps import redo_swaps
 from penstock.storage.log.recovery.tail import recover_tail
@@ -93,14 +98,14 @@ def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
 def _without_checkpoint(disk: Disk, directory: str, bases: Sequence[Offset]) -> Checkpoint:
     """Start at the very beginning; only what the first segment's snapshot knows is kept."""
     first = bases[0] if bases else Offset(0)
-    producers = encode_snapshot(ProducerStates())
+    producers = encode_snapshot(ProducerStateManager())
     content = read_file(disk, f"{directory}/{names.numbered(first, names.SNAPSHOT)}")
     if content is not None:
         try:
             producers = bytes(unframe(Kind.SNAPSHOT, content))
             decode_snapshot(producers)
         except CorruptionError:
-            producers = encode_snapshot(ProducerStates())
+            producers = encode_snapshot(ProducerStateManager())
     return Checkpoint(
         recovery_point=first,
         segment=first,
@@ -204,7 +209,7 @@ def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
     except CorruptionError:
         report.epochs_rebuilt = True
         state.epochs_changed = True
-        copy = EpochHistory()
+        copy = LeaderEpochHistory()
         if report.checkpoint_lost and state.stopped is None:
             copy = epochs_between(state, state.checkpoint.recovery_point)
     state.epochs = copy if report.checkpoint_lost else parse_epoch_rows(state.checkpoint.epochs)

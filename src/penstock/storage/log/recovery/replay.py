@@ -4,20 +4,47 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp
+from penstock.core.model import (
+    CorruptionError,
+    LeaderEpoch,
+    Offset,
+    StorageError,
+    Timestamp,
+)
 from penstock.core.records import CorruptBatch
-from penstock.core.replica import EpochHistory, ProducerStates, decode_snapshot, encode_snapshot
-from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
+from penstock.core.replica import (
+    LeaderEpochHistory,
+    ProducerStateManager,
+    decode_snapshot,
+    encode_snapshot,
+)
+from penstock.storage.log.files.frame import (
+    Kind,
+    frame,
+    read_file,
+    replace_durably,
+    unframe,
+)
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
-from penstock.storage.log.index.rows import ABORTED, OFFSETS, Shape, Words
+from penstock.storage.log.index.rows import (
+    ABORTED,
+    OFFSETS,
+    Shape,
+    Words,
+)
 from penstock.storage.log.names import SNAPSHOT, numbered
-from penstock.storage.log.segment import OFFSET_DELTA_MAX, Placed, Segment, headers
+from penstock.storage.log.segment import (
+    OFFSET_DELTA_MAX,
+    Placed,
+    Segment,
+    headers,
+)
 from penstock.storage.log.segment.walk import SCAN_BYTES
 from penstock.storage.log.state import LogState, fold_batch
 
 
-def producers_at(state: LogState, offset: Offset) -> ProducerStates:
+def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
     """The producer state as it was when the log ended at `offset`: a snapshot and what followed."""
     known, producers = _nearest_snapshot(state, offset)
     for segment, placed in _placed_between(state, known, offset):
@@ -32,7 +59,7 @@ def keep_snapshot(state: LogState, segment: Segment) -> None:
         replace_durably(state.disk, state.directory, numbered(segment.base_offset, SNAPSHOT), content)
 
 
-def fold(state: LogState, producers: ProducerStates, segment: Segment, placed: Placed) -> "array[int]":
+def fold(state: LogState, producers: ProducerStateManager, segment: Segment, placed: Placed) -> "array[int]":
     """Let one batch that is in the log count; answers the row of the transaction it aborted."""
     header = placed.header
     if header.producer_id < 0:
@@ -47,9 +74,9 @@ def seen_at(state: LogState, max_timestamp: int) -> Timestamp:
     return max(Timestamp(max_timestamp), state.checkpoint.taken_at)
 
 
-def epochs_between(state: LogState, end: Offset) -> EpochHistory:
+def epochs_between(state: LogState, end: Offset) -> LeaderEpochHistory:
     """The leader epochs of every batch below `end`."""
-    history = EpochHistory()
+    history = LeaderEpochHistory()
     first = state.segments[0].base_offset
     for _, placed in _placed_between(state, first, end):
         if placed.header.leader_epoch > history.latest:
@@ -128,7 +155,7 @@ def walk_through(segment: Segment) -> WalkEnd:
     return WalkEnd(offset, position, None)
 
 
-def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStates]:
+def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStateManager]:
     checkpoint = state.checkpoint
     segments = state.segments
     for index in range(segments.index_of(offset), -1, -1):
@@ -138,10 +165,10 @@ def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, Producer
         producers = _read_snapshot(state, base) if base <= offset else None
         if producers is not None:
             return base, producers
-    return segments[0].base_offset, ProducerStates()
+    return segments[0].base_offset, ProducerStateManager()
 
 
-def _read_snapshot(state: LogState, base_offset: Offset) -> ProducerStates | None:
+def _read_snapshot(state: LogState, base_offset: Offset) -> ProducerStateManager | None:
     """The producer state at the start of a segment, if it was kept and is not damaged."""
     content = read_file(state.disk, state.segments.path(base_offset, SNAPSHOT))
     try:

@@ -4,7 +4,7 @@ from bisect import bisect_left
 
 from penstock.core.model import Offset, StorageError
 from penstock.core.records import HEADER_BYTES, read_header
-from penstock.core.replica import EpochHistory, ProducerStates, encode_snapshot
+from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
 from penstock.storage.log.checkpointing import checkpoint_now, write_checkpoint
 from penstock.storage.log.errors import LogStopped
 from penstock.storage.log.files.checkpoint import Checkpoint
@@ -62,8 +62,8 @@ def truncate_fully(state: LogState, start: Offset) -> None:
     _refuse_if_failed(state)
     doomed = _forget_behind(state, -1)
     state.start = state.high_watermark = start
-    state.epochs = EpochHistory()
-    _end_at(state, start, ProducerStates())
+    state.epochs = LeaderEpochHistory()
+    _end_at(state, start, ProducerStateManager())
     empty = Checkpoint(
         recovery_point=start,
         segment=start,
@@ -128,7 +128,7 @@ def _forget_behind(state: LogState, index: int) -> list[Offset]:
     return doomed
 
 
-def _end_at(state: LogState, end: Offset, producers: ProducerStates) -> None:
+def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> None:
     """Everything the log knows about offsets at or behind its new end is forgotten."""
     state.end = end
     state.high_watermark = min(state.high_watermark, end)

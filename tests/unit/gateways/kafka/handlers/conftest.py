@@ -7,29 +7,44 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.app import (
+    Backstage,
+    ListenerOptions,
+    NodeOptions,
+    NodeStorage,
+)
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
+    BrokerEndpoint,
     Command,
-    Listener,
     RegisterBroker,
     RegisteredBroker,
     Reply,
     UnfenceBroker,
 )
 from penstock.core.model import SECOND, NodeId
-from penstock.core.wire import Message, RequestHeader, request_frame
-from penstock.core.wire.headers import read_response_header
-from penstock.core.wire.kafka.registry import APIS
+from penstock.core.protocol import Message, RequestHeader, request_frame
+from penstock.core.protocol.frames import read_response_header
+from penstock.core.protocol.messages.registry import APIS
 from penstock.gateways.kafka.backend import Backend, KafkaListener
 from penstock.gateways.kafka.connection import Connection
 from penstock.gateways.kafka.door import Door, Serving
 from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
-from penstock.runtime import Address, Callback, Runtime, Service
+from penstock.runtime import (
+    Address,
+    Callback,
+    Runtime,
+    Service,
+)
 from penstock.runtime.pipes import Backlog, Budget, Part
-from penstock.security import Cost, Operation, Resource, Session
+from penstock.security import (
+    Cost,
+    Operation,
+    Resource,
+    Session,
+)
 from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
@@ -186,7 +201,7 @@ class Stage:
         self.run()
         return replies[0]
 
-    def add_broker(self, node_id: int, *listeners: Listener, fenced: bool = False) -> None:
+    def add_broker(self, node_id: int, *listeners: BrokerEndpoint, fenced: bool = False) -> None:
         """Another broker joins the cluster, as far as the metadata knows."""
         cluster_id = self.backend.node.cluster_id
         registered = self.submit(

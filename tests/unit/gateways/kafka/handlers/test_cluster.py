@@ -5,27 +5,27 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import CreateTopic, Listener
+from penstock.core.metadata import BrokerEndpoint, CreateTopic
 from penstock.core.model import TopicId
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.core.wire.kafka.describe_log_dirs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.core.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
     DescribeLogDirsResponse,
 )
-from penstock.core.wire.kafka.describe_topic_partitions import (
+from penstock.core.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     DescribeTopicPartitionsRequestTopic,
     DescribeTopicPartitionsResponse,
 )
-from penstock.core.wire.kafka.update_features import (
+from penstock.core.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesRequestFeature,
     UpdateFeaturesResponse,
 )
+from penstock.core.records import Record, write_batch
 from penstock.security import Operation
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_every_version_describes_the_cluster(stage: "Stage", version: int) -> No
 
 
 def test_fenced_brokers_are_shown_to_those_who_ask(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "two", 9092), fenced=True)
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "two", 9092), fenced=True)
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
     with_fenced = DescribeClusterRequest(
         include_cluster_authorized_operations=False, include_fenced_brokers=True

@@ -4,33 +4,33 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.core.metadata import ConfigOperation, CreateTopic, ResourceKind
+from penstock.core.metadata import ConfigOperation, ConfigResourceType, CreateTopic
 from penstock.core.model import TopicId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.alter_configs import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
     AlterConfigsRequestResource,
     AlterConfigsResponse,
 )
-from penstock.core.wire.kafka.describe_configs import (
+from penstock.core.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResource,
 )
-from penstock.core.wire.kafka.incremental_alter_configs import (
+from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
 )
-from penstock.core.wire.kafka.list_config_resources import (
+from penstock.core.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import Operation
 
 if TYPE_CHECKING:
@@ -313,11 +313,11 @@ def test_the_oldest_version_lists_client_metrics_only(stage: "Stage") -> None:
 
     assert [row.resource_name for row in oldest.config_resources] == ["subscription"]
     assert [(row.resource_type, row.resource_name) for row in newest.config_resources] == [
-        (ResourceKind.TOPIC, "orders"),
-        (ResourceKind.BROKER, "1"),
+        (ConfigResourceType.TOPIC, "orders"),
+        (ConfigResourceType.BROKER, "1"),
         (LOGGER, "1"),
-        (ResourceKind.CLIENT_METRICS, "subscription"),
-        (ResourceKind.GROUP, "readers"),
+        (ConfigResourceType.CLIENT_METRICS, "subscription"),
+        (ConfigResourceType.GROUP, "readers"),
     ]
     assert [row.resource_name for row in groups.config_resources] == ["readers"]
 

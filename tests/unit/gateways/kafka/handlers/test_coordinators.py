@@ -5,20 +5,20 @@ from uuid import UUID
 
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
-    Assignment,
+    BrokerEndpoint,
     CreatedTopic,
     CreateTopic,
     FenceBroker,
-    Listener,
+    ReplicaAssignment,
 )
 from penstock.core.model import NodeId, PartitionIndex, TopicId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.find_coordinator import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
-from penstock.core.wire.kafka.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def place_offsets_topic(stage: "Stage", *leaders: int) -> None:
     """An offsets topic of as many partitions, each with one replica."""
     placed = tuple(
-        Assignment(PartitionIndex(index), (NodeId(leader),)) for index, leader in enumerate(leaders)
+        ReplicaAssignment(PartitionIndex(index), (NodeId(leader),)) for index, leader in enumerate(leaders)
     )
     created = stage.submit(CreateTopic(OFFSETS_TOPIC, TopicId(UUID(int=6)), assignments=placed))
     assert isinstance(created, CreatedTopic)
@@ -39,7 +39,7 @@ def coordinator_of(stage: "Stage", group_id: str) -> FindCoordinatorResponseCoor
 
 
 def test_a_group_is_coordinated_where_its_partition_is_led(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "host-2", 9092))
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
     place_offsets_topic(stage, 1, 2)
 
     by_node = {found.node_id: found for found in (coordinator_of(stage, f"group-{n}") for n in range(8))}
@@ -50,7 +50,7 @@ def test_a_group_is_coordinated_where_its_partition_is_led(stage: "Stage") -> No
 
 
 def test_a_group_whose_partition_nobody_leads_has_no_coordinator_for_now(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "host-2", 9092))
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
     place_offsets_topic(stage, 2)
     broker = stage.backend.controller.image.broker(2)
     assert broker is not None
@@ -62,7 +62,7 @@ def test_a_group_whose_partition_nobody_leads_has_no_coordinator_for_now(stage: 
 
 
 def test_a_group_that_is_coordinated_elsewhere_is_not_served_here(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "host-2", 9092))
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
     place_offsets_topic(stage, 2)
 
     heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="member")
@@ -76,7 +76,7 @@ def test_the_offsets_topic_is_made_on_demand_although_its_logs_are_elsewhere(
 ) -> None:
     stage = stage_with({"offsets.topic.num.partitions": "6", "offsets.topic.replication.factor": "1"})
     for number in (2, 3):
-        stage.add_broker(number, Listener("PLAINTEXT", f"host-{number}", 9092))
+        stage.add_broker(number, BrokerEndpoint("PLAINTEXT", f"host-{number}", 9092))
 
     found = [coordinator_of(stage, f"group-{number}") for number in range(12)]
 

@@ -5,28 +5,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.metadata import OFFSETS_TOPIC
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.delete_records import (
+from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
     DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
 )
-from penstock.core.wire.kafka.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, write_batch
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.model import SECOND
-from penstock.core.records import Record, check_batches, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchRequestForgottenTopic,
     FetchRequestPartition,
@@ -21,12 +20,13 @@ from penstock.core.wire.kafka.fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, check_batches, write_batch
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Client, Stage

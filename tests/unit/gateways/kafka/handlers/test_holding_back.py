@@ -3,30 +3,30 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.model import SECOND
-from penstock.core.records import Record, write_batch
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
 )
-from penstock.core.wire.kafka.list_offsets import (
+from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
 )
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
 )
+from penstock.core.records import Record, write_batch
 from penstock.security import Cost
 
 if TYPE_CHECKING:

@@ -5,21 +5,32 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import Assignment, CreatePartitions, CreateTopic, FenceBroker, Listener
-from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.delete_topics import (
+from penstock.core.metadata import (
+    BrokerEndpoint,
+    CreatePartitions,
+    CreateTopic,
+    FenceBroker,
+    ReplicaAssignment,
+)
+from penstock.core.model import (
+    BrokerEpoch,
+    NodeId,
+    PartitionIndex,
+    TopicId,
+)
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsRequestTopic,
     DeleteTopicsResponse,
 )
-from penstock.core.wire.kafka.metadata import (
+from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.runtime import Address
 from penstock.security import Operation
 
@@ -39,7 +50,7 @@ def by_id(*ids: UUID) -> MetadataRequest:
 
 
 def with_orders(stage: "Stage", replicas: tuple[int, ...] = (1,)) -> None:
-    placed = (Assignment(PartitionIndex(0), tuple(NodeId(each) for each in replicas)),)
+    placed = (ReplicaAssignment(PartitionIndex(0), tuple(NodeId(each) for each in replicas)),)
     stage.submit(CreateTopic("orders", ORDERS, assignments=placed))
 
 
@@ -226,9 +237,9 @@ def test_a_client_is_told_the_address_it_came_to_unless_another_is_advertised(
 
 
 def test_other_brokers_are_named_by_the_listener_that_the_client_came_to(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "two", 9092), Listener("INSIDE", "inner", 1))
-    stage.add_broker(3, Listener("INSIDE", "inner", 3))
-    stage.add_broker(4, Listener("PLAINTEXT", "four", 9092), fenced=True)
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "two", 9092), BrokerEndpoint("INSIDE", "inner", 1))
+    stage.add_broker(3, BrokerEndpoint("INSIDE", "inner", 3))
+    stage.add_broker(4, BrokerEndpoint("PLAINTEXT", "four", 9092), fenced=True)
 
     answer = stage.ask(named(), MetadataResponse, 12)
 
@@ -244,7 +255,7 @@ def test_other_brokers_are_named_by_the_listener_that_the_client_came_to(stage: 
 def test_a_leader_without_the_clients_listener_cannot_be_named(
     stage: "Stage", version: int, code: ErrorCode
 ) -> None:
-    stage.add_broker(3, Listener("INSIDE", "inner", 3))
+    stage.add_broker(3, BrokerEndpoint("INSIDE", "inner", 3))
     with_orders(stage, replicas=(3,))
 
     answer = stage.ask(named("orders"), MetadataResponse, version)
@@ -254,7 +265,7 @@ def test_a_leader_without_the_clients_listener_cannot_be_named(
 
 
 def test_replicas_that_are_down_are_offline_and_version_0_leaves_them_out(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "two", 9092))
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "two", 9092))
     with_orders(stage, replicas=(1, 2))
     healthy = stage.ask(named("orders"), MetadataResponse, 12)
     stage.submit(FenceBroker(NodeId(2), BrokerEpoch(1)))
@@ -297,7 +308,7 @@ def test_an_answer_follows_the_growth_of_the_topic(stage: "Stage") -> None:
 
 
 def test_what_clients_of_one_listener_reach_says_nothing_about_another(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "two", 9092))
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "two", 9092))
     with_orders(stage, replicas=(1, 2))
 
     outside = stage.ask(named("orders"), MetadataResponse, 12)

@@ -5,26 +5,35 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import ChangePartition, CreateTopic, FenceBroker, IsrMember, Listener
+from penstock.core.metadata import (
+    AlterPartition,
+    BrokerEndpoint,
+    CreateTopic,
+    FenceBroker,
+    IsrMember,
+)
 from penstock.core.model import NodeId, PartitionIndex, TopicId
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.alter_partition_reassignments import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsRequestPartition,
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
 )
-from penstock.core.wire.kafka.elect_leaders import (
+from penstock.core.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersRequestTopicPartitions,
     ElectLeadersResponse,
 )
-from penstock.core.wire.kafka.list_partition_reassignments import (
+from penstock.core.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequestTopic,
     ListPartitionReassignmentsResponse,
 )
-from penstock.core.wire.kafka.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from penstock.core.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 from penstock.security import Operation
 
 if TYPE_CHECKING:
@@ -38,7 +47,7 @@ def with_topic(stage: "Stage", partitions: int = 2) -> None:
     """Brokers 2 and 3 join, and topic "t" is on broker 1 alone."""
     stage.submit(CreateTopic("t", TOPIC, partitions, 1))
     for node_id in (2, 3):
-        stage.add_broker(node_id, Listener("PLAINTEXT", "other", 9092))
+        stage.add_broker(node_id, BrokerEndpoint("PLAINTEXT", "other", 9092))
 
 
 def reassign(
@@ -181,7 +190,7 @@ def prefer_another(stage: "Stage") -> None:
         assert broker is not None
         members.append(IsrMember(NodeId(node_id), broker.epoch))
     stage.submit(
-        ChangePartition(
+        AlterPartition(
             NodeId(1),
             members[0].broker_epoch,
             TOPIC,
@@ -259,7 +268,7 @@ def unregister(stage: "Stage", node_id: int) -> ErrorCode:
 
 
 def test_a_broker_is_forgotten_once_it_is_down(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "other", 9092))
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "other", 9092))
 
     live = unregister(stage, 2)
     broker = stage.backend.controller.image.broker(2)
@@ -273,7 +282,7 @@ def test_a_broker_is_forgotten_once_it_is_down(stage: "Stage") -> None:
 
 
 def test_who_may_not_alter_the_cluster_forgets_no_broker(stage: "Stage") -> None:
-    stage.add_broker(2, Listener("PLAINTEXT", "other", 9092), fenced=True)
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "other", 9092), fenced=True)
     stage.gate.denied = {(Operation.ALTER, "kafka-cluster")}
 
     assert unregister(stage, 2) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

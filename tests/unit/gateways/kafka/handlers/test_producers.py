@@ -7,15 +7,15 @@ import pytest
 
 from penstock.core.metadata import CreateTopic
 from penstock.core.model import TopicId
-from penstock.core.records import Record, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.describe_producers import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersRequestTopic,
     DescribeProducersResponse,
     DescribeProducersResponsePartition,
 )
-from penstock.core.wire.kafka.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.core.records import Record, write_batch
 from penstock.security import Operation
 from penstock.services.records import Placed
 

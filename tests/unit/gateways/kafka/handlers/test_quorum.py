@@ -5,15 +5,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from penstock.core.wire.kafka.describe_quorum import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
     DescribeQuorumResponse,
 )
-from penstock.core.wire.kafka.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from penstock.security import Operation
 
 if TYPE_CHECKING:

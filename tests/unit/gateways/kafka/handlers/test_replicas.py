@@ -9,18 +9,18 @@ from uuid import UUID
 import pytest
 
 from penstock.core.metadata import (
-    Assignment,
-    ChangePartition,
+    AlterPartition,
+    BrokerEndpoint,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreatedTopic,
     CreateTopic,
     FenceBroker,
     IncrementalAlterConfigs,
     IsrMember,
-    Listener,
-    ResourceKind,
+    ReplicaAssignment,
 )
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import (
@@ -33,29 +33,29 @@ from penstock.core.model import (
     Refused,
     TopicId,
 )
-from penstock.core.records import Record, check_batches, write_batch
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.fetch import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
     FetchResponsePartition,
 )
-from penstock.core.wire.kafka.list_offsets import (
+from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
 )
-from penstock.core.wire.kafka.produce import (
+from penstock.core.protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
     ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
 )
+from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.partitions import Partition
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Cluster:
         self.stage = stage
         self.client = stage.client()
         for number in (2, 3):
-            stage.add_broker(number, Listener("PLAINTEXT", f"host-{number}", 9092))
-        placed = Assignment(PartitionIndex(0), tuple(map(NodeId, replicas)))
+            stage.add_broker(number, BrokerEndpoint("PLAINTEXT", f"host-{number}", 9092))
+        placed = ReplicaAssignment(PartitionIndex(0), tuple(map(NodeId, replicas)))
         created = stage.submit(CreateTopic("orders", TOPIC_ID, assignments=(placed,)))
         assert isinstance(created, CreatedTopic)
 
@@ -106,7 +106,7 @@ class Cluster:
 
     def change_isr(self, *members: int) -> None:
         state = self.state
-        command = ChangePartition(
+        command = AlterPartition(
             state.leader,
             self.epoch_of(state.leader),
             TOPIC_ID,
@@ -284,7 +284,7 @@ def test_a_follower_sends_consumers_to_the_leader(
 
 
 def test_nobody_is_sent_to_a_leader_that_there_is_not(following: Cluster) -> None:
-    resource = ConfigResource(ResourceKind.TOPIC, "orders")
+    resource = ConfigResource(ConfigResourceType.TOPIC, "orders")
     one_is_enough = ConfigChange(ConfigOperation.SET, "min.insync.replicas", "1")
     following.stage.submit(IncrementalAlterConfigs(resource, (one_is_enough,)))
     following.change_isr(2)

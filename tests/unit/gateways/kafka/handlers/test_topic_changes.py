@@ -5,14 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.wire import ErrorCode
-from penstock.core.wire.kafka.create_partitions import (
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
 )
-from penstock.core.wire.kafka.create_topics import (
+from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestAssignment,
     CreateTopicsRequestConfig,
@@ -20,12 +20,12 @@ from penstock.core.wire.kafka.create_topics import (
     CreateTopicsResponse,
     CreateTopicsResponseTopic,
 )
-from penstock.core.wire.kafka.delete_topics import (
+from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsRequestTopic,
     DeleteTopicsResponse,
 )
-from penstock.core.wire.types import ZERO_UUID
+from penstock.core.protocol.schema import ZERO_UUID
 from penstock.security import Cost, Operation
 
 if TYPE_CHECKING:

@@ -4,8 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.core.records import Codec, CorruptBatch, Record, read_header, write_batch
-from penstock.core.records.writer import assemble
+from penstock.core.records import (
+    CompressionType,
+    CorruptBatch,
+    Record,
+    read_header,
+    write_batch,
+)
+from penstock.core.records.record import assemble
 from penstock.pipeline.reading import Span, record_schema
 from penstock.pipeline.reading.decoding import arrow_batches
 from penstock.pipeline.reading.decoding.arena import arenas, locate, per_record
@@ -39,8 +45,8 @@ def is_settled(*batches: bytearray) -> bool:
     return True
 
 
-@pytest.mark.parametrize("codec", Codec)
-def test_records_as_clients_write_them_are_settled_at_once(codec: Codec) -> None:
+@pytest.mark.parametrize("codec", CompressionType)
+def test_records_as_clients_write_them_are_settled_at_once(codec: CompressionType) -> None:
     batch = write_batch(USUAL, codec=codec, base_offset=100)
 
     rows = [row for one in arrow_batches([shown(batch)], SPAN, True) for row in one.to_pylist()]
@@ -57,7 +63,9 @@ def test_records_as_clients_write_them_are_settled_at_once(codec: Codec) -> None
 
 
 def test_batches_of_one_answer_are_settled_together() -> None:
-    batches = [write_batch(USUAL, base_offset=offset, codec=codec) for offset, codec in enumerate(Codec)]
+    batches = [
+        write_batch(USUAL, base_offset=offset, codec=codec) for offset, codec in enumerate(CompressionType)
+    ]
 
     assert is_settled(*batches)
 
@@ -150,7 +158,9 @@ def test_a_time_that_spark_cannot_hold_is_null(timestamp: int) -> None:
 
 
 def test_a_full_arena_is_closed_and_the_next_one_begun() -> None:
-    batches = [shown(write_batch([Record(0, 0, None, b"x" * 600)], codec=Codec.GZIP)) for _ in range(5)]
+    batches = [
+        shown(write_batch([Record(0, 0, None, b"x" * 600)], codec=CompressionType.GZIP)) for _ in range(5)
+    ]
 
     laid_out = list(arenas(batches, arena_bytes=1000))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.protocol.messages.fetch import FetchResponseAbortedTransaction
 from penstock.core.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -13,8 +14,7 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
-from penstock.core.records.writer import assemble
-from penstock.core.wire.kafka.fetch import FetchResponseAbortedTransaction
+from penstock.core.records.record import assemble
 from penstock.pipeline.reading.decoding import shown_batches
 
 EVERYTHING = 1 << 40

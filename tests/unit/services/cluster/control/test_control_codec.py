@@ -7,20 +7,28 @@ from uuid import UUID
 import pytest
 
 from penstock.core.metadata import (
-    Assignment,
+    BrokerEndpoint,
     Command,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    ConfigResourceType,
     CreateTopic,
     FeatureRange,
     IncrementalAlterConfigs,
-    Listener,
     RegisterBroker,
+    ReplicaAssignment,
     Reply,
-    ResourceKind,
 )
-from penstock.core.model import NodeId, Offset, PartitionIndex, ProtocolError, Refused, TopicId, Why
+from penstock.core.model import (
+    NodeId,
+    Offset,
+    PartitionIndex,
+    ProtocolError,
+    Refused,
+    TopicId,
+    Why,
+)
 from penstock.services.cluster.control.codec import (
     Parcel,
     decode_command,
@@ -40,7 +48,7 @@ def test_a_command_arrives_as_it_was_sent() -> None:
     command = CreateTopic(
         "orders",
         TopicId(UUID(int=7)),
-        assignments=(Assignment(PartitionIndex(0), (NodeId(1), NodeId(2))),),
+        assignments=(ReplicaAssignment(PartitionIndex(0), (NodeId(1), NodeId(2))),),
         configs=(("retention.ms", "5"), ("cleanup.policy", None)),
     )
 
@@ -49,9 +57,9 @@ def test_a_command_arrives_as_it_was_sent() -> None:
 
 def test_nested_values_arrive_as_they_were_sent() -> None:
     register = RegisterBroker(
-        "AAAA", NodeId(3), UUID(int=9), (Listener("PEER", "h", 1),), features=(FeatureRange("f", 1, 2),)
+        "AAAA", NodeId(3), UUID(int=9), (BrokerEndpoint("PEER", "h", 1),), features=(FeatureRange("f", 1, 2),)
     )
-    resource = ConfigResource(ResourceKind.TOPIC, "orders")
+    resource = ConfigResource(ConfigResourceType.TOPIC, "orders")
     alter = IncrementalAlterConfigs(resource, (ConfigChange(ConfigOperation.APPEND, "k", "v"),))
 
     assert decode_command(*encode_command(register)) == register

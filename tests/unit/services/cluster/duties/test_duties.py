@@ -5,11 +5,11 @@ from uuid import UUID
 
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
-    Assignment,
-    ChangePartition,
+    AlterPartition,
+    ControllerConfig,
     CreateTopic,
     IsrMember,
-    Surroundings,
+    ReplicaAssignment,
 )
 from penstock.core.model import NodeId, PartitionIndex, TopicId
 from tests.unit.services.cluster.cluster_stage import ClusterStage, member_options, voters
@@ -25,7 +25,7 @@ def leaders_of(stage: ClusterStage, name: str) -> list[int]:
 
 def test_leaderships_return_to_preferred_replicas_as_often_as_the_setting_says() -> None:
     stage = ClusterStage()
-    around = Surroundings({"leader.imbalance.check.interval.seconds": "3"})
+    around = ControllerConfig({"leader.imbalance.check.interval.seconds": "3"})
     for number in (1, 2, 3):
         stage.add(replace(member_options(number, voters(1, 2, 3)), around=around))
     stage.start()
@@ -33,7 +33,7 @@ def test_leaderships_return_to_preferred_replicas_as_often_as_the_setting_says()
     victim = stage.followers()[0]
     number = stage.options[victim].registration.node_id
     others = tuple(node for node in (NodeId(1), NodeId(2), NodeId(3)) if node != number)
-    placed = (Assignment(PartitionIndex(0), (number, *others)),)
+    placed = (ReplicaAssignment(PartitionIndex(0), (number, *others)),)
     stage.submit("n1", CreateTopic("t", TOPIC, assignments=placed))
     stage.world.nodes[victim].kill()
     stage.run_ms(1_000)
@@ -61,7 +61,7 @@ def rejoin(stage: ClusterStage, number: NodeId) -> None:
         broker = image.broker(node)
         assert broker is not None
         members.append(IsrMember(node, broker.epoch))
-    command = ChangePartition(
+    command = AlterPartition(
         leader.node_id,
         leader.epoch,
         TOPIC,
@@ -97,12 +97,12 @@ def replicas_of(stage: ClusterStage) -> list[int]:
 
 def test_an_internal_topic_whose_replicas_somebody_chose_is_left_alone() -> None:
     stage = ClusterStage()
-    around = Surroundings({"offsets.topic.replication.factor": "1"})
+    around = ControllerConfig({"offsets.topic.replication.factor": "1"})
     for number in (1, 2, 3):
         stage.add(replace(member_options(number, voters(1, 2, 3)), around=around))
     stage.start()
     stage.until(stage.is_live)
-    placed = (Assignment(PartitionIndex(0), (NodeId(1),)),)
+    placed = (ReplicaAssignment(PartitionIndex(0), (NodeId(1),)),)
     stage.submit("n1", CreateTopic(OFFSETS_TOPIC, TOPIC, assignments=placed))
 
     stage.run_ms(10_000)

@@ -6,18 +6,28 @@ import pytest
 
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
+    BootstrapCluster,
     CreateTopic,
     DeleteTopic,
-    FormCluster,
     RegisterBroker,
     RegisteredBroker,
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import SECOND, CorruptionError, NodeId, TopicId
+from penstock.core.model import (
+    SECOND,
+    CorruptionError,
+    NodeId,
+    TopicId,
+)
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime, Service
-from penstock.services.cluster import Controller, MetadataLost, QuorumOptions, QuorumStore
+from penstock.services.cluster import (
+    Controller,
+    MetadataLost,
+    QuorumOptions,
+    QuorumStore,
+)
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
@@ -95,7 +105,7 @@ class Machine:
     def with_a_broker(self) -> "Machine":
         self.start()
         register = RegisterBroker("cluster", NodeId(1), UUID(int=9), features=SUPPORTED_FEATURES)
-        _, registered = self.submit(FormCluster("cluster"), register)
+        _, registered = self.submit(BootstrapCluster("cluster"), register)
         assert isinstance(registered, RegisteredBroker)
         self.submit(UnfenceBroker(NodeId(1), registered.epoch))
         return self

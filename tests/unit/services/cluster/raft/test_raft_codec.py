@@ -7,20 +7,27 @@ from msgspec import structs
 
 from penstock.core.metadata import ClusterIdSet
 from penstock.core.model import CorruptionError, Offset, ProtocolError
-from penstock.core.raft import Configuration, Content, Entry, Index, SnapshotMeta, Term
+from penstock.core.raft import (
+    Configuration,
+    Content,
+    Entry,
+    Index,
+    SnapshotMeta,
+    Term,
+)
 from penstock.core.raft.messages import (
-    AppendAnswer,
     AppendConflict,
     AppendRequest,
-    CampaignNow,
-    ChunkAnswer,
-    Heartbeat,
-    HeartbeatAnswer,
-    Message,
+    AppendResponse,
+    RaftHeartbeat,
+    RaftHeartbeatResponse,
+    RaftMessage,
     SnapshotChunk,
-    TermIsOver,
-    VoteAnswer,
+    SnapshotChunkResponse,
+    StaleTerm,
+    TimeoutNow,
     VoteRequest,
+    VoteResponse,
 )
 from penstock.services.cluster.raft.codec import (
     MESSAGES,
@@ -36,9 +43,9 @@ from tests.property.raft.raft_arena import member_of
 
 TERM, INDEX = Term(7), Index(1 << 40)
 MEMBERS = Configuration((member_of(1), member_of(2)), (member_of(3, 1),))
-EXAMPLES: list[Message] = [
+EXAMPLES: list[RaftMessage] = [
     VoteRequest(TERM, INDEX, Term(6), is_trial=True),
-    VoteAnswer(TERM, is_granted=True),
+    VoteResponse(TERM, is_granted=True),
     AppendRequest(
         TERM,
         INDEX,
@@ -46,19 +53,19 @@ EXAMPLES: list[Message] = [
         (Entry(Index(1), TERM, b"\x00\xff"), Entry(Index(2), TERM, None), Entry(Index(3), TERM, MEMBERS)),
         Index(5),
     ),
-    AppendAnswer(TERM, INDEX),
+    AppendResponse(TERM, INDEX),
     AppendConflict(TERM, INDEX, Index(3), Term(2)),
-    Heartbeat(TERM, INDEX, 9),
-    HeartbeatAnswer(TERM, 9, INDEX),
+    RaftHeartbeat(TERM, INDEX, 9),
+    RaftHeartbeatResponse(TERM, 9, INDEX),
     SnapshotChunk(TERM, SnapshotMeta(INDEX, TERM, MEMBERS), 300, b"chunk", is_last=True),
-    ChunkAnswer(TERM, INDEX, 300),
-    CampaignNow(TERM),
-    TermIsOver(TERM),
+    SnapshotChunkResponse(TERM, INDEX, 300),
+    TimeoutNow(TERM),
+    StaleTerm(TERM),
 ]
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
-def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
+def test_a_message_arrives_as_it_was_sent(message: RaftMessage) -> None:
     assert decode_message(encode_message(message)) == message
 
 
@@ -73,7 +80,7 @@ def test_random_bytes_are_a_protocol_error_at_worst(frame: bytes) -> None:
 
 
 @given(st.sampled_from(EXAMPLES), st.integers(0, 400), st.integers(0, 255))
-def test_a_damaged_message_is_a_protocol_error_at_worst(message: Message, where: int, value: int) -> None:
+def test_a_damaged_message_is_a_protocol_error_at_worst(message: RaftMessage, where: int, value: int) -> None:
     frame = bytearray(encode_message(message))
     frame[where % len(frame)] = value
 

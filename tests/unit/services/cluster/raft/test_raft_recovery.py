@@ -6,11 +6,11 @@ from penstock.core.metadata import ClusterIdSet
 from penstock.core.model import CorruptionError, Offset, Timestamp
 from penstock.core.raft import (
     BLANK_BALLOT,
-    NOBODY,
-    Ballot,
+    EMPTY_CONFIGURATION,
     Configuration,
     ConfigurationAt,
     Entry,
+    HardState,
     Index,
     SnapshotMeta,
     Term,
@@ -34,7 +34,9 @@ class InstantSyncs:
         """Never answers: these tests close the log, which syncs."""
 
 
-def open_again(disk: CrashableDisk, founders: Configuration = NOBODY, *, joined: bool = False) -> Found:
+def open_again(
+    disk: CrashableDisk, founders: Configuration = EMPTY_CONFIGURATION, *, joined: bool = False
+) -> Found:
     place = QuorumStore(disk, disk, GroupCommit(InstantSyncs()))
     return recover(place, founders, QuorumOptions(), lambda: 0, joined=joined)
 
@@ -145,7 +147,7 @@ def test_only_two_snapshots_are_kept() -> None:
     disk = new_disk()
     open_again(disk).store.log.close()
     for index in (3, 6, 9):
-        meta = SnapshotMeta(Index(index), Term(1), NOBODY)
+        meta = SnapshotMeta(Index(index), Term(1), EMPTY_CONFIGURATION)
         write_snapshot(disk, meta.index, encode_snapshot(meta, Offset(0), []))
 
     kept = [name for name in disk.listdir("meta/raft") if name.endswith(".snapshot")]
@@ -160,14 +162,14 @@ def test_a_directory_that_has_lost_its_log_is_refused() -> None:
 
     disk = new_disk()
     open_again(disk).store.log.close()
-    write_ballot(disk, Ballot(Term(3), None))
+    write_ballot(disk, HardState(Term(3), None))
     disk.remove_tree("meta/raft/log")
     with pytest.raises(MetadataLost):
         open_again(disk)
 
 
-@pytest.mark.parametrize("ballot", [Ballot(Term(3), None), Ballot(Term(1 << 40), B)])
-def test_a_promise_is_read_as_it_was_made(ballot: Ballot) -> None:
+@pytest.mark.parametrize("ballot", [HardState(Term(3), None), HardState(Term(1 << 40), B)])
+def test_a_promise_is_read_as_it_was_made(ballot: HardState) -> None:
     disk = new_disk()
     disk.make_directory("meta/raft")
     assert read_ballot(disk) is None
@@ -180,7 +182,7 @@ def test_a_promise_is_read_as_it_was_made(ballot: Ballot) -> None:
 def test_a_promise_that_cannot_be_read_is_not_guessed() -> None:
     disk = new_disk()
     disk.make_directory("meta/raft")
-    write_ballot(disk, Ballot(Term(3), B))
+    write_ballot(disk, HardState(Term(3), B))
     disk.open("meta/raft/ballot").pwrite(8, b"9")
 
     with pytest.raises(CorruptionError):

@@ -8,13 +8,13 @@ import pytest
 from penstock.core.metadata import (
     CreatedTopic,
     CreateTopic,
-    Done,
     FenceBroker,
     MetadataImage,
+    Ok,
     RegisterBroker,
     UnregisterBroker,
 )
-from penstock.core.metadata.decisions.features import SUPPORTED_FEATURES
+from penstock.core.metadata.decide_brokers import SUPPORTED_FEATURES
 from penstock.core.model import NodeId, TopicId
 from penstock.services.cluster.sessions.sessions import FENCES_PER_LOOK
 from tests.unit.services.cluster.cluster_stage import ClusterStage, cluster_of, member_options, voters
@@ -144,7 +144,7 @@ def test_a_broker_whose_epoch_is_stale_ends(how: str) -> None:
     else:
         stage.world.nodes[victim].pause()
         assert fenced_within_ms(stage, victim, 5_000)
-        assert isinstance(stage.submit(stage.leader(), UnregisterBroker(number_of(victim))), Done)
+        assert isinstance(stage.submit(stage.leader(), UnregisterBroker(number_of(victim))), Ok)
         stage.world.nodes[victim].resume()
     stage.run_ms(2_000)
 

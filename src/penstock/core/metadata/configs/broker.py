@@ -1,0 +1,697 @@
+"""Settings of brokers that topics follow, and those about new topics and stored logs."""
+
+from penstock.core.metadata.configs.definition import (
+    INT32_MAX,
+    Check,
+    ConfigDefinition,
+    ConfigSynonym,
+    ConfigType,
+    DynamicUpdateMode,
+    at_least,
+    at_least_or_auto,
+    between,
+    level,
+    list_of,
+    one_of,
+)
+from penstock.core.metadata.configs.group import NO_CONSUMER_GROUPS, NO_SHARE_GROUPS
+from penstock.core.metadata.configs.topic import (
+    COMPRESSION_TYPES,
+    DAY_MS,
+    HOUR_MS,
+    INDEX_BYTES_MIN,
+    MESSAGE_BYTES_MIN,
+    MINUTE_MS,
+    NEVER,
+    SEGMENT_BYTES_MIN,
+    TOPIC_CONFIGS,
+)
+
+BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+PARTITIONS_MAX = 100_000
+LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
+_OPEN = "nobody is asked who they are so far"
+_ONE_LOOP = "a node has one event loop"
+_NO_LIMIT = "connections are not counted so far"
+INTERNAL_PARTITIONS_MAX = 10_000
+_NO_TRANSACTIONS = "there are no transactions so far"
+
+
+def _shared(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    about: str,
+    check: Check | None = None,
+    *others: ConfigSynonym,
+) -> ConfigDefinition:
+    """A setting that can be changed for the whole cluster at once."""
+    return ConfigDefinition(
+        name, kind, default, about, check, DynamicUpdateMode.CLUSTER_WIDE, synonyms=others
+    )
+
+
+def _unchangeable(name: str, topics: str, about: str) -> ConfigDefinition:
+    """What topics cannot choose either, under the name it has there."""
+    topic = TOPIC_CONFIGS[topics]
+    return ConfigDefinition(
+        name, topic.type, topic.default, about, None, DynamicUpdateMode.CLUSTER_WIDE, fixed=topic.fixed
+    )
+
+
+def _fixed(
+    name: str, kind: ConfigType, default: str | None, about: str, check: Check | None = None
+) -> ConfigDefinition:
+    """A setting that takes a restart."""
+    return ConfigDefinition(name, kind, default, about, check)
+
+
+NEW_TOPICS = (
+    _fixed(
+        "num.partitions",
+        INT,
+        "6",
+        "Partitions of a topic that is created without a number.",
+        between(1, PARTITIONS_MAX),
+    ),
+    _fixed(
+        "default.replication.factor",
+        INT,
+        "-1",
+        "Replicas of a topic that is created without a number; -1 is the smaller of 3 and all brokers.",
+        at_least_or_auto(1),
+    ),
+    _fixed(
+        "auto.create.topics.enable", BOOLEAN, "true", "Whether asking for an unknown topic can create it."
+    ),
+    _fixed("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all."),
+)
+
+RETENTION = (
+    _shared(
+        "log.retention.ms",
+        LONG,
+        None,
+        "Age above which segments are deleted, in milliseconds; -1 is no limit.",
+        at_least(-1),
+        ConfigSynonym("log.retention.minutes", MINUTE_MS),
+        ConfigSynonym("log.retention.hours", HOUR_MS),
+    ),
+    _fixed(
+        "log.retention.minutes",
+        INT,
+        None,
+        "The same in minutes, where milliseconds are not set.",
+        at_least(-1),
+    ),
+    _fixed(
+        "log.retention.hours",
+        INT,
+        "168",
+        "The same in hours, where neither of the others is set.",
+        at_least(-1),
+    ),
+    _shared(
+        "log.retention.bytes",
+        LONG,
+        "-1",
+        "Size of a partition above which its oldest segments are deleted; -1 is no limit.",
+        at_least(-1),
+    ),
+    _fixed(
+        "log.retention.check.interval.ms",
+        LONG,
+        "300000",
+        "How often segments are looked at for retention.",
+        at_least(1),
+    ),
+    _shared(
+        "log.cleanup.policy",
+        ConfigType.LIST,
+        "delete",
+        "What happens to old records of topics that do not say: delete, compact, or both.",
+        list_of("compact", "delete"),
+    ),
+    _shared(
+        "log.segment.delete.delay.ms",
+        LONG,
+        "0",
+        "How long the files of a deleted segment stay on disk.",
+        at_least(0),
+    ),
+    _unchangeable(
+        "log.local.retention.ms", "local.retention.ms", "Age limit on the local disk of tiered topics."
+    ),
+    _unchangeable(
+        "log.local.retention.bytes", "local.retention.bytes", "Size limit on the local disk of tiered topics."
+    ),
+)
+
+COMPACTION = (
+    _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compaction runs."),
+    _fixed(
+        "log.cleaner.backoff.ms",
+        LONG,
+        "15000",
+        "How often logs are looked at for compaction.",
+        at_least(1),
+    ),
+    _shared(
+        "log.cleaner.delete.retention.ms",
+        LONG,
+        str(DAY_MS),
+        "How long tombstones outlive compaction.",
+        at_least(0),
+    ),
+    _shared(
+        "log.cleaner.min.cleanable.ratio",
+        ConfigType.DOUBLE,
+        "0.5",
+        "Share of a log that must be uncompacted before it is compacted.",
+        between(0, 1),
+    ),
+    _shared(
+        "log.cleaner.min.compaction.lag.ms",
+        LONG,
+        "0",
+        "How long a record is safe from compaction.",
+        at_least(0),
+    ),
+    _shared(
+        "log.cleaner.max.compaction.lag.ms",
+        LONG,
+        NEVER,
+        "How long a record may wait for compaction.",
+        at_least(1),
+    ),
+)
+
+SEGMENTS = (
+    _shared(
+        "log.segment.bytes",
+        INT,
+        str(1 << 30),
+        "Size at which a log starts a new segment file.",
+        at_least(SEGMENT_BYTES_MIN),
+    ),
+    _shared(
+        "log.roll.ms",
+        LONG,
+        None,
+        "Age at which a segment is closed, in milliseconds.",
+        at_least(1),
+        ConfigSynonym("log.roll.hours", HOUR_MS),
+    ),
+    _fixed("log.roll.hours", INT, "168", "The same in hours, where milliseconds are not set.", at_least(1)),
+    _shared(
+        "log.roll.jitter.ms",
+        LONG,
+        None,
+        "Up to how much earlier a segment is closed, in milliseconds.",
+        at_least(0),
+        ConfigSynonym("log.roll.jitter.hours", HOUR_MS),
+    ),
+    _fixed(
+        "log.roll.jitter.hours", INT, "0", "The same in hours, where milliseconds are not set.", at_least(0)
+    ),
+    _shared(
+        "log.index.size.max.bytes",
+        INT,
+        str(10 << 20),
+        "Size to which an index may grow.",
+        at_least(INDEX_BYTES_MIN),
+    ),
+    _shared(
+        "log.index.interval.bytes",
+        INT,
+        "4096",
+        "Log bytes between two entries of the offset index.",
+        at_least(1),
+    ),
+    _unchangeable("log.preallocate", "preallocate", "Whether new segment files get their full size at once."),
+    _shared(
+        "log.flush.interval.messages",
+        LONG,
+        NEVER,
+        "Records after which a log is forced to disk.",
+        at_least(1),
+    ),
+    _shared(
+        "log.flush.interval.ms",
+        LONG,
+        None,
+        "Time after which written records are forced to disk.",
+        at_least(0),
+        ConfigSynonym("log.flush.scheduler.interval.ms"),
+    ),
+    _fixed(
+        "log.flush.scheduler.interval.ms",
+        LONG,
+        NEVER,
+        "How often logs are looked at for the time above.",
+        at_least(0),
+    ),
+)
+
+RECORDS = (
+    _shared(
+        "message.max.bytes",
+        INT,
+        str((1 << 20) + 12),
+        "Largest batch that is accepted.",
+        at_least(MESSAGE_BYTES_MIN),
+    ),
+    _shared(
+        "compression.type",
+        STRING,
+        "producer",
+        "Codec in which batches are kept; `producer` keeps what arrives.",
+        one_of(*COMPRESSION_TYPES),
+    ),
+    _shared("compression.gzip.level", INT, "-1", "Effort of gzip.", level(1, 9)),
+    _shared("compression.lz4.level", INT, "9", "Effort of lz4.", between(1, 17)),
+    _shared("compression.zstd.level", INT, "3", "Effort of zstd.", between(-131072, 22)),
+    _shared(
+        "log.message.timestamp.type",
+        STRING,
+        "CreateTime",
+        "Whose clock stamps records: CreateTime or LogAppendTime.",
+        one_of("CreateTime", "LogAppendTime"),
+    ),
+    _shared(
+        "log.message.timestamp.before.max.ms",
+        LONG,
+        NEVER,
+        "How far timestamps may lie in the past.",
+        at_least(0),
+    ),
+    _shared(
+        "log.message.timestamp.after.max.ms",
+        LONG,
+        str(HOUR_MS),
+        "How far timestamps may lie in the future.",
+        at_least(0),
+    ),
+    _shared("min.insync.replicas", INT, "1", "In-sync replicas that acks=all needs.", at_least(1)),
+    _shared(
+        "unclean.leader.election.enable",
+        BOOLEAN,
+        "false",
+        "Whether a replica that may miss records can lead when no other is left.",
+    ),
+)
+
+LOG_SETTINGS = (*NEW_TOPICS, *RETENTION, *COMPACTION, *SEGMENTS, *RECORDS)
+
+
+def _about(name: str, kind: ConfigType, default: str | None, about: str) -> ConfigDefinition:
+    """A setting that is shown; the node's own configuration file is where it is changed."""
+    return ConfigDefinition(name, kind, default, about)
+
+
+def _number(name: str, default: int, about: str, lowest: int = 1) -> ConfigDefinition:
+    return ConfigDefinition(name, INT, str(default), about, at_least(lowest))
+
+
+def _fixed_node_setting(
+    name: str, kind: ConfigType, default: str | None, about: str, reason: str
+) -> ConfigDefinition:
+    return ConfigDefinition(name, kind, default, about, fixed=reason)
+
+
+IDENTITY = (
+    ConfigDefinition("node.id", INT, None, "Number of this node.", at_least(0)),
+    ConfigDefinition("broker.id", INT, None, "The same number, under its old name.", at_least(0)),
+    ConfigDefinition("broker.rack", STRING, None, "Where the node stands; replicas are spread over racks."),
+    ConfigDefinition(
+        "process.roles",
+        LIST,
+        "broker,controller",
+        "What the node does: serve clients, take part in the metadata quorum, or both.",
+        list_of("broker", "controller"),
+    ),
+    _about("log.dir", STRING, None, "Directory that holds the logs."),
+    _about("log.dirs", STRING, None, "Directories that hold the logs; a node has one."),
+    _about("controller.quorum.voters", LIST, "", "Voters of the metadata quorum, as id@host:port."),
+    _about("controller.listener.names", LIST, "PEER", "Listeners of the metadata quorum."),
+)
+
+NETWORK = (
+    _about("listeners", LIST, None, "Where the node listens."),
+    _about("advertised.listeners", LIST, None, "Where clients are told to connect."),
+    _about("listener.security.protocol.map", LIST, None, "Which listener speaks which security protocol."),
+    _about("inter.broker.listener.name", STRING, "PEER", "Listener over which brokers talk to each other."),
+    _fixed_node_setting(
+        "num.network.threads", INT, "1", "Event loops that serve connections; a node has one.", _ONE_LOOP
+    ),
+    _fixed_node_setting(
+        "num.io.threads", INT, "1", "Threads that serve requests; a node has one.", _ONE_LOOP
+    ),
+    _number("socket.request.max.bytes", 100 << 20, "Largest request that is read."),
+    _fixed_node_setting(
+        "max.connections", INT, str(INT32_MAX), "Connections that a node accepts.", _NO_LIMIT
+    ),
+    _fixed_node_setting(
+        "max.connections.per.ip", INT, str(INT32_MAX), "Connections that one address may open.", _NO_LIMIT
+    ),
+    ConfigDefinition(
+        "connections.max.idle.ms", LONG, "600000", "Silence after which a connection is closed.", at_least(1)
+    ),
+    _number("max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are remembered.", 0),
+    _number("fetch.max.bytes", 55 << 20, "Most that one fetch returns.", 1_024),
+)
+
+REPLICATION = (
+    ConfigDefinition(
+        "replica.lag.time.max.ms", LONG, "30000", "Lag after which a replica leaves the ISR.", at_least(1)
+    ),
+    _number("replica.fetch.max.bytes", 1 << 20, "Bytes of one partition in one fetch between brokers.", 0),
+    ConfigDefinition(
+        "auto.leader.rebalance.enable",
+        BOOLEAN,
+        "true",
+        "Whether leadership returns to preferred replicas by itself.",
+    ),
+    ConfigDefinition(
+        "leader.imbalance.check.interval.seconds",
+        LONG,
+        "300",
+        "How often preferred leadership is looked at.",
+        at_least(1),
+    ),
+    _number(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "Share of leaderships that a broker may miss before they return to it.",
+        0,
+    ),
+    ConfigDefinition(
+        "leader.replication.throttled.rate",
+        LONG,
+        str(2**63 - 1),
+        "Bytes per second that a broker sends to replicas which are not in sync.",
+        at_least(1),
+        update=DynamicUpdateMode.CLUSTER_WIDE,
+    ),
+    _number("broker.session.timeout.ms", 2_000, "Silence after which a broker is fenced."),
+    _number("broker.heartbeat.interval.ms", 500, "How often a broker reports to the controller."),
+    _fixed_node_setting(
+        "controlled.shutdown.enable",
+        BOOLEAN,
+        "true",
+        "Whether a stopping node hands over its leadership.",
+        "a node always does if it is given the time",
+    ),
+    ConfigDefinition(
+        "broker.drained",
+        BOOLEAN,
+        "false",
+        "Whether the broker leads only what nobody else can, and gets no new replicas.",
+        update=DynamicUpdateMode.PER_BROKER,
+    ),
+    _fixed_node_setting(
+        "remote.log.storage.system.enable",
+        BOOLEAN,
+        "false",
+        "Whether the node has remote storage for old segments.",
+        "there is none so far",
+    ),
+)
+
+SECURITY = (
+    _fixed_node_setting(
+        "authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything.", _OPEN
+    ),
+    _fixed_node_setting("super.users", STRING, None, "Principals that may do everything.", _OPEN),
+    _fixed_node_setting("sasl.enabled.mechanisms", LIST, "", "Ways to log in that are offered.", _OPEN),
+    ConfigDefinition(
+        "sasl.kerberos.min.time.before.relogin",
+        LONG,
+        "60000",
+        "Time between two logins with Kerberos, which this node does not offer; taken as Kafka takes it.",
+        update=DynamicUpdateMode.PER_BROKER,
+    ),
+    ConfigDefinition(
+        "ssl.client.auth",
+        STRING,
+        "none",
+        "Whether clients must show a certificate.",
+        update=DynamicUpdateMode.PER_BROKER,
+        fixed=_OPEN,
+    ),
+    _fixed_node_setting(
+        "ssl.keystore.location", STRING, None, "File with the node's certificate and key.", _OPEN
+    ),
+    _fixed_node_setting("ssl.keystore.password", PASSWORD, None, "Password of that file.", _OPEN),
+    _fixed_node_setting("ssl.key.password", PASSWORD, None, "Password of the private key.", _OPEN),
+    _fixed_node_setting(
+        "ssl.truststore.location", STRING, None, "File with the certificates that are trusted.", _OPEN
+    ),
+    _fixed_node_setting("ssl.truststore.password", PASSWORD, None, "Password of that file.", _OPEN),
+)
+
+NODE_SETTINGS = (*IDENTITY, *NETWORK, *REPLICATION, *SECURITY)
+
+
+def _ms(name: str, default: int, about: str, lowest: int = 1) -> ConfigDefinition:
+    return ConfigDefinition(name, INT, str(default), about, at_least(lowest))
+
+
+def _fixed_group_setting(name: str, default: int, about: str, reason: str) -> ConfigDefinition:
+    return ConfigDefinition(name, INT, str(default), about, fixed=reason)
+
+
+def _count(name: str, default: int, about: str, check: Check) -> ConfigDefinition:
+    return ConfigDefinition(name, INT, str(default), about, check)
+
+
+CLASSIC = (
+    _ms(
+        "group.initial.rebalance.delay.ms",
+        100,
+        "Wait for further members before a new group's first turn.",
+        0,
+    ),
+    _ms("group.min.session.timeout.ms", 6_000, "Shortest session timeout that a classic member may ask for."),
+    _ms(
+        "group.max.session.timeout.ms",
+        1_800_000,
+        "Longest session timeout that a classic member may ask for.",
+    ),
+    _count("group.max.size", INT32_MAX, "Members that a classic group may have.", at_least(1)),
+)
+
+CONSUMER = (
+    _fixed_group_setting(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        "Silence after which a member counts as gone.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.consumer.min.session.timeout.ms",
+        1_000,
+        "Lower bound of a group's session timeout.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        "Upper bound of a group's session timeout.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.consumer.heartbeat.interval.ms",
+        500,
+        "How often members are told to send a heartbeat.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        100,
+        "Lower bound of a group's heartbeat interval.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        "Upper bound of a group's heartbeat interval.",
+        NO_CONSUMER_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.consumer.max.size", INT32_MAX, "Members that a consumer group may have.", NO_CONSUMER_GROUPS
+    ),
+    ConfigDefinition(
+        "group.consumer.assignors",
+        ConfigType.LIST,
+        "uniform,range",
+        "Ways to spread partitions that members can choose from; the first one is the default.",
+        fixed=NO_CONSUMER_GROUPS,
+    ),
+    ConfigDefinition(
+        "group.consumer.migration.policy",
+        ConfigType.STRING,
+        "bidirectional",
+        "Whether a group may change between the classic and the consumer protocol while it has members.",
+        fixed=NO_CONSUMER_GROUPS,
+    ),
+    ConfigDefinition(
+        "group.coordinator.rebalance.protocols",
+        ConfigType.LIST,
+        "classic",
+        "Group protocols that the coordinator speaks.",
+        fixed=NO_CONSUMER_GROUPS,
+    ),
+)
+
+SHARE = (
+    _fixed_group_setting(
+        "group.share.session.timeout.ms",
+        45_000,
+        "Silence after which a share member counts as gone.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.min.session.timeout.ms",
+        1_000,
+        "Lower bound of a share group's session timeout.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.max.session.timeout.ms",
+        60_000,
+        "Upper bound of a share group's session timeout.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.heartbeat.interval.ms",
+        500,
+        "How often share members are told to send a heartbeat.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.min.heartbeat.interval.ms",
+        100,
+        "Lower bound of a share group's heartbeat interval.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.max.heartbeat.interval.ms",
+        15_000,
+        "Upper bound of a share group's heartbeat interval.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.max.size", 200, "Members that a share group may have.", NO_SHARE_GROUPS
+    ),
+    _fixed_group_setting(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        "How long a delivered record stays leased.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.min.record.lock.duration.ms",
+        1_000,
+        "Lower bound of a share group's lease.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.max.record.lock.duration.ms",
+        3_600_000,
+        "Upper bound of a share group's lease.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.delivery.count.limit",
+        4,
+        "Deliveries of a record before it is given up.",
+        NO_SHARE_GROUPS,
+    ),
+    _fixed_group_setting(
+        "group.share.partition.max.record.locks",
+        2_000,
+        "Records of one partition that one group may have in flight.",
+        NO_SHARE_GROUPS,
+    ),
+)
+
+OFFSETS = (
+    _count(
+        "offset.metadata.max.bytes",
+        4_096,
+        "Size of the note that may go with a committed offset.",
+        at_least(0),
+    ),
+    _count(
+        "offsets.topic.num.partitions",
+        50,
+        "Partitions of the offsets topic; they never change.",
+        between(1, INTERNAL_PARTITIONS_MAX),
+    ),
+    _count(
+        "offsets.topic.replication.factor",
+        -1,
+        "Replicas of the offsets topic; -1 is the smaller of 3 and the number of brokers.",
+        at_least_or_auto(1),
+    ),
+    _count(
+        "offsets.topic.segment.bytes",
+        100 << 20,
+        "Segment size of the offsets topic.",
+        at_least(SEGMENT_BYTES_MIN),
+    ),
+    _count(
+        "offsets.retention.minutes",
+        10_080,
+        "How long the offsets of an empty group are remembered.",
+        at_least(1),
+    ),
+    ConfigDefinition(
+        "offsets.retention.check.interval.ms", LONG, "600000", "How often they are looked at.", at_least(1)
+    ),
+    _ms("offsets.commit.timeout.ms", 5_000, "How long a commit waits for the replicas of the offsets topic."),
+)
+
+TRANSACTIONS = (
+    _count(
+        "transaction.state.log.num.partitions",
+        50,
+        "Partitions of the transaction topic; they never change.",
+        between(1, INTERNAL_PARTITIONS_MAX),
+    ),
+    _count(
+        "transaction.state.log.replication.factor",
+        -1,
+        "Replicas of the transaction topic; -1 is the smaller of 3 and the number of brokers.",
+        at_least_or_auto(1),
+    ),
+    _fixed_group_setting(
+        "transaction.state.log.min.isr",
+        2,
+        "In-sync replicas the transaction topic needs.",
+        _NO_TRANSACTIONS,
+    ),
+    _fixed_group_setting(
+        "transaction.max.timeout.ms",
+        900_000,
+        "Longest timeout that a transaction may ask for.",
+        _NO_TRANSACTIONS,
+    ),
+    _fixed_group_setting(
+        "transactional.id.expiration.ms",
+        604_800_000,
+        "How long an unused transactional id is remembered.",
+        _NO_TRANSACTIONS,
+    ),
+    _ms("producer.id.expiration.ms", 86_400_000, "How long a silent idempotent producer is remembered."),
+    ConfigDefinition(
+        "transaction.partition.verification.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Whether a transaction's first write to a partition is checked with its coordinator.",
+        fixed=_NO_TRANSACTIONS,
+    ),
+)
+
+GROUP_SETTINGS = (*CLASSIC, *CONSUMER, *SHARE, *OFFSETS, *TRANSACTIONS)

@@ -1,0 +1,324 @@
+"""Brokers that come, fall silent, return, stop and leave, and what that does to partitions."""
+
+from penstock.core.metadata.commands import (
+    AllocateProducerIds,
+    BeginControlledShutdown,
+    BootstrapCluster,
+    DrainBroker,
+    FeatureUpdate,
+    FenceBroker,
+    Ok,
+    ProducerIdBlock,
+    RegisterBroker,
+    RegisteredBroker,
+    RemainingLeaderships,
+    UnfenceBroker,
+    UnregisterBroker,
+    UpdateFeatures,
+    UpgradeType,
+)
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    refused,
+)
+from penstock.core.metadata.elections import (
+    ElectionRules,
+    ReplicaLoss,
+    reconsidered,
+    with_epochs,
+)
+from penstock.core.metadata.image import (
+    NO_INCARNATION,
+    Broker,
+    ConfigResourceType,
+    FeatureRange,
+    MetadataImage,
+)
+from penstock.core.metadata.records import (
+    BrokerDrained,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerStopping,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    ClusterIdSet,
+    ConfigRemoved,
+    ConfigSet,
+    FeatureLevelSet,
+    PartitionChanged,
+    ProducerIdsAllocated,
+)
+from penstock.core.model import (
+    BrokerEpoch,
+    NodeId,
+    Refused,
+    Why,
+)
+
+# The key under which operators drain a broker; what a broker's state says follows it.
+DRAINED = "broker.drained"
+METADATA_VERSION = "metadata.version"
+PRODUCER_IDS_PER_BLOCK = 1_000
+_INT64_MAX = 2**63 - 1
+# What this version reads and writes. The first format of ours announces the metadata level
+# of Kafka 4.0, whose features it has, so that Kafka's tools can put a name to it.
+SUPPORTED_FEATURES = (
+    FeatureRange("eligible.leader.replicas.version", 0, 1),
+    FeatureRange("group.version", 0, 1),
+    FeatureRange(METADATA_VERSION, 25, 25),
+    FeatureRange("share.version", 0, 1),
+    FeatureRange("transaction.version", 0, 2),
+)
+_RANGES = {known.name: known for known in SUPPORTED_FEATURES}
+DEFAULT_LEVELS = tuple((known.name, known.highest) for known in SUPPORTED_FEATURES)
+
+
+def register_broker(
+    image: MetadataImage, command: RegisterBroker, around: ControllerConfig
+) -> MetadataDecision:
+    former = image.broker(command.node_id)
+    if former is not None and former.incarnation == command.incarnation != NO_INCARNATION:
+        # Asked again, because the answer was lost or the question came twice.
+        return DecisionBuilder(image).decision(RegisteredBroker(former.epoch))
+    refusal = _late_registration(former, command) or _problem_with_registration(image, command)
+    if refusal is not None:
+        return refused(refusal.why, refusal.detail)
+    epoch = BrokerEpoch(image.last_broker_epoch + 1)
+    broker = Broker(
+        command.node_id,
+        epoch,
+        command.directory_id,
+        command.listeners,
+        command.rack,
+        command.features,
+        command.previous_epoch,
+        command.fenced,
+        drained=_is_drained(image, command.node_id),
+        synced=command.synced,
+        incarnation=command.incarnation,
+    )
+    draft = DecisionBuilder(image)
+    draft.add(BrokerRegistered(broker))
+    _reconsider(draft, command.node_id, around, restarted=True, loss=_loss(former, command))
+    return draft.decision(RegisteredBroker(epoch))
+
+
+def _loss(former: Broker | None, command: RegisterBroker) -> ReplicaLoss:
+    """What a broker may have lost since its last life, whose way of syncing counts as well."""
+    if former is None:
+        return ReplicaLoss.NOTHING
+    if command.directory_id != former.directory_id:
+        return ReplicaLoss.EVERYTHING
+    stopped_cleanly = command.previous_epoch == former.epoch
+    return ReplicaLoss.NOTHING if stopped_cleanly or (command.synced and former.synced) else ReplicaLoss.TAIL
+
+
+def _late_registration(former: Broker | None, command: RegisterBroker) -> Refused | None:
+    known = command.known_epoch
+    if former is None or known is None or former.epoch <= known:
+        return None
+    detail = f"broker {command.node_id} is at epoch {former.epoch}, and knew of {known}"
+    return Refused(Why.STALE_BROKER_EPOCH, detail)
+
+
+def _problem_with_registration(image: MetadataImage, command: RegisterBroker) -> Refused | None:
+    if image.cluster_id != command.cluster_id:
+        detail = f"this is cluster {image.cluster_id}, the broker belongs to {command.cluster_id}"
+        return Refused(Why.INCONSISTENT_CLUSTER, detail)
+    if command.node_id < 0:
+        return Refused(Why.INVALID_REQUEST, f"{command.node_id} is no node id")
+    former = image.broker(command.node_id)
+    if former is not None and not former.fenced and former.directory_id != command.directory_id:
+        detail = f"broker {command.node_id} is live with another data directory"
+        return Refused(Why.DUPLICATE_BROKER, detail)
+    for other in image.each_broker():
+        if other.directory_id == command.directory_id and other.node_id != command.node_id:
+            detail = f"the data directory belongs to broker {other.node_id}"
+            return Refused(Why.DUPLICATE_BROKER, detail)
+    broker = Broker(command.node_id, BrokerEpoch(0), command.directory_id, features=command.features)
+    for feature, level in image.features.items():
+        if not broker.supports(feature, level):
+            detail = f"the cluster uses {feature} at level {level}, which the broker does not support"
+            return Refused(Why.INVALID_FEATURE_LEVEL, detail)
+    return None
+
+
+def fence_broker(image: MetadataImage, command: FenceBroker, around: ControllerConfig) -> MetadataDecision:
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    draft = DecisionBuilder(image)
+    if not broker.fenced:
+        draft.add(BrokerFenced(broker.node_id, broker.epoch))
+        _reconsider(draft, broker.node_id, around)
+    return draft.decision(Ok())
+
+
+def unfence_broker(
+    image: MetadataImage, command: UnfenceBroker, around: ControllerConfig
+) -> MetadataDecision:
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    draft = DecisionBuilder(image)
+    if broker.fenced:
+        draft.add(BrokerUnfenced(broker.node_id, broker.epoch))
+        _reconsider(draft, broker.node_id, around)
+    return draft.decision(Ok())
+
+
+def stop_broker(
+    image: MetadataImage, command: BeginControlledShutdown, around: ControllerConfig
+) -> MetadataDecision:
+    """Controlled shutdown. A broker that asks again is told what it leads by now."""
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    draft = DecisionBuilder(image)
+    if not broker.stopping:
+        draft.add(BrokerStopping(broker.node_id, broker.epoch))
+    return draft.decision(_reconsider(draft, broker.node_id, around))
+
+
+def drain_broker(image: MetadataImage, command: DrainBroker, around: ControllerConfig) -> MetadataDecision:
+    broker = image.broker(command.node_id)
+    if broker is None:
+        return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+    draft = DecisionBuilder(image)
+    name = str(broker.node_id)
+    if command.undo:
+        draft.add(ConfigRemoved(ConfigResourceType.BROKER, name, DRAINED))
+    else:
+        draft.add(ConfigSet(ConfigResourceType.BROKER, name, DRAINED, "true"))
+    return draft.decision(follow_drain(draft, broker.node_id, around))
+
+
+def follow_drain(draft: DecisionBuilder, node_id: NodeId, around: ControllerConfig) -> RemainingLeaderships:
+    """Let a broker be drained or not, as its configuration says by now."""
+    broker = draft.image.broker(node_id)
+    drained = _is_drained(draft.image, node_id)
+    if broker is not None and broker.drained is not drained:
+        draft.add(BrokerDrained(node_id, drained=drained))
+    return _reconsider(draft, node_id, around)
+
+
+def _is_drained(image: MetadataImage, node_id: NodeId) -> bool:
+    return image.config(ConfigResourceType.BROKER, str(node_id)).get(DRAINED, "false").lower() == "true"
+
+
+def unregister_broker(
+    image: MetadataImage, command: UnregisterBroker, around: ControllerConfig
+) -> MetadataDecision:
+    broker = image.broker(command.node_id)
+    if broker is None:
+        return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+    if not broker.fenced:
+        detail = f"broker {command.node_id} is live: it must be stopped before it can be forgotten"
+        return refused(Why.INVALID_REQUEST, detail)
+    draft = DecisionBuilder(image)
+    draft.add(BrokerUnregistered(broker.node_id, broker.epoch))
+    _reconsider(draft, broker.node_id, around, loss=ReplicaLoss.EVERYTHING)
+    return draft.decision(Ok())
+
+
+def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> Broker | Refused:
+    """The broker, if it speaks under its present epoch."""
+    broker = image.broker(node_id)
+    if broker is None:
+        return Refused(Why.UNKNOWN_BROKER, f"there is no broker {node_id}")
+    if broker.epoch != epoch:
+        return Refused(Why.STALE_BROKER_EPOCH, f"broker {node_id} is at epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def _reconsider(
+    draft: DecisionBuilder,
+    node_id: NodeId,
+    around: ControllerConfig,
+    *,
+    restarted: bool = False,
+    loss: ReplicaLoss = ReplicaLoss.NOTHING,
+) -> RemainingLeaderships:
+    """Look again at every partition with a replica on the broker; answers what it has then."""
+    rules = ElectionRules(draft.image, around)
+    leading = replicas = 0
+    for topic, partition in draft.image.partitions_of(node_id):
+        minimum, unclean = rules.of(topic)
+        after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, loss=loss)
+        # A leader that restarted must not write under the epoch of its former life.
+        renew = restarted and partition.leader == node_id
+        changed = with_epochs(partition, after, renew=renew)
+        if changed is not None:
+            # A broker has thousands of partitions, and none of them is about another.
+            draft.note(PartitionChanged(topic.id, changed))
+        replicas += node_id in after.replicas
+        leading += after.leader == node_id
+    return RemainingLeaderships(leading, replicas)
+
+
+def form_cluster(image: MetadataImage, command: BootstrapCluster) -> MetadataDecision:
+    if image.cluster_id is not None:
+        return refused(Why.INCONSISTENT_CLUSTER, f"the cluster exists, it is {image.cluster_id}")
+    if not command.cluster_id:
+        return refused(Why.INVALID_REQUEST, "a cluster needs an id")
+    levels = DEFAULT_LEVELS if command.levels is None else command.levels
+    draft = DecisionBuilder(image)
+    draft.add(ClusterIdSet(command.cluster_id))
+    for name, level in sorted(levels):
+        complaint = _unsupported(image, name, level)
+        if complaint is not None:
+            return refused(Why.INVALID_FEATURE_LEVEL, complaint)
+        draft.add(FeatureLevelSet(name, level))
+    return draft.decision(Ok())
+
+
+def update_features(image: MetadataImage, command: UpdateFeatures) -> MetadataDecision:
+    names = [update.name for update in command.updates]
+    if not names or len(frozenset(names)) != len(names):
+        return refused(Why.INVALID_REQUEST, "each feature is updated once, and at least one is")
+    draft = DecisionBuilder(image)
+    for update in command.updates:
+        complaint = _problem_with_update(image, update)
+        if complaint is not None:
+            return refused(Why.INVALID_FEATURE_LEVEL, complaint)
+        if update.level != image.feature_level(update.name):
+            draft.add(FeatureLevelSet(update.name, update.level))
+    return draft.decision(Ok(), validate_only=command.validate_only)
+
+
+def _problem_with_update(image: MetadataImage, update: FeatureUpdate) -> str | None:
+    present = image.feature_level(update.name)
+    complaint = _unsupported(image, update.name, update.level)
+    if complaint is not None:
+        return complaint
+    if update.level < present and update.direction is UpgradeType.UPGRADE:
+        return f"{update.name} is at level {present}: going back to {update.level} must be asked for"
+    if update.level > present and update.direction is not UpgradeType.UPGRADE:
+        return f"{update.name} is at level {present}: {update.level} is no downgrade"
+    return None
+
+
+def _unsupported(image: MetadataImage, name: str, level: int) -> str | None:
+    known = _RANGES.get(name)
+    if known is None:
+        return f"there is no feature {name!r}"
+    if not known.lowest <= level <= known.highest:
+        return f"{name} has levels {known.lowest} to {known.highest}, not {level}"
+    for broker in image.each_broker():
+        if not broker.supports(name, level):
+            return f"broker {broker.node_id} does not support {name} at level {level}"
+    return None
+
+
+def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> MetadataDecision:
+    broker = known_broker(image, command.node_id, command.broker_epoch)
+    if isinstance(broker, Refused):
+        return refused(broker.why, broker.detail)
+    start = image.next_producer_id
+    if start > _INT64_MAX - PRODUCER_IDS_PER_BLOCK:
+        return refused(Why.INVALID_REQUEST, "every producer id has been given out")
+    draft = DecisionBuilder(image)
+    draft.add(ProducerIdsAllocated(broker.node_id, broker.epoch, start, PRODUCER_IDS_PER_BLOCK))
+    return draft.decision(ProducerIdBlock(start, PRODUCER_IDS_PER_BLOCK))

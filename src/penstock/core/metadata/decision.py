@@ -1,0 +1,58 @@
+"""The judgement behind each command: facts and a reply, or a refusal.
+
+Each module takes the image as it is and answers a `Decision`; nothing here can change
+anything, because images cannot change. Where a decision builds on facts it has just made
+(a broker that is registered, then the partitions that may now have a leader), it works on
+a `Draft`: the image as if those facts were applied already.
+
+Left out: moving replicas because brokers are unevenly full; placement counts partitions, not
+bytes, and only when they are made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from penstock.core.metadata.apply import apply
+from penstock.core.metadata.commands import Reply
+from penstock.core.metadata.image import MetadataImage
+from penstock.core.metadata.records import Fact
+from penstock.core.model import Decision, Refused, Why
+
+MetadataDecision: TypeAlias = Decision[Fact, Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """What a decision may look at besides the image: the controller's own settings."""
+
+    static: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # One command must not stall the loop, nor fill the memory of every node.
+    partitions_per_command_max: int = 10_000
+    partitions_max: int = 200_000
+
+
+class DecisionBuilder:
+    """Facts that were decided so far, and the image as if they were applied."""
+
+    __slots__ = ("facts", "image")
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.facts: list[Fact] = []
+
+    def add(self, fact: Fact) -> None:
+        self.image = apply(self.image, fact)
+        self.facts.append(fact)
+
+    def note(self, fact: Fact) -> None:
+        """Add a fact that nothing else in this decision looks at: applying it would be for nothing."""
+        self.facts.append(fact)
+
+    def decision(self, reply: Reply, *, validate_only: bool = False) -> MetadataDecision:
+        return Decision(() if validate_only else tuple(self.facts), reply)
+
+
+def refused(why: Why, detail: str = "") -> MetadataDecision:
+    return Decision((), Refused(why, detail))

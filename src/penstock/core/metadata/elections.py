@@ -1,0 +1,394 @@
+"""Who leads a partition after brokers came and went, and who may lead it next (KIP-966).
+
+ISR   replicas that follow closely; the leader is one of them
+ELR   outside the ISR, yet sure to hold every committed record: kept while the ISR is
+      smaller than the minimum, because nothing is committed then
+last known ELR   were in the ELR once, and may have lost records since
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from penstock.core.metadata.commands import (
+    AlteredPartition,
+    BalancedLeaders,
+    BalanceLeaders,
+    ElectionType,
+    ElectLeader,
+)
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    refused,
+)
+from penstock.core.metadata.effective_configs import broker_setting, topic_value
+from penstock.core.metadata.image import (
+    NO_LEADER,
+    ConfigResourceType,
+    MetadataImage,
+    Partition,
+    Topic,
+)
+from penstock.core.metadata.records import PartitionChanged
+from penstock.core.model import (
+    LeaderEpoch,
+    NodeId,
+    Refused,
+    Why,
+)
+
+Nodes = tuple[NodeId, ...]
+
+
+class ReplicaLoss(enum.IntEnum):
+    """What a replica may have lost of the records it once acknowledged."""
+
+    NOTHING = 0
+    # What it had not synced when it fell.
+    TAIL = 1
+    # Its disk is another one, or its log is damaged.
+    EVERYTHING = 2
+
+
+def without(nodes: Nodes, node_id: NodeId) -> Nodes:
+    return tuple(node for node in nodes if node != node_id)
+
+
+def with_isr(partition: Partition, isr: Nodes, minimum: int) -> Partition:
+    """The partition with another ISR, and the ELR that follows from it."""
+    if len(isr) >= minimum:
+        return msgspec.structs.replace(partition, isr=isr, elr=(), last_known_elr=())
+    had_it_all = (*partition.isr, *partition.elr)
+    elr = tuple(n for n in partition.replicas if n in had_it_all and n not in isr)
+    last_known = tuple(
+        n for n in partition.replicas if n in partition.last_known_elr and n not in (*isr, *elr)
+    )
+    return msgspec.structs.replace(partition, isr=isr, elr=elr, last_known_elr=last_known)
+
+
+def after_loss(partition: Partition, node_id: NodeId, minimum: int, loss: ReplicaLoss) -> Partition:
+    """The partition without `node_id` in ISR and ELR, because it may miss records.
+
+    A replica that has nothing left of what it alone was sure to have must not be the way back.
+    """
+    complete = node_id in (*partition.isr, *partition.elr)
+    after = with_isr(partition, without(partition.isr, node_id), minimum)
+    elr, last_known = without(after.elr, node_id), after.last_known_elr
+    if len(after.isr) >= minimum:
+        last_known = ()
+    elif loss is ReplicaLoss.EVERYTHING and len(partition.replicas) > 1:
+        last_known = () if complete or node_id in last_known else last_known
+    elif complete:
+        last_known = tuple(n for n in partition.replicas if n == node_id or n in last_known)
+    return msgspec.structs.replace(after, elr=elr, last_known_elr=last_known)
+
+
+def reconsidered(
+    partition: Partition,
+    image: MetadataImage,
+    node_id: NodeId,
+    minimum: int,
+    *,
+    unclean: bool,
+    loss: ReplicaLoss,
+) -> Partition:
+    """The partition after something happened to broker `node_id`.
+
+    `image` already knows what state that broker is in. `unclean` allows a leader that may
+    miss records.
+    """
+    after = partition
+    if loss:
+        after = after_loss(after, node_id, minimum, loss)
+    elif node_id in partition.isr and _must_leave(partition, image, node_id):
+        after = with_isr(after, without(after.isr, node_id), minimum)
+    if after.leader not in after.isr or not image.is_live(after.leader):
+        after = msgspec.structs.replace(after, leader=NO_LEADER)
+    return settled(elected(after, image, minimum, unclean=unclean), image, minimum)
+
+
+def settled(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
+    """The partition after what was only waiting for the replicas that are in sync now."""
+    return _with_directories(handed_over(arrived(partition, image, minimum), image, minimum), image)
+
+
+def _with_directories(partition: Partition, image: MetadataImage) -> Partition:
+    """The partition with the directories in which its replicas were in sync last."""
+    directories = []
+    for node_id, former in zip(partition.replicas, partition.directories, strict=False):
+        broker = image.broker(node_id) if node_id in partition.isr else None
+        directories.append(former if broker is None else broker.directory_id)
+    known = tuple(directories)
+    return (
+        partition if known == partition.directories else msgspec.structs.replace(partition, directories=known)
+    )
+
+
+def arrived(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
+    """The partition without the replicas that a reassignment takes away, once it can do without.
+
+    Every new replica must be in sync, and among those that stay at least the minimum: a
+    replica of the target that is down for long does not hold up the move, and the move
+    does not stop writes that were possible before.
+    """
+    if not partition.is_moving:
+        return partition
+    target = partition.target
+    isr = tuple(node_id for node_id in partition.isr if node_id in target)
+    if len(isr) < min(minimum, len(target)) or any(node_id not in isr for node_id in partition.adding):
+        return partition
+    after = with_isr(with_replicas(partition, image, target), isr, minimum)
+    if after.leader not in isr:
+        leader = next((node_id for node_id in _candidates(after, image) if node_id in isr), None)
+        if leader is None:
+            return partition
+        after = msgspec.structs.replace(after, leader=leader)
+    return after
+
+
+def with_replicas(
+    partition: Partition, image: MetadataImage, replicas: Nodes, adding: Nodes = (), removing: Nodes = ()
+) -> Partition:
+    """The partition on other brokers; ISR, ELR and leader are the caller's to follow up."""
+    known = dict(zip(partition.replicas, partition.directories, strict=False))
+    for node_id in replicas:
+        broker = image.broker(node_id)
+        if broker is not None and node_id not in partition.replicas:
+            known[node_id] = broker.directory_id
+    directories = tuple(known[node_id] for node_id in replicas if node_id in known)
+    return msgspec.structs.replace(
+        partition, replicas=replicas, directories=directories, adding=adding, removing=removing
+    )
+
+
+def _must_leave(partition: Partition, image: MetadataImage, node_id: NodeId) -> bool:
+    """Whether a member of the ISR cannot stay in it: it is gone, or follows and is about to be."""
+    return not image.may_lead(node_id) and (not image.is_live(node_id) or partition.leader != node_id)
+
+
+def handed_over(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
+    """The partition with another leader, if its leader stops or is drained and one is in sync.
+
+    A leader that stops leaves the ISR along with it: it will be silent soon, and whoever
+    waits for acks=all would wait for it.
+    """
+    leader = partition.leader
+    if leader == NO_LEADER or not image.is_leaving(leader):
+        return partition
+    stopping = not image.may_lead(leader)
+    heir = next((node_id for node_id in _candidates(partition, image) if node_id in partition.isr), leader)
+    # One drained broker is as good as another, but better than one that stops.
+    if heir == leader or (image.is_leaving(heir) and not stopping):
+        return partition
+    after = msgspec.structs.replace(partition, leader=heir)
+    return with_isr(after, without(after.isr, leader), minimum) if stopping else after
+
+
+def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool) -> Partition:
+    """The partition with a leader, if it had none and somebody can lead."""
+    if partition.leader != NO_LEADER:
+        return partition
+    candidates = _candidates(partition, image)
+    in_sync = next((node_id for node_id in candidates if node_id in partition.isr), None)
+    if in_sync is not None:
+        return msgspec.structs.replace(partition, leader=in_sync)
+    eligible = next((node_id for node_id in candidates if node_id in partition.elr), None)
+    if eligible is not None:
+        return msgspec.structs.replace(with_isr(partition, (eligible,), minimum), leader=eligible)
+    last = _last_known(partition)
+    if last is None and unclean:
+        last = _most_likely(partition, image, candidates)
+    if last is None or not image.may_lead(last):
+        return partition
+    # Whatever the others held beyond this leader's log will be cut off: nobody is eligible, and followers
+    # must know that they may cut what they take for committed.
+    return msgspec.structs.replace(
+        partition,
+        leader=last,
+        isr=(last,),
+        elr=(),
+        last_known_elr=(),
+        unclean_epoch=LeaderEpoch(partition.leader_epoch + 1),
+    )
+
+
+def _candidates(partition: Partition, image: MetadataImage) -> Nodes:
+    """Replicas that can lead, in the order of preference; drained brokers only after all others."""
+    able = tuple(node_id for node_id in partition.replicas if image.may_lead(node_id))
+    drained = tuple(node_id for node_id in able if image.is_leaving(node_id))
+    return (*(node_id for node_id in able if node_id not in drained), *drained)
+
+
+def _most_likely(partition: Partition, image: MetadataImage, candidates: Nodes) -> NodeId | None:
+    """Who misses the least, as far as one can guess: on a new disk, or as a newcomer, nearly all."""
+    places = dict(zip(partition.replicas, partition.directories, strict=False))
+
+    def doubts(node_id: NodeId) -> tuple[bool, bool, bool]:
+        broker = image.broker(node_id)
+        moved = broker is not None and places.get(node_id, broker.directory_id) != broker.directory_id
+        return moved, node_id in partition.adding, node_id not in partition.last_known_elr
+
+    return min(candidates, key=doubts, default=None)
+
+
+def _last_known(partition: Partition) -> NodeId | None:
+    """The only replica that was ever complete, when nobody else is left to ask.
+
+    With one replica this is the way back after an unclean stop: what it has is all there is.
+    """
+    if partition.isr or partition.elr or len(partition.last_known_elr) != 1:
+        return None
+    return partition.last_known_elr[0]
+
+
+def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> Partition | None:
+    """`after` under the epochs it needs; None if nothing changed. `renew` forces a new leader epoch.
+
+    A replica that is taken away is forgotten under a new leader epoch: should it come back,
+    with an empty log, no fetch of its former life can pass for one of the new.
+    """
+    if after == before and not renew:
+        return None
+    fewer = any(node_id not in after.replicas for node_id in before.replicas)
+    unclean = after.unclean_epoch > before.leader_epoch
+    new_epoch = renew or fewer or unclean or after.leader != before.leader
+    return msgspec.structs.replace(
+        after,
+        leader_epoch=LeaderEpoch(before.leader_epoch + new_epoch),
+        partition_epoch=before.partition_epoch + 1,
+    )
+
+
+class ElectionRules:
+    """The minimum ISR of topics, and whether their leaders may miss records.
+
+    A broker that comes or goes touches all its topics, and most of them have the same
+    configuration: none. The rules of those are worked out once per replica count.
+    """
+
+    __slots__ = ("_image", "_known", "_static")
+
+    def __init__(self, image: MetadataImage, around: ControllerConfig) -> None:
+        self._image = image
+        self._static: Mapping[str, str] = around.static
+        self._known: dict[int, tuple[int, bool]] = {}
+
+    def of(self, topic: Topic) -> tuple[int, bool]:
+        if self._image.config(ConfigResourceType.TOPIC, topic.name):
+            return self._work_out(topic)
+        replicas = topic.replicas_to_rely_on
+        rules = self._known.get(replicas)
+        if rules is None:
+            rules = self._known[replicas] = self._work_out(topic)
+        return rules
+
+    def _work_out(self, topic: Topic) -> tuple[int, bool]:
+        minimum = topic_value(self._image, topic, "min.insync.replicas", self._static)
+        unclean = topic_value(self._image, topic, "unclean.leader.election.enable", self._static)
+        assert isinstance(minimum, int)
+        return minimum, bool(unclean)
+
+
+def follow_rules(draft: DecisionBuilder, topics: Iterable[Topic], around: ControllerConfig) -> None:
+    """Let partitions follow another minimum ISR, or another answer about unclean leaders.
+
+    With a lower minimum the ISR alone may commit again, so that the ELR is no longer sure
+    to hold everything: it must not outlive the change.
+    """
+    rules = ElectionRules(draft.image, around)
+    for topic in topics:
+        minimum, unclean = rules.of(topic)
+        for partition in topic.partitions:
+            after = with_isr(partition, partition.isr, minimum)
+            after = elected(after, draft.image, minimum, unclean=unclean)
+            changed = with_epochs(partition, settled(after, draft.image, minimum))
+            if changed is not None:
+                draft.add(PartitionChanged(topic.id, changed))
+
+
+def elect_leader(image: MetadataImage, command: ElectLeader, around: ControllerConfig) -> MetadataDecision:
+    topic = image.topic(command.topic)
+    partition = None if topic is None else topic.partition(command.index)
+    if topic is None or partition is None:
+        return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
+    minimum, _ = ElectionRules(image, around).of(topic)
+    if command.election is ElectionType.PREFERRED:
+        after = _preferred(image, partition)
+    else:
+        after = _anyone(image, partition, minimum)
+    if isinstance(after, Refused):
+        return refused(after.why, after.detail)
+    changed = with_epochs(partition, after)
+    assert changed is not None, "an election that changes nothing is refused"
+    draft = DecisionBuilder(image)
+    draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(AlteredPartition(changed))
+
+
+def _preferred(image: MetadataImage, partition: Partition) -> Partition | Refused:
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
+    if preferred not in partition.isr or not image.may_lead(preferred):
+        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
+    if image.is_leaving(preferred):
+        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is drained")
+    return msgspec.structs.replace(partition, leader=preferred)
+
+
+def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partition | Refused:
+    if partition.leader != NO_LEADER:
+        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads")
+    after = elected(partition, image, minimum, unclean=True)
+    if after.leader == NO_LEADER:
+        return Refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is live")
+    return settled(after, image, minimum)
+
+
+def balance_leaders(
+    image: MetadataImage, command: BalanceLeaders, around: ControllerConfig
+) -> MetadataDecision:
+    """Give leadership back to preferred replicas, where a broker misses too much of what it should lead.
+
+    Only so many at a time: each move is a short pause for the clients of a partition.
+    """
+    draft = DecisionBuilder(image)
+    if not broker_setting(image, "auto.leader.rebalance.enable", static=around.static):
+        return draft.decision(BalancedLeaders(0, 0))
+    percentage = broker_setting(image, "leader.imbalance.per.broker.percentage", static=around.static)
+    assert isinstance(percentage, int)
+    movable = _movable(image, percentage)
+    for topic, partition in movable[: command.moves_max]:
+        after = msgspec.structs.replace(partition, leader=partition.replicas[0])
+        changed = with_epochs(partition, after)
+        assert changed is not None
+        draft.add(PartitionChanged(topic.id, changed))
+    moved = min(len(movable), command.moves_max)
+    return draft.decision(BalancedLeaders(moved, len(movable) - moved))
+
+
+def _movable(image: MetadataImage, percentage: int) -> list[tuple[Topic, Partition]]:
+    """Partitions whose preferred replica could lead, of brokers that are out of balance."""
+    preferred: dict[NodeId, int] = {}
+    elsewhere: dict[NodeId, int] = {}
+    misled = []
+    for topic in image.each_topic():
+        for partition in topic.partitions:
+            first = partition.replicas[0]
+            preferred[first] = preferred.get(first, 0) + 1
+            if partition.leader not in (first, NO_LEADER):
+                elsewhere[first] = elsewhere.get(first, 0) + 1
+                misled.append((topic, partition))
+    unbalanced = {node for node, count in elsewhere.items() if 100 * count > percentage * preferred[node]}
+    return [
+        (topic, partition)
+        for topic, partition in misled
+        if partition.replicas[0] in unbalanced and _can_return(image, partition)
+    ]
+
+
+def _can_return(image: MetadataImage, partition: Partition) -> bool:
+    return not partition.is_moving and not isinstance(_preferred(image, partition), Refused)

@@ -1,0 +1,220 @@
+"""What has become true about the cluster: the entries of the metadata log.
+
+A tag names a fact for ever. A new field goes to the end and has a default; a fact that
+old nodes cannot read needs a new level of `metadata.version` before it may be written.
+
+Facts as bytes: one byte of format version, then the fact as a MessagePack row.
+
+01 │ 93 ad "topic_created" a6 "orders" c4 10 <16 bytes of topic id>
+└ format version 1
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.core.metadata.image import (
+    NO_BROKER,
+    NO_BROKER_EPOCH,
+    Broker,
+    ConfigResourceType,
+    MetadataImage,
+    Partition,
+    StoredStruct,
+)
+from penstock.core.model import (
+    BrokerEpoch,
+    CorruptionError,
+    NodeId,
+    ProducerId,
+    TopicId,
+    TopicName,
+)
+
+FORMAT_VERSION = 1
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_VERSION = bytes((FORMAT_VERSION,))
+
+
+class ClusterIdSet(StoredStruct, frozen=True, tag="cluster_id_set"):
+    """The cluster exists and has an identity."""
+
+    cluster_id: str
+
+
+class FeatureLevelSet(StoredStruct, frozen=True, tag="feature_level_set"):
+    """A feature is in use at this level; 0 takes it out of use."""
+
+    name: str
+    level: int
+
+
+class BrokerRegistered(StoredStruct, frozen=True, tag="broker_registered"):
+    """A broker started, under a new epoch; it replaces its earlier registration."""
+
+    broker: Broker
+
+
+class BrokerFenced(StoredStruct, frozen=True, tag="broker_fenced"):
+    """A broker may not lead any more."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+class BrokerUnfenced(StoredStruct, frozen=True, tag="broker_unfenced"):
+    """A broker may lead."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+class BrokerStopping(StoredStruct, frozen=True, tag="broker_stopping"):
+    """A broker stops soon and is not elected any more; its next registration ends this."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+class BrokerDrained(StoredStruct, frozen=True, tag="broker_drained"):
+    """An operator wants a broker empty, or not any more; registrations do not change it."""
+
+    node_id: NodeId
+    drained: bool
+
+
+class BrokerUnregistered(StoredStruct, frozen=True, tag="broker_unregistered"):
+    """A broker left for good."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+
+
+class BrokerEpochReserved(StoredStruct, frozen=True, tag="broker_epoch_reserved"):
+    """No epoch up to this one is handed out again; in snapshots only."""
+
+    epoch: BrokerEpoch
+
+
+class TopicCreated(StoredStruct, frozen=True, tag="topic_created"):
+    """A topic exists, still without partitions."""
+
+    name: TopicName
+    id: TopicId
+
+
+class TopicDeleted(StoredStruct, frozen=True, tag="topic_deleted"):
+    """A topic, its partitions and its configuration are gone."""
+
+    id: TopicId
+
+
+class PartitionCreated(StoredStruct, frozen=True, tag="partition_created"):
+    """A topic has one more partition."""
+
+    topic_id: TopicId
+    partition: Partition
+
+
+class PartitionChanged(StoredStruct, frozen=True, tag="partition_changed"):
+    """A partition has other replicas, another ISR or another leader: its whole new state."""
+
+    topic_id: TopicId
+    partition: Partition
+
+
+class ConfigSet(StoredStruct, frozen=True, tag="config_set"):
+    """One key of one resource has a value of its own."""
+
+    kind: ConfigResourceType
+    name: str
+    key: str
+    value: str
+
+
+class ConfigRemoved(StoredStruct, frozen=True, tag="config_removed"):
+    """One key of one resource follows the default again."""
+
+    kind: ConfigResourceType
+    name: str
+    key: str
+
+
+class ProducerIdsAllocated(StoredStruct, frozen=True, tag="producer_ids_allocated"):
+    """The ids from `start` on, `count` of them, belong to one broker to hand out."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    start: ProducerId
+    count: int
+
+
+Fact: TypeAlias = (
+    ClusterIdSet
+    | FeatureLevelSet
+    | BrokerRegistered
+    | BrokerFenced
+    | BrokerUnfenced
+    | BrokerStopping
+    | BrokerDrained
+    | BrokerUnregistered
+    | BrokerEpochReserved
+    | TopicCreated
+    | TopicDeleted
+    | PartitionCreated
+    | PartitionChanged
+    | ConfigSet
+    | ConfigRemoved
+    | ProducerIdsAllocated
+)
+
+_decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
+
+
+def encode_fact(fact: Fact) -> bytes:
+    return _VERSION + _encoder.encode(fact)
+
+
+def decode_fact(content: bytes | bytearray | memoryview) -> Fact:
+    """The fact in `content`; CorruptionError if it is none that this version knows.
+
+    An unknown fact must not be skipped: the image would silently differ from everybody
+    else's from there on.
+    """
+    view = memoryview(content)
+    if len(view) == 0:
+        raise CorruptionError("an empty entry is not a metadata fact")
+    if view[0] != FORMAT_VERSION:
+        raise CorruptionError(f"metadata fact has format version {view[0]}, this node reads {FORMAT_VERSION}")
+    try:
+        return _decoder.decode(view[1:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptionError(f"not a metadata fact that this node knows: {error}") from None
+
+
+def snapshot(image: MetadataImage) -> Iterator[Fact]:
+    """Facts that make `image` out of nothing, always in the same order."""
+    if image.cluster_id is not None:
+        yield ClusterIdSet(image.cluster_id)
+    for name, level in image.features.items():
+        yield FeatureLevelSet(name, level)
+    yield from _brokers(image)
+    for topic in image.each_topic():
+        yield TopicCreated(topic.name, topic.id)
+        for partition in topic.partitions:
+            yield PartitionCreated(topic.id, partition)
+    for resource, values in image.configs.items():
+        for key, value in values.items():
+            yield ConfigSet(resource.kind, resource.name, key, value)
+    if image.next_producer_id:
+        yield ProducerIdsAllocated(NO_BROKER, NO_BROKER_EPOCH, image.next_producer_id, 0)
+
+
+def _brokers(image: MetadataImage) -> Iterator[Fact]:
+    brokers = image.each_broker()
+    for broker in brokers:
+        yield BrokerRegistered(broker)
+    # An unregistered broker may have had the highest epoch: it must not be used again.
+    if image.last_broker_epoch > max((broker.epoch for broker in brokers), default=NO_BROKER_EPOCH):
+        yield BrokerEpochReserved(image.last_broker_epoch)

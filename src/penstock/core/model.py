@@ -1,0 +1,200 @@
+"""The words everything else is written in: ids, instants and the roots of errors.
+
+Ids are distinct types so that a leader epoch cannot be passed where an offset is
+meant. Ranges are half open and named `start` and `end`. A moment is either an
+`Instant` (monotonic nanoseconds, never stored) or a `Timestamp` (wall-clock
+milliseconds, as Kafka records carry them); mixing them up is a type error.
+
+A refusal is a value (`Refused`, with its `Why`); a decision is facts plus a reply.
+
+Left out: anything that one package alone uses.
+
+The root of every exception that Penstock raises about the world.
+
+Refusals are values, not exceptions, and bugs are failed asserts; what is left are
+bytes that break a rule, and storage that failed or lies.
+
+Why something was refused: one list for the whole system.
+
+A refusal is a value. Each gateway owns one table from `Why` to its own code, and a test
+asserts that every reason has a row in every table.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import (
+    Generic,
+    NamedTuple,
+    NewType,
+    TypeVar,
+)
+from uuid import UUID
+
+NodeId = NewType("NodeId", int)
+BrokerEpoch = NewType("BrokerEpoch", int)
+TopicName = NewType("TopicName", str)
+TopicId = NewType("TopicId", UUID)
+PartitionIndex = NewType("PartitionIndex", int)
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+# Monotonic nanoseconds of one process: for deadlines and durations, never stored.
+Instant = NewType("Instant", int)
+# Wall-clock milliseconds since 1970, as Kafka records carry them: never for deadlines,
+# because the wall clock jumps.
+Timestamp = NewType("Timestamp", int)
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+Fact_co = TypeVar("Fact_co", covariant=True)
+Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+class PenstockError(Exception):
+    """Something outside this code's control went wrong."""
+
+
+class Fault(enum.Enum):
+    """Whose fault a protocol error is: decides who is told, and what is logged."""
+
+    PEER = "peer"
+    OURS = "ours"
+
+
+class ProtocolError(PenstockError):
+    """Bytes from (or for) the other side of a connection break the protocol."""
+
+    def __init__(self, message: str, fault: Fault = Fault.PEER) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class CorruptionError(PenstockError):
+    """Bytes that were good once are not any more. Not an I/O error: retrying cannot help."""
+
+
+class StorageError(PenstockError):
+    """The disk refused or failed; what it was asked to do has not happened for sure."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, by name."""
+
+    topic: TopicName
+    partition: PartitionIndex
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Fact_co, Reply_co]):
+    """What becomes true, and what to answer once it is durable.
+
+    Deciding changes nothing: the host appends `facts`, applies them, and releases
+    `reply` when the log end it saw at the decision is committed.
+    """
+
+    facts: tuple[Fact_co, ...]
+    reply: Reply_co
+
+
+class Now(NamedTuple):
+    """The present on both clocks: deadlines are monotonic, what is stored is wall-clock time."""
+
+    instant: Instant
+    wall: Timestamp
+
+
+class Why(enum.Enum):
+    """The reasons, in words of the domain rather than of a protocol."""
+
+    # Topics and configuration
+    TOPIC_EXISTS = "topic exists already"
+    UNKNOWN_TOPIC = "no such topic"
+    UNKNOWN_TOPIC_ID = "no topic has this id"
+    UNKNOWN_PARTITION = "no such partition"
+    INVALID_TOPIC_NAME = "topic name is not allowed"
+    INVALID_PARTITIONS = "number of partitions is not allowed"
+    INVALID_REPLICATION_FACTOR = "replication factor is not possible"
+    INVALID_ASSIGNMENT = "replica assignment is not possible"
+    INVALID_CONFIG = "configuration is not valid"
+    INVALID_REQUEST = "request is not valid"
+    NO_REASSIGNMENT = "no reassignment is under way"
+    TOPIC_DELETION_DISABLED = "topic cannot be deleted"
+    UNKNOWN_BROKER = "no such broker"
+    STALE_BROKER_EPOCH = "broker epoch is stale"
+    INVALID_FEATURE_LEVEL = "feature level is not possible"
+    INCONSISTENT_CLUSTER = "cluster is another one"
+    DUPLICATE_BROKER = "another broker is live under this id"
+    NOT_CONTROLLER = "this node does not lead the metadata quorum"
+    DUPLICATE_VOTER = "node votes already"
+    VOTER_NOT_FOUND = "node is no voter"
+    QUORUM_BUSY = "the metadata quorum cannot take this now"
+
+    # Leadership of partitions
+    FENCED_LEADER_EPOCH = "leader epoch is an old one"
+    UNKNOWN_LEADER_EPOCH = "leader epoch is newer than what is known here"
+    STALE_PARTITION_EPOCH = "partition has changed since"
+    INELIGIBLE_REPLICA = "replica may not join the in-sync replicas"
+    ELECTION_NOT_NEEDED = "partition has the leader it should have"
+    PREFERRED_LEADER_NOT_AVAILABLE = "preferred replica cannot lead now"
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica can lead now"
+
+    # Records
+    NOT_LEADER = "this node does not lead the partition"
+    NOT_ENOUGH_REPLICAS = "too few replicas are in sync"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = "too few replicas were in sync after the append"
+    CORRUPT_BATCH = "batch is damaged"
+    UNSUPPORTED_FORMAT = "message format is older than magic 2"
+    INVALID_RECORD = "a record is not valid"
+    BATCH_TOO_LARGE = "batch is larger than the topic allows"
+    INVALID_TIMESTAMP = "timestamp is too far from the broker's clock"
+    OUT_OF_ORDER_SEQUENCE = "sequence does not follow the producer's last batch"
+    PRODUCER_FENCED = "a newer instance of this producer has written already"
+    STALE_COORDINATOR = "a newer transaction coordinator has written already"
+    INVALID_TRANSACTION = "transaction is not in a state that allows it"
+    NOT_DELETABLE = "records of this topic are not deleted by offset"
+    OFFSET_OUT_OF_RANGE = "offset lies outside of the log"
+    OFFSET_NOT_AVAILABLE = "the new leader does not know yet how much is committed"
+    DAMAGED_LOG = "the log is damaged there"
+    STORAGE_FAILED = "the disk failed"
+    TIMED_OUT = "it took too long"
+
+    NOT_AUTHORIZED = "the caller may not do this"
+
+    # Groups
+    UNKNOWN_GROUP = "no such group"
+    UNKNOWN_MEMBER = "no such member"
+    MEMBER_ID_REQUIRED = "a member joins with the id it was just given"
+    ILLEGAL_GENERATION = "generation is not the current one"
+    INCONSISTENT_PROTOCOL = "protocols have nothing in common with the group's"
+    REBALANCE_IN_PROGRESS = "group is rebalancing"
+    FENCED_INSTANCE = "another member took over this instance id"
+    GROUP_FULL = "group has reached its size limit"
+    GROUP_NOT_EMPTY = "group still has members"
+    GROUP_SUBSCRIBED = "group is subscribed to the topic"
+    INVALID_GROUP = "group id is not allowed"
+    INVALID_SESSION_TIMEOUT = "session timeout is outside the allowed range"
+    OFFSET_METADATA_TOO_LARGE = "offset metadata is too large"
+    OFFSETS_UNSTABLE = "a transaction may still change the offset"
+    STALE_MEMBER_EPOCH = "member epoch is stale"
+    NOT_COORDINATOR = "this node does not coordinate the group"
+    COORDINATOR_LOADING = "coordinator is reading its log"
+    COORDINATOR_NOT_AVAILABLE = "there is no coordinator yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No, and why; `detail` is a sentence for the person who reads the error.
+
+    `records` are the ones to blame, counted from 0 within their batch.
+    """
+
+    why: Why
+    detail: str = ""
+    records: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.detail or self.why.value

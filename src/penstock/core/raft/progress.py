@@ -1,0 +1,264 @@
+"""How far one other member has come, and how much may be underway to it."""
+
+import enum
+from collections import deque
+
+from penstock.core.model import Instant
+from penstock.core.raft.messages import (
+    AppendConflict,
+    AppendRequest,
+    AppendResponse,
+    RaftHeartbeat,
+    RaftHeartbeatResponse,
+    SendSnapshotChunk,
+    SnapshotChunkResponse,
+)
+from penstock.core.raft.state import RaftState
+from penstock.core.raft.types import Index, Member, SnapshotMeta
+
+
+class ProgressState(enum.Enum):
+    """How entries go to a member."""
+
+    PROBE = "one request at a time: we do not know where its log and ours part"
+    STREAM = "requests follow each other without waiting for answers"
+    SNAPSHOT = "what it needs is in our log no longer"
+
+
+class Progress:
+    """A leader's knowledge of one member.
+
+    match ..... next ..... last
+      | underway  |  not sent |
+    """
+
+    __slots__ = (
+        "_in_flight",
+        "asked_at",
+        "caught_up_at",
+        "commit_told",
+        "heard_at",
+        "is_probing",
+        "match",
+        "next",
+        "pace",
+        "position",
+        "round",
+        "round_sent",
+        "snapshot",
+    )
+
+    def __init__(self, next_index: Index, now: Instant) -> None:
+        self.pace = ProgressState.PROBE
+        self.match = Index(0)
+        self.next = next_index
+        self.heard_at = now
+        # When it last had everything that was committed; None: not since we lead.
+        self.caught_up_at: Instant | None = None
+        # The last round it answered, and the last before a request was sent to it.
+        self.round = 0
+        self.round_sent = 0
+        self.commit_told = Index(0)
+        self.is_probing = False
+        self._in_flight: deque[Index] = deque()
+        # The snapshot underway, the position it is wanted from, and when we last sent from there.
+        self.snapshot: SnapshotMeta | None = None
+        self.position = 0
+        self.asked_at = now
+
+    def has_room(self, in_flight_max: int) -> bool:
+        """Whether another request with entries may be sent."""
+        if self.pace is ProgressState.STREAM:
+            return len(self._in_flight) < in_flight_max
+        return self.pace is ProgressState.PROBE and not self.is_probing
+
+    def sent(self, last: Index) -> None:
+        """A request that ends with `last` is underway."""
+        if self.pace is ProgressState.STREAM:
+            if last >= self.next:
+                self._in_flight.append(last)
+                self.next = Index(last + 1)
+        else:
+            self.is_probing = True
+
+    def acknowledge(self, match: Index, first: Index) -> bool:
+        """It has our log up to `match`, and ours begins with `first`; says if that is news."""
+        is_news = match > self.match
+        if is_news:
+            self.match = match
+        while self._in_flight and self._in_flight[0] <= match:
+            self._in_flight.popleft()
+        self.next = max(self.next, Index(self.match + 1))
+        if self.pace is ProgressState.PROBE or (
+            self.pace is ProgressState.SNAPSHOT and self.match + 1 >= first
+        ):
+            self._enter(ProgressState.STREAM, Index(self.match + 1))
+        return is_news
+
+    def reject(self, previous: Index, next_index: Index) -> bool:
+        """It lacks the entry before a request; False: that is no news."""
+        if self.pace is ProgressState.SNAPSHOT or previous <= self.match:
+            return False
+        if self.pace is ProgressState.PROBE and previous != self.next - 1:
+            return False
+        self._enter(ProgressState.PROBE, max(Index(self.match + 1), min(next_index, previous)))
+        return True
+
+    def begin_snapshot(self, snapshot: SnapshotMeta, now: Instant) -> None:
+        self._enter(ProgressState.SNAPSHOT, self.next)
+        self.snapshot, self.position, self.asked_at = snapshot, 0, now
+
+    def _enter(self, pace: ProgressState, next_index: Index) -> None:
+        self.pace = pace
+        self.next = next_index
+        self.is_probing = False
+        self.snapshot = None
+        self._in_flight.clear()
+
+
+class ProgressTracker:
+    """The other members, how far each has come, and what to send them next."""
+
+    def __init__(self, ledger: RaftState) -> None:
+        self._ledger = ledger
+        self.others: dict[Member, Progress] = {}
+        self.round = 0
+        self.reconfigure(Index(ledger.log.last + 1))
+
+    def reconfigure(self, start: Index) -> None:
+        """Keep to the members of the present configuration; who is new gets entries from `start` on."""
+        ledger, known = self._ledger, self.others
+        self.others = {
+            member: known.get(member) or Progress(start, ledger.now)
+            for member in ledger.configuration.members
+            if member != ledger.me
+        }
+
+    def of(self, member: Member) -> Progress | None:
+        return self.others.get(member)
+
+    def _other_voters(self) -> list[tuple[Member, Progress]]:
+        """Only they count, and every answer is counted: learners may be many."""
+        others = self.others
+        return [(voter, others[voter]) for voter in self._ledger.configuration.voters if voter in others]
+
+    def own_match(self) -> Index:
+        """How much of our own log counts: only what is synced, as for everybody else."""
+        return self._ledger.log.persisted
+
+    def agreed(self) -> Index:
+        """The highest index that a majority has on disk."""
+        matches: dict[Member, int] = {member: peer.match for member, peer in self._other_voters()}
+        matches[self._ledger.me] = self.own_match()
+        return Index(self._ledger.configuration.agreed(matches))
+
+    def confirmed(self) -> int:
+        """The latest round of heartbeats that a majority has answered."""
+        rounds = {member: peer.round for member, peer in self._other_voters()}
+        rounds[self._ledger.me] = self.round
+        return self._ledger.configuration.agreed(rounds)
+
+    def hears_majority(self) -> bool:
+        """Whether a majority has been heard within an election timeout."""
+        ledger, since = self._ledger, self._ledger.now - self._ledger.options.election_ns
+        heard = {member: int(peer.heard_at > since) for member, peer in self._other_voters()}
+        heard[ledger.me] = 1
+        return ledger.configuration.agreed(heard) == 1
+
+    def beat(self) -> None:
+        """Send the next round of heartbeats."""
+        ledger = self._ledger
+        self.round += 1
+        for member, peer in self.others.items():
+            # Beyond its match a member may have entries of another leader: they are not committed.
+            commit = min(ledger.commit, peer.match)
+            ledger.send(member, RaftHeartbeat(ledger.term, commit, self.round))
+
+    def send_all(self) -> None:
+        """Send whatever may be sent: entries, or the news that entries are committed."""
+        for member, peer in self.others.items():
+            self._send_to(member, peer)
+
+    def _send_to(self, member: Member, peer: Progress) -> None:
+        ledger = self._ledger
+        options, log = ledger.options, ledger.log
+        while peer.next <= log.last and peer.has_room(options.appends_in_flight_max):
+            self._send_one(member, peer, options.append_bytes_max)
+        if peer.pace is ProgressState.STREAM and peer.commit_told < min(ledger.commit, peer.match):
+            self._send_one(member, peer, bytes_max=0)
+
+    def _send_one(self, member: Member, peer: Progress, bytes_max: int) -> None:
+        """One request; without room for bytes it only asks whether the logs agree so far."""
+        ledger, log = self._ledger, self._ledger.log
+        previous = Index(peer.next - 1)
+        previous_term = log.term_at(previous)
+        if previous_term is None or peer.next < log.first:
+            peer.begin_snapshot(log.snapshot, ledger.now)
+            self._send_chunk(member, peer)
+            return
+        entries = log.entries(peer.next, bytes_max) if bytes_max else ()
+        peer.sent(Index(previous + len(entries)))
+        peer.commit_told = ledger.commit
+        peer.round_sent = self.round
+        request = AppendRequest(ledger.term, previous, previous_term, entries, ledger.commit)
+        ledger.send(member, request)
+
+    def _send_chunk(self, member: Member, peer: Progress) -> None:
+        ledger = self._ledger
+        assert peer.snapshot is not None
+        peer.asked_at = ledger.now
+        effect = SendSnapshotChunk(
+            member, ledger.term, peer.snapshot, peer.position, ledger.options.chunk_bytes
+        )
+        ledger.effects.append(effect)
+
+    def answered(self, member: Member, answer: AppendResponse) -> bool:
+        """Says whether somebody's match has moved."""
+        peer = self.others[member]
+        moved = peer.acknowledge(answer.match, self._ledger.log.first)
+        self._note_progress(peer)
+        self._send_to(member, peer)
+        return moved
+
+    def _note_progress(self, peer: Progress) -> None:
+        if peer.match >= self._ledger.commit:
+            peer.caught_up_at = self._ledger.now
+
+    def conflicted(self, member: Member, conflict: AppendConflict) -> None:
+        peer, log = self.others[member], self._ledger.log
+        index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
+        if peer.reject(conflict.previous_index, Index(index + 1)):
+            self._send_to(member, peer)
+
+    def beaten(self, member: Member, answer: RaftHeartbeatResponse) -> bool:
+        """A member that is alive but behind is asked again: requests or answers may be lost.
+
+        By its own words: one that was restarted has what we know it has, and has to be told so.
+        """
+        peer, ledger = self.others[member], self._ledger
+        peer.round = max(peer.round, answer.round)
+        moved = answer.match > peer.match and peer.acknowledge(answer.match, ledger.log.first)
+        self._note_progress(peer)
+        if peer.pace is ProgressState.SNAPSHOT:
+            if ledger.now - peer.asked_at >= ledger.options.election_ns:
+                self._resume_snapshot(member, peer)
+        elif answer.match < ledger.log.last and answer.round > peer.round_sent:
+            peer.is_probing = False
+            has_room = peer.has_room(ledger.options.appends_in_flight_max)
+            bytes_max = ledger.options.append_bytes_max if has_room else 0
+            self._send_one(member, peer, bytes_max)
+        return moved
+
+    def _resume_snapshot(self, member: Member, peer: Progress) -> None:
+        """No answer: send again, from a newer snapshot if there is one, for the old one may be gone."""
+        newest = self._ledger.log.snapshot
+        if peer.snapshot != newest:
+            peer.begin_snapshot(newest, self._ledger.now)
+        self._send_chunk(member, peer)
+
+    def chunk_stored(self, member: Member, answer: SnapshotChunkResponse) -> None:
+        peer = self.others[member]
+        if peer.snapshot is None or peer.snapshot.index != answer.index or peer.position == answer.position:
+            return
+        peer.position = answer.position
+        self._send_chunk(member, peer)

@@ -1,0 +1,62 @@
+"""Reads that see everything that was acknowledged before they began."""
+
+from collections import deque
+
+from msgspec import Struct
+
+from penstock.core.model import Why
+from penstock.core.raft.messages import CommandResult, ReadIndex
+from penstock.core.raft.state import RaftState
+from penstock.core.raft.types import CommandId, Index
+
+
+class PendingRead(Struct, frozen=True):
+    """Answered once `round` shows that we led after it was asked."""
+
+    ticket: CommandId
+    index: Index
+    round: int
+
+
+class ReadIndexQueue:
+    """Reads that wait for a majority to say that we still lead.
+
+    One round of heartbeats serves all reads that were asked before it was sent.
+    """
+
+    def __init__(self, ledger: RaftState) -> None:
+        self._ledger = ledger
+        # Before the first commit of our term we do not know what earlier leaders committed.
+        self._early: list[CommandId] = []
+        self._waiting: deque[PendingRead] = deque()
+
+    def __len__(self) -> int:
+        return len(self._early) + len(self._waiting)
+
+    def ask_early(self, ticket: CommandId) -> None:
+        self._early.append(ticket)
+
+    def ask(self, ticket: CommandId, next_round: int) -> None:
+        self._waiting.append(PendingRead(ticket, self._ledger.commit, next_round))
+
+    def establish(self, next_round: int) -> None:
+        """Our term has its first commit."""
+        early, self._early = self._early, []
+        for ticket in early:
+            self.ask(ticket, next_round)
+
+    def waits_beyond(self, round_sent: int) -> bool:
+        """Whether a read needs a round that was not sent yet."""
+        return bool(self._waiting) and self._waiting[-1].round > round_sent
+
+    def confirm(self, round_confirmed: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].round <= round_confirmed:
+            read = waiting.popleft()
+            self._ledger.effects.append(CommandResult(read.ticket, ReadIndex(read.index)))
+
+    def refuse_all(self) -> None:
+        for ticket in (*self._early, *(read.ticket for read in self._waiting)):
+            self._ledger.refuse(ticket, Why.NOT_CONTROLLER, "this member does not lead")
+        self._early.clear()
+        self._waiting.clear()

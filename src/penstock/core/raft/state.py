@@ -1,0 +1,191 @@
+"""What a member keeps in every role: ballot, log, members, commit, and the effects of this step."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from penstock.core.model import Instant, Refused, Why
+from penstock.core.raft.log import LogView, RaftLog
+from penstock.core.raft.messages import (
+    CommandResult,
+    CommitUpTo,
+    Effect,
+    FollowLeader,
+    PersistHardState,
+    RaftMessage,
+    SendMessage,
+    StoreEntries,
+    TruncateLog,
+    UseConfiguration,
+)
+from penstock.core.raft.types import (
+    CommandId,
+    Configuration,
+    ConfigurationAt,
+    Content,
+    Entry,
+    HardState,
+    Index,
+    Member,
+    RaftOptions,
+    SnapshotMeta,
+    Term,
+)
+
+
+class RecoveredState(Struct, frozen=True):
+    """What a member finds of its former life: its ballot, and the configurations in its log, in order."""
+
+    ballot: HardState
+    configurations: tuple[ConfigurationAt, ...] = ()
+
+
+class RaftState:
+    """The record that roles write into. Every change of it that must last leaves an effect."""
+
+    def __init__(
+        self,
+        me: Member,
+        view: LogView,
+        recovered: RecoveredState,
+        options: RaftOptions,
+        draw: Callable[[int], int],
+    ) -> None:
+        self.me = me
+        self.options = options
+        self.now = Instant(0)
+        self.ballot = recovered.ballot
+        self.log = RaftLog(view)
+        self.commit = view.snapshot.index
+        self.effects: list[Effect] = []
+        self._draw = draw
+        self._leader_told: tuple[Term, Member | None] = (self.term, None)
+        founded = ConfigurationAt(view.snapshot.index, view.snapshot.configuration)
+        later = (at for at in recovered.configurations if at.index > founded.index)
+        self._history = [founded, *later]
+
+    @property
+    def term(self) -> Term:
+        return self.ballot.term
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest one, committed or not: it counts from the moment it is in the log."""
+        return self._history[-1].configuration
+
+    @property
+    def configuration_index(self) -> Index:
+        return self._history[-1].index
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether any configuration that may be in force has us as a voter.
+
+        Not only the newest: if the one that removes us is not committed, we may be the
+        only one who has it, and then nobody else can win.
+        """
+        for at in reversed(self._history):
+            if self.me in at.configuration.voters:
+                return True
+            if at.index <= self.commit:
+                return False
+        return False
+
+    def election_deadline(self) -> Instant:
+        """Members draw different patience, so that one of them usually campaigns first."""
+        patience_ns = self.options.election_ns
+        return Instant(self.now + patience_ns + self._draw(patience_ns))
+
+    def retry_deadline(self) -> Instant:
+        """Who asked for votes and did not get them asks again a little later."""
+        options = self.options
+        return Instant(self.now + options.heartbeat_ns + self._draw(options.election_ns // 2))
+
+    def early_deadline(self) -> Instant:
+        """Others see a leader end at about the same time: drawn, so that one of us is first."""
+        return Instant(self.now + self._draw(self.options.heartbeat_ns))
+
+    def send(self, to: Member, message: RaftMessage) -> None:
+        self.effects.append(SendMessage(to, message))
+
+    def refuse(self, ticket: CommandId, why: Why, detail: str) -> None:
+        self.effects.append(CommandResult(ticket, Refused(why, detail)))
+
+    def promise(self, ballot: HardState) -> None:
+        """Take a new ballot; nothing that follows is done before it is durable."""
+        assert ballot.term >= self.ballot.term
+        if ballot == self.ballot:
+            return
+        self.ballot = ballot
+        self._withdraw_ballot()
+        self.effects.append(PersistHardState(ballot))
+
+    def _withdraw_ballot(self) -> None:
+        """Of two ballots in one step the host need not write the first, unless something was sent on it."""
+        for position in range(len(self.effects) - 1, -1, -1):
+            if isinstance(self.effects[position], SendMessage):
+                return
+            if isinstance(self.effects[position], PersistHardState):
+                del self.effects[position]
+                return
+
+    def follow(self, leader: Member | None) -> None:
+        """Say who leads the present term, if that is news."""
+        if self._leader_told != (self.term, leader):
+            self._leader_told = (self.term, leader)
+            self.effects.append(FollowLeader(self.term, leader))
+
+    def append_own(self, contents: Sequence[Content]) -> tuple[Entry, ...]:
+        """Append as the leader of the present term."""
+        start = self.log.last + 1
+        entries = tuple(
+            Entry(Index(start + number), self.term, content) for number, content in enumerate(contents)
+        )
+        self.append(entries)
+        return entries
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Store entries; what is in the log from their first index on makes room."""
+        start = entries[0].index
+        before = self.configuration
+        if start <= self.log.last:
+            assert start > self.commit, "committed entries are never replaced"
+            self.log.truncate(start)
+            self.effects.append(TruncateLog(start))
+            while self._history[-1].index >= start:
+                self._history.pop()
+        write = self.log.append(entries)
+        self.effects.append(StoreEntries(tuple(entries), write))
+        for entry in entries:
+            if isinstance(entry.content, Configuration):
+                self._history.append(ConfigurationAt(entry.index, entry.content))
+        if self.configuration != before:
+            self.effects.append(UseConfiguration(self.configuration))
+
+    def commit_up_to(self, index: Index) -> None:
+        if index > self.commit:
+            assert index <= self.log.last, "committed entries are in the log"
+            self.commit = index
+            self.effects.append(CommitUpTo(index))
+
+    def describe(self, index: Index) -> SnapshotMeta:
+        """What a snapshot of everything up to and including `index` says of itself."""
+        # Beyond our own sync a power cut could leave a snapshot whose log ends before it.
+        assert index <= min(self.commit, self.log.persisted), "a snapshot holds what is final and durable"
+        term = self.log.term_at(index)
+        assert term is not None
+        covered = self.log.snapshot.index
+        while len(self._history) > 1 and self._history[1].index <= covered:
+            del self._history[0]
+        newest = next(at for at in reversed(self._history) if at.index <= index)
+        return SnapshotMeta(index, term, newest.configuration)
+
+    def restart(self, snapshot: SnapshotMeta) -> None:
+        """A snapshot has taken the place of the whole log."""
+        before = self.configuration
+        self.log.restart()
+        assert self.log.last == snapshot.index
+        self.commit = snapshot.index
+        self._history = [ConfigurationAt(snapshot.index, snapshot.configuration)]
+        if self.configuration != before:
+            self.effects.append(UseConfiguration(self.configuration))

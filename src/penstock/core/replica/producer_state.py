@@ -1,0 +1,264 @@
+"""The last batches of every idempotent producer, so that a retry is not appended twice.
+
+A producer numbers its records per partition and keeps at most five requests in flight.
+The last five batches therefore hold every batch that can still be retried.
+
+Producer state as bytes (little endian), for snapshots and checkpoints.
+
+counts      producers 4 │ open transactions 4 │ ended transactions 4
+producer    id 8 │ epoch 2 │ batches 2 │ coordinator epoch 4 │ seen at 8
+  batch     base sequence 4 │ last sequence 4 │ first offset 8 │ last offset 8 │ timestamp 8
+open        producer id 8 │ first offset 8
+ended       first offset 8 │ marker offset 8
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from penstock.core.model import (
+    CorruptionError,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Refused,
+    Timestamp,
+    Why,
+)
+from penstock.core.records import (
+    BatchHeader,
+    Buffer,
+    ControlRecord,
+    ControlType,
+)
+from penstock.core.replica.transactions import AbortedTransaction, EndedTransaction, OpenTransactions
+
+BATCHES_KEPT = 5
+SEQUENCES = 2**31
+_COUNTS = struct.Struct("<III")
+_PRODUCER = struct.Struct("<qhHiq")
+_BATCH = struct.Struct("<iiqqq")
+_PAIR = struct.Struct("<qq")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAccepted:
+    """The batch follows what the producer wrote before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateBatch:
+    """The batch is in the log already: answer as if it had just been appended."""
+
+    first_offset: Offset
+    last_offset: Offset
+    timestamp: Timestamp
+
+
+BatchVerdict: TypeAlias = BatchAccepted | DuplicateBatch | Refused
+
+ACCEPTED = BatchAccepted()
+
+
+class BatchMetadata(NamedTuple):
+    """One batch that is in the log."""
+
+    base_sequence: int
+    last_sequence: int
+    first_offset: Offset
+    last_offset: Offset
+    timestamp: Timestamp
+
+
+class ProducerState:
+    """What one producer wrote last."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_at")
+
+    def __init__(self, epoch: ProducerEpoch) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.seen_at = Timestamp(-1)
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerState) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ProducerStateManager:
+    """Every producer of a partition that has written lately, and its transactions."""
+
+    __slots__ = ("_producers", "transactions")
+
+    def __init__(
+        self,
+        producers: dict[ProducerId, ProducerState] | None = None,
+        transactions: OpenTransactions | None = None,
+    ) -> None:
+        self._producers = {} if producers is None else producers
+        self.transactions = OpenTransactions() if transactions is None else transactions
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[tuple[ProducerId, ProducerState]]:
+        return iter(self._producers.items())
+
+    def get(self, producer_id: ProducerId) -> ProducerState | None:
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> BatchVerdict:
+        """Judge a batch before it is appended; changes nothing."""
+        producer_id = header.producer_id
+        producer = self._producers.get(ProducerId(producer_id)) if producer_id >= 0 else None
+        if producer is None:
+            # Nothing known: the state expired, or the partition moved. Refusing would
+            # stop the producer for good (KIP-360), so any sequence may start.
+            return ACCEPTED
+        if header.producer_epoch < producer.epoch:
+            return Refused(Why.PRODUCER_FENCED)
+        if header.is_control:
+            return ACCEPTED
+        if header.producer_epoch > producer.epoch:
+            return ACCEPTED if header.base_sequence == 0 else Refused(Why.OUT_OF_ORDER_SEQUENCE)
+        return _check_sequence(producer, header)
+
+    def check_marker(self, marker: ControlRecord) -> BatchVerdict:
+        """Judge the end of a transaction: neither an old producer nor an old coordinator may set it."""
+        producer = self._producers.get(ProducerId(marker.producer_id))
+        if producer is None:
+            return ACCEPTED
+        if marker.producer_epoch < producer.epoch:
+            return Refused(Why.PRODUCER_FENCED)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            return Refused(Why.STALE_COORDINATOR)
+        return ACCEPTED
+
+    def update(self, header: BatchHeader, first_offset: Offset, now: Timestamp) -> None:
+        """Record a data batch of a producer that was appended at `first_offset`."""
+        producer_id = ProducerId(header.producer_id)
+        producer = self._begin(producer_id, ProducerEpoch(header.producer_epoch), now)
+        last_offset = Offset(first_offset + header.last_offset_delta)
+        producer.batches.append(
+            BatchMetadata(
+                header.base_sequence,
+                header.last_sequence,
+                first_offset,
+                last_offset,
+                Timestamp(header.max_timestamp),
+            )
+        )
+        if header.is_transactional:
+            self.transactions.begin(producer_id, first_offset)
+
+    def update_marker(self, marker: ControlRecord, now: Timestamp) -> AbortedTransaction | None:
+        """Record the end of a transaction; answers what was aborted, if something was."""
+        producer_id = ProducerId(marker.producer_id)
+        producer = self._begin(producer_id, ProducerEpoch(marker.producer_epoch), now)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        ended = self.transactions.end(producer_id, Offset(marker.offset))
+        return ended if marker.control_type is ControlType.ABORT else None
+
+    def expire(self, seen_before: Timestamp) -> int:
+        """Forget producers last seen before this moment, unless a transaction is open."""
+        gone = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.seen_at < seen_before and self.transactions.first_offset_of(producer_id) is None
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def _begin(self, producer_id: ProducerId, epoch: ProducerEpoch, now: Timestamp) -> ProducerState:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = ProducerState(epoch)
+        elif epoch != producer.epoch:
+            # A new instance counts from zero; what the old one wrote can no longer be retried.
+            producer.epoch = epoch
+            producer.batches.clear()
+        producer.seen_at = now
+        return producer
+
+
+def _check_sequence(producer: ProducerState, header: BatchHeader) -> BatchVerdict:
+    """A batch of the producer's present epoch: the next one, a retry, or a hole."""
+    if not producer.batches:
+        # Only a marker raised the epoch so far.
+        return ACCEPTED if header.base_sequence == 0 else Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    if header.base_sequence == (producer.batches[-1].last_sequence + 1) % SEQUENCES:
+        return ACCEPTED
+    last_sequence = header.last_sequence
+    for seen in producer.batches:
+        if seen.base_sequence == header.base_sequence and seen.last_sequence == last_sequence:
+            return DuplicateBatch(seen.first_offset, seen.last_offset, seen.timestamp)
+    return Refused(Why.OUT_OF_ORDER_SEQUENCE)
+
+
+def encode_snapshot(states: ProducerStateManager) -> bytes:
+    """The state as it is now."""
+    ongoing = states.transactions.ongoing()
+    ended = states.transactions.ended()
+    parts = [_COUNTS.pack(len(states), len(ongoing), len(ended))]
+    for producer_id, producer in states:
+        parts.append(
+            _PRODUCER.pack(
+                producer_id,
+                producer.epoch,
+                len(producer.batches),
+                producer.coordinator_epoch,
+                producer.seen_at,
+            )
+        )
+        parts.extend(_BATCH.pack(*batch) for batch in producer.batches)
+    parts.extend(_PAIR.pack(*pair) for pair in ongoing)
+    parts.extend(_PAIR.pack(*pair) for pair in ended)
+    return b"".join(parts)
+
+
+def decode_snapshot(content: Buffer) -> ProducerStateManager:
+    """The state that `encode_snapshot` wrote; CorruptionError if these bytes are none."""
+    view = memoryview(content)
+    try:
+        producer_count, ongoing_count, ended_count = _COUNTS.unpack_from(view)
+        # Smallest size that these counts need: nothing is built for counts that cannot be true.
+        pairs = ongoing_count + ended_count
+        if _COUNTS.size + producer_count * _PRODUCER.size + pairs * _PAIR.size > len(view):
+            raise CorruptionError("the snapshot is shorter than its counts say")
+        producers, position = _decode_producers(view, producer_count)
+        if len(view) != position + pairs * _PAIR.size:
+            raise CorruptionError("the snapshot is not as long as its counts say")
+    except struct.error:
+        raise CorruptionError("the snapshot ends early") from None
+    rows = list(_PAIR.iter_unpack(view[position:]))
+    ongoing = [(ProducerId(row[0]), Offset(row[1])) for row in rows[:ongoing_count]]
+    ended = [EndedTransaction(Offset(row[0]), Offset(row[1])) for row in rows[ongoing_count:]]
+    return ProducerStateManager(producers, OpenTransactions(ongoing, ended))
+
+
+def _decode_producers(view: memoryview, count: int) -> tuple[dict[ProducerId, ProducerState], int]:
+    producers: dict[ProducerId, ProducerState] = {}
+    position = _COUNTS.size
+    for _ in range(count):
+        producer_id, epoch, batches, coordinator_epoch, seen_at = _PRODUCER.unpack_from(view, position)
+        position += _PRODUCER.size
+        if batches > BATCHES_KEPT or producer_id in producers:
+            raise CorruptionError(f"producer {producer_id} of the snapshot is impossible")
+        producer = ProducerState(ProducerEpoch(epoch))
+        producer.coordinator_epoch = coordinator_epoch
+        producer.seen_at = Timestamp(seen_at)
+        for _ in range(batches):
+            base, last, first_offset, last_offset, timestamp = _BATCH.unpack_from(view, position)
+            producer.batches.append(
+                BatchMetadata(base, last, Offset(first_offset), Offset(last_offset), Timestamp(timestamp))
+            )
+            position += _BATCH.size
+        producers[ProducerId(producer_id)] = producer
+    return producers, position
