@@ -302,6 +302,7 @@ FIVE_NODES = replace(
 COMING_BACK_LATE = replace(
     options((FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=1_800, sync_ms=10, aims=(Aim.ANYBODY,)),
     faulty_ns=8 * SECOND,
+    partitions=3,
 )
 # One node that falls again and again.
 ALONE = replace(
@@ -321,6 +322,7 @@ CATCHING_UP = replace(
         weather=Weather(delay_max_ns=40 * MILLISECOND),
     ),
     pace_ms=10,
+    partitions=3,
 )
 
 
@@ -357,9 +359,9 @@ FAULTS = [
     PlantedFault(new_leader_tells_the_end_at_once, LONG_TAILS, 10),
     PlantedFault(shrink_counts_before_it_is_committed, LEADERS_ARE_CUT_OFF, 30),
     PlantedFault(a_leader_that_came_out_of_nowhere_gets_no_new_epoch, BLACKOUTS, 10),
-    PlantedFault(followers_join_the_isr_too_early, CATCHING_UP, 30),
+    PlantedFault(followers_join_the_isr_too_early, CATCHING_UP, 50),
     PlantedFault(high_watermark_moves_below_the_minimum, FIVE_NODES, 25),
-    PlantedFault(anybody_may_be_elected, COMING_BACK_LATE, 40),
+    PlantedFault(anybody_may_be_elected, COMING_BACK_LATE, 60),
     PlantedFault(followers_forget_producers, LONG_TAILS, 10),
     PlantedFault(consumers_read_to_the_log_end, LEADERS_FALL, 15),
     PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20),

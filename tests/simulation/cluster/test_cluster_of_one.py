@@ -1,7 +1,10 @@
 """One whole node with every kind of client: nothing that it promised is broken by its faults."""
 
+from dataclasses import replace
+
 import pytest
 
+from penstock.core.model import SECOND
 from penstock.simulation.cluster import ClusterOptions, run_cluster
 from tests.simulation.cluster.planted_faults import ALONE as FALLING
 
@@ -23,6 +26,12 @@ def test_a_node_that_falls_again_and_again_loses_and_doubles_nothing(seed: int) 
 
     assert verdict.anomalies == ()
     assert sum(verdict.faults.values()) > 0
+
+
+def test_a_run_in_which_nothing_is_acknowledged_proves_nothing() -> None:
+    verdict = run_cluster(1, replace(ALONE, idempotent_producers=0, healing_ns=SECOND))
+
+    assert verdict.anomalies == ("stuck: only 0 records were acknowledged, 1 s after the last fault",)
 
 
 def test_a_run_is_repeated_by_its_seed() -> None:

@@ -1,8 +1,9 @@
 """Clients that read whole partitions by themselves, without a group.
 
-A consumer has one request per node under way, for all partitions that the node leads: so no answer
-waits for another one, and what it says is what the leader knows at that moment. Some consumers keep
-a fetch session with each node (KIP-227), and name only the partitions that they have moved in.
+A consumer has one fetch per node under way, for all partitions that the node leads. Some consumers keep
+a fetch session with each node (KIP-227), and name only the partitions that they have moved in. The ends
+of partitions are asked for on connections of their own: there no answer waits for another one, and what
+it says is what the leader knows at that moment.
 """
 
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.simulation.cluster.clients.client import (
     NO_EPOCH,
     Client,
+    Leader,
     Nodes,
     is_retriable,
 )
@@ -42,9 +44,7 @@ FETCH_BYTES = 1 << 16
 BACK_TO_START = 0.02
 
 ASK_FOR_END = 0.1
-
-ASK_NEW_LEADER = 0.5
-
+ASK_NEW_LEADER = 1.0
 # Fetches that come back with nothing at all are followed by a rest, so that they do not fill the run.
 REST_MS = 20
 
@@ -149,6 +149,8 @@ class AssignedConsumer(FetchingClient):
     def __init__(self, nodes: Nodes, host: str, places: list[Place]) -> None:
         super().__init__(nodes, host)
         self._readings = {place: Reading(place) for place in places}
+        # On the same host, with connections of its own.
+        self._lookups = Client(nodes, host)
         self._has_sessions = self.luck.random() < WITH_SESSION
         self._sessions: dict[int, Session] = {}
         # Nodes with a request under way.
@@ -177,13 +179,9 @@ class AssignedConsumer(FetchingClient):
         if self._stopped:
             return
         by_leader: dict[int, list[Reading]] = {}
-        for reading in self._readings.values():
-            leader = self.leader(reading.place)
-            if reading.is_waiting:
-                continue
-            if leader is None:
-                self._look_around([reading])
-            elif leader.node_id not in self._asked:
+        for reading in [reading for reading in self._readings.values() if not reading.is_waiting]:
+            leader = self._leader_of(reading)
+            if leader is not None and leader.node_id not in self._asked:
                 by_leader.setdefault(leader.node_id, []).append(reading)
         for node_id, readings in by_leader.items():
             self._asked[node_id] = None
@@ -191,19 +189,23 @@ class AssignedConsumer(FetchingClient):
                 reading.is_waiting = True
             self._ask(node_id, readings)
 
-    def _ask(self, node_id: int, readings: list[Reading]) -> None:
-        luck = self.luck.random()
-        # A new leader is asked for the end at once: it must not say less than the old one did.
-        is_new = False
-        for reading in readings:
-            leader = self.leader(reading.place)
-            assert leader is not None
-            is_new = is_new or leader.epoch != reading.epoch
+    def _leader_of(self, reading: Reading) -> Leader | None:
+        """Who leads a partition; who does so since lately is asked for its end at once.
+
+        It must not say less than the old leader did.
+        """
+        leader = self.leader(reading.place)
+        if leader is None:
+            self._look_around([reading])
+        elif leader.epoch != reading.epoch:
             reading.epoch = leader.epoch
-        if luck < (ASK_NEW_LEADER if is_new else ASK_FOR_END):
-            self._ask_end(node_id, readings)
-            return
-        if luck > 1 - BACK_TO_START:
+            self._perhaps_ask_end(ASK_NEW_LEADER, leader.node_id, reading)
+        return leader
+
+    def _ask(self, node_id: int, readings: list[Reading]) -> None:
+        for reading in readings:
+            self._perhaps_ask_end(ASK_FOR_END, node_id, reading)
+        if self.luck.random() < BACK_TO_START:
             reading = self.luck.choice(readings)
             reading.position = 0
             self.journal.log(*reading.place).sought(self.host)
@@ -215,20 +217,21 @@ class AssignedConsumer(FetchingClient):
         for reading in readings:
             reading.is_waiting = False
 
-    def _ask_end(self, node_id: int, readings: list[Reading]) -> None:
+    def _perhaps_ask_end(self, chance: float, node_id: int, reading: Reading) -> None:
+        if self.luck.random() >= chance:
+            return
         version = self.versions.of(ListOffsetsRequest)
         request = ListOffsetsRequest(
             replica_id=NO_REPLICA,
             topics=(
                 ListOffsetsRequestTopic(
                     name=TOPIC,
-                    partitions=tuple(
+                    partitions=(
                         ListOffsetsRequestPartition(
                             partition_index=reading.place[1],
                             current_leader_epoch=reading.epoch,
                             timestamp=LATEST,
-                        )
-                        for reading in readings
+                        ),
                     ),
                 ),
             ),
@@ -242,17 +245,11 @@ class AssignedConsumer(FetchingClient):
                     node.tells_end((TOPIC, row.partition_index), row.leader_epoch, row.offset)
 
         def answered(reply: object) -> None:
-            self._over(node_id, readings)
-            failed = readings
-            if isinstance(reply, ListOffsetsResponse):
-                failed = [
-                    self._readings[TOPIC, row.partition_index]
-                    for row in _ends(reply)
-                    if self._is_refused(row.error_code, self._readings[TOPIC, row.partition_index])
-                ]
-            self._go_on(failed)
+            for row in _ends(reply) if isinstance(reply, ListOffsetsResponse) else ():
+                if row.error_code != ErrorCode.NONE and not is_retriable(row.error_code):
+                    self.journal.failures.append(f"refused: {self.host} was told {row.error_code} of the end")
 
-        self.ask(node_id, request, version, answered, observe)
+        self._lookups.ask(node_id, request, version, answered, observe)
 
     def _fetch(self, node_id: int, readings: list[Reading]) -> None:
         version = self.fetch_version()
