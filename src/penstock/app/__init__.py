@@ -10,7 +10,7 @@
 
 Only this package reads a `Config`: it becomes `NodeOptions` and, for what Kafka's tools ask
 about, broker settings under Kafka's names. `Backstage` is a node without doors: every service
-on a disk and a runtime, which is also what the simulator runs.
+on a disk and a runtime. The simulator runs a whole `Node`, and only lets it listen elsewhere.
 
 A node whose only role is controller registers no broker and has no door for clients; one whose
 only role is broker never votes.
