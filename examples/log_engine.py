@@ -7,18 +7,8 @@ import sys
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    Timestamp,
-    TopicId,
-)
-from penstock.core.records import (
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
+from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import PartitionLog
 

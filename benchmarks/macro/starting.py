@@ -14,12 +14,7 @@ from penstock.cli.bench.figures import MEGABYTE, Figures
 from penstock.cli.bench.usage import usage_of
 from penstock.cli.child import stop
 from penstock.client import ClientError, Endpoint
-from penstock.client.load import (
-    Load,
-    flood,
-    publish,
-    publish_frames,
-)
+from penstock.client.load import Load, flood, publish, publish_frames
 from penstock.client.load.roundtrip import open_connections
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 

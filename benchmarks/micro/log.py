@@ -17,18 +17,8 @@ from uuid import UUID
 
 from benchmarks.micro.measure import figures as measured
 from benchmarks.micro.measure import time_us
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    Timestamp,
-    TopicId,
-)
-from penstock.core.records import (
-    BatchHeader,
-    Record,
-    check_batches,
-    write_batch,
-)
+from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
+from penstock.core.records import BatchHeader, Record, check_batches, write_batch
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog
 

@@ -21,31 +21,11 @@ from penstock.core.metadata import (
     RegisterBroker,
 )
 from penstock.core.metadata.commands import Command, ReplicaAssignment
-from penstock.core.model import (
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    PartitionIndex,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import BrokerEpoch, Instant, NodeId, PartitionIndex, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.runtime import (
-    Buffer,
-    Callback,
-    Lane,
-    Runtime,
-    SyncTarget,
-    Timer,
-)
+from penstock.runtime import Buffer, Callback, Lane, Runtime, SyncTarget, Timer
 from penstock.services.partitions import LogStore, Partitions
-from penstock.services.replication.codec import (
-    Answer,
-    Fetch,
-    Progress,
-    decode,
-    key_of,
-)
+from penstock.services.replication.codec import Answer, Fetch, Progress, decode, key_of
 from penstock.services.replication.fetching import Fetcher
 from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions

@@ -9,13 +9,7 @@ from functools import partial
 
 from benchmarks.micro.measure import time_us
 from penstock.core.model import LeaderEpoch, Offset
-from penstock.core.records import (
-    CompressionType,
-    Record,
-    read_header,
-    stamp,
-    write_batch,
-)
+from penstock.core.records import CompressionType, Record, read_header, stamp, write_batch
 from penstock.pipeline.reading import Span
 from penstock.pipeline.reading.decoding import NATIVE, arrow_batches, shown_batches
 

@@ -7,12 +7,7 @@ from the last byte of a request to the last byte of its answer.
 from uuid import UUID
 
 from benchmarks.scale.shape import Shape, cpu_ms
-from penstock.app import (
-    Backstage,
-    ListenerOptions,
-    NodeOptions,
-    NodeStorage,
-)
+from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.core.metadata import RegisteredBroker, Reply, UnfenceBroker
 from penstock.core.metadata.commands import Command
 from penstock.core.model import SECOND, NodeId, Refused

@@ -4,13 +4,7 @@ import gc
 import tracemalloc
 
 from benchmarks.scale.shape import Journal, Shape, cpu_ms
-from penstock.core.metadata import (
-    EMPTY_IMAGE,
-    decode_fact,
-    encode_fact,
-    replay,
-    snapshot,
-)
+from penstock.core.metadata import EMPTY_IMAGE, decode_fact, encode_fact, replay, snapshot
 
 
 def run(shape: Shape) -> dict[str, float]:

@@ -6,12 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.core.metadata import Command, MetadataImage, Reply
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    BrokerEpoch,
-    NodeId,
-)
+from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId
 from penstock.runtime import Address, Callback, Runtime
 from penstock.services.cluster import (
     ClusterMember,

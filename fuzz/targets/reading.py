@@ -4,13 +4,7 @@ import random
 
 from fuzz.harness import Target
 from fuzz.targets.records import LIMIT_BYTES, around, one_payload, resealed, some_batches
-from penstock.core.records import (
-    CompressionType,
-    CorruptBatch,
-    check_batches,
-    read_header,
-    read_records,
-)
+from penstock.core.records import CompressionType, CorruptBatch, check_batches, read_header, read_records
 from penstock.pipeline.reading import Span
 from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
 

@@ -45,14 +45,7 @@ from penstock.storage.log.files.checkpoint import (
 from penstock.storage.log.files.epochs import decode_epochs, encode_epochs
 from penstock.storage.log.files.frame import Kind, frame, unframe
 from penstock.storage.log.files.identity import decode_identity, encode_identity
-from penstock.storage.log.index.rows import (
-    FOOTER_BYTES,
-    SHAPES,
-    Shape,
-    encode_words,
-    footer,
-    parse_sealed,
-)
+from penstock.storage.log.index.rows import FOOTER_BYTES, SHAPES, Shape, encode_words, footer, parse_sealed
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "log"

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.app.addresses import Reservations
-from penstock.client import (
-    Endpoint,
-    Sender,
-    SenderOptions,
-    Topics,
-)
+from penstock.client import Endpoint, Sender, SenderOptions, Topics
 from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, until
 from tests.support.nodes import NodeProcess

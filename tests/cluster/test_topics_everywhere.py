@@ -8,13 +8,7 @@ import pytest
 from penstock.app.addresses import Reservations
 from penstock.cli import main
 from penstock.cli.cluster.asking import door_to
-from penstock.client import (
-    Endpoint,
-    Sender,
-    SenderOptions,
-    Topics,
-    reach,
-)
+from penstock.client import Endpoint, Sender, SenderOptions, Topics, reach
 from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, cluster_of, until
 from tests.support.nodes import NodeProcess

@@ -4,35 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import (
-    Backstage,
-    ListenerOptions,
-    NodeOptions,
-    NodeStorage,
-)
+from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.core.metadata import CreatedTopic, DeletedTopic
-from penstock.core.model import (
-    MICROSECOND,
-    MILLISECOND,
-    SECOND,
-    Instant,
-    NodeId,
-    Offset,
-    Refused,
-)
-from penstock.core.records import (
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, Instant, NodeId, Offset, Refused
+from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.gateways.kafka.backend import Backend
-from penstock.runtime import (
-    Address,
-    Callback,
-    Runtime,
-    Service,
-)
+from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.services.cluster import QuorumOptions
 from penstock.services.partitions import Partition
 from penstock.services.records import Placed

@@ -26,12 +26,7 @@ from penstock.core.groups import (
     SyncGroupResult,
     TopicToFetch,
 )
-from penstock.core.metadata import (
-    EMPTY_IMAGE,
-    OFFSETS_TOPIC,
-    CreatedTopic,
-    replay,
-)
+from penstock.core.metadata import EMPTY_IMAGE, OFFSETS_TOPIC, CreatedTopic, replay
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
@@ -46,13 +41,7 @@ from penstock.core.model import (
 from penstock.runtime import Callback, Runtime
 from penstock.services.coordinator import Coordinator, CoordinatorOptions
 from penstock.services.groups import Groups, GroupsOptions
-from penstock.services.partitions import (
-    Fsync,
-    Partition,
-    Replica,
-    SyncPolicy,
-    Term,
-)
+from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk

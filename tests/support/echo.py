@@ -19,30 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    ProtocolError,
-    StorageError,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, ProtocolError, StorageError
 from penstock.observability import log
-from penstock.runtime import (
-    Address,
-    Callback,
-    Ending,
-    Identity,
-    Link,
-    Runtime,
-    Service,
-    Timer,
-)
-from penstock.simulation import (
-    FaultPlan,
-    Nemesis,
-    Verdict,
-    World,
-)
+from penstock.runtime import Address, Callback, Ending, Identity, Link, Runtime, Service, Timer
+from penstock.simulation import FaultPlan, Nemesis, Verdict, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, Disk, File
 

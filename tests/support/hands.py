@@ -5,12 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    PenstockError,
-    Timestamp,
-)
+from penstock.core.model import MILLISECOND, Instant, PenstockError, Timestamp
 from penstock.runtime import Lane, Runtime
 from penstock.storage.commit import SyncTarget
 

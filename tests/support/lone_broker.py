@@ -2,12 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.core.metadata import (
-    BootstrapCluster,
-    RegisteredBroker,
-    Reply,
-    UnfenceBroker,
-)
+from penstock.core.metadata import BootstrapCluster, RegisteredBroker, Reply, UnfenceBroker
 from penstock.core.model import BrokerEpoch, NodeId, Refused
 from penstock.runtime import Runtime
 from penstock.services.cluster import (

@@ -10,26 +10,10 @@ from penstock.core.model import BrokerEpoch
 from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import (
-    ClusterMember,
-    ClusterOptions,
-    QuorumStore,
-    Registration,
-)
+from penstock.services.cluster import ClusterMember, ClusterOptions, QuorumStore, Registration
 from penstock.services.groups import GroupMetrics, Groups, options_of_node
-from penstock.services.partitions import (
-    Fsync,
-    HousekeepingOptions,
-    LogStore,
-    Partitions,
-    PartitionsOptions,
-)
-from penstock.services.records import (
-    Fetching,
-    Lookups,
-    ProduceMetrics,
-    Producing,
-)
+from penstock.services.partitions import Fsync, HousekeepingOptions, LogStore, Partitions, PartitionsOptions
+from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
 from penstock.services.replication import Replication
 from penstock.services.topics import Configs, ProducerIds, Topics
 from penstock.storage.commit import GroupCommit

@@ -18,7 +18,6 @@ from penstock.runtime.clock import MachineClock
 
 START_SECONDS = 30
 STOP_SECONDS = 10
-
 # The kernel ends the broker if we are killed and cannot (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
 _LAUNCH = """\
 import ctypes, os, sys

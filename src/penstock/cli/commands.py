@@ -12,7 +12,6 @@ from penstock import __version__
 from penstock.core.model import PenstockError
 
 ENTRY_POINT_GROUP = "penstock.commands"
-
 OWN_COMMANDS = {
     "up": "penstock.cli.up:up",
     "topic": "penstock.cli.messaging.topics:app",
@@ -26,7 +25,6 @@ OWN_COMMANDS = {
     "log": "penstock.cli.logs:app",
     "version": "penstock.cli.version:version",
 }
-
 # What --help shows: panel -> command -> the line beside it. Nothing has to be imported for that.
 # A neighbour that does not stand here is loaded, and shown with its own words.
 PANELS = {
@@ -56,7 +54,6 @@ PANELS = {
     },
 }
 NEIGHBOURS_PANEL = "Others"
-
 Command = Callable[..., Any] | typer.Typer
 
 

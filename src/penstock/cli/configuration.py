@@ -9,7 +9,6 @@ import typer
 from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
 
 app = typer.Typer(help="Show and check the configuration.", no_args_is_help=True)
-
 FILE_OPTION = typer.Option(
     None, "--config", metavar="FILE", help="Configuration file instead of penstock.yaml."
 )

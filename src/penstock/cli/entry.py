@@ -10,7 +10,6 @@ from penstock.core.model import PenstockError
 DONE = 0
 FAILED = 1
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
-
 # Set to anything, it lets an unexpected exception through: for whoever mends the bug.
 TRACEBACK_VARIABLE = "PENSTOCK_TRACEBACK"
 

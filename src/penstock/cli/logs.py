@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from penstock.cli.inspection import Finding, PartitionFiles, SegmentSurvey
 
 app = typer.Typer(help="Look into partition directories, without changing anything.", no_args_is_help=True)
-
 DIRECTORY = typer.Argument(metavar="DIR", help="A partition's directory, or one above several.")
 
 

@@ -33,7 +33,6 @@ _KAFKA_INTRODUCTION = """\
 What a node serves. Any other key or version ends the connection, except that an unknown version
 of ApiVersions itself is answered with this list. ApiVersions announces the same, but Produce from
 version 0 on: without that, older librdkafka does not compress. Nobody sends those versions."""
-
 _ERROR_INTRODUCTION = """\
 # Refusals
 

@@ -21,14 +21,12 @@ PATIENCE_MS = 120_000
 # Before the first answer the address may simply be wrong, and somebody waits to be told so.
 FIRST_PATIENCE_MS = 15_000
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
-
 _UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 _PASSING = frozenset({
     "_ALL_BROKERS_DOWN", "_NOENT", "_NODE_UPDATE", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD",
     "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "BROKER_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
     "OFFSET_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH",
 })  # fmt: skip
-
 Answer = TypeVar("Answer")
 Partition = tuple[str, int]
 

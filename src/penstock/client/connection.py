@@ -32,18 +32,12 @@ from penstock.core.protocol import (
 from penstock.core.protocol.messages.api_versions import ApiVersionsRequest
 
 BrokerAddress: TypeAlias = tuple[str, int]
-
 CLIENT_ID = "penstock"
-
 RESPONSE_BYTES_MAX = 512 << 20
-
 CONNECT_SECONDS = 10.0
-
 _SIZE_BYTES = 4
-
 # A small response comes with one call, size and all; of a large one the first call brings a part.
 _FIRST_BYTES = 1 << 16
-
 _API_VERSIONS = {18: 0}
 
 

@@ -13,7 +13,6 @@ from penstock.core.model import PenstockError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
-
 # Long enough for a broker that is busy, short enough for somebody who waits.
 REACH_SECONDS = 4.0
 CONNECT_SECONDS = 2.0

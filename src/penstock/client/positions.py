@@ -11,7 +11,6 @@ from penstock.client.offsets import EARLIEST, LATEST, offsets_at, watermarks
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGE = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _WORDS = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
-
 ALLOWED = "beginning, end, an offset, an age such as 15m, or a time such as 2026-11-02T10:00"
 
 

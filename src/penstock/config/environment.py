@@ -9,7 +9,6 @@ from penstock.config.given import Given
 from penstock.config.schema import SETTINGS
 
 PREFIX = "PENSTOCK_"
-
 # Shorter names for what containers set most; every setting has its full name as well.
 SHORT_NAMES = {
     "PENSTOCK_DATA_DIR": "node.data_dir",
@@ -22,7 +21,6 @@ SHORT_NAMES = {
     "PENSTOCK_LOG_FORMAT": "logging.format",
 }
 VARIABLES = SHORT_NAMES | {setting.variable: key for key, setting in SETTINGS.items()}
-
 # Kubernetes describes every service to every pod in variables; one called `penstock` or
 # `penstock-metrics` makes names that look like ours.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")

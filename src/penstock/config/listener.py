@@ -8,7 +8,6 @@ from penstock.config.address import Address, AddressOrAuto, parse_address_or_aut
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MAIN_NAME = "PLAINTEXT"
-
 _FIELDS = ("name", "protocol", "bind", "advertised")
 
 

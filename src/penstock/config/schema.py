@@ -12,7 +12,6 @@ from penstock.config.listener import Listener
 from penstock.config.settings import Config, Section
 
 Text = str | tuple[str, ...]
-
 _TRUTH = {
     "true": True,
     "yes": True,

@@ -19,7 +19,6 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 Role = Literal["broker", "controller"]
-
 PEER_DEFAULT = Address("127.0.0.1", 7000)
 
 

@@ -22,12 +22,7 @@ asserts that every reason has a row in every table.
 
 import enum
 from dataclasses import dataclass
-from typing import (
-    Generic,
-    NamedTuple,
-    NewType,
-    TypeVar,
-)
+from typing import Generic, NamedTuple, NewType, TypeVar
 from uuid import UUID
 
 NodeId = NewType("NodeId", int)

@@ -13,7 +13,6 @@ from typing import Generic, NamedTuple, TypeVar
 OTHER = "other"
 LABEL_SETS_MAX = 1_000
 LABEL_LENGTH_MAX = 256
-
 Labels = tuple[str, ...]
 Reading = Callable[[], float]
 F = TypeVar("F")

@@ -7,7 +7,6 @@ from typing import Protocol
 # A pipe takes this much at once or not at all (POSIX PIPE_BUF): a line is never torn, not
 # even between processes that share the pipe, and a writable pipe has room for it.
 LINE_BYTES_MAX = 4_096
-
 # How long a burst may wait for a slow reader, once; after that its events are dropped.
 PATIENCE_MS = 10
 

@@ -8,10 +8,8 @@ STRING_LENGTH_MAX = 1_000
 BYTES_SHOWN_MAX = 64
 ITEMS_MAX = 20
 DEPTH_MAX = 3
-
 # JSON readers in other languages lose precision beyond this.
 _EXACT_INTEGER_MAX = 2**53
-
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 

@@ -15,7 +15,6 @@ from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime.port import Callback, Clock
 
 Deliver: TypeAlias = Callable[..., None]
-
 # A callback queued while the loop runs callbacks comes after one poll of the sockets, but
 # the readers found by that poll may be queued behind it: the third hop is behind them.
 ROUNDS_MIN = 3

@@ -16,7 +16,6 @@ from penstock.simulation.works import DiskPace, SimulatedSpawn, SimulatedSync
 from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, Failure
 
 SimulatedProgram: TypeAlias = Callable[[Runtime, Disk], Service]
-
 _DRIFT_PPM_MAX = 200
 _SKEW_MS_MAX = 500
 _CLOCK_BASE_MAX = 1_000_000 * SECOND

@@ -10,7 +10,6 @@ from collections import deque
 from penstock.core.model import SECOND
 
 _CHUNK = 4096
-
 Entry = tuple[int, str, str, int | str]
 
 

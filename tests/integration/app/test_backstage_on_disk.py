@@ -5,22 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from penstock.app import (
-    Backstage,
-    ListenerOptions,
-    NodeOptions,
-    NodeStorage,
-)
+from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.core.metadata import CreatedTopic, MetadataImage
 from penstock.core.model import NodeId, Refused
 from penstock.core.records import Record, write_batch
 from penstock.gateways.kafka.backend import Backend
-from penstock.runtime import (
-    Address,
-    Callback,
-    Identity,
-    Runtime,
-)
+from penstock.runtime import Address, Callback, Identity, Runtime
 from penstock.runtime.launch import RuntimeOptions, open_runtime
 from penstock.runtime.supervisor import Supervisor
 from penstock.services.partitions import Partition

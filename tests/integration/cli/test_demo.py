@@ -12,12 +12,7 @@ import pytest
 from penstock.cli.child import throw_away_broker
 from penstock.cli.demo.account import Account, DemoFailed
 from penstock.cli.demo.stages import Outcome, read_all, send_all
-from penstock.client import (
-    Endpoint,
-    Sender,
-    SenderOptions,
-    Topics,
-)
+from penstock.client import Endpoint, Sender, SenderOptions, Topics
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "demo", "--broker-only"]
 Run = Callable[..., subprocess.CompletedProcess[str]]

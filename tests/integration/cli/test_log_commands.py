@@ -7,21 +7,10 @@ import pytest
 
 from penstock.cli import main
 from penstock.core.model import LeaderEpoch, Timestamp, TopicId
-from penstock.core.records import (
-    CompressionType,
-    Record,
-    check_batches,
-    write_batch,
-)
+from penstock.core.records import CompressionType, Record, check_batches, write_batch
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog
-from penstock.storage.log.index.rows import (
-    FOOTER_BYTES,
-    OFFSETS,
-    TIMES,
-    Shape,
-    footer,
-)
+from penstock.storage.log.index.rows import FOOTER_BYTES, OFFSETS, TIMES, Shape, footer
 
 TOPIC = TopicId(UUID(int=7))
 BATCHES = 60

@@ -13,13 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 
 from penstock.cli.child import Child
-from penstock.client import (
-    Endpoint,
-    Reader,
-    ReaderOptions,
-    Sender,
-    SenderOptions,
-)
+from penstock.client import Endpoint, Reader, ReaderOptions, Sender, SenderOptions
 from penstock.core.records import murmur2_partition
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -12,16 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import (
-    Endpoint,
-    Groups,
-    Reader,
-    ReaderOptions,
-    Sender,
-    SenderOptions,
-    Topics,
-    reach,
-)
+from penstock.client import Endpoint, Groups, Reader, ReaderOptions, Sender, SenderOptions, Topics, reach
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
 ANY_PORTS = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]

@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from penstock.client import (
-    EARLIEST,
-    LATEST,
-    BrokerUnreachable,
-    Catalogue,
-    Endpoint,
-    Groups,
-    Topics,
-)
+from penstock.client import EARLIEST, LATEST, BrokerUnreachable, Catalogue, Endpoint, Groups, Topics
 from tests.support.nodes import NodeProcess
 
 

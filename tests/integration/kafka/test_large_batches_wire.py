@@ -18,12 +18,7 @@ from penstock.core.protocol.messages.produce import (
     ProduceRequestTopic,
     ProduceResponse,
 )
-from penstock.core.records import (
-    CompressionType,
-    Record,
-    check_batches,
-    write_batch,
-)
+from penstock.core.records import CompressionType, Record, check_batches, write_batch
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire
 

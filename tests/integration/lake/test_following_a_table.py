@@ -9,13 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.pipeline.errors import BadOption, PipelineError
-from penstock.pipeline.lake import (
-    TableOptions,
-    TaskFiles,
-    commit_files,
-    compact,
-    vacuum,
-)
+from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files, compact, vacuum
 from penstock.pipeline.lake.errors import RowsChanged, VersionGone
 from penstock.pipeline.lake.reading import (
     Position,

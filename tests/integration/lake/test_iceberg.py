@@ -9,14 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake import (
-    TableOptions,
-    TaskFiles,
-    commit_files,
-    compact,
-    discard_files,
-    resolve,
-)
+from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files, compact, discard_files, resolve
 from penstock.pipeline.lake.errors import RowsAlreadyThere, SchemaConflict
 from penstock.pipeline.lake.iceberg.catalog import open_iceberg
 

@@ -8,14 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake import (
-    CompactReport,
-    TableOptions,
-    TaskFiles,
-    commit_files,
-    compact,
-    vacuum,
-)
+from penstock.pipeline.lake import CompactReport, TableOptions, TaskFiles, commit_files, compact, vacuum
 from penstock.pipeline.lake.errors import TableMissing
 
 

@@ -7,13 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from penstock.core.protocol import (
-    APIS,
-    ErrorCode,
-    Message,
-    read_request_header,
-    response_frame,
-)
+from penstock.core.protocol import APIS, ErrorCode, Message, read_request_header, response_frame
 from penstock.core.protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseApi
 from penstock.core.protocol.messages.fetch import (
     FetchRequest,

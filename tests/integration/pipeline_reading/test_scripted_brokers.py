@@ -8,13 +8,7 @@ import pytest
 
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchResponse
-from penstock.core.records import (
-    ControlRecord,
-    ControlType,
-    Record,
-    write_batch,
-    write_control_batch,
-)
+from penstock.core.records import ControlRecord, ControlType, Record, write_batch, write_control_batch
 from penstock.pipeline.errors import DataLost, PipelineError
 from penstock.pipeline.reading import Span
 from penstock.pipeline.reading.options import ReaderOptions

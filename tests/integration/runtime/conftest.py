@@ -10,12 +10,7 @@ import pytest
 import uvloop
 
 from penstock.core.model import NodeId
-from penstock.runtime import (
-    Ending,
-    Identity,
-    Link,
-    Runtime,
-)
+from penstock.runtime import Ending, Identity, Link, Runtime
 from penstock.runtime.launch import RuntimeOptions, open_runtime
 from penstock.runtime.supervisor import Supervisor
 

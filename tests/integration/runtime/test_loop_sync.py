@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import uvloop
 
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    Timestamp,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
 from penstock.runtime.port import SyncTarget
 from penstock.runtime.supervised_sync import SupervisedSync
 from penstock.runtime.sync_helper import LoopSync, SyncFailed

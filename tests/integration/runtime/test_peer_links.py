@@ -9,12 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import NodeId
-from penstock.runtime import (
-    Address,
-    AddressUnavailable,
-    Ending,
-    Identity,
-)
+from penstock.runtime import Address, AddressUnavailable, Ending, Identity
 from penstock.runtime.launch import RuntimeOptions
 from penstock.runtime.peers import Hello, PeerOptions, Refusal
 from penstock.runtime.peers.hello import read_greeting, write_hello

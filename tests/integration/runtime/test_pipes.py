@@ -12,12 +12,7 @@ import uvloop
 
 from penstock.core.model import StorageError
 from penstock.runtime import Address, AddressUnavailable
-from penstock.runtime.pipes import (
-    Acceptor,
-    AcceptorOptions,
-    Part,
-    PlainPipe,
-)
+from penstock.runtime.pipes import Acceptor, AcceptorOptions, Part, PlainPipe
 
 SECONDS_MAX = 20.0
 TURNS_MAX = 500_000

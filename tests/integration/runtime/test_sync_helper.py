@@ -16,12 +16,7 @@ import pytest
 import uvloop
 
 from penstock.runtime.port import SyncTarget
-from penstock.runtime.sync_helper import (
-    HelperDied,
-    InlineSync,
-    SyncFailed,
-    SyncHelper,
-)
+from penstock.runtime.sync_helper import HelperDied, InlineSync, SyncFailed, SyncHelper
 from penstock.storage.disk import File, PosixDisk
 
 PATIENCE_S = 20

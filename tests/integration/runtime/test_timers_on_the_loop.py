@@ -10,12 +10,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import MILLISECOND, Instant, NodeId
-from penstock.runtime import (
-    Address,
-    Identity,
-    Runtime,
-    Timer,
-)
+from penstock.runtime import Address, Identity, Runtime, Timer
 from penstock.runtime.clock import MachineClock
 from penstock.runtime.peers import Hello
 from penstock.runtime.peers.hello import write_hello

@@ -12,14 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.disk import (
-    Buffer,
-    DirectoryLocked,
-    DiskFailed,
-    DiskFull,
-    NoSuchFile,
-    PosixDisk,
-)
+from penstock.storage.disk import Buffer, DirectoryLocked, DiskFailed, DiskFull, NoSuchFile, PosixDisk
 
 
 def open_descriptors() -> int:

@@ -11,12 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog

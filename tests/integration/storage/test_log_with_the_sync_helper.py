@@ -8,12 +8,7 @@ from uuid import UUID
 import pytest
 import uvloop
 
-from penstock.core.model import (
-    LeaderEpoch,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, StorageError, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime.sync_helper import SyncHelper
 from penstock.storage.commit import GroupCommit

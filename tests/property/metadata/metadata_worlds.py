@@ -41,14 +41,7 @@ from penstock.core.metadata import (
     UpgradeType,
     WidenInternalTopics,
 )
-from penstock.core.model import (
-    BrokerEpoch,
-    Instant,
-    LeaderEpoch,
-    NodeId,
-    PartitionIndex,
-    TopicId,
-)
+from penstock.core.model import BrokerEpoch, Instant, LeaderEpoch, NodeId, PartitionIndex, TopicId
 
 CLUSTER = "c"
 NODES = st.integers(1, 4).map(NodeId)

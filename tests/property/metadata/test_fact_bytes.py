@@ -5,13 +5,7 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.metadata import (
-    EMPTY_IMAGE,
-    apply,
-    decode_fact,
-    encode_fact,
-    snapshot,
-)
+from penstock.core.metadata import EMPTY_IMAGE, apply, decode_fact, encode_fact, snapshot
 from penstock.core.model import CorruptionError
 from tests.property.metadata.metadata_worlds import running_cluster
 

@@ -25,13 +25,7 @@ from penstock.core.metadata import (
     snapshot,
 )
 from penstock.core.metadata.effective_configs import topic_value
-from penstock.core.model import (
-    Instant,
-    LeaderEpoch,
-    NodeId,
-    Refused,
-    TopicId,
-)
+from penstock.core.model import Instant, LeaderEpoch, NodeId, Refused, TopicId
 from tests.property.metadata.metadata_worlds import (
     CLUSTER,
     commands,

@@ -7,14 +7,7 @@ from uuid import UUID
 
 from penstock.core.protocol.codec import Message
 from penstock.core.protocol.generator import schema_of
-from penstock.core.protocol.schema import (
-    ArrayOf,
-    Field,
-    FixedType,
-    PartOf,
-    SizedType,
-    WireType,
-)
+from penstock.core.protocol.schema import ArrayOf, Field, FixedType, PartOf, SizedType, WireType
 
 M = TypeVar("M", bound=Message)
 

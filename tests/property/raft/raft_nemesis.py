@@ -2,14 +2,7 @@
 
 from collections import Counter
 
-from penstock.core.raft import (
-    AddLearner,
-    LeaderGone,
-    PromoteLearner,
-    ProposalAccepted,
-    Raft,
-    RemoveMember,
-)
+from penstock.core.raft import AddLearner, LeaderGone, PromoteLearner, ProposalAccepted, Raft, RemoveMember
 from tests.property.raft.raft_arena import Arena, Host, Weather, member_of
 
 RUN_MS = 8_000

@@ -3,19 +3,8 @@
 import random
 from typing import NamedTuple
 
-from penstock.core.model import (
-    SECOND,
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    Offset,
-)
-from penstock.core.replica import (
-    UNKNOWN_EPOCH,
-    CommittedPartitionState,
-    IsrTracker,
-    ProposedIsrMember,
-)
+from penstock.core.model import SECOND, BrokerEpoch, Instant, NodeId, Offset
+from penstock.core.replica import UNKNOWN_EPOCH, CommittedPartitionState, IsrTracker, ProposedIsrMember
 
 ME = NodeId(1)
 NODES = tuple(NodeId(number) for number in range(1, 5))

@@ -3,20 +3,8 @@
 import random
 from uuid import UUID
 
-from penstock.core.model import (
-    CorruptionError,
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
-from penstock.core.records import (
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, PowerCut
 from penstock.storage.log import (

@@ -5,13 +5,7 @@ import random
 from dataclasses import dataclass
 
 from penstock.core.model import CorruptionError
-from penstock.simulation.checkers.durability import (
-    Anomaly,
-    DurabilityChecker,
-    Stored,
-    Violation,
-    read_back,
-)
+from penstock.simulation.checkers.durability import Anomaly, DurabilityChecker, Stored, Violation, read_back
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import PartitionLog, RecoveryReport
 from tests.property.storage.log_lives import DIRECTORY, OPTIONS, TOPIC, Lives

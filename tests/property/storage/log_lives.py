@@ -4,13 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime.sync_helper.inline import SyncFailed, sync_blocking
 from penstock.simulation.checkers.durability import (
@@ -22,18 +16,8 @@ from penstock.simulation.checkers.durability import (
     read_back,
 )
 from penstock.storage.commit import GroupCommit, SyncTarget
-from penstock.storage.disk import (
-    CrashableDisk,
-    Disk,
-    NoSuchFile,
-    PowerCut,
-)
-from penstock.storage.log import (
-    DamagedRange,
-    IncompleteLog,
-    LogOptions,
-    PartitionLog,
-)
+from penstock.storage.disk import CrashableDisk, Disk, NoSuchFile, PowerCut
+from penstock.storage.log import DamagedRange, IncompleteLog, LogOptions, PartitionLog
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "logs/orders/0"

@@ -7,12 +7,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.storage.disk import (
-    CrashableDisk,
-    Disk,
-    DiskFailed,
-    PosixDisk,
-)
+from penstock.storage.disk import CrashableDisk, Disk, DiskFailed, PosixDisk
 
 names = st.sampled_from(["a", "b", "dir", "dir/a", "dir/b", "dir/deep", "dir/deep/a", "new/a"])
 sizes = st.integers(0, 3000)

@@ -11,13 +11,7 @@ from penstock.core.model import StorageError
 from penstock.runtime.sync_helper.inline import sync_blocking
 from penstock.simulation.checkers.durability import Anomaly
 from penstock.storage.commit import SyncTarget
-from penstock.storage.disk import (
-    CrashableDisk,
-    Disk,
-    FailingDisk,
-    FailingFile,
-    Failure,
-)
+from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, Failure
 from tests.property.storage.log_lives import Lives, Rounds
 
 # More for a long run: PENSTOCK_POWER_CUTS=20000.

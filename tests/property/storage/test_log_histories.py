@@ -7,15 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    ProducerId,
-    Refused,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, Offset, ProducerId, Refused, StorageError, Timestamp, TopicId
 from penstock.core.records import (
     ControlRecord,
     ControlType,

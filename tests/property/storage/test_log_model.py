@@ -9,19 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
-from penstock.core.records import (
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import LogOptions, OffsetOutOfRange, PartitionLog
 

@@ -12,12 +12,7 @@ import pytest
 
 from penstock.simulation.checkers.durability import Anomaly, Violation
 from penstock.storage.commit import SyncTarget
-from penstock.storage.disk import (
-    CrashableDisk,
-    CrashableFile,
-    DiskFailed,
-    File,
-)
+from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed, File
 from penstock.storage.log.checkpointing import CheckpointBehind
 from penstock.storage.log.durability import Done, Durability
 from penstock.storage.log.index import rows, sealed

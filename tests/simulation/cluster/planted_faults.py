@@ -17,32 +17,15 @@ import pytest
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.metadata import (
-    NO_LEADER,
-    CreatedTopic,
-    MetadataImage,
-    Ok,
-    elections,
-)
+from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Ok, elections
 from penstock.core.metadata import Partition as PartitionState
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    NodeId,
-    Offset,
-    ProducerId,
-    Why,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, ProducerId, Why
+from penstock.core.protocol.messages.fetch import FetchRequestPartition
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
-from penstock.core.replica import (
-    ACCEPTED,
-    IsrTracker,
-    ProducerStateManager,
-    ProposedIsrMember,
-)
+from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
 from penstock.gateways.kafka.backend import KafkaListener
+from penstock.gateways.kafka.fetch_sessions import FetchTarget
 from penstock.services.cluster import Controller
 from penstock.services.cluster.options import ClusterOptions as MemberOptions
 from penstock.services.coordinator import Coordinator
@@ -224,6 +207,17 @@ def followers_never_cut_back(patch: Patch) -> None:
     patch.setattr(serving, "judge", lambda *_: None)
 
 
+def fetch_sessions_keep_old_positions(patch: Patch) -> None:
+    update = FetchTarget.update
+
+    def update_once(self: FetchTarget, part: FetchRequestPartition) -> None:
+        offset = getattr(self, "offset", part.fetch_offset)
+        update(self, part)
+        self.offset = offset
+
+    patch.setattr(FetchTarget, "update", update_once)
+
+
 def acknowledgements_do_not_wait_for_the_disk(patch: Patch) -> None:
     def careless(options: ClusterOptions, number: int) -> NodeOptions:
         return replace(node_options(options, number), fsync=Fsync.NONE)
@@ -366,6 +360,7 @@ FAULTS = [
     PlantedFault(consumers_read_to_the_log_end, LEADERS_FALL, 15),
     PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20),
     PlantedFault(old_generations_may_commit, MANY_NAPS, 20),
+    PlantedFault(fetch_sessions_keep_old_positions, LEADERS_FALL, 10),
     PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),
     PlantedFault(leaders_forget_what_producers_sent, ALONE, 10),
     PlantedFault(consumers_read_to_the_log_end, ALONE, 10, name="consumers read what is not on disk"),

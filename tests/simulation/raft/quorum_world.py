@@ -22,31 +22,13 @@ from penstock.core.metadata import (
     RegisterBroker,
     Reply,
 )
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    LeaderEpoch,
-    NodeId,
-)
-from penstock.core.raft import (
-    Configuration,
-    Entry,
-    Index,
-    Member,
-    Raft,
-    RaftOptions,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, LeaderEpoch, NodeId
+from penstock.core.raft import Configuration, Entry, Index, Member, Raft, RaftOptions
 from penstock.runtime import Address, Callback, Runtime
 from penstock.services.cluster import Controller, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.services.peering import PeerHub
-from penstock.simulation import (
-    FaultPlan,
-    Nemesis,
-    Verdict,
-    World,
-)
+from penstock.simulation import FaultPlan, Nemesis, Verdict, World
 from penstock.simulation.checkers.quorum import QuorumChecker
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk

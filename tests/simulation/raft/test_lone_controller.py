@@ -4,23 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import (
-    CreatedTopic,
-    CreateTopic,
-    DeletedTopic,
-    DeleteTopic,
-    MetadataImage,
-    Reply,
-)
-from penstock.core.model import (
-    MICROSECOND,
-    MILLISECOND,
-    SECOND,
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    TopicId,
-)
+from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, MetadataImage, Reply
+from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster import Controller, QuorumOptions, QuorumStore

@@ -3,12 +3,7 @@
 import pytest
 
 from penstock.core.metadata import ClusterIdSet
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Refused,
-    Why,
-)
+from penstock.core.model import MILLISECOND, SECOND, Refused, Why
 from penstock.core.raft import (
     AddLearner,
     Change,

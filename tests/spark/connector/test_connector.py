@@ -10,13 +10,7 @@ import pytest
 
 from benchmarks.peers.maven import PeerUnavailable
 from benchmarks.peers.spark_connector import connector_jars, connector_version
-from penstock.client import (
-    Endpoint,
-    Read,
-    Reader,
-    ReaderOptions,
-    Topics,
-)
+from penstock.client import Endpoint, Read, Reader, ReaderOptions, Topics
 from tests.spark.connector.session import ConnectorSession, Options, Row
 
 FORMATS = ("kafka", "penstock")

@@ -9,14 +9,7 @@ from pathlib import Path
 from penstock.client import Endpoint, Topics
 from penstock.pipeline.demo.exactness import Check, Places, check_all
 from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
-from penstock.pipeline.generator import (
-    Limits,
-    MetricStream,
-    Plan,
-    generate,
-    open_points,
-    send_closing,
-)
+from penstock.pipeline.generator import Limits, MetricStream, Plan, generate, open_points, send_closing
 from penstock.pipeline.generator.points import PointFile
 from penstock.pipeline.metrics import PIPELINES
 from tests.spark.exactness.processes import PipelineProcess

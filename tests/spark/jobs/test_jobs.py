@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.client import (
-    BulkSender,
-    Endpoint,
-    Reader,
-    ReaderOptions,
-    Topics,
-)
+from penstock.client import BulkSender, Endpoint, Reader, ReaderOptions, Topics
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.jobs import JOBS
 from penstock.pipeline.metrics import PIPELINES

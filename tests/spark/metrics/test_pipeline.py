@@ -12,14 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from penstock.client import (
-    BulkSender,
-    Endpoint,
-    Read,
-    Reader,
-    ReaderOptions,
-    Topics,
-)
+from penstock.client import BulkSender, Endpoint, Read, Reader, ReaderOptions, Topics
 from penstock.pipeline.metrics import PIPELINES
 from penstock.pipeline.metrics.configuration import MetricsConfig
 from tests.unit.pipeline.metrics.reference import Measured, Window, measured, windows

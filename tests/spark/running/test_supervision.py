@@ -8,12 +8,7 @@ from penstock.client import Endpoint, Sender, SenderOptions
 from penstock.pipeline.running.failures import RunFailed
 from penstock.pipeline.running.stopping import StopSignals
 from penstock.pipeline.running.supervision import Supervision
-from penstock.pipeline.running.watching import (
-    Board,
-    Progress,
-    State,
-    board_listener,
-)
+from penstock.pipeline.running.watching import Board, Progress, State, board_listener
 from penstock.pipeline.running.watching.lagging import look_once
 from tests.spark.running.pipelines import READING
 

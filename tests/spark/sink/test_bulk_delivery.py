@@ -6,13 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.client import (
-    Endpoint,
-    Read,
-    Reader,
-    ReaderOptions,
-    Topics,
-)
+from penstock.client import Endpoint, Read, Reader, ReaderOptions, Topics
 from penstock.core.records import murmur2_partition
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.sink import AtLeastOnce, TaskName, TopicWriter

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.client import (
-    Endpoint,
-    Read,
-    Reader,
-    ReaderOptions,
-    Topics,
-)
+from penstock.client import Endpoint, Read, Reader, ReaderOptions, Topics
 from penstock.core.records import murmur2_partition
 
 if TYPE_CHECKING:

@@ -3,13 +3,7 @@ import re
 import pytest
 
 from penstock.app import options_from, static_settings
-from penstock.config import (
-    SETTINGS,
-    Config,
-    ConfigError,
-    load,
-    override,
-)
+from penstock.config import SETTINGS, Config, ConfigError, load, override
 from penstock.core.metadata.configs import BROKER_CONFIGS, ConfigLayers, topic_options
 from penstock.core.metadata.image import ConfigResourceType
 

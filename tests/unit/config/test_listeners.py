@@ -1,14 +1,6 @@
 import pytest
 
-from penstock.config import (
-    Address,
-    ConfigError,
-    Listener,
-    load,
-    not_available,
-    override,
-    warnings_for,
-)
+from penstock.config import Address, ConfigError, Listener, load, not_available, override, warnings_for
 from penstock.config.loading import effective
 from penstock.config.yamlfile import read_yaml
 

@@ -12,13 +12,7 @@ import pytest
 import penstock
 from penstock.app import static_settings
 from penstock.app.settings import node_facts
-from penstock.config import (
-    SETTINGS,
-    Config,
-    load,
-    override,
-    warnings_for,
-)
+from penstock.config import SETTINGS, Config, load, override, warnings_for
 from penstock.config.warnings import WITHOUT_EFFECT
 from penstock.core.metadata import ConfigResourceType
 from penstock.core.metadata.configs import (

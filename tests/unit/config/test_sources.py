@@ -2,14 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from penstock.config import (
-    Address,
-    Config,
-    ConfigError,
-    load,
-    override,
-    warnings_for,
-)
+from penstock.config import Address, Config, ConfigError, load, override, warnings_for
 from penstock.config.given import Given
 from penstock.config.loading import effective
 from penstock.config.yamlfile import read_yaml

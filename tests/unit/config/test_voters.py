@@ -1,14 +1,6 @@
 import pytest
 
-from penstock.config import (
-    Address,
-    Config,
-    ConfigError,
-    Voter,
-    load,
-    override,
-    warnings_for,
-)
+from penstock.config import Address, Config, ConfigError, Voter, load, override, warnings_for
 
 THREE = "cluster.voters=1@a:7000,2@a:7100,3@a:7200"
 

@@ -4,22 +4,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.model import StorageError
-from penstock.observability import (
-    EventMetrics,
-    LogMetrics,
-    LogReadings,
-    Metrics,
-    Spread,
-    render,
-)
+from penstock.observability import EventMetrics, LogMetrics, LogReadings, Metrics, Spread, render
 from penstock.observability.events import EventLog
-from penstock.observability.figures import (
-    About,
-    Counter,
-    Distribution,
-    Gauge,
-    Histogram,
-)
+from penstock.observability.figures import About, Counter, Distribution, Gauge, Histogram
 from penstock.observability.log_metrics import APPEND_BOUNDS_NS
 from penstock.storage.log.stats import APPEND_BOUNDS_NS as STORAGE_BOUNDS_NS
 from penstock.storage.log.stats import LogStats

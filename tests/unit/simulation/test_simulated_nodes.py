@@ -4,21 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    StorageError,
-)
-from penstock.runtime import (
-    Address,
-    Callback,
-    Ending,
-    Identity,
-    Lane,
-    Link,
-    Runtime,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, StorageError
+from penstock.runtime import Address, Callback, Ending, Identity, Lane, Link, Runtime
 from penstock.simulation import Weather, World
 from penstock.simulation.links import SimulatedLink
 from penstock.storage.disk import Disk, Failure

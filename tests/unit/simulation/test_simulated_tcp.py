@@ -3,12 +3,7 @@
 import pytest
 
 from penstock.core.model import MILLISECOND, SECOND
-from penstock.runtime import (
-    Address,
-    AddressUnavailable,
-    Callback,
-    Runtime,
-)
+from penstock.runtime import Address, AddressUnavailable, Callback, Runtime
 from penstock.runtime.pipes import Pipe
 from penstock.simulation import World
 from penstock.simulation.tcp import WINDOWS, SimulatedTcp, SimulatedTcpListener

@@ -2,12 +2,7 @@
 
 import pytest
 
-from penstock.core.model import (
-    CorruptionError,
-    LeaderEpoch,
-    Offset,
-    ProducerId,
-)
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, ProducerId
 from penstock.core.records import stamp
 from penstock.simulation.values import batch_of, values_of
 

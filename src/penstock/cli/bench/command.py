@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from penstock.cli.bench.targets import Target
 
 app = typer.Typer(help="Measure a broker beside what the machine could do.", no_args_is_help=True)
-
 BOOTSTRAP = typer.Option(
     None,
     "--bootstrap",

@@ -12,7 +12,6 @@ from penstock.cli.output import show_table
 from penstock.client.load import Load
 
 Measure = Callable[[Target], Figures]
-
 # What is worth a line in the table; of the first group more is better, of the second less.
 MORE = ("messages_per_s", "mb_per_s", "requests_per_s")
 LESS = ("p50_us", "p99_us", "broker_cpu_us_per_produce", "broker_cpu_us_per_fetch", "broker_rss_mb")

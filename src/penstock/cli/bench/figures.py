@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 MEGABYTE = 1_000_000
 POINTS = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
-
 Figures = dict[str, float]
 
 

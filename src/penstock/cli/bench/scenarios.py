@@ -12,15 +12,7 @@ from penstock.cli.bench.figures import MEGABYTE, Figures, percentiles_us, rates
 from penstock.cli.bench.targets import Target
 from penstock.cli.bench.usage import Usage
 from penstock.client import ClientError
-from penstock.client.load import (
-    Load,
-    drain,
-    fetch_empty,
-    flood,
-    publish,
-    publish_frames,
-    send_stamped,
-)
+from penstock.client.load import Load, drain, fetch_empty, flood, publish, publish_frames, send_stamped
 from penstock.client.load.roundtrip import open_connections
 
 PREFILL_RECORDS = 50_000

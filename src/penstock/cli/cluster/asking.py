@@ -1,21 +1,10 @@
 """Asking a cluster about itself, through whichever broker answers first."""
 
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from penstock.cli.cluster.overview import (
-    FENCED,
-    RUNNING,
-    Move,
-    Partition,
-    Registered,
-)
+from penstock.cli.cluster.overview import FENCED, RUNNING, Move, Partition, Registered
 from penstock.cli.cluster.targets import Layout
 from penstock.client import BrokerUnreachable, ClientError, Endpoint
 from penstock.client.cluster import is_drained as is_drained_there
@@ -46,21 +35,13 @@ from penstock.core.protocol.messages.list_partition_reassignments import ListPar
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 METADATA_TOPIC = "__cluster_metadata"
-
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-
 ALL_BROKERS = ""
-
 CONFIG_SET, CONFIG_DELETE = 0, 1
-
 THROTTLE = "leader.replication.throttled.rate"
-
 MINIMUM = "min.insync.replicas"
-
 LIST_MOVES, DESCRIBE_QUORUM = 46, 55
-
 M = TypeVar("M", bound=Message)
-
 Place = tuple[str, int]
 
 

@@ -7,15 +7,9 @@ import typer
 
 from penstock.cli.cluster.asking import ClusterDoor
 from penstock.cli.messaging.options import BOOTSTRAP, BadOption
-from penstock.cli.output import (
-    JSON_OPTION,
-    counted,
-    show_json,
-    show_table,
-)
+from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
 
 PREFERRED, UNCLEAN = 0, 1
-
 TIMEOUT_MS = 15_000
 
 

@@ -9,25 +9,12 @@ import typer
 from penstock.cli.cluster.asking import ClusterDoor
 from penstock.cli.cluster.moves import MOVE_COLUMNS, move_row, moves_of
 from penstock.cli.cluster.overview import Move
-from penstock.cli.cluster.targets import (
-    Plan,
-    bytes_per_second,
-    chosen,
-    nodes,
-    read_plan,
-    spread,
-)
+from penstock.cli.cluster.targets import Plan, bytes_per_second, chosen, nodes, read_plan, spread
 from penstock.cli.cluster.watching import Progress, watch
 from penstock.cli.messaging.options import BOOTSTRAP, BadOption
-from penstock.cli.output import (
-    JSON_OPTION,
-    counted,
-    show_json,
-    show_table,
-)
+from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
 
 TIMEOUT_MS = 15_000
-
 Places = Sequence[tuple[str, int]]
 
 

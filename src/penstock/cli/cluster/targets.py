@@ -9,7 +9,6 @@ from penstock.core.model import PenstockError
 
 PLAN_BYTES_MAX = 64 << 20
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
-
 # (topic, partition) -> the nodes that shall hold it, the preferred leader first.
 Plan = dict[tuple[str, int], tuple[int, ...]]
 # Topic -> its partitions, each with the nodes that hold it.

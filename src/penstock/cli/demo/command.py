@@ -20,7 +20,6 @@ BROKER_TRIALS = (f"consume {TOPIC} --count 3 --json", f"group describe {GROUP}")
 PIPELINE_TRIALS = ("consume metrics.rollup --count 3 --json", "group describe metrics-ingest")
 # Beside us, not below: the pipeline is loaded by name, as commands are.
 PIPELINE_STORY = "penstock.pipeline.demo:tell"
-
 MESSAGES = typer.Option(
     None,
     "--messages",

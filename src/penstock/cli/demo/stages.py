@@ -13,7 +13,6 @@ from penstock.runtime.clock import MachineClock
 
 BLOCK_RECORDS = 50_000
 READ_RECORDS = 10_000
-
 Advance = Callable[[int], None]
 
 

@@ -12,13 +12,7 @@ from penstock.storage.log.files.checkpoint import Checkpoint, decode_checkpoint
 from penstock.storage.log.files.epochs import decode_epochs
 from penstock.storage.log.files.frame import read_file
 from penstock.storage.log.files.identity import decode_identity
-from penstock.storage.log.names import (
-    CHECKPOINT,
-    EPOCHS,
-    IDENTITY,
-    LOG,
-    parse_numbered,
-)
+from penstock.storage.log.names import CHECKPOINT, EPOCHS, IDENTITY, LOG, parse_numbered
 
 T = TypeVar("T")
 

@@ -15,14 +15,12 @@ PORT_STEP = 100
 LOOPBACK = "127.0.0.1"
 # Beside a single node's `./penstock-data`, so that both can be tried in one directory.
 DATA_DIR_DEFAULT = "./penstock-cluster"
-
 PEER = "listen.peer"
 LISTENERS = "listen.listeners"
 # Addresses that nothing listens on so far are passed on, and not asked for.
 UNSERVED = ("listen.grpc", "listen.advertised")
 # What a local cluster decides by itself.
 DECIDED = ("node.id", "cluster.voters", "node.roles")
-
 Doors = dict[str, Address]
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from penstock.client import PartitionLag
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
-
 GROUP = typer.Argument(metavar="GROUP")
 
 

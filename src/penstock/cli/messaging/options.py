@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from penstock.client import Endpoint
 
 BOOTSTRAP_VARIABLE = "PENSTOCK_BOOTSTRAP"
-
 BOOTSTRAP = typer.Option(
     "127.0.0.1:9092",
     "--bootstrap",

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from penstock.client import PartitionDetail, TopicDetail
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
-
 TOPIC = typer.Argument(metavar="TOPIC")
 CONFIGS = typer.Option(
     None, "--config", metavar="KEY=VALUE", help="A topic config, such as retention.ms; may be repeated."

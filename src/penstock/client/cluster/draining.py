@@ -15,9 +15,7 @@ from penstock.core.protocol.messages.incremental_alter_configs import (
 )
 
 DRAINED = "broker.drained"
-
 BROKER = 4
-
 SET, DELETE = 0, 1
 
 

@@ -6,12 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.client.connection import BrokerConnection
 from penstock.client.errors import ClientError
-from penstock.core.protocol import (
-    ErrorCode,
-    api,
-    decode_whole,
-    read_response_header,
-)
+from penstock.core.protocol import ErrorCode, api, decode_whole, read_response_header
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.core.protocol.messages.produce import (
     ProduceRequest,
@@ -22,10 +17,8 @@ from penstock.core.protocol.messages.produce import (
 from penstock.core.records import Record, write_batch
 
 WARM_UP = 100
-
 # The last versions that name topics instead of numbering them.
 PRODUCE_VERSION_MAX = 12
-
 FETCH_VERSION_MAX = 12
 
 

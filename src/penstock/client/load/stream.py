@@ -10,7 +10,6 @@ from penstock.client.errors import ClientError, reason
 SAMPLE_EVERY = 50
 POLL_EVERY = 1_000
 TURN_SECONDS = 0.05
-
 Measured = tuple[bytes, bytes, int]
 
 

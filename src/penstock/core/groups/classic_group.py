@@ -22,19 +22,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.groups.commands import (
-    DescribedMember,
-    GroupState,
-    MemberProtocol,
-    OnReply,
-)
+from penstock.core.groups.commands import DescribedMember, GroupState, MemberProtocol, OnReply
 from penstock.core.groups.facts import GroupStored, StoredMember
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    Timestamp,
-    Why,
-)
+from penstock.core.model import MILLISECOND, Instant, Timestamp, Why
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _HEAD = struct.Struct(">hi")

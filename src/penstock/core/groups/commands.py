@@ -191,7 +191,6 @@ Reply: TypeAlias = (
     | DescribedGroup
     | ListedGroups
 )
-
 # Where a reply goes: one callable per command, called once.
 OnReply: TypeAlias = Callable[[Reply], None]
 
@@ -361,9 +360,6 @@ class ListGroups:
 
 
 ClassicCommand: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
-
 OffsetCommand: TypeAlias = CommitOffsets | FetchOffsets | DeleteOffsets | ForgetTopic
-
 GroupCommand: TypeAlias = DeleteGroup | DescribeGroup | ListGroups
-
 Command: TypeAlias = ClassicCommand | OffsetCommand | GroupCommand

@@ -25,12 +25,7 @@ from penstock.core.groups.commands import (
     ListGroups,
     SyncGroup,
 )
-from penstock.core.groups.facts import (
-    Fact,
-    GroupDeleted,
-    GroupImage,
-    OffsetDeleted,
-)
+from penstock.core.groups.facts import Fact, GroupDeleted, GroupImage, OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
 from penstock.core.model import Instant, Now, Why

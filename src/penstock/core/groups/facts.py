@@ -14,13 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    Timestamp,
-    TopicId,
-    TopicPartition,
-)
+from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId, TopicPartition
 
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 
@@ -83,7 +77,6 @@ class OffsetDeleted:
 
 
 Fact: TypeAlias = GroupStored | GroupDeleted | OffsetCommitted | OffsetDeleted
-
 _NOTHING: Mapping[TopicPartition, OffsetCommitted] = {}
 
 

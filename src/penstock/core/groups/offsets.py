@@ -25,22 +25,10 @@ from penstock.core.groups.commands import (
     OffsetToCommit,
     TopicToFetch,
 )
-from penstock.core.groups.facts import (
-    GroupDeleted,
-    GroupImage,
-    OffsetCommitted,
-    OffsetDeleted,
-)
+from penstock.core.groups.facts import GroupDeleted, GroupImage, OffsetCommitted, OffsetDeleted
 from penstock.core.groups.outcome import GroupOutcome
 from penstock.core.groups.rebalance import keep_alive
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    Timestamp,
-    TopicId,
-    TopicPartition,
-    Why,
-)
+from penstock.core.model import MILLISECOND, Instant, Timestamp, TopicId, TopicPartition, Why
 
 
 def decide_offsets(

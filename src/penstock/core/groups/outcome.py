@@ -6,13 +6,7 @@ from typing import TypeAlias
 
 from penstock.core.groups.commands import OnReply, Reply
 from penstock.core.groups.facts import Fact
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    Now,
-    Refused,
-    Why,
-)
+from penstock.core.model import MILLISECOND, Instant, Now, Refused, Why
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,7 @@ from penstock.core.metadata.image import (
     Topic,
 )
 from penstock.core.metadata.topic_names import collision_key
-from penstock.core.model import (
-    BrokerEpoch,
-    NodeId,
-    ProducerId,
-    TopicName,
-)
+from penstock.core.model import BrokerEpoch, NodeId, ProducerId, TopicName
 
 
 def apply(image: MetadataImage, fact: records.Fact) -> MetadataImage:

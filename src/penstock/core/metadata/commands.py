@@ -292,15 +292,11 @@ class WidenInternalTopics:
 BrokerCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | DrainBroker | UnregisterBroker
 )
-
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
-
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
-
 PartitionCommand: TypeAlias = (
     AlterPartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition | WidenInternalTopics
 )
-
 Command: TypeAlias = (
     BootstrapCluster
     | UpdateFeatures

@@ -17,18 +17,8 @@ from penstock.core.metadata.commands import (
     UpdateFeatures,
     UpgradeType,
 )
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
-from penstock.core.metadata.elections import (
-    ElectionRules,
-    ReplicaLoss,
-    reconsidered,
-    with_epochs,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.elections import ElectionRules, ReplicaLoss, reconsidered, with_epochs
 from penstock.core.metadata.image import (
     NO_INCARNATION,
     Broker,
@@ -50,12 +40,7 @@ from penstock.core.metadata.records import (
     PartitionChanged,
     ProducerIdsAllocated,
 )
-from penstock.core.model import (
-    BrokerEpoch,
-    NodeId,
-    Refused,
-    Why,
-)
+from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
 
 # The key under which operators drain a broker; what a broker's state says follows it.
 DRAINED = "broker.drained"

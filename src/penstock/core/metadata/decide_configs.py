@@ -17,20 +17,10 @@ from penstock.core.metadata.configs import (
     split_list,
 )
 from penstock.core.metadata.decide_brokers import DRAINED, follow_drain
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
 from penstock.core.metadata.effective_configs import ALL_BROKERS, layers_for
 from penstock.core.metadata.elections import follow_rules
-from penstock.core.metadata.image import (
-    ConfigResource,
-    ConfigResourceType,
-    MetadataImage,
-    Topic,
-)
+from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Topic
 from penstock.core.metadata.records import ConfigRemoved, ConfigSet
 from penstock.core.metadata.topic_names import problem_with_name
 from penstock.core.model import NodeId, Refused, Why

@@ -4,12 +4,7 @@ import msgspec
 
 from penstock.core.metadata.commands import AlteredPartition, AlterPartition, ResignReplica
 from penstock.core.metadata.decide_brokers import known_broker
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
 from penstock.core.metadata.elections import (
     ElectionRules,
     ReplicaLoss,
@@ -20,12 +15,7 @@ from penstock.core.metadata.elections import (
     with_isr,
     without,
 )
-from penstock.core.metadata.image import (
-    NO_LEADER,
-    MetadataImage,
-    Partition,
-    Topic,
-)
+from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionChanged
 from penstock.core.model import Refused, Why
 

@@ -16,12 +16,7 @@ from penstock.core.metadata.commands import (
     StartedReassignments,
     WidenInternalTopics,
 )
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
 from penstock.core.metadata.effective_configs import broker_setting
 from penstock.core.metadata.elections import (
     ElectionRules,
@@ -32,12 +27,7 @@ from penstock.core.metadata.elections import (
     with_isr,
     with_replicas,
 )
-from penstock.core.metadata.image import (
-    NO_LEADER,
-    MetadataImage,
-    Partition,
-    Topic,
-)
+from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
 from penstock.core.metadata.placement import REPLICAS_BY_DEFAULT_MAX, ReplicaPlacer
 from penstock.core.metadata.records import PartitionChanged
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC

@@ -2,27 +2,11 @@
 
 from dataclasses import replace
 
-from penstock.core.metadata.commands import (
-    BY_DEFAULT,
-    CreatedTopic,
-    CreateTopic,
-    DeletedTopic,
-    DeleteTopic,
-)
+from penstock.core.metadata.commands import BY_DEFAULT, CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic
 from penstock.core.metadata.configs import problem_with
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
 from penstock.core.metadata.effective_configs import broker_setting, layers_for, topic_defaults
-from penstock.core.metadata.image import (
-    ConfigResource,
-    ConfigResourceType,
-    MetadataImage,
-    Partition,
-)
+from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Partition
 from penstock.core.metadata.placement import (
     REPLICAS_BY_DEFAULT_MAX,
     partitions_by_hand,
@@ -31,12 +15,7 @@ from penstock.core.metadata.placement import (
     problem_with_count,
     problem_with_replication,
 )
-from penstock.core.metadata.records import (
-    ConfigSet,
-    PartitionCreated,
-    TopicCreated,
-    TopicDeleted,
-)
+from penstock.core.metadata.records import ConfigSet, PartitionCreated, TopicCreated, TopicDeleted
 from penstock.core.metadata.topic_names import METADATA_TOPIC, problem_with_name
 from penstock.core.model import Refused, TopicName, Why
 

@@ -11,16 +11,10 @@ from penstock.core.metadata.configs import (
     describe_all,
     topic_options,
 )
-from penstock.core.metadata.image import (
-    ConfigResource,
-    ConfigResourceType,
-    MetadataImage,
-    Topic,
-)
+from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Topic
 
 # The name under which settings of every broker are kept.
 ALL_BROKERS = ""
-
 _REPLICAS_FOR_TWO_IN_SYNC = 3
 
 

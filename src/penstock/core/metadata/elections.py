@@ -18,27 +18,11 @@ from penstock.core.metadata.commands import (
     ElectionType,
     ElectLeader,
 )
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
 from penstock.core.metadata.effective_configs import broker_setting, topic_value
-from penstock.core.metadata.image import (
-    NO_LEADER,
-    ConfigResourceType,
-    MetadataImage,
-    Partition,
-    Topic,
-)
+from penstock.core.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionChanged
-from penstock.core.model import (
-    LeaderEpoch,
-    NodeId,
-    Refused,
-    Why,
-)
+from penstock.core.model import LeaderEpoch, NodeId, Refused, Why
 
 Nodes = tuple[NodeId, ...]
 

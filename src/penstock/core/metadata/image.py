@@ -14,22 +14,11 @@ fields with defaults at the end.
 """
 
 import enum
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
-from typing import (
-    Any,
-    Generic,
-    NamedTuple,
-    TypeVar,
-    overload,
-)
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 from uuid import UUID
 
 import msgspec

@@ -3,25 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata.commands import CreatedPartitions, CreatePartitions, ReplicaAssignment
-from penstock.core.metadata.decision import (
-    ControllerConfig,
-    DecisionBuilder,
-    MetadataDecision,
-    refused,
-)
-from penstock.core.metadata.image import (
-    Broker,
-    MetadataImage,
-    Partition,
-    Topic,
-)
+from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.image import Broker, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionCreated
-from penstock.core.model import (
-    NodeId,
-    PartitionIndex,
-    Refused,
-    Why,
-)
+from penstock.core.model import NodeId, PartitionIndex, Refused, Why
 
 # As many as a cluster needs to lose one broker and go on, without a risk.
 REPLICAS_BY_DEFAULT_MAX = 3

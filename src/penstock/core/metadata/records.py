@@ -23,14 +23,7 @@ from penstock.core.metadata.image import (
     Partition,
     StoredStruct,
 )
-from penstock.core.model import (
-    BrokerEpoch,
-    CorruptionError,
-    NodeId,
-    ProducerId,
-    TopicId,
-    TopicName,
-)
+from penstock.core.model import BrokerEpoch, CorruptionError, NodeId, ProducerId, TopicId, TopicName
 
 FORMAT_VERSION = 1
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -168,7 +161,6 @@ Fact: TypeAlias = (
     | ConfigRemoved
     | ProducerIdsAllocated
 )
-
 _decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
 
 

@@ -3,19 +3,12 @@
 import re
 
 NAME_LENGTH_MAX = 249
-
 _ALLOWED = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
-
 OFFSETS_TOPIC = "__consumer_offsets"
-
 TRANSACTIONS_TOPIC = "__transaction_state"
-
 QUEUES_TOPIC = "__queue_state"
-
 DELAYED_TOPIC = "__delayed"
-
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC, DELAYED_TOPIC)
-
 # Kafka keeps its metadata under this name; tools expect that nobody can create it.
 METADATA_TOPIC = "__cluster_metadata"
 

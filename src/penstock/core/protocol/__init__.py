@@ -28,15 +28,7 @@ Left out: record batches (`core.records`), Kafka's requests between brokers and 
 (Penstock has its own), and judging what a message says: that is for handlers.
 """
 
-from penstock.core.protocol.codec import (
-    Message,
-    decode_whole,
-    decoder,
-    encoder,
-    gap_encoder,
-    message,
-    part,
-)
+from penstock.core.protocol.codec import Message, decode_whole, decoder, encoder, gap_encoder, message, part
 from penstock.core.protocol.error_codes import ErrorCode
 from penstock.core.protocol.frames import (
     RequestHeader,
@@ -47,22 +39,9 @@ from penstock.core.protocol.frames import (
     response_frame,
     response_pieces,
 )
-from penstock.core.protocol.messages import (
-    APIS,
-    Api,
-    api,
-    name_of,
-)
+from penstock.core.protocol.messages import APIS, Api, api, name_of
 from penstock.core.protocol.primitives import Buffer
-from penstock.core.protocol.schema import (
-    ZERO_UUID,
-    ExternalRecords,
-    Part,
-    Piece,
-    since,
-    tagged,
-    until,
-)
+from penstock.core.protocol.schema import ZERO_UUID, ExternalRecords, Part, Piece, since, tagged, until
 
 __all__ = [
     "APIS",

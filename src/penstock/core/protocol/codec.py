@@ -17,17 +17,7 @@ a frozen slotted dataclass of five fields takes 700.
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from typing import (
-    Annotated,
-    Any,
-    Self,
-    TypeVar,
-    Union,
-    cast,
-    dataclass_transform,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Self, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 import msgspec
 

@@ -14,32 +14,16 @@ import struct
 from typing import Final, NamedTuple
 
 from penstock.core.model import Fault, ProtocolError
-from penstock.core.protocol.codec import (
-    ENCODERS,
-    GAP_ENCODERS,
-    Message,
-    encoder,
-    gap_encoder,
-)
+from penstock.core.protocol.codec import ENCODERS, GAP_ENCODERS, Message, encoder, gap_encoder
 from penstock.core.protocol.messages.registry import APIS, Api
-from penstock.core.protocol.primitives import (
-    Buffer,
-    past_the_end,
-    skip_tags,
-    unexpected_null,
-)
+from penstock.core.protocol.primitives import Buffer, past_the_end, skip_tags, unexpected_null
 from penstock.core.protocol.schema import Piece
 
 _SIZE: Final = struct.Struct(">i")
-
 _REQUEST: Final = struct.Struct(">hhih")
-
 _REQUEST_V0: Final = struct.Struct(">hhi")
-
 _RESPONSE: Final = struct.Struct(">ii")
-
 _SIZE_MAX: Final = 2**31 - 1
-
 API_VERSIONS_KEY: Final = 18
 
 

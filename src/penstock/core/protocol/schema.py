@@ -11,15 +11,7 @@ of its versions is annotated with the `Nullable...` twin.
 """
 
 import enum
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-)
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -71,31 +63,18 @@ class PartOf(msgspec.Struct, frozen=True):
 
 
 WireType: TypeAlias = FixedType | SizedType | ArrayOf | PartOf
-
 Bool: TypeAlias = Annotated[bool, FixedType.BOOL]
-
 Int8: TypeAlias = Annotated[int, FixedType.INT8]
-
 Int16: TypeAlias = Annotated[int, FixedType.INT16]
-
 UInt16: TypeAlias = Annotated[int, FixedType.UINT16]
-
 Int32: TypeAlias = Annotated[int, FixedType.INT32]
-
 UInt32: TypeAlias = Annotated[int, FixedType.UINT32]
-
 Int64: TypeAlias = Annotated[int, FixedType.INT64]
-
 Float64: TypeAlias = Annotated[float, FixedType.FLOAT64]
-
 Uuid: TypeAlias = Annotated[UUID, FixedType.UUID]
-
 String: TypeAlias = Annotated[str, SizedType.STRING]
-
 NullableString: TypeAlias = Annotated[str | None, SizedType.STRING, TypeWrapper.NULLABLE]
-
 Bytes: TypeAlias = Annotated[bytes, SizedType.BYTES]
-
 NullableBytes: TypeAlias = Annotated[bytes | None, SizedType.BYTES, TypeWrapper.NULLABLE]
 
 
@@ -107,23 +86,16 @@ class ExternalRecords(Protocol):
 
 # What an encoder with gaps answers: its own small buffers, and the records between them.
 Piece: TypeAlias = bytes | bytearray | memoryview | ExternalRecords
-
 # Record batches stay where they are: decoding answers a view into the frame.
 Records: TypeAlias = Annotated[bytes | memoryview, SizedType.RECORDS]
-
 NullableRecords: TypeAlias = Annotated[bytes | memoryview | None, SizedType.RECORDS, TypeWrapper.NULLABLE]
-
 # Records on their way out may be a span; a decoder never answers one.
 SentRecords: TypeAlias = Annotated[bytes | memoryview | ExternalRecords, SizedType.RECORDS]
-
 NullableSentRecords: TypeAlias = Annotated[
     bytes | memoryview | ExternalRecords | None, SizedType.RECORDS, TypeWrapper.NULLABLE
 ]
-
 Array: TypeAlias = Annotated[tuple[T, ...], TypeWrapper.ARRAY]
-
 NullableArray: TypeAlias = Annotated[tuple[T, ...] | None, TypeWrapper.ARRAY, TypeWrapper.NULLABLE]
-
 Nullable: TypeAlias = Annotated[T | None, TypeWrapper.NULLABLE]
 
 

@@ -17,13 +17,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from penstock.core.model import ProtocolError
-from penstock.core.protocol.codec import (
-    Message,
-    decode_whole,
-    decoder,
-    message,
-    part,
-)
+from penstock.core.protocol.codec import Message, decode_whole, decoder, message, part
 from penstock.core.protocol.primitives import Buffer
 from penstock.core.protocol.schema import (
     ZERO_UUID,
@@ -354,7 +348,6 @@ OFFSETS_KEYS: Final = _by_version(
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupRegularExpressionKey,
 )
-
 TRANSACTION_KEYS: Final = _by_version(TransactionLogKey)
 
 

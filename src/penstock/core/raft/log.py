@@ -4,12 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.core.raft.types import (
-    Entry,
-    Index,
-    SnapshotMeta,
-    Term,
-)
+from penstock.core.raft.types import Entry, Index, SnapshotMeta, Term
 
 
 class LogView(Protocol):

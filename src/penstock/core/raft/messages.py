@@ -112,9 +112,7 @@ class StaleTerm(Struct, frozen=True):
 
 
 FromLeader: TypeAlias = AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow
-
 FromFollower: TypeAlias = AppendResponse | AppendConflict | RaftHeartbeatResponse | SnapshotChunkResponse
-
 RaftMessage: TypeAlias = FromLeader | FromFollower | VoteRequest | VoteResponse | StaleTerm
 
 
@@ -179,7 +177,6 @@ class TransferLeadership(Struct, frozen=True):
 
 
 Command: TypeAlias = Propose | RequestRead | ChangeMembers | TransferLeadership
-
 Event: TypeAlias = TimePassed | MessageReceived | EntriesPersisted | SnapshotInstalled | LeaderGone | Command
 
 

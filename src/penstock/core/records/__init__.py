@@ -34,19 +34,9 @@ from penstock.core.records.batch import (
     stamp,
     stamp_log_append_time,
 )
-from penstock.core.records.control import (
-    ControlRecord,
-    ControlType,
-    read_control,
-    write_control_batch,
-)
+from penstock.core.records.control import ControlRecord, ControlType, read_control, write_control_batch
 from penstock.core.records.partitioner import murmur2_partition
-from penstock.core.records.record import (
-    Record,
-    read_records,
-    rewrite_batch,
-    write_batch,
-)
+from penstock.core.records.record import Record, read_records, rewrite_batch, write_batch
 from penstock.core.records.validation import validate_records
 
 NATIVE = not (varints.__file__ or "").endswith(".py")

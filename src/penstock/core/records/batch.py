@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastcrc import crc32
 
-from penstock.core.model import (
-    CorruptionError,
-    LeaderEpoch,
-    Offset,
-    Timestamp,
-)
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, Timestamp
 
 PREFIX_BYTES = 12
 HEADER_BYTES = 61

@@ -26,28 +26,19 @@ from penstock.core.records.batch import (
 )
 
 LIMIT_BYTES = 64 * 1024 * 1024
-
 _OUTPUT_BYTES_MIN = 4096
-
 _OUTPUT_FACTOR = 8
-
 # What cramjam says when the output buffer is full, as against broken input.
 _OUTPUT_FULL = "failed to write whole buffer"
-
 _STREAMS = {
     CompressionType.GZIP: cramjam.gzip,
     CompressionType.LZ4: cramjam.lz4,
     CompressionType.ZSTD: cramjam.zstd,
 }
-
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-
 _XERIAL_BLOCK_BYTES = 32 * 1024
-
 _BLOCK_LENGTH = struct.Struct(">i")
-
 # The densest snappy element copies 64 bytes and takes 3.
 _SNAPPY_RATIO_MAX = 22
 

@@ -20,19 +20,11 @@ from penstock.core.records.batch import (
     CorruptBatch,
     read_header,
 )
-from penstock.core.records.record import (
-    Record,
-    assemble,
-    read_records,
-    write_record,
-)
+from penstock.core.records.record import Record, assemble, read_records, write_record
 
 _KEY = struct.Struct(">hh")
-
 _VALUE = struct.Struct(">hi")
-
 _VERSION = 0
-
 # A marker has some twenty bytes; whoever sends more wants something else.
 _LIMIT_BYTES = 4096
 

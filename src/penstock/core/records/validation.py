@@ -7,18 +7,12 @@ follows the last one. Topics that ask for it pay for it; the others do not.
 
 from typing import Final
 
-from penstock.core.records.batch import (
-    BatchHeader,
-    Buffer,
-    InvalidRecord,
-    read_header,
-)
+from penstock.core.records.batch import BatchHeader, Buffer, InvalidRecord, read_header
 from penstock.core.records.compression import LIMIT_BYTES, unpack_payload
 from penstock.core.records.varints import read_varint, read_varlong
 
 # The least length a field may have.
 _NULL: Final = -1
-
 _NOT_NULL: Final = 0
 
 

@@ -3,12 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.core.model import (
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    Offset,
-)
+from penstock.core.model import BrokerEpoch, Instant, NodeId, Offset
 
 UNKNOWN_EPOCH = BrokerEpoch(-1)
 # Below every offset: a follower that has not been heard of in this leader epoch.

@@ -18,21 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.model import (
-    CorruptionError,
-    Offset,
-    ProducerEpoch,
-    ProducerId,
-    Refused,
-    Timestamp,
-    Why,
-)
-from penstock.core.records import (
-    BatchHeader,
-    Buffer,
-    ControlRecord,
-    ControlType,
-)
+from penstock.core.model import CorruptionError, Offset, ProducerEpoch, ProducerId, Refused, Timestamp, Why
+from penstock.core.records import BatchHeader, Buffer, ControlRecord, ControlType
 from penstock.core.replica.transactions import AbortedTransaction, EndedTransaction, OpenTransactions
 
 BATCHES_KEPT = 5
@@ -58,7 +45,6 @@ class DuplicateBatch:
 
 
 BatchVerdict: TypeAlias = BatchAccepted | DuplicateBatch | Refused
-
 ACCEPTED = BatchAccepted()
 
 

@@ -5,7 +5,6 @@ from typing import NamedTuple, TypeAlias
 
 TEXT = "text/plain; charset=utf-8"
 END_OF_HEAD = b"\r\n\r\n"
-
 _REASONS = {
     200: "OK",
     400: "Bad Request",

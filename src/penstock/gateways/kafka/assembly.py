@@ -23,7 +23,6 @@ SIZE_BYTES = 4
 SCRATCH_BYTES = 128 << 10
 REUSED_BYTES_MAX = 4 << 20
 _unpack_size = struct.Struct(">i").unpack_from
-
 # Answers whether it wants the next frame too.
 Handle: TypeAlias = Callable[[memoryview], bool]
 

@@ -17,13 +17,7 @@ from penstock.gateways.kafka.replies import Replies, Slot
 from penstock.observability import log
 from penstock.runtime import Clock
 from penstock.runtime.pipes import Part, Pipe
-from penstock.security import (
-    Cost,
-    Gate,
-    Operation,
-    Resource,
-    Session,
-)
+from penstock.security import Cost, Gate, Operation, Resource, Session
 
 # An answer of which there should not be many before anybody looks whether the client reads them.
 LARGE_BYTES = 64 << 10

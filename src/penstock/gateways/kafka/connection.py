@@ -5,12 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    PenstockError,
-    ProtocolError,
-)
+from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
 from penstock.core.protocol.frames import API_VERSIONS_KEY, read_request_header
 from penstock.gateways.kafka.assembly import REUSED_BYTES_MAX, Assembly
 from penstock.gateways.kafka.backend import Backend

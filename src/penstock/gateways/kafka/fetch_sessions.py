@@ -22,11 +22,8 @@ from penstock.runtime import Clock, Entropy
 from penstock.services.records import Fetched
 
 TOPIC_IDS_SINCE = 13
-
 NO_SESSION = 0
-
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
-
 EPOCH_MAX = 2**31 - 1
 
 

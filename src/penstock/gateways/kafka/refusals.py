@@ -4,7 +4,6 @@ from penstock.core.model import Refused, Why
 from penstock.core.protocol import ErrorCode
 
 MESSAGE_CHARS_MAX = 1_000
-
 CODES = {
     Why.TOPIC_EXISTS: ErrorCode.TOPIC_ALREADY_EXISTS,
     Why.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

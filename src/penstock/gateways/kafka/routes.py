@@ -9,7 +9,6 @@ from penstock.core.protocol.messages.registry import APIS, Api
 from penstock.gateways.kafka.call import Call
 
 M = TypeVar("M", bound=Message)
-
 # Serves one request whose message starts at a position of its frame.
 Serve: TypeAlias = Callable[[Call, memoryview, int], None]
 

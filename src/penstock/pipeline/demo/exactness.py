@@ -17,7 +17,6 @@ NUMBERS = ("count", "sum", "min", "max", "p50", "p95", "p99")
 # Sums are made in another order than ours.
 RELATIVE_ERROR = 1e-9
 READ_RECORDS = 10_000
-
 WindowKey = tuple[int, str, tuple[tuple[str, str], ...], int]
 Windows = dict[WindowKey, tuple[float, ...]]
 

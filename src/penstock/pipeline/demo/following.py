@@ -17,10 +17,8 @@ from penstock.runtime.clock import MachineClock
 STOP_SECONDS = 60
 # The machine may be slow, but something happens within this time or nothing ever will.
 SILENCE_SECONDS = 180
-
 # Java compiles thoroughly what runs for hours; of two minutes that takes half.
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 # The kernel ends the pipeline if we are killed and cannot (PR_SET_PDEATHSIG is 1, SIGTERM is 15).
 _LAUNCH = """\
 import ctypes, sys

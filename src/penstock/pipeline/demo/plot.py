@@ -20,7 +20,6 @@ LEGEND = (
     ("p95, 1 min", HIGH, 3),
     ("mean, 5 min", MEAN, 1),
 )
-
 Place = Callable[[float], float]
 
 

@@ -12,10 +12,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - for times without an offset, which are UTC
 # The years 1 to 9999: what Spark and Python can both show.
 _MICROSECONDS_MIN, _MICROSECONDS_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
-
 Cells = Sequence[Any]
 Fields = Callable[[pa.StructType], Sequence[Callable[[Any], Any]]]
-
 BUILD_ERRORS: tuple[type[Exception], ...] = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 

@@ -28,7 +28,6 @@ from penstock.pipeline.formats.options import CONFLUENT
 
 OPTION = "valueSchema"
 FRAME_BYTES = 5  # a zero and the number of a schema
-
 _SIMPLE: dict[str, type[DataType]] = {
     "boolean": BooleanType,
     "int": IntegerType,

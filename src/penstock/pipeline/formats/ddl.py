@@ -27,7 +27,6 @@ from pyspark.sql.types import (
 from penstock.pipeline.errors import BadOption
 
 OPTION = "valueSchema"
-
 _TOKEN = re.compile(r"\s*(?:(?P<name>`(?:[^`]|``)+`|\w+)|(?P<sign>[<>(),:]))")
 _SIMPLE: dict[str, type[DataType]] = {
     "boolean": BooleanType,

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 VALUE, ERROR, RAW = "value", "_error", "_raw"
-
 Sample = Callable[[int], Sequence[bytes | None]]
 Decode = Callable[[bytes], Any]
 

@@ -10,7 +10,6 @@ JSON, AVRO, RAW = "json", "avro", "raw"
 INFER = "infer"
 PLAIN, CONFLUENT = "none", "confluent"
 SAMPLE_RECORDS = 1_000
-
 KNOWN = {
     "valueformat", "valueschema", "valueschemalocation", "valuesamplerecords", "valuetimestampunit",
     "valueframing",

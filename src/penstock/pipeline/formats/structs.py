@@ -38,7 +38,6 @@ _SIMPLE: dict[type[DataType], Any] = {
     TimestampType: int | float | datetime,
     DecimalType: Decimal,
 }
-
 Decoded = Any  # a struct of the type made here, or None
 
 

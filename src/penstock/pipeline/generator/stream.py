@@ -12,7 +12,6 @@ from penstock.pipeline.generator.plan import Plan
 
 RECENT_POINTS = 1_000
 CLOSING_SERIES = "penstock_closing"
-
 Pair = tuple[bytes, bytes | None]
 
 

@@ -17,7 +17,6 @@ TRIES_MAX = 5
 # that lags behind needs files that later versions have replaced: both are safe for this long.
 RETENTION_HOURS = 168
 RETENTION_HOURS_MIN = 1
-
 # One condition per entry, all of which must hold: ("date", "=", "2026-11-15").
 Conditions = Sequence[tuple[str, str, Any]]
 

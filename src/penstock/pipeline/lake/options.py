@@ -13,7 +13,6 @@ STORAGE_PREFIX, CATALOG_PREFIX = "storage.", "catalog."
 COMPRESSIONS = ("zstd", "snappy", "none")
 ON_OVERLAP = ("error", "skip", "allow")
 TABLE_FORMATS = ("delta", "iceberg")
-
 # Every option there is; docs/reference/spark-lake.md says what they do.
 TABLE_OPTIONS = ("path", "storage.*")
 WRITE_OPTIONS = (

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
-
 # One text per partition column, in their order; None is null.
 Values = tuple[str | None, ...]
 

@@ -4,11 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.pipeline.lake.context import RunningQuery, running_query, running_task
 from penstock.pipeline.lake.options import WRITE_OPTIONS, TableOptions, check_names, table_options

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # A fleet of a million series needs no more than this at a time; forgetting them costs a decode each.
 SERIES_REMEMBERED_MAX = 200_000
 NO_WATERMARK_MS = -1
-
 SCHEMA_DDL = (
     "series string, value double, timestamp timestamp, client string, topic string, partition int,"
     " offset long, recorded timestamp, error string, key binary, raw binary"

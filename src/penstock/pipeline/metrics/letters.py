@@ -22,7 +22,6 @@ ORIGIN_OFFSET = "penstock-origin-offset"
 ORIGIN_TIMESTAMP = "penstock-origin-timestamp"
 ORIGIN_KEY = "penstock-origin-key"
 ERROR = "penstock-error"
-
 _encode = msgspec.json.Encoder().encode
 
 

@@ -24,10 +24,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 TIMESTAMP_END_MS = 4_102_444_800_000
-
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Timestamp = Annotated[int, msgspec.Meta(ge=0, lt=TIMESTAMP_END_MS)]
-
 _AT = re.compile(r"^(?P<what>.*?) - at `(?P<key>key in )?\$\.?(?P<path>[^`]*)`$")
 _NOT_JSON = {"Input data was truncated": "cut short"}
 

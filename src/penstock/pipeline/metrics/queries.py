@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 INGEST, ROLLUP = "metrics-ingest", "metrics-rollup"
-
 # With several stateful operators allowed, Spark lets a row pass that is older than the watermark but
 # not than the one before it. Then the rollup, which reads what ingest stored, could have closed a
 # window that ingest still adds to. Strict filters keep rollup's watermark behind ingest's for good.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SLICES_DDL = "series string, slice long, latest timestamp, values array<double>"
-
 # What `withWatermark` writes beside a column. A window that is exploded, and not made by `window()`,
 # has to carry it by hand: `window()` makes windows of one length only, and a union reads twice.
 WATERMARK_METADATA = "spark.watermarkDelayMs"

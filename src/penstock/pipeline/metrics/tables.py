@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 RAW_PARTITIONS = ("date",)
 ROLLUP_PARTITIONS = ("window_seconds", "date")
-
 SERIES_REMEMBERED_MAX = 200_000
 
 

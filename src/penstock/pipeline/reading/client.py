@@ -16,7 +16,6 @@ TURN_SECONDS = 0.2
 # Python objects are large; so many of them are turned into Arrow at a time.
 TURN_RECORDS = 10_000
 ANSWERS_AHEAD = 4
-
 _GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _MISSING = frozenset({
     "UNKNOWN_TOPIC_OR_PART",

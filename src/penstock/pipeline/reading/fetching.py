@@ -23,12 +23,7 @@ from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
 )
-from penstock.core.records import (
-    HEADER_BYTES,
-    BatchHeader,
-    CorruptBatch,
-    read_header,
-)
+from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, read_header
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.reading.cluster import Cluster, Leader, Unavailable
 from penstock.pipeline.reading.options import MIB, ReaderOptions
@@ -36,18 +31,12 @@ from penstock.pipeline.reading.spans import Span
 from penstock.pipeline.reading.trouble import Trouble
 
 _EARLIEST = -2
-
 _LATEST = -1
-
 _CONSUMER = -1
-
 _TOPIC_IDS_FROM = 13
-
 # A first question is modest: nobody knows yet how long the records are.
 _FIRST_BYTES = MIB
-
 _SPARE_BYTES = 64 << 10
-
 _BATCH_BYTES_MAX = 256 * MIB
 
 

@@ -8,7 +8,6 @@ from penstock.pipeline.errors import BadOption
 ROWS_MAX = 131_072
 TIMEOUT_MS = 120_000
 MIB = 1 << 20
-
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 

@@ -14,17 +14,13 @@ from penstock.pipeline.reading.spans import Span
 from penstock.runtime.clock import MachineClock
 
 SETTLE_MS = 5_000
-
 _PAUSE_SECONDS_MIN = 0.05
-
 _PAUSE_SECONDS_MAX = 2.0
-
 _MISSING = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 })  # fmt: skip
-
 _BUSY = frozenset({ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 

@@ -9,7 +9,6 @@ from penstock.pipeline.errors import PipelineError
 
 LENGTH_MAX = 600
 CAUSES_MAX = 10
-
 _VAGUE = ("Writing job failed.", "Job aborted.")
 _OURS = re.compile(r"^\s*(?:\S*: )?penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
 _TRACEBACK = re.compile(

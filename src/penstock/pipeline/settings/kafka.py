@@ -8,10 +8,8 @@ from penstock.pipeline.settings.security import translate_security
 
 PREFIX = "kafka."
 BOOTSTRAP = "bootstrap.servers"
-
 _BYTES_ONLY = "keys and values are bytes; cast the columns instead"
 _SPARK_KEEPS_OFFSETS = "Spark keeps the offsets of a query in its checkpoint"
-
 # The official connector refuses these as well.
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets",
@@ -24,7 +22,6 @@ _REFUSED = {
     "interceptor.classes": "an interceptor could change or drop records unseen",
 }
 _NO_CLASSES = "a Java class cannot be loaded here"
-
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
@@ -32,7 +29,6 @@ _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "delivery.timeout.ms": "message.timeout.ms",
 }
-
 # They tune parts of the Java client that have no counterpart.
 _WITHOUT_MEANING = frozenset({
     "auto.include.jmx.reporter",

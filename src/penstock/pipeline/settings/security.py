@@ -8,9 +8,7 @@ from penstock.pipeline.errors import BadOption
 _JAAS = re.compile(r"^\s*(?P<module>[\w.$]+)\s+\w+\s*(?P<arguments>.*?);?\s*$", re.DOTALL)
 _ARGUMENT = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _ESCAPE = re.compile(r"\\(.)")
-
 _MECHANISMS = {"PlainLoginModule": "PLAIN", "ScramLoginModule": None}
-
 # A PEM given as text; the Java client takes it in the same form.
 _RENAMED_TEXT = {
     "ssl.truststore.certificates": "ssl.ca.pem",

@@ -46,7 +46,6 @@ _EXPECTED = {
     "headers": "array<struct<key: string, value: binary>>",
     "timestamp": "timestamp, or long in ms",
 }
-
 COLUMNS = frozenset(_EXPECTED)
 
 

@@ -6,22 +6,12 @@ With at-least-once a record counts when its task has seen it acknowledged, and t
 nothing left to decide. With batch commit it will count when the driver's commit does.
 """
 
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.client import (
-    ANY_PARTITION,
-    BulkSender,
-    ClientError,
-    LoneRecord,
-)
+from penstock.client import ANY_PARTITION, BulkSender, ClientError, LoneRecord
 from penstock.client.connection import connect
 from penstock.core.protocol import APIS
 from penstock.pipeline.errors import PipelineError

@@ -10,7 +10,6 @@ from penstock.pipeline.settings import choice_option, kafka_settings, option
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
-
 OPTIONS = ("topic", "delivery", "kafka.*")
 # Spark's own, and the official connector's: headers are written wherever there is a column of them.
 _WITHOUT_MEANING = ("path", "checkpointLocation", "includeHeaders")

@@ -13,7 +13,6 @@ from penstock.client import BulkSender
 from penstock.pipeline.settings import kafka_endpoint
 
 SENDERS_MAX = 4
-
 _Settings = tuple[tuple[str, str], ...]
 # By process: the threads that serve a producer do not come along in a fork. The parent's stay
 # here untouched, since the child could not even close them.

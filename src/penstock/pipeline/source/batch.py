@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
-
 # Where a query starts and ends says nothing about what its values look like.
 _POSITIONS = ("starting", "ending")
 

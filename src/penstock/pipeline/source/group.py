@@ -22,11 +22,7 @@ from penstock.pipeline.source.offsets import Partition, read_offsets
 from penstock.pipeline.source.options import reading_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
+    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from typing import Any
 from penstock.pipeline.errors import PipelineError
 
 ID_MARK = "@"
-
 Partition = tuple[str, int]
 
 

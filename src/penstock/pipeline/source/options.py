@@ -13,7 +13,6 @@ from penstock.pipeline.source.selection import Selection, selection
 
 ISOLATION = "isolation.level"
 TRIGGER_DELAY = "15m"
-
 _ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 OPTIONS = (
     "subscribe", "subscribePattern", "assign", "startingTimestamp", "startingOffsetsByTimestamp",
@@ -28,7 +27,6 @@ WITHOUT_MEANING = (
 )  # fmt: skip
 # Those of `valueFormat` are checked by penstock.pipeline.formats.
 _ELSEWHERE = ("kafka.", "value")
-
 _DURATION = re.compile(r"\s*(\d{1,12})\s*(ms|s|m|min|h|d)?\s*")
 _UNITS_MS = {"ms": 1, None: 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 

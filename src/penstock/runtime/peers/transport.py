@@ -8,16 +8,7 @@ from uuid import UUID
 from penstock.core.model import MILLISECOND, Instant
 from penstock.runtime.peers.link import SocketLink, State
 from penstock.runtime.peers.wiring import Wiring
-from penstock.runtime.port import (
-    Address,
-    AddressUnavailable,
-    Ending,
-    Lane,
-    LinkHandler,
-    Spawn,
-    Timer,
-    Timers,
-)
+from penstock.runtime.port import Address, AddressUnavailable, Ending, Lane, LinkHandler, Spawn, Timer, Timers
 
 _ACCEPTS_PER_TURN = 64
 _BACKLOG = 512

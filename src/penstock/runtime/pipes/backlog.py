@@ -18,7 +18,6 @@ ANSWER_BYTES_MAX = 256 << 20
 SHARE = 4
 # So many connections are read again per turn of the loop: all at once would overshoot.
 WOKEN_PER_TURN = 16
-
 Wake: TypeAlias = Callable[[], None]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 REQUEST_BYTES_MAX = 256 << 20
-
 Wake: TypeAlias = Callable[[], None]
 
 

@@ -10,7 +10,6 @@ from penstock.core.model import PenstockError
 from penstock.runtime.pipes.port import Part, PipeHandler, Span
 
 BUFFERS = (bytes, bytearray, memoryview)
-
 # One connection may not keep the loop from the others for longer than this many bytes.
 TURN_BYTES_MAX = 4 << 20
 # sendmsg takes at most IOV_MAX (1024) buffers.

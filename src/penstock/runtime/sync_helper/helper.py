@@ -22,9 +22,7 @@ from penstock.runtime.sync_helper.process import DROP, KEEP, MESSAGE_BYTES_MAX, 
 FILES_PER_MESSAGE = 256
 KEPT_MAX = 1024
 CLOSE_TIMEOUT_S = 5.0
-
 Done = Callable[[OSError | None], None]
-
 _NUMBERED = struct.Struct("=BI")
 _SYNC_ONE = struct.Struct("=BII")
 _REPLY = struct.Struct("=I")

@@ -15,23 +15,14 @@ from penstock.core.metadata import (
     Reply,
     replay,
 )
-from penstock.core.model import (
-    LeaderEpoch,
-    NodeId,
-    Offset,
-    Refused,
-    Why,
-)
+from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
 from penstock.runtime import Runtime
 from penstock.services.cluster.quorum import Quorum
 from penstock.storage.disk import DiskFull
 
 Done: TypeAlias = Callable[[Reply], None]
-
 Decided: TypeAlias = Callable[[Reply, Offset], None]
-
 Subscriber: TypeAlias = Callable[[MetadataImage], None]
-
 # More facts than this are appended at once, without waiting for the turn to end.
 FACTS_PER_TURN_MAX = 5_000
 

@@ -13,16 +13,7 @@ from penstock.core.metadata import (
     RegisteredBroker,
     Reply,
 )
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    PenstockError,
-    Refused,
-    Why,
-)
+from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, PenstockError, Refused, Why
 from penstock.observability import log as events
 from penstock.runtime import Entropy, Runtime
 from penstock.services.cluster.controller import Controller
@@ -30,10 +21,8 @@ from penstock.services.cluster.ids import new_cluster_id, show_cluster_id
 from penstock.storage.directory import DataDirectory
 
 AGAIN_MS = 100
-
 # A broker that was replaced counts as live until its session is over.
 RIVAL_NS = 5 * SECOND
-
 # Trying again would change nothing.
 FOR_GOOD = (Why.INCONSISTENT_CLUSTER, Why.INVALID_REQUEST, Why.INVALID_FEATURE_LEVEL)
 

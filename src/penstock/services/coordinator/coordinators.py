@@ -28,7 +28,6 @@ from penstock.services.partitions import Partition
 
 _BITS = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
-
 NO_TOPIC = Refused(Why.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being made")
 NO_LOG_YET = Refused(Why.COORDINATOR_LOADING, "the coordinator's log is being opened")
 NOT_HERE = Refused(Why.NOT_COORDINATOR)

@@ -12,14 +12,7 @@ readers of version 4 skip. All older versions are read. This module is the `Reco
 
 from typing import assert_never
 
-from penstock.core.groups import (
-    Fact,
-    GroupDeleted,
-    GroupStored,
-    OffsetCommitted,
-    OffsetDeleted,
-    StoredMember,
-)
+from penstock.core.groups import Fact, GroupDeleted, GroupStored, OffsetCommitted, OffsetDeleted, StoredMember
 from penstock.core.model import (
     LeaderEpoch,
     Offset,
@@ -44,11 +37,8 @@ from penstock.core.protocol.state_records import (
 )
 
 GROUP_KEY, OFFSET_KEY = 2, 1
-
 GROUP_VALUE = 3
-
 OFFSET_VALUE, OFFSET_VALUE_WITH_EXPIRY, OFFSET_VALUE_WITH_TOPIC_ID = 3, 1, 4
-
 NEVER = -1
 
 

@@ -23,16 +23,10 @@ from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.partitions.replica import PartitionStopped, Replica
 from penstock.services.partitions.syncing import SyncPolicy
-from penstock.services.partitions.waiting import (
-    Acknowledged,
-    Waiter,
-    release,
-    take_overdue,
-)
+from penstock.services.partitions.waiting import Acknowledged, Waiter, release, take_overdue
 from penstock.storage.log import Appended
 
 Watcher: TypeAlias = Callable[[], None]
-
 # Those who wait for other replicas may wait this much longer than they asked for.
 SWEEP_MS = 250
 

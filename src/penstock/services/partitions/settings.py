@@ -11,12 +11,7 @@ from penstock.core.metadata import (
     broker_setting,
     options_of,
 )
-from penstock.core.metadata.configs import (
-    NO_CONFIGS,
-    CleanupPolicy,
-    InvalidConfigValue,
-    TopicOptions,
-)
+from penstock.core.metadata.configs import NO_CONFIGS, CleanupPolicy, InvalidConfigValue, TopicOptions
 from penstock.core.metadata.effective_configs import topic_value
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.observability import log as events

@@ -12,7 +12,6 @@ REDIAL_MS_MAX = 500
 LASTING_MS = 200
 # An attempt that takes longer than this waits for packets that were lost.
 STALLED_MS = 250
-
 _FIRST_BYTE = {channel: bytes((channel,)) for channel in Channel}
 
 

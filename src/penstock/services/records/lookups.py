@@ -3,15 +3,7 @@
 import enum
 from typing import NamedTuple
 
-from penstock.core.model import (
-    CorruptionError,
-    LeaderEpoch,
-    Offset,
-    Refused,
-    StorageError,
-    Timestamp,
-    Why,
-)
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, Refused, StorageError, Timestamp, Why
 from penstock.services.partitions import Partition
 
 

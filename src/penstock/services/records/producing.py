@@ -16,14 +16,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
-from penstock.core.model import (
-    CorruptionError,
-    Offset,
-    Refused,
-    StorageError,
-    Timestamp,
-    Why,
-)
+from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Timestamp, Why
 from penstock.core.records import (
     PREFIX_BYTES,
     BatchHeader,
@@ -41,16 +34,11 @@ from penstock.services.records.workshop import Finished, Workshop, is_large
 from penstock.storage.log import BatchTooLarge
 
 NO_TIMESTAMP = -1
-
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
-
 LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
-
 DELETE_ONLY = CleanupPolicy.DELETE
-
 # Bits of a batch's attributes that no client may set yet.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
-
 EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
 
 
@@ -74,7 +62,6 @@ class Pending:
 
 # One batch for each partition, or the reason why the partition is not served here.
 Batches: TypeAlias = Sequence[tuple[Partition | Refused, memoryview | None]]
-
 Results: TypeAlias = list[Placed | Refused]
 
 

@@ -21,7 +21,6 @@ from penstock.services.partitions import Partition
 # Less is done at once: a worker costs two copies, and some tenths of a millisecond.
 LARGE_BYTES = 64 << 10
 MANY_RECORDS = 1_000
-
 # What became of a batch: its new bytes, None if it stays as it is, or why it does not.
 Finished: TypeAlias = "bytes | Refused | None"
 # Deals with a batch whose turn it is; answers whether that has gone to a worker too.

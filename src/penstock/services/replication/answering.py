@@ -24,7 +24,6 @@ from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange, PartitionLog
 
 NOTHING = b""
-
 NO_EPOCH = -1
 
 

@@ -2,13 +2,7 @@
 
 import enum
 
-from penstock.core.model import (
-    CorruptionError,
-    LeaderEpoch,
-    Offset,
-    PenstockError,
-    StorageError,
-)
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
 from penstock.core.records import BatchHeader, CorruptBatch, check_batches
 from penstock.core.replica import DivergingEpoch, truncation_offset
 from penstock.observability import log as events

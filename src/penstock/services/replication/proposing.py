@@ -9,21 +9,8 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from penstock.core.metadata import (
-    AlteredPartition,
-    AlterPartition,
-    IsrMember,
-    MetadataImage,
-    Reply,
-)
-from penstock.core.model import (
-    MILLISECOND,
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    Refused,
-    Why,
-)
+from penstock.core.metadata import AlteredPartition, AlterPartition, IsrMember, MetadataImage, Reply
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, Refused, Why
 from penstock.core.replica import UNKNOWN_EPOCH, ProposedIsrMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
@@ -34,7 +21,6 @@ from penstock.services.replication.options import ReplicationOptions, Submit
 # The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
 # said whether the proposal, or a copy of it, was accepted before or will be after.
 TURNED_DOWN = (Why.INELIGIBLE_REPLICA, Why.INVALID_REQUEST)
-
 _OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 

@@ -27,15 +27,10 @@ from penstock.services.topics.internal import internal_topic
 from penstock.services.topics.wanted import MorePartitions, NewTopic
 
 Created: TypeAlias = Callable[[list[CreatedTopic | Refused]], None]
-
 Deleted: TypeAlias = Callable[[list[DeletedTopic | Refused]], None]
-
 Grown: TypeAlias = Callable[[list[CreatedPartitions | Refused]], None]
-
 Changed: TypeAlias = Callable[[list[AlteredPartition | Refused]], None]
-
 CreatedOne: TypeAlias = Callable[[CreatedTopic | Refused], None]
-
 _DUPLICATE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
 
 

@@ -9,13 +9,7 @@ from penstock.app import Node, NodeOptions, NodeStorage
 from penstock.app.backstage import Backstage
 from penstock.app.node import KAFKA, PEER, Reserved
 from penstock.core.metadata import ConfigResourceType, MetadataImage
-from penstock.core.model import (
-    LeaderEpoch,
-    NodeId,
-    PartitionIndex,
-    TopicName,
-    TopicPartition,
-)
+from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Runtime

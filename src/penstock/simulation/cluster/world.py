@@ -98,18 +98,21 @@ class ClusterWorld:
         return self.journal.acknowledged >= ACKNOWLEDGED_MIN
 
     def waiting_clients(self) -> Iterator[str]:
-        """Producers that have something to send or to wait for, and groups that have something to read."""
+        """Producers that have something to send or to wait for, and readers that have something to read."""
         if not self.has_acknowledged():
             yield f"only {self.journal.acknowledged} records were acknowledged"
         for producer in self.producers:
             if not producer.finished:
                 yield f"{producer.host} is not through"
-        for place in self.places if self.options.members else ():
+        for place in self.places:
             history = self.journal.log(*place)
             end = 1 + max(history.acknowledged.values(), default=-1)
             committed = self.journal.groups.committed_offset(GROUP, place)
-            if max(committed, 0) < end:
+            if self.options.members and max(committed, 0) < end:
                 yield f"the group is at {committed} of {place}, which ends at {end} or later"
+            for reader in self.others:
+                if isinstance(reader, AssignedConsumer) and (at := reader.furthest(place)) < end:
+                    yield f"{reader.host} came to {at} of {place}, which ends at {end} or later"
 
     def works_again(self) -> bool:
         """Whether enough was promised by now; nodes that ended of a fault are started again."""

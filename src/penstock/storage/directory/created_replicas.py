@@ -18,7 +18,6 @@ from penstock.storage.directory.data_directory import META
 from penstock.storage.disk import Disk
 
 REPLICAS = f"{META}/replicas"
-
 ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
 
 

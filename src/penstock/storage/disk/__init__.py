@@ -16,13 +16,7 @@ and more than one filesystem per disk.
 
 from penstock.storage.disk.crashable import CrashableDisk
 from penstock.storage.disk.crashable_file import CrashableFile, PowerCut
-from penstock.storage.disk.errors import (
-    AlreadyThere,
-    DirectoryLocked,
-    DiskFailed,
-    DiskFull,
-    NoSuchFile,
-)
+from penstock.storage.disk.errors import AlreadyThere, DirectoryLocked, DiskFailed, DiskFull, NoSuchFile
 from penstock.storage.disk.failing import FailingDisk, FailingFile, Failure
 from penstock.storage.disk.page_cache import SECTOR_BYTES, Chance
 from penstock.storage.disk.port import Buffer, Disk, File, Lock

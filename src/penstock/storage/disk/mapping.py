@@ -12,7 +12,6 @@ import weakref
 _PROT_READ = 1
 _MAP_SHARED = 1
 _FAILED = ctypes.c_void_p(-1).value
-
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.argtypes = [
     ctypes.c_void_p,

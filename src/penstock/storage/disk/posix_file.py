@@ -12,7 +12,6 @@ from penstock.storage.disk.port import Buffer
 
 # What the kernel takes in one writev (IOV_MAX).
 BUFFERS_PER_WRITE_MAX = 1024
-
 # How far apart the bytes are that a probe looks at.
 PROBE_STEP_BYTES = 64 << 10
 PAGE_BYTES = 4096

@@ -8,7 +8,6 @@ TIME_INDEX = "timeindex"
 ABORTED_INDEX = "txnindex"
 SNAPSHOT = "snapshot"
 SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX, SNAPSHOT)
-
 IDENTITY = "partition.metadata"
 EPOCHS = "leader-epochs"
 CHECKPOINT = "checkpoint"
@@ -18,7 +17,6 @@ CLEANED = ".cleaned"
 # Behind the name of a file that is to be removed, by whoever has the time.
 DOOMED = ".deleted"
 QUARANTINE = "quarantine"
-
 _NUMBERED = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 DAY_MS = 24 * 60 * 60 * 1000
-
 # Positions and offset deltas are 32 bits in the index; Kafka's limit is a bit lower still.
 SEGMENT_BYTES_MAX = 2**31 - 1
 # Eight rows of the offset index.

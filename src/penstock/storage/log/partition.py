@@ -3,42 +3,14 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.core.model import (
-    Instant,
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader
-from penstock.core.replica import (
-    AbortedTransaction,
-    EpochStart,
-    LeaderEpochHistory,
-    ProducerStateManager,
-)
+from penstock.core.replica import AbortedTransaction, EpochStart, LeaderEpochHistory, ProducerStateManager
 from penstock.storage.disk import Disk
-from penstock.storage.log import (
-    compaction as compacting,
-)
-from penstock.storage.log import (
-    reading,
-    removal,
-    writing,
-)
-from penstock.storage.log.checkpointing import (
-    CheckpointBehind,
-    CheckpointTimer,
-    checkpoint_now,
-    is_current,
-)
-from penstock.storage.log.compaction import (
-    Cleaned,
-    Compacted,
-    Compaction,
-    CompactionRules,
-)
+from penstock.storage.log import compaction as compacting
+from penstock.storage.log import reading, removal, writing
+from penstock.storage.log.checkpointing import CheckpointBehind, CheckpointTimer, checkpoint_now, is_current
+from penstock.storage.log.compaction import Cleaned, Compacted, Compaction, CompactionRules
 from penstock.storage.log.durability import Commit, Done
 from penstock.storage.log.errors import Abandoned, LogStopped
 from penstock.storage.log.options import LogOptions
@@ -46,13 +18,7 @@ from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.recovery.scrub import ScrubStep, quarantine, scrub
 from penstock.storage.log.state import LogState
 from penstock.storage.log.stats import APPEND_BOUNDS_NS, LogStats
-from penstock.storage.log.values import (
-    Appended,
-    Damage,
-    Read,
-    SegmentSummary,
-    TimestampOffset,
-)
+from penstock.storage.log.values import Appended, Damage, Read, SegmentSummary, TimestampOffset
 
 DEFAULTS = LogOptions()
 

@@ -1,12 +1,4 @@
-from penstock.cli.cluster.overview import (
-    FENCED,
-    RUNNING,
-    UNKNOWN,
-    Move,
-    Partition,
-    Registered,
-    survey,
-)
+from penstock.cli.cluster.overview import FENCED, RUNNING, UNKNOWN, Move, Partition, Registered, survey
 
 HEALTHY = Partition("t", 0, 1, (1, 2, 3), (1, 2, 3), 2)
 BEHIND = Partition("t", 1, 2, (2, 3, 1), (2, 1), 2)

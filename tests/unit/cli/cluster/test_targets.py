@@ -4,15 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.cluster.targets import (
-    BadTarget,
-    Layout,
-    bytes_per_second,
-    chosen,
-    nodes,
-    read_plan,
-    spread,
-)
+from penstock.cli.cluster.targets import BadTarget, Layout, bytes_per_second, chosen, nodes, read_plan, spread
 
 LAYOUT: Layout = {"t": {0: (1, 2), 1: (2, 1), 2: (1, 2)}, "u.v": {0: (1,)}}
 

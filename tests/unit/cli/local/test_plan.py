@@ -3,13 +3,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.local.plan import NodePlan, plan_nodes, voters_of
-from penstock.config import (
-    Address,
-    ConfigError,
-    Loaded,
-    load,
-    override,
-)
+from penstock.config import Address, ConfigError, Loaded, load, override
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from penstock.core.groups import (
-    GroupState,
-    GroupStored,
-    LeaveGroupResult,
-    LeavingMember,
-    LeftMember,
-)
+from penstock.core.groups import GroupState, GroupStored, LeaveGroupResult, LeavingMember, LeftMember
 from penstock.core.model import Why
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,

@@ -16,12 +16,7 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import (
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    Refused,
-)
+from penstock.core.model import BrokerEpoch, Instant, NodeId, Refused
 
 CLUSTER = "cluster-1"
 

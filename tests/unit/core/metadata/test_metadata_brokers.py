@@ -30,15 +30,7 @@ from penstock.core.metadata import (
     UnregisterBroker,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import (
-    BrokerEpoch,
-    LeaderEpoch,
-    NodeId,
-    PartitionIndex,
-    Refused,
-    TopicId,
-    Why,
-)
+from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, Refused, TopicId, Why
 from tests.unit.core.metadata.clusters import (
     broker_of,
     cluster,

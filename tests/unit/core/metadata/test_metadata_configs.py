@@ -28,12 +28,7 @@ from penstock.core.metadata.configs import (
     TimestampType,
 )
 from penstock.core.metadata.effective_configs import topic_value
-from penstock.core.model import (
-    Instant,
-    Refused,
-    TopicId,
-    Why,
-)
+from penstock.core.model import Instant, Refused, TopicId, Why
 from penstock.core.records import CompressionType
 from tests.unit.core.metadata.clusters import cluster, perform
 

@@ -19,12 +19,7 @@ from penstock.core.metadata import (
     Reply,
     ResignReplica,
 )
-from penstock.core.model import (
-    BrokerEpoch,
-    NodeId,
-    PartitionIndex,
-    Why,
-)
+from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, Why
 from tests.unit.core.metadata.clusters import broker_of, fence, partition_of, perform, registration, unfence
 from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why, with_topic
 

@@ -21,12 +21,7 @@ from penstock.core.metadata import (
     StartedReassignments,
     WidenInternalTopics,
 )
-from penstock.core.model import (
-    NodeId,
-    PartitionIndex,
-    TopicId,
-    Why,
-)
+from penstock.core.model import NodeId, PartitionIndex, TopicId, Why
 from tests.unit.core.metadata.clusters import CLUSTER, cluster, fence, partition_of, perform, registration
 from tests.unit.core.metadata.test_metadata_brokers import TOPIC, why
 from tests.unit.core.metadata.test_metadata_departures import stop

@@ -17,12 +17,7 @@ from penstock.core.metadata import (
     ReplicaAssignment,
 )
 from penstock.core.metadata.effective_configs import topic_value
-from penstock.core.model import (
-    NodeId,
-    PartitionIndex,
-    Refused,
-    Why,
-)
+from penstock.core.model import NodeId, PartitionIndex, Refused, Why
 from tests.unit.core.metadata.clusters import cluster, directory, fence, partition_of, perform
 from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why
 from tests.unit.core.metadata.test_metadata_departures import stop

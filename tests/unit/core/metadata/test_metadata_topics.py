@@ -21,15 +21,7 @@ from penstock.core.metadata import (
     Reply,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import (
-    Instant,
-    NodeId,
-    PartitionIndex,
-    Refused,
-    TopicId,
-    TopicName,
-    Why,
-)
+from penstock.core.model import Instant, NodeId, PartitionIndex, Refused, TopicId, TopicName, Why
 from tests.unit.core.metadata.clusters import cluster, partition_of, perform
 
 NOW = Instant(0)

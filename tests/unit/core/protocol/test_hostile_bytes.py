@@ -9,15 +9,7 @@ from penstock.core.protocol.codec import Message, decoder, message, part
 from penstock.core.protocol.messages.heartbeat import HeartbeatRequest
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.core.protocol.messages.produce import ProduceRequest
-from penstock.core.protocol.schema import (
-    Array,
-    Int32,
-    Part,
-    String,
-    Uuid,
-    since,
-    tagged,
-)
+from penstock.core.protocol.schema import Array, Int32, Part, String, Uuid, since, tagged
 
 HUGE_VARINT = b"\xff\xff\xff\xff\x0f"
 

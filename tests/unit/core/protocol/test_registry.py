@@ -7,12 +7,7 @@ import pytest
 
 from penstock.core.model import ProtocolError
 from penstock.core.protocol.generator import schema_of, size_min
-from penstock.core.protocol.messages import (
-    APIS,
-    Api,
-    api,
-    name_of,
-)
+from penstock.core.protocol.messages import APIS, Api, api, name_of
 from penstock.core.protocol.schema import REQUIRED, ArrayOf, PartOf, Schema
 
 # What clients and administration tools of Kafka 4.x may send: key, first and last version.

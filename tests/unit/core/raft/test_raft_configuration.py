@@ -1,11 +1,6 @@
 import pytest
 
-from penstock.core.raft import (
-    AddLearner,
-    Configuration,
-    PromoteLearner,
-    RemoveMember,
-)
+from penstock.core.raft import AddLearner, Configuration, PromoteLearner, RemoveMember
 from penstock.core.raft.types import EMPTY_CONFIGURATION, changed
 from tests.property.raft.raft_arena import member_of
 

@@ -1,12 +1,6 @@
 """The high watermark, and which ISR a leader proposes."""
 
-from penstock.core.model import (
-    SECOND,
-    BrokerEpoch,
-    Instant,
-    NodeId,
-    Offset,
-)
+from penstock.core.model import SECOND, BrokerEpoch, Instant, NodeId, Offset
 from penstock.core.replica import UNKNOWN_EPOCH, CommittedPartitionState, IsrTracker
 
 LAG_MAX_NS = 10 * SECOND

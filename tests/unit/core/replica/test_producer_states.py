@@ -1,22 +1,7 @@
 import pytest
 
-from penstock.core.model import (
-    CorruptionError,
-    Offset,
-    ProducerEpoch,
-    ProducerId,
-    Refused,
-    Timestamp,
-    Why,
-)
-from penstock.core.records import (
-    BatchHeader,
-    ControlRecord,
-    ControlType,
-    Record,
-    read_header,
-    write_batch,
-)
+from penstock.core.model import CorruptionError, Offset, ProducerEpoch, ProducerId, Refused, Timestamp, Why
+from penstock.core.records import BatchHeader, ControlRecord, ControlType, Record, read_header, write_batch
 from penstock.core.replica import (
     ACCEPTED,
     DuplicateBatch,

@@ -17,12 +17,7 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Runtime
 from penstock.runtime.pipes import Backlog, Budget, Part
-from penstock.security import (
-    Cost,
-    Operation,
-    Resource,
-    Session,
-)
+from penstock.security import Cost, Operation, Resource, Session
 
 REQUESTS = 40
 

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from penstock.pipeline.errors import BadOption
-from penstock.pipeline.formats import (
-    columns,
-    decoded_schema,
-    decoder,
-    format_options,
-    is_decoded,
-)
+from penstock.pipeline.formats import columns, decoded_schema, decoder, format_options, is_decoded
 from penstock.pipeline.formats.ddl import parse_ddl, to_ddl
 
 DDL = (

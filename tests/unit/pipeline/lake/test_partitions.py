@@ -6,13 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake.partitions import (
-    check_partition_columns,
-    directory,
-    split,
-    to_scalar,
-    to_text,
-)
+from penstock.pipeline.lake.partitions import check_partition_columns, directory, split, to_scalar, to_text
 
 
 def test_rows_are_split_by_all_partition_columns_together() -> None:

@@ -8,12 +8,7 @@ import pytest
 
 from penstock.client import LoneRecord
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.sink import (
-    BatchName,
-    Receipt,
-    TaskName,
-    TopicWriter,
-)
+from penstock.pipeline.sink import BatchName, Receipt, TaskName, TopicWriter
 
 TASK = TaskName("q", 3, 7)
 

@@ -5,21 +5,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from penstock.core.metadata import Command, MetadataImage, Reply
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    BrokerEpoch,
-    NodeId,
-)
+from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId
 from penstock.core.raft import Configuration
 from penstock.runtime import Address, Callback, Runtime
-from penstock.services.cluster import (
-    ClusterMember,
-    ClusterOptions,
-    QuorumStore,
-    Registration,
-    Voter,
-)
+from penstock.services.cluster import ClusterMember, ClusterOptions, QuorumStore, Registration, Voter
 from penstock.simulation import World
 from penstock.simulation.node import SimulatedNode
 from penstock.storage.commit import GroupCommit

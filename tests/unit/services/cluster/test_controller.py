@@ -18,14 +18,7 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import (
-    LeaderEpoch,
-    NodeId,
-    Offset,
-    Refused,
-    TopicId,
-    Why,
-)
+from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, TopicId, Why
 from penstock.runtime import Callback, Runtime, Service
 from penstock.services.cluster import Controller, NotLeading, QuorumEvents
 from penstock.simulation import World

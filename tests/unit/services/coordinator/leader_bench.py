@@ -23,13 +23,7 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.core.replica import CommittedPartitionState
-from penstock.services.partitions import (
-    Fsync,
-    Partition,
-    Replica,
-    SyncPolicy,
-    Term,
-)
+from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import LogOptions, PartitionLog

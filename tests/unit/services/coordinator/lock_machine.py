@@ -22,12 +22,7 @@ from penstock.core.model import (
     TopicPartition,
     Why,
 )
-from penstock.services.coordinator import (
-    Coordinator,
-    CoordinatorOptions,
-    Coordinators,
-    CoordinatorSpec,
-)
+from penstock.services.coordinator import Coordinator, CoordinatorOptions, Coordinators, CoordinatorSpec
 from penstock.services.partitions import Partition
 from penstock.storage.disk import CrashableDisk
 from tests.unit.services.coordinator.leader_bench import NODE, LeaderBench, topic_facts

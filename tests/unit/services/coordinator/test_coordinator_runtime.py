@@ -5,13 +5,7 @@ import errno
 import pytest
 
 from penstock.core.metadata import CreatedTopic, TopicDeleted
-from penstock.core.model import (
-    NodeId,
-    Refused,
-    Timestamp,
-    TopicName,
-    Why,
-)
+from penstock.core.model import NodeId, Refused, Timestamp, TopicName, Why
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.coordinator import CoordinatorState, partition_of
 from penstock.storage.disk import Failure

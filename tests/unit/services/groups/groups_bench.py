@@ -20,14 +20,7 @@ from penstock.core.groups import (
     TopicToFetch,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, Fact, replay
-from penstock.core.model import (
-    Offset,
-    PartitionIndex,
-    Timestamp,
-    TopicId,
-    TopicName,
-    TopicPartition,
-)
+from penstock.core.model import Offset, PartitionIndex, Timestamp, TopicId, TopicName, TopicPartition
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.coordinator import CoordinatorOptions
 from penstock.services.groups import Groups, GroupsOptions

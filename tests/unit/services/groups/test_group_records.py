@@ -5,14 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.groups import (
-    Fact,
-    GroupDeleted,
-    GroupStored,
-    OffsetCommitted,
-    OffsetDeleted,
-    StoredMember,
-)
+from penstock.core.groups import Fact, GroupDeleted, GroupStored, OffsetCommitted, OffsetDeleted, StoredMember
 from penstock.core.model import (
     LeaderEpoch,
     Offset,

@@ -24,14 +24,7 @@ from penstock.core.model import NodeId, Refused, Why
 from penstock.services.coordinator import CoordinatorState, partition_of
 from penstock.storage.disk import Failure
 from tests.unit.services.coordinator.leader_bench import topic_facts
-from tests.unit.services.groups.groups_bench import (
-    GROUP,
-    OFFSETS_ID,
-    READ_ID,
-    READ_TOPIC,
-    GroupsBench,
-    brisk,
-)
+from tests.unit.services.groups.groups_bench import GROUP, OFFSETS_ID, READ_ID, READ_TOPIC, GroupsBench, brisk
 
 
 @pytest.fixture

@@ -16,13 +16,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.configs import NO_CONFIGS
-from penstock.core.model import (
-    NodeId,
-    Offset,
-    PartitionIndex,
-    Refused,
-    TopicId,
-)
+from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.partitions import (
     Followed,

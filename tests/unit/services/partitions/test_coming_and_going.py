@@ -7,12 +7,7 @@ import pytest
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.metadata import CreatedTopic, DeletedTopic
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    NodeId,
-    Refused,
-)
+from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime, Service

@@ -12,12 +12,7 @@ from penstock.core.metadata import (
     ConfigResourceType,
     IncrementalAlterConfigs,
 )
-from penstock.core.metadata.configs import (
-    ConfigDefinition,
-    ConfigType,
-    DynamicUpdateMode,
-    definitions,
-)
+from penstock.core.metadata.configs import ConfigDefinition, ConfigType, DynamicUpdateMode, definitions
 from penstock.core.model import Offset, Refused, Timestamp
 from penstock.core.records import check_batches
 from penstock.storage.log import BatchTooLarge, CompactionRules

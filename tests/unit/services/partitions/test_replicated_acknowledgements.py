@@ -9,13 +9,7 @@ from penstock.core.metadata import (
     ReassignPartition,
 )
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
-from penstock.core.model import (
-    NodeId,
-    Offset,
-    PartitionIndex,
-    Refused,
-    Why,
-)
+from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, Why
 from penstock.services.partitions import Fsync
 from tests.unit.services.partitions.replicas_bench import Producer, ReplicasBench
 

@@ -4,19 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import (
-    CreateTopic,
-    DeleteTopic,
-    ReassignPartition,
-    ReplicaAssignment,
-)
-from penstock.core.model import (
-    NodeId,
-    PartitionIndex,
-    Refused,
-    TopicId,
-    Why,
-)
+from penstock.core.metadata import CreateTopic, DeleteTopic, ReassignPartition, ReplicaAssignment
+from penstock.core.model import NodeId, PartitionIndex, Refused, TopicId, Why
 from penstock.core.records import check_batches
 from tests.unit.core.metadata.clusters import broker_of, perform, registration
 from tests.unit.services.partitions.replicas_bench import TOPIC_ID, Producer, ReplicasBench, batch

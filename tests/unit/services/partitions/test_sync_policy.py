@@ -22,13 +22,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.services.partitions import (
-    Fsync,
-    Partition,
-    Replica,
-    SyncPolicy,
-    Term,
-)
+from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.storage.disk import CrashableDisk, File
 from penstock.storage.log import PartitionLog
 

@@ -4,13 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from penstock.core.model import MILLISECOND, SECOND, NodeId
-from penstock.runtime import (
-    Address,
-    Callback,
-    Ending,
-    Identity,
-    Runtime,
-)
+from penstock.runtime import Address, Callback, Ending, Identity, Runtime
 from penstock.services.peering import Channel, Peer, PeerHub
 from penstock.simulation import World
 from penstock.storage.disk import Disk

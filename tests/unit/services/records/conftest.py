@@ -6,24 +6,12 @@ import pytest
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.core.metadata import CreatedTopic
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    NodeId,
-    Refused,
-)
+from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
 from penstock.core.records import Record, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Callback, Runtime, Service
 from penstock.services.partitions import Partition
-from penstock.services.records import (
-    Fetched,
-    FetchLimits,
-    Pending,
-    Placed,
-    ProduceMetrics,
-    Wanted,
-)
+from penstock.services.records import Fetched, FetchLimits, Pending, Placed, ProduceMetrics, Wanted
 from penstock.services.topics import NewTopic
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory

@@ -4,13 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Offset,
-    Refused,
-    Why,
-)
+from penstock.core.model import MILLISECOND, SECOND, Offset, Refused, Why
 from penstock.services.records import Fetched, FetchLimits, Wanted
 
 if TYPE_CHECKING:

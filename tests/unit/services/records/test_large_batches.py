@@ -5,13 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.core.model import Offset, Refused, Why
-from penstock.core.records import (
-    CompressionType,
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
 from penstock.services.partitions import Partition
 from penstock.services.records import Pending, Placed
 

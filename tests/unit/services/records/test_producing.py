@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.model import SECOND, Refused, Why
-from penstock.core.records import (
-    CompressionType,
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
 from penstock.services.partitions import Partition
 from penstock.services.records import Pending, Placed
 from penstock.storage.disk import Failure

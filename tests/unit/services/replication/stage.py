@@ -28,18 +28,8 @@ from penstock.core.model import (
     TopicId,
     Why,
 )
-from penstock.core.records import (
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
-from penstock.runtime import (
-    Address,
-    Callback,
-    Link,
-    Runtime,
-)
+from penstock.core.records import Record, check_batches, read_records, write_batch
+from penstock.runtime import Address, Callback, Link, Runtime
 from penstock.services.partitions import (
     Fsync,
     HousekeepingOptions,

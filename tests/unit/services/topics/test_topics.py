@@ -5,12 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import (
-    Backstage,
-    ListenerOptions,
-    NodeOptions,
-    NodeStorage,
-)
+from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
     ConfigChange,
@@ -23,27 +18,10 @@ from penstock.core.metadata import (
     Ok,
 )
 from penstock.core.metadata.configs import ConfigSource
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    NodeId,
-    ProducerId,
-    Refused,
-    Why,
-)
+from penstock.core.model import MILLISECOND, SECOND, NodeId, ProducerId, Refused, Why
 from penstock.gateways.kafka.backend import Backend
-from penstock.runtime import (
-    Address,
-    Callback,
-    Runtime,
-    Service,
-)
-from penstock.services.topics import (
-    ConfigChanges,
-    ConfigValues,
-    MorePartitions,
-    NewTopic,
-)
+from penstock.runtime import Address, Callback, Runtime, Service
+from penstock.services.topics import ConfigChanges, ConfigValues, MorePartitions, NewTopic
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory
 from penstock.storage.disk import Disk, Failure

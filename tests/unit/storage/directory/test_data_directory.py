@@ -5,14 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    BrokerEpoch,
-    NodeId,
-    PartitionIndex,
-    TopicId,
-    TopicName,
-    TopicPartition,
-)
+from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId, TopicName, TopicPartition
 from penstock.storage.directory import (
     FORMAT,
     DataDirectory,

@@ -5,13 +5,7 @@ import random
 
 import pytest
 
-from penstock.storage.disk import (
-    CrashableDisk,
-    DiskFailed,
-    DiskFull,
-    FailingDisk,
-    Failure,
-)
+from penstock.storage.disk import CrashableDisk, DiskFailed, DiskFull, FailingDisk, Failure
 
 
 def test_the_chosen_calls_fail_and_the_others_do_not() -> None:

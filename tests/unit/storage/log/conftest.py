@@ -7,13 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import (
     BatchHeader,
     ControlRecord,
@@ -25,12 +19,7 @@ from penstock.core.records import (
 )
 from penstock.storage.commit import GroupCommit, SyncTarget
 from penstock.storage.disk import CrashableDisk, FailingDisk
-from penstock.storage.log import (
-    Appended,
-    LogOptions,
-    PartitionLog,
-    RecoveryReport,
-)
+from penstock.storage.log import Appended, LogOptions, PartitionLog, RecoveryReport
 
 TOPIC = TopicId(UUID(int=7))
 DIRECTORY = "logs/orders/0"

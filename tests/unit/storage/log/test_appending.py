@@ -7,27 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-    TopicId,
-)
-from penstock.core.records import (
-    Record,
-    check_batches,
-    read_header,
-    write_batch,
-)
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.records import Record, check_batches, read_header, write_batch
 from penstock.storage.disk import DiskFull, Failure
-from penstock.storage.log import (
-    BatchTooLarge,
-    LogOptions,
-    LogStopped,
-    OffsetsNotIncreasing,
-    PartitionLog,
-)
+from penstock.storage.log import BatchTooLarge, LogOptions, LogStopped, OffsetsNotIncreasing, PartitionLog
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench

@@ -6,23 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
-from penstock.core.records import (
-    BatchHeader,
-    ControlType,
-    Record,
-    check_batches,
-    read_records,
-    write_batch,
-)
+from penstock.core.records import BatchHeader, ControlType, Record, check_batches, read_records, write_batch
 from penstock.storage.disk import DiskFailed, DiskFull, Failure
-from penstock.storage.log import (
-    Compacted,
-    Compaction,
-    CompactionRules,
-    LogOptions,
-    Uncleanable,
-    cleaner_for,
-)
+from penstock.storage.log import Compacted, Compaction, CompactionRules, LogOptions, Uncleanable, cleaner_for
 from tests.unit.storage.log.conftest import DIRECTORY, Bench
 
 EAGER = CompactionRules(min_dirty_ratio=0.0)

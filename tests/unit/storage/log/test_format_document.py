@@ -6,13 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    ProducerId,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, Offset, ProducerId, Timestamp, TopicId
 from penstock.core.records import (
     ControlRecord,
     ControlType,
@@ -28,12 +22,7 @@ from penstock.storage.log.files.checkpoint import decode_checkpoint
 from penstock.storage.log.files.epochs import decode_epochs
 from penstock.storage.log.files.frame import Kind, unframe
 from penstock.storage.log.files.identity import decode_identity
-from penstock.storage.log.index.rows import (
-    ABORTED,
-    OFFSETS,
-    TIMES,
-    parse_sealed,
-)
+from penstock.storage.log.index.rows import ABORTED, OFFSETS, TIMES, parse_sealed
 from penstock.storage.log.names import SEGMENT_SUFFIXES
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "log-directory.md"

@@ -4,12 +4,7 @@ import errno
 import random
 from uuid import UUID
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.disk import CrashableDisk, FailingDisk, Failure
 from penstock.storage.log import PartitionLog

@@ -5,20 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    Offset,
-    ProducerId,
-    Timestamp,
-    TopicId,
-)
+from penstock.core.model import Offset, ProducerId, Timestamp, TopicId
 from penstock.core.replica import DuplicateBatch
-from penstock.storage.log import (
-    DamagedRange,
-    IncompleteLog,
-    LogStopped,
-    PartitionLog,
-    WrongTopic,
-)
+from penstock.storage.log import DamagedRange, IncompleteLog, LogStopped, PartitionLog, WrongTopic
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench

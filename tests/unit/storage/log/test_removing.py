@@ -5,12 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.model import (
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-)
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import ControlType
 from penstock.core.replica import ACCEPTED, DuplicateBatch
 from penstock.storage.disk import Failure

@@ -8,12 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import (
-    Instant,
-    LeaderEpoch,
-    Offset,
-    TopicId,
-)
+from penstock.core.model import Instant, LeaderEpoch, Offset, TopicId
 from penstock.core.replica import EpochStart
 from penstock.storage.disk import Failure
 from penstock.storage.log import LogStopped, PartitionLog

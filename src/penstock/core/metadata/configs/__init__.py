@@ -35,12 +35,7 @@ from penstock.core.metadata.configs.layers import (
     described,
     problem_with,
 )
-from penstock.core.metadata.configs.options import (
-    CleanupPolicy,
-    TimestampType,
-    TopicOptions,
-    topic_options,
-)
+from penstock.core.metadata.configs.options import CleanupPolicy, TimestampType, TopicOptions, topic_options
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
 
 __all__ = [

@@ -86,7 +86,6 @@ NEW_TOPICS = (
     ),
     _fixed("delete.topic.enable", BOOLEAN, "true", "Whether topics can be deleted at all."),
 )
-
 RETENTION = (
     _shared(
         "log.retention.ms",
@@ -146,7 +145,6 @@ RETENTION = (
         "log.local.retention.bytes", "local.retention.bytes", "Size limit on the local disk of tiered topics."
     ),
 )
-
 COMPACTION = (
     _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compaction runs."),
     _fixed(
@@ -185,7 +183,6 @@ COMPACTION = (
         at_least(1),
     ),
 )
-
 SEGMENTS = (
     _shared(
         "log.segment.bytes",
@@ -252,7 +249,6 @@ SEGMENTS = (
         at_least(0),
     ),
 )
-
 RECORDS = (
     _shared(
         "message.max.bytes",
@@ -300,7 +296,6 @@ RECORDS = (
         "Whether a replica that may miss records can lead when no other is left.",
     ),
 )
-
 LOG_SETTINGS = (*NEW_TOPICS, *RETENTION, *COMPACTION, *SEGMENTS, *RECORDS)
 
 
@@ -335,7 +330,6 @@ IDENTITY = (
     _about("controller.quorum.voters", LIST, "", "Voters of the metadata quorum, as id@host:port."),
     _about("controller.listener.names", LIST, "PEER", "Listeners of the metadata quorum."),
 )
-
 NETWORK = (
     _about("listeners", LIST, None, "Where the node listens."),
     _about("advertised.listeners", LIST, None, "Where clients are told to connect."),
@@ -360,7 +354,6 @@ NETWORK = (
     _number("max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are remembered.", 0),
     _number("fetch.max.bytes", 55 << 20, "Most that one fetch returns.", 1_024),
 )
-
 REPLICATION = (
     ConfigDefinition(
         "replica.lag.time.max.ms", LONG, "30000", "Lag after which a replica leaves the ISR.", at_least(1)
@@ -417,7 +410,6 @@ REPLICATION = (
         "there is none so far",
     ),
 )
-
 SECURITY = (
     _fixed_node_setting(
         "authorizer.class.name", STRING, "", "What decides who may do what; empty allows everything.", _OPEN
@@ -449,7 +441,6 @@ SECURITY = (
     ),
     _fixed_node_setting("ssl.truststore.password", PASSWORD, None, "Password of that file.", _OPEN),
 )
-
 NODE_SETTINGS = (*IDENTITY, *NETWORK, *REPLICATION, *SECURITY)
 
 
@@ -480,7 +471,6 @@ CLASSIC = (
     ),
     _count("group.max.size", INT32_MAX, "Members that a classic group may have.", at_least(1)),
 )
-
 CONSUMER = (
     _fixed_group_setting(
         "group.consumer.session.timeout.ms",
@@ -543,7 +533,6 @@ CONSUMER = (
         fixed=NO_CONSUMER_GROUPS,
     ),
 )
-
 SHARE = (
     _fixed_group_setting(
         "group.share.session.timeout.ms",
@@ -615,7 +604,6 @@ SHARE = (
         NO_SHARE_GROUPS,
     ),
 )
-
 OFFSETS = (
     _count(
         "offset.metadata.max.bytes",
@@ -652,7 +640,6 @@ OFFSETS = (
     ),
     _ms("offsets.commit.timeout.ms", 5_000, "How long a commit waits for the replicas of the offsets topic."),
 )
-
 TRANSACTIONS = (
     _count(
         "transaction.state.log.num.partitions",
@@ -693,5 +680,4 @@ TRANSACTIONS = (
         fixed=_NO_TRANSACTIONS,
     ),
 )
-
 GROUP_SETTINGS = (*CLASSIC, *CONSUMER, *SHARE, *OFFSETS, *TRANSACTIONS)

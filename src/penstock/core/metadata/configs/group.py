@@ -1,16 +1,9 @@
 """The configuration of groups, and of subscriptions to client metrics: what can be chosen comes with them."""
 
-from penstock.core.metadata.configs.definition import (
-    ConfigDefinition,
-    ConfigSynonym,
-    ConfigType,
-    by_name,
-)
+from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigSynonym, ConfigType, by_name
 
 NO_CONSUMER_GROUPS = "there are no groups of the consumer protocol (KIP-848) so far"
-
 NO_SHARE_GROUPS = "there are no share groups so far"
-
 _NO_CLIENT_METRICS = "clients are not asked for their metrics so far"
 
 
@@ -79,7 +72,6 @@ _GROUPS = (
         fixed=NO_SHARE_GROUPS,
     ),
 )
-
 _METRICS = (
     ConfigDefinition(
         "metrics",
@@ -99,7 +91,5 @@ _METRICS = (
         fixed=_NO_CLIENT_METRICS,
     ),
 )
-
 GROUP_CONFIGS = by_name(_GROUPS)
-
 CLIENT_METRICS_CONFIGS = by_name(_METRICS)

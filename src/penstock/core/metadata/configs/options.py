@@ -32,18 +32,15 @@ _CODECS = {
     "lz4": CompressionType.LZ4,
     "zstd": CompressionType.ZSTD,
 }
-
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
 }
-
 _LEVELS = {
     CompressionType.GZIP: "compression.gzip.level",
     CompressionType.LZ4: "compression.lz4.level",
     CompressionType.ZSTD: "compression.zstd.level",
 }
-
 _POLICIES = {"delete": CleanupPolicy.DELETE, "compact": CleanupPolicy.COMPACT}
 
 
@@ -88,7 +85,6 @@ _KEYS = {
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
 }
-
 _PLAIN = tuple(
     (name, _KEYS.get(name, name.replace("_", ".")))
     for name in TopicOptions.__dataclass_fields__

@@ -19,24 +19,16 @@ from penstock.core.metadata.configs.definition import (
 )
 
 DAY_MS = 86_400_000
-
 HOUR_MS = 3_600_000
-
 MINUTE_MS = 60_000
-
 NEVER = str(INT64_MAX)
-
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
-
 # A segment is four files, and a new one waits for the disk: with less, each batch would have its own.
 SEGMENT_BYTES_MIN = 512
-
 # Eight rows: an index that cannot take a row would end every segment before it began.
 INDEX_BYTES_MIN = 64
-
 # A batch of one empty record has 68 bytes, a transaction marker 78: with less, nothing could be written.
 MESSAGE_BYTES_MIN = 100
-
 COMPRESSION_TYPES = ("uncompressed", "none", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -48,7 +40,6 @@ def _key(
 
 
 _THROTTLED = "leader.replication.throttled.rate limits what every replica gets that is not in sync"
-
 _TIERED = "there is no remote storage so far"
 
 
@@ -128,7 +119,6 @@ CLEANING = (
         "log.segment.delete.delay.ms",
     ),
 )
-
 SEGMENTS = (
     _key(
         "segment.bytes",
@@ -198,7 +188,6 @@ SEGMENTS = (
         "log.flush.scheduler.interval.ms",
     ),
 )
-
 RECORDS = (
     _key(
         "compression.type",
@@ -273,7 +262,6 @@ RECORDS = (
         one_of("header", "deep"),
     ),
 )
-
 REPLICATION = (
     _key(
         "min.insync.replicas",
@@ -306,7 +294,6 @@ REPLICATION = (
         _THROTTLED,
     ),
 )
-
 TIERING = (
     _fixed(
         "remote.storage.enable",
@@ -346,5 +333,4 @@ TIERING = (
         "log.local.retention.bytes",
     ),
 )
-
 TOPIC_CONFIGS = by_name(CLEANING, SEGMENTS, RECORDS, REPLICATION, TIERING)

@@ -10,11 +10,6 @@ protocol of their own for that. `WriteTxnMarkers` and the share-state requests a
 because tools use them too.
 """
 
-from penstock.core.protocol.messages.registry import (
-    APIS,
-    Api,
-    api,
-    name_of,
-)
+from penstock.core.protocol.messages.registry import APIS, Api, api, name_of
 
 __all__ = ["APIS", "Api", "api", "name_of"]

@@ -1,12 +1,7 @@
 """AddOffsetsToTxn: bringing a group's positions into a transaction."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Int16,
-    Int32,
-    Int64,
-    String,
-)
+from penstock.core.protocol.schema import Int16, Int32, Int64, String
 
 
 @message(api_key=25, versions=range(5), flexible_from=3)

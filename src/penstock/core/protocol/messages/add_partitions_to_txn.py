@@ -1,17 +1,7 @@
 """AddPartitionsToTxn: bringing partitions into a transaction."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-    since,
-    until,
-)
+from penstock.core.protocol.schema import Array, Bool, Int16, Int32, Int64, Part, String, since, until
 
 
 @part

@@ -1,16 +1,7 @@
 """AlterClientQuotas: setting and removing quotas."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Float64,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Bool, Float64, Int16, Int32, NullableString, Part, String
 
 
 @part

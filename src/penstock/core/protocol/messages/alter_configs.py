@@ -1,16 +1,7 @@
 """AlterConfigs: replacing all settings of a resource (superseded by IncrementalAlterConfigs)."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Bool, Int8, Int16, Int32, NullableString, Part, String
 
 
 @part

@@ -1,13 +1,7 @@
 """AlterReplicaLogDirs: moving replicas between a broker's data directories."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Part, String
 
 
 @part

@@ -1,16 +1,7 @@
 """AlterUserScramCredentials: setting and removing SCRAM credentials."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bytes,
-    Int8,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Bytes, Int8, Int16, Int32, NullableString, Part, String
 
 
 @part

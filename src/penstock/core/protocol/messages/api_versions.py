@@ -1,17 +1,7 @@
 """ApiVersions: which requests a broker understands."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-    since,
-    tagged,
-)
+from penstock.core.protocol.schema import Array, Bool, Int16, Int32, Int64, Part, String, since, tagged
 
 
 @message(api_key=18, versions=range(5), flexible_from=3)

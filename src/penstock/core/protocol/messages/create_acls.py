@@ -1,16 +1,7 @@
 """CreateAcls: adding access rules."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int8, Int16, Int32, NullableString, Part, String, since
 
 
 @part

@@ -1,13 +1,7 @@
 """DeleteGroups: removing groups that have no members."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Part, String
 
 
 @message(api_key=42, versions=range(3), flexible_from=2)

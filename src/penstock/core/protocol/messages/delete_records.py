@@ -1,14 +1,7 @@
 """DeleteRecords: cutting off the start of partitions."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, Part, String
 
 
 @part

@@ -1,15 +1,7 @@
 """DeleteShareGroupOffsets: making a share group forget topics."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    Uuid,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, NullableString, Part, String, Uuid
 
 
 @part

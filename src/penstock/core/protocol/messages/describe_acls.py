@@ -1,16 +1,7 @@
 """DescribeAcls: which access rules exist."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int8, Int16, Int32, NullableString, Part, String, since
 
 
 @message(api_key=29, versions=range(4), flexible_from=2)

@@ -1,17 +1,7 @@
 """DescribeCluster: the brokers (or controllers) of a cluster."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Bool, Int8, Int16, Int32, NullableString, Part, String, since
 
 
 @message(api_key=60, versions=range(3), flexible_from=0)

@@ -1,17 +1,7 @@
 """DescribeLogDirs: how much space replicas take, and where."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    NullableArray,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Bool, Int16, Int32, Int64, NullableArray, Part, String, since
 
 
 @part

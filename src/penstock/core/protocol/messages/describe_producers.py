@@ -1,15 +1,7 @@
 """DescribeProducers: which producers write to a partition."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    NullableString,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, NullableString, Part, String
 
 
 @part

@@ -1,14 +1,7 @@
 """DescribeTransactions: the state of transactions."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, Part, String
 
 
 @message(api_key=65, versions=range(1), flexible_from=0)

@@ -1,14 +1,7 @@
 """EndTxn: committing or aborting a transaction."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Bool, Int16, Int32, Int64, String, since
 
 
 @message(api_key=26, versions=range(6), flexible_from=3)

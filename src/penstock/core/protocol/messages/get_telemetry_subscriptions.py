@@ -1,15 +1,7 @@
 """GetTelemetrySubscriptions: which client metrics a cluster wants (KIP-714)."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    String,
-    Uuid,
-)
+from penstock.core.protocol.schema import Array, Bool, Int8, Int16, Int32, String, Uuid
 
 
 @message(api_key=71, versions=range(1), flexible_from=0)

@@ -1,13 +1,7 @@
 """Heartbeat: staying in a classic group."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Int16,
-    Int32,
-    NullableString,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Int16, Int32, NullableString, String, since
 
 
 @message(api_key=12, versions=range(5), flexible_from=4)

@@ -1,16 +1,7 @@
 """IncrementalAlterConfigs: changing single settings."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Bool, Int8, Int16, Int32, NullableString, Part, String
 
 
 @part

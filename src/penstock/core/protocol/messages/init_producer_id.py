@@ -1,14 +1,7 @@
 """InitProducerId: starting an idempotent or transactional producer."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Bool,
-    Int16,
-    Int32,
-    Int64,
-    NullableString,
-    since,
-)
+from penstock.core.protocol.schema import Bool, Int16, Int32, Int64, NullableString, since
 
 
 @message(api_key=22, versions=range(7), flexible_from=2)

@@ -1,16 +1,7 @@
 """InitializeShareGroupState: starting the stored state of share partitions."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    NullableString,
-    Part,
-    String,
-    Uuid,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, NullableString, Part, String, Uuid
 
 
 @part

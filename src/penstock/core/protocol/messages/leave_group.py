@@ -1,16 +1,7 @@
 """LeaveGroup: leaving a classic group at once instead of by timeout."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    since,
-    until,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, NullableString, Part, String, since, until
 
 
 @part

@@ -1,15 +1,7 @@
 """ListConfigResources: which resources have settings of their own."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int8, Int16, Int32, Part, String, since
 
 
 @message(api_key=74, versions=range(2), flexible_from=0)

@@ -1,14 +1,7 @@
 """ListGroups: which groups a broker coordinates."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Part, String, since
 
 
 @message(api_key=16, versions=range(6), flexible_from=3)

@@ -1,17 +1,7 @@
 """ListOffsets: finding the offset of a time, or the ends of a log."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-    since,
-    until,
-)
+from penstock.core.protocol.schema import Array, Int8, Int16, Int32, Int64, Part, String, since, until
 
 
 @part

@@ -1,15 +1,7 @@
 """ListPartitionReassignments: which partitions are being moved."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    NullableArray,
-    NullableString,
-    Part,
-    String,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, NullableArray, NullableString, Part, String
 
 
 @part

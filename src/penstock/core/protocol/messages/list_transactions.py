@@ -1,16 +1,7 @@
 """ListTransactions: which transactions a broker coordinates."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    NullableString,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, NullableString, Part, String, since
 
 
 @message(api_key=66, versions=range(3), flexible_from=0)

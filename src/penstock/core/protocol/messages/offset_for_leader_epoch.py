@@ -1,15 +1,7 @@
 """OffsetForLeaderEpoch: where a leader epoch ended."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, Part, String, since
 
 
 @part

@@ -1,14 +1,7 @@
 """PushTelemetry: client metrics (KIP-714)."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Bool,
-    Bytes,
-    Int8,
-    Int16,
-    Int32,
-    Uuid,
-)
+from penstock.core.protocol.schema import Bool, Bytes, Int8, Int16, Int32, Uuid
 
 
 @message(api_key=72, versions=range(1), flexible_from=0)

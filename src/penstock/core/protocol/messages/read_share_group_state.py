@@ -1,17 +1,7 @@
 """ReadShareGroupState: loading the stored state of share partitions."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    NullableString,
-    Part,
-    String,
-    Uuid,
-)
+from penstock.core.protocol.schema import Array, Int8, Int16, Int32, Int64, NullableString, Part, String, Uuid
 
 
 @part

@@ -1,12 +1,7 @@
 """RemoveRaftVoter: removing a voter from the metadata quorum."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Int16,
-    Int32,
-    NullableString,
-    Uuid,
-)
+from penstock.core.protocol.schema import Int16, Int32, NullableString, Uuid
 
 
 @message(api_key=81, versions=range(1), flexible_from=0)

@@ -1,12 +1,7 @@
 """RenewDelegationToken: keeping a token alive."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Bytes,
-    Int16,
-    Int32,
-    Int64,
-)
+from penstock.core.protocol.schema import Bytes, Int16, Int32, Int64
 
 
 @message(api_key=39, versions=range(3), flexible_from=2)

@@ -1,13 +1,7 @@
 """SaslAuthenticate: one step of a SASL exchange."""
 
 from penstock.core.protocol.codec import Message, message
-from penstock.core.protocol.schema import (
-    Bytes,
-    Int16,
-    Int64,
-    NullableString,
-    since,
-)
+from penstock.core.protocol.schema import Bytes, Int16, Int64, NullableString, since
 
 
 @message(api_key=36, versions=range(3), flexible_from=2)

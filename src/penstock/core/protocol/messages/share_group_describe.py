@@ -1,16 +1,7 @@
 """ShareGroupDescribe: the state of share groups (KIP-932)."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    Uuid,
-)
+from penstock.core.protocol.schema import Array, Bool, Int16, Int32, NullableString, Part, String, Uuid
 
 
 @message(api_key=77, versions=range(1, 2), flexible_from=0)

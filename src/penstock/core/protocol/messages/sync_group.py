@@ -1,16 +1,7 @@
 """SyncGroup: handing out a classic group's assignment."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bytes,
-    Int16,
-    Int32,
-    NullableString,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Bytes, Int16, Int32, NullableString, Part, String, since
 
 
 @part

@@ -1,16 +1,7 @@
 """TxnOffsetCommit: storing a group's positions inside a transaction."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Int16,
-    Int32,
-    Int64,
-    NullableString,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Int16, Int32, Int64, NullableString, Part, String, since
 
 
 @part

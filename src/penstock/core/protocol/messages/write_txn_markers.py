@@ -1,17 +1,7 @@
 """WriteTxnMarkers: writing the outcome of transactions into partitions."""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import (
-    Array,
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Part,
-    String,
-    since,
-)
+from penstock.core.protocol.schema import Array, Bool, Int8, Int16, Int32, Int64, Part, String, since
 
 
 @part

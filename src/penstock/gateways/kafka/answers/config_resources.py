@@ -23,9 +23,7 @@ class Outcome(NamedTuple):
 
 
 FINE = Outcome(ErrorCode.NONE, None)
-
 DUPLICATE = Outcome(ErrorCode.INVALID_REQUEST, "each resource may appear once in a request")
-
 _GUARDS = {
     ConfigResourceType.TOPIC: (GuardedKind.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ConfigResourceType.GROUP: (GuardedKind.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),

@@ -11,7 +11,6 @@ from penstock.security import Operation, Resource, ResourceKind
 from penstock.services.groups import Reader
 
 R = TypeVar("R")
-
 # What is kept of a member must fit into the answers of every version, and into the coordinator's records.
 NAME_CHARS_MAX = 1_000
 

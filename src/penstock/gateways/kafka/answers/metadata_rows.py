@@ -23,9 +23,7 @@ from penstock.services.cluster import Controller
 
 # Until here replicas that cannot be reached are left out, and only the first error is told.
 FILTERED_UNTIL = 0
-
 LISTENER_ERRORS_SINCE = 6
-
 # How many rows of deleted topics may pile up.
 SPARE_ROWS = 100
 

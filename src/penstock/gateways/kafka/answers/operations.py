@@ -5,9 +5,7 @@ from penstock.security import Operation, Resource, ResourceKind
 
 # What is answered when nobody asked.
 NOT_ASKED = -(2**31)
-
 CLUSTER = Resource(ResourceKind.CLUSTER, "kafka-cluster")
-
 # The position of each operation's bit: the number that access control lists give it.
 _BITS = {
     Operation.READ: 3,
@@ -21,7 +19,6 @@ _BITS = {
     Operation.ALTER_CONFIGS: 11,
     Operation.IDEMPOTENT_WRITE: 12,
 }
-
 # What can be done to each kind of resource.
 _POSSIBLE = {
     ResourceKind.TOPIC: (

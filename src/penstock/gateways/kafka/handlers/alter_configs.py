@@ -7,12 +7,7 @@ from penstock.core.protocol.messages.alter_configs import (
     AlterConfigsResponse,
     AlterConfigsResponseResource,
 )
-from penstock.gateways.kafka.answers.config_resources import (
-    DUPLICATE,
-    Outcome,
-    as_outcome,
-    configurable,
-)
+from penstock.gateways.kafka.answers.config_resources import DUPLICATE, Outcome, as_outcome, configurable
 from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes

@@ -14,7 +14,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 
 NAMED_SINCE = 3
-
 # Older librdkafka compresses only for a broker that lists Produce 0, which it never sends. Kafka 4 lists
 # it for this reason (KAFKA-18659), and like Kafka we refuse who takes it at its word.
 LISTED_FROM = {ProduceRequest.__schema__.api_key: 0}

@@ -18,7 +18,6 @@ from penstock.security import Cost, Operation
 from penstock.services.topics import MorePartitions
 
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
-
 TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
 
 

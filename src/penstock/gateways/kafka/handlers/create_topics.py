@@ -3,12 +3,7 @@
 from collections.abc import Iterable
 
 from penstock.core.metadata import CreatedTopic, ReplicaAssignment
-from penstock.core.model import (
-    NodeId,
-    PartitionIndex,
-    Refused,
-    Why,
-)
+from penstock.core.model import NodeId, PartitionIndex, Refused, Why
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -26,9 +21,7 @@ from penstock.security import Cost, Operation
 from penstock.services.topics import NewTopic
 
 CONFIGS_SINCE = 5
-
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not create this topic")
-
 TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
 
 

@@ -17,10 +17,8 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 NO_WATERMARK = -1
-
 # What coordinators keep there would be lost to them.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
-
 COMPACTED = Refused(Why.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
 
 

@@ -19,7 +19,6 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Cost, Operation
 
 TOPIC_IDS_SINCE = 6
-
 # Older clients do not know the code for a deletion that is switched off.
 DISABLED_SINCE = 3
 

@@ -21,9 +21,7 @@ from penstock.security import Operation
 
 # From here on a value says where it comes from, before only whether it is the default.
 SOURCES_SINCE = 1
-
 ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
-
 NAMED_KINDS = (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS)
 
 

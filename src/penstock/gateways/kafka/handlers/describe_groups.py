@@ -1,11 +1,6 @@
 """DescribeGroups: the state and members of classic groups."""
 
-from penstock.core.groups import (
-    DescribedGroup,
-    DescribeGroup,
-    GroupState,
-    Reply,
-)
+from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
 from penstock.core.model import Refused, Why
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_groups import (
@@ -14,12 +9,7 @@ from penstock.core.protocol.messages.describe_groups import (
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
-from penstock.gateways.kafka.answers.groups import (
-    Rows,
-    code_in,
-    group_resource,
-    may,
-)
+from penstock.gateways.kafka.answers.groups import Rows, code_in, group_resource, may
 from penstock.gateways.kafka.answers.operations import NOT_ASKED, authorized_operations
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import message_of
@@ -27,7 +17,6 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 NOT_FOUND_SINCE = 6
-
 Row = DescribeGroupsResponseGroup
 
 

@@ -18,7 +18,6 @@ from penstock.security import Operation
 from penstock.services.partitions import Replica
 
 SPACE_SINCE = 4
-
 UNKNOWN_SPACE = (-1, -1)
 
 

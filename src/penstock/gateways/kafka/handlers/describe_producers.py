@@ -18,7 +18,6 @@ from penstock.security import Operation
 from penstock.services.partitions import Partition
 
 NONE_OPEN = -1
-
 NO_SEQUENCE = -1
 
 

@@ -21,11 +21,8 @@ from penstock.security import Operation
 from penstock.services.cluster import MemberStatus, QuorumStatus
 
 NOT_ALLOWED = "the caller may not describe the cluster"
-
 NOT_HERE = "the metadata is one partition"
-
 LISTENER = "PEER"
-
 # Before this version members are told by their numbers alone.
 DIRECTORIES_SINCE = 2
 

@@ -1,12 +1,6 @@
 """ElectLeaders: preferred leaders back into office, or anyone alive where nobody leads."""
 
-from penstock.core.metadata import (
-    NO_LEADER,
-    AlteredPartition,
-    ElectionType,
-    ElectLeader,
-    MetadataImage,
-)
+from penstock.core.metadata import NO_LEADER, AlteredPartition, ElectionType, ElectLeader, MetadataImage
 from penstock.core.model import PartitionIndex, Refused
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.elect_leaders import (

@@ -27,19 +27,12 @@ from penstock.security import Cost, Operation
 from penstock.services.records import Fetched, FetchLimits, Wanted
 
 READ_COMMITTED = 1
-
 LEADERS_SINCE = 16
-
 FETCH_BYTES_MAX = 55 << 20
-
 NO_RECORDS = b""
-
 NO_ERROR = int(ErrorCode.NONE)
-
 UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
-
 DECODERS = decoders(FetchRequest)
-
 NO_HINT = FetchResponseLeader()
 
 

@@ -16,15 +16,10 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation, Resource, ResourceKind
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-
 SHARE_SINCE = 6
-
 BATCHES_SINCE = 4
-
 NOWHERE = -1
-
 SHARE_KEY_PARTS = 3
-
 Row = FindCoordinatorResponseCoordinator
 
 

@@ -1,11 +1,6 @@
 """IncrementalAlterConfigs: changing single settings."""
 
-from penstock.core.metadata import (
-    ConfigChange,
-    ConfigOperation,
-    ConfigResource,
-    Ok,
-)
+from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Ok
 from penstock.core.model import Refused, Why
 from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

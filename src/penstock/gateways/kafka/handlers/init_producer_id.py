@@ -16,9 +16,7 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation, Resource, ResourceKind
 
 NO_PRODUCER = -1
-
 NO_EPOCH = -1
-
 # Kafka keeps the last epoch for fencing.
 LAST_EPOCH = 2**15 - 2
 

@@ -2,13 +2,7 @@
 
 from functools import partial
 
-from penstock.core.groups import (
-    JoinGroup,
-    JoinGroupResult,
-    MemberIdRequired,
-    MemberProtocol,
-    Reply,
-)
+from penstock.core.groups import JoinGroup, JoinGroupResult, MemberIdRequired, MemberProtocol, Reply
 from penstock.core.model import Refused
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.join_group import (
@@ -23,9 +17,7 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 MEMBER_ID_REQUIRED_SINCE = 4
-
 NO_PROTOCOL_IS_NULL_SINCE = 7
-
 SKIP_ASSIGNMENT_SINCE = 9
 
 

@@ -1,11 +1,6 @@
 """LeaveGroup: leaving a classic group at once instead of by timeout."""
 
-from penstock.core.groups import (
-    LeaveGroup,
-    LeaveGroupResult,
-    LeavingMember,
-    Reply,
-)
+from penstock.core.groups import LeaveGroup, LeaveGroupResult, LeavingMember, Reply
 from penstock.core.model import Refused
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.leave_group import (

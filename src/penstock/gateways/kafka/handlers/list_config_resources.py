@@ -14,7 +14,6 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 KINDS_SINCE = 1
-
 ALL_KINDS = (
     ConfigResourceType.TOPIC,
     ConfigResourceType.BROKER,

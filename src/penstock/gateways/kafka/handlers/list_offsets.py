@@ -18,9 +18,7 @@ from penstock.security import Operation
 from penstock.services.records import Position
 
 READ_COMMITTED = 1
-
 EPOCHS_SINCE = 4
-
 # Older clients do not know the code; they try again for the other one, too.
 NOT_AVAILABLE_SINCE = 5
 

@@ -29,10 +29,8 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 TOPIC_IDS_SINCE = 12
-
 # Answers to other requests wait behind this one: after a while the client had better ask again.
 CREATION_MS = 5_000
-
 Refusals = dict[str, Refused]
 
 

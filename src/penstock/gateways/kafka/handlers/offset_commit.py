@@ -1,11 +1,6 @@
 """OffsetCommit: remembering how far a group has read."""
 
-from penstock.core.groups import (
-    CommitOffsets,
-    CommitResults,
-    OffsetToCommit,
-    Reply,
-)
+from penstock.core.groups import CommitOffsets, CommitResults, OffsetToCommit, Reply
 from penstock.core.model import (
     LeaderEpoch,
     Offset,
@@ -32,9 +27,7 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 TOPIC_IDS_SINCE = 10
-
 GROUP_NOT_FOUND_SINCE = 9
-
 # A hundred years: what is added to a timestamp must leave a timestamp.
 RETENTION_MS_MAX = 100 * 365 * 24 * 60 * 60 * 1_000
 

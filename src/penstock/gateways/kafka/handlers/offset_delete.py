@@ -1,12 +1,7 @@
 """OffsetDelete: forgetting a group's positions in topics it does not read any more."""
 
 from penstock.core.groups import DeleteOffsets, DeletionResults, Reply
-from penstock.core.model import (
-    PartitionIndex,
-    Refused,
-    TopicName,
-    TopicPartition,
-)
+from penstock.core.model import PartitionIndex, Refused, TopicName, TopicPartition
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -4,20 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.core.groups import (
-    FetchedOffset,
-    FetchedOffsets,
-    FetchOffsets,
-    Reply,
-    TopicToFetch,
-)
-from penstock.core.model import (
-    PartitionIndex,
-    Refused,
-    TopicId,
-    TopicName,
-    TopicPartition,
-)
+from penstock.core.groups import FetchedOffset, FetchedOffsets, FetchOffsets, Reply, TopicToFetch
+from penstock.core.model import PartitionIndex, Refused, TopicId, TopicName, TopicPartition
 from penstock.core.protocol import ZERO_UUID, ErrorCode
 from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -36,9 +24,7 @@ from penstock.gateways.kafka.routes import routes
 from penstock.security import Operation
 
 GROUP_ERRORS_SINCE = 2
-
 BATCHES_SINCE = 8
-
 TOPIC_IDS_SINCE = 10
 
 

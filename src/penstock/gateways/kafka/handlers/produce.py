@@ -29,18 +29,12 @@ from penstock.services.partitions import Partition
 from penstock.services.records import PendingProduce, Results
 
 TOPIC_IDS_SINCE = 13
-
 LEADERS_SINCE = 10
-
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
-
 UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
-
 # What coordinators keep there would be lost to them if a client wrote something else.
 INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
-
 NO_HINT = ProduceResponseLeader()
-
 DECODERS = decoders(ProduceRequest)
 
 

@@ -2,12 +2,7 @@
 
 from functools import partial
 
-from penstock.core.groups import (
-    MemberAssignment,
-    Reply,
-    SyncGroup,
-    SyncGroupResult,
-)
+from penstock.core.groups import MemberAssignment, Reply, SyncGroup, SyncGroupResult
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.gateways.kafka.answers.groups import code_in, may

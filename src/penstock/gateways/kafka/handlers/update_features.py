@@ -1,11 +1,6 @@
 """UpdateFeatures: raising or lowering feature levels of the cluster."""
 
-from penstock.core.metadata import (
-    FeatureUpdate,
-    Reply,
-    UpdateFeatures,
-    UpgradeType,
-)
+from penstock.core.metadata import FeatureUpdate, Reply, UpdateFeatures, UpgradeType
 from penstock.core.model import Refused, Why
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.update_features import (

@@ -3,7 +3,6 @@
 import re
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
 _PART = re.compile(r"(\d+)(ms|s|m|h|d)")
 
 

@@ -15,9 +15,7 @@ from penstock.pipeline.errors import BadOption
 from penstock.pipeline.metrics.configuration.durations import Duration
 
 FILE_BYTES_MAX = 1 << 20
-
 Shape = TypeVar("Shape", bound=msgspec.Struct)
-
 _TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _ENUM = re.compile(r"^Invalid enum value (?P<value>.*)$")
 _AT = re.compile(r"^(?P<what>.*?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)

@@ -9,13 +9,7 @@ from penstock.core.records import BatchHeader, CorruptBatch
 from penstock.core.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME
 from penstock.core.records.compression import LIMIT_BYTES, unpack_payload
 from penstock.pipeline.reading.decoding.batches import Shown, named
-from penstock.pipeline.reading.decoding.fields import (
-    Fields,
-    Ints,
-    Unsettled,
-    read_fields,
-    settle,
-)
+from penstock.pipeline.reading.decoding.fields import Fields, Ints, Unsettled, read_fields, settle
 from penstock.pipeline.reading.decoding.walking import walk
 
 # Arrow's offsets have 31 bits. An arena is closed at the first size and the last batch in it unpacks

@@ -11,12 +11,7 @@ from typing import NamedTuple
 from fastcrc import crc32
 
 from penstock.core.protocol.messages.fetch import FetchResponseAbortedTransaction
-from penstock.core.records import (
-    BatchHeader,
-    ControlType,
-    CorruptBatch,
-    read_control,
-)
+from penstock.core.records import BatchHeader, ControlType, CorruptBatch, read_control
 from penstock.core.records.batch import CONTROL, CRC_START, PREFIX_BYTES
 
 _crc32c = crc32.iscsi

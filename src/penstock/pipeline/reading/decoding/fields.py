@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
-
 # Longer varints are legal and nobody writes them; `exact` reads them.
 VARINT_BYTES = 4
 VARLONG_BYTES = 8

@@ -11,7 +11,6 @@ LOOPBACK = "127.0.0.1"
 GIBIBYTE = 1 << 30
 LOGGING_NAME = "log4j2.properties"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[(\d+),(\d+),\d+\]")
 _LOOPBACK_MASTER = re.compile(r"spark://(localhost|127\.[\d.]+|\[::1\]):\d+")

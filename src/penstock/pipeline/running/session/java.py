@@ -20,7 +20,6 @@ from penstock.pipeline.errors import PipelineError
 
 VERSION_MIN = 17
 ASK_SECONDS = 30
-
 _ADVICE = "get one with: pip install 'penstock[jdk]'; or on Debian: apt-get install openjdk-17-jre-headless"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _WRAPPER = """\

@@ -12,7 +12,6 @@ from penstock.services.peering import LaxWatcher, PeerHub
 
 # The name under which a broker registers where its peers find it.
 _PURPOSE = "cluster"
-
 # A place that turns us away so often in a row is left for the other one that we know.
 PATIENCE = 3
 

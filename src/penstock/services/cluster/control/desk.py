@@ -15,7 +15,6 @@ from penstock.services.peering import Channel, LaxWatcher, Peer, PeerHub
 Answered: TypeAlias = Callable[[Answer | None], None]
 Respond: TypeAlias = Callable[[Answer], None]
 Q = TypeVar("Q", bound=Message)
-
 # Questions of one node that we remember to have heard.
 HEARD_MAX = 1_000
 

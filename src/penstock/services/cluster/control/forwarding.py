@@ -7,18 +7,12 @@ from typing import NamedTuple, Protocol, TypeAlias
 from penstock.core.metadata import Command, Reply
 from penstock.core.model import MILLISECOND, Instant, NodeId, Offset, ProtocolError, Refused, Why
 from penstock.runtime import Identity, Runtime, Timer
-from penstock.services.cluster.control.codec import (
-    decode_command,
-    decode_reply,
-    encode_command,
-    encode_reply,
-)
+from penstock.services.cluster.control.codec import decode_command, decode_reply, encode_command, encode_reply
 from penstock.services.cluster.control.desk import ControlDesk, Respond
 from penstock.services.cluster.control.messages import Answer, Elsewhere, Submit, Submitted
 from penstock.services.peering import Channel, LaxWatcher, Peer
 
 Done: TypeAlias = Callable[[Reply], None]
-
 # How long a command waits for somebody to lead, and then for the answer.
 PATIENCE_MS = 4_000
 PARKED_MAX = 10_000

@@ -2,27 +2,16 @@
 
 from penstock.core.metadata import Ok as Nothing
 from penstock.core.metadata import Reply
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    NodeId,
-    Offset,
-)
+from penstock.core.model import MILLISECOND, Instant, NodeId, Offset
 from penstock.core.raft import ReadIndex
 from penstock.runtime import Callback, Runtime
 from penstock.services.cluster.control.desk import ControlDesk, Respond
-from penstock.services.cluster.control.messages import (
-    Answer,
-    Elsewhere,
-    Readable,
-    ReadEnd,
-)
+from penstock.services.cluster.control.messages import Answer, Elsewhere, Readable, ReadEnd
 from penstock.services.cluster.controller import Controller
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 from penstock.services.peering import Peer
 
 ANSWER_MS = 1_000
-
 AGAIN_MS = 50
 
 

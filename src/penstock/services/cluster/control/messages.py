@@ -174,7 +174,6 @@ Answer: TypeAlias = (
     Standing | Admitted | Elsewhere | Submitted | BrokerSeen | Readable | QuorumStatus | VoterChanged
 )
 Message: TypeAlias = Question | Answer
-
 # The place in this list is the number on the wire: append only.
 MESSAGES: tuple[type[Message], ...] = (
     Introduction,

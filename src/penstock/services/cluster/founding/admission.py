@@ -1,11 +1,6 @@
 """The leader's side of joining: one change of members per question."""
 
-from penstock.core.model import (
-    SECOND,
-    NodeId,
-    Refused,
-    Why,
-)
+from penstock.core.model import SECOND, NodeId, Refused, Why
 from penstock.core.raft import (
     AddLearner,
     Change,
@@ -19,12 +14,7 @@ from penstock.observability import log as events
 from penstock.runtime import Clock
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.control.desk import ControlDesk, Respond
-from penstock.services.cluster.control.messages import (
-    Admittance,
-    Admitted,
-    Elsewhere,
-    Join,
-)
+from penstock.services.cluster.control.messages import Admittance, Admitted, Elsewhere, Join
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 from penstock.services.peering import Peer
 

@@ -1,35 +1,20 @@
 """The newcomer's side of joining."""
 
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    NodeId,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId
 from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.control.desk import ControlDesk
-from penstock.services.cluster.control.messages import (
-    Admittance,
-    Admitted,
-    Answer,
-    Elsewhere,
-    Join,
-)
+from penstock.services.cluster.control.messages import Admittance, Admitted, Answer, Elsewhere, Join
 from penstock.services.cluster.founding.outcomes import NotFounded
 from penstock.services.cluster.founding.wishes import write_wish
 from penstock.storage.disk import Disk
 
 AGAIN_MS = 100
-
 ANSWER_MS = 2_000
-
 REMINDER_NS = 5 * SECOND
-
 RIVAL_NS = 4 * SECOND
-
 # Longer than it takes a quorum to notice that its leader is gone.
 NAMESAKE_NS = 5 * SECOND
 

@@ -33,11 +33,9 @@ from penstock.core.raft.messages import (
 )
 
 VERSION = 1
-
 # A term that was believed once never goes back, and the log keeps terms in four bytes: what no quorum
 # reaches in its life, with as much above it, is not believed.
 TERM_MAX = 2**30
-
 # The place in this list is the number on the wire: append only.
 MESSAGES: tuple[type[RaftMessage], ...] = (
     VoteRequest,
@@ -52,19 +50,12 @@ MESSAGES: tuple[type[RaftMessage], ...] = (
     TimeoutNow,
     StaleTerm,
 )
-
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
-
 _decoders: dict[int, msgspec.msgpack.Decoder[RaftMessage]] = {}
-
 _encode = msgspec.msgpack.Encoder().encode
-
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
-
 _END = struct.Struct("<q")
-
 _LENGTH = struct.Struct("<I")
-
 _BLANK, _FACTS, _CONFIGURATION = b"\0", b"\1", b"\2"
 
 

@@ -4,12 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    NodeId,
-    StorageError,
-)
+from penstock.core.model import MILLISECOND, Instant, NodeId, StorageError
 from penstock.core.raft import (
     BLANK_BALLOT,
     EMPTY_CONFIGURATION,

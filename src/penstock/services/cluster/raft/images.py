@@ -12,12 +12,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.metadata import (
-    EMPTY_IMAGE,
-    Fact,
-    MetadataImage,
-    replay,
-)
+from penstock.core.metadata import EMPTY_IMAGE, Fact, MetadataImage, replay
 from penstock.core.model import CorruptionError, Offset
 from penstock.core.raft import Index, SnapshotMeta, Term
 from penstock.observability import log as events
@@ -29,21 +24,12 @@ from penstock.services.cluster.raft.codec import (
     facts_end,
 )
 from penstock.storage.disk import Disk, NoSuchFile
-from penstock.storage.log.files.frame import (
-    Kind,
-    frame,
-    read_file,
-    replace_durably,
-    unframe,
-)
+from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
 from penstock.storage.log.names import TEMPORARY
 
 DIRECTORY = "meta/raft"
-
 SUFFIX = ".snapshot"
-
 KEPT = 2
-
 _HEAD = struct.Struct("<qqI")
 
 

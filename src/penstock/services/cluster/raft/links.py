@@ -9,12 +9,7 @@ from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
 from penstock.runtime import Ending
 from penstock.services.cluster.raft.codec import decode_message, encode_message
-from penstock.services.peering import (
-    Channel,
-    LaxWatcher,
-    Peer,
-    PeerHub,
-)
+from penstock.services.peering import Channel, LaxWatcher, Peer, PeerHub
 
 Arrival: TypeAlias = Callable[[Member, RaftMessage], None]
 

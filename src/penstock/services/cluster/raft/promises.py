@@ -3,18 +3,12 @@
 from uuid import UUID
 
 from penstock.core.model import CorruptionError, NodeId
-from penstock.core.raft import (
-    BLANK_BALLOT,
-    HardState,
-    Member,
-    Term,
-)
+from penstock.core.raft import BLANK_BALLOT, HardState, Member, Term
 from penstock.services.cluster.raft.images import DIRECTORY
 from penstock.storage.directory.records import BrokenRecord, read_record, write_record
 from penstock.storage.disk import Disk
 
 _NAME = "ballot"
-
 _NOBODY = "-"
 
 

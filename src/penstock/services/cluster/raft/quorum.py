@@ -6,14 +6,7 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from penstock.core.metadata import Fact
-from penstock.core.model import (
-    MILLISECOND,
-    Instant,
-    LeaderEpoch,
-    Offset,
-    Refused,
-    Why,
-)
+from penstock.core.model import MILLISECOND, Instant, LeaderEpoch, Offset, Refused, Why
 from penstock.core.raft import (
     Change,
     ChangeMembers,
@@ -39,23 +32,15 @@ from penstock.core.raft import (
     UseConfiguration,
 )
 from penstock.runtime import Callback, Runtime, Timer
-from penstock.services.cluster.quorum import (
-    NotLeading,
-    QuorumEvents,
-    QuorumOptions,
-    QuorumStore,
-)
+from penstock.services.cluster.quorum import NotLeading, QuorumEvents, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft.codec import decode_facts, encode_facts, facts_end
 from penstock.services.cluster.raft.hosting import RaftHost, RaftSetup
 from penstock.services.cluster.raft.images import Snapshot
 from penstock.services.cluster.raft.recovery import recover
 
 Outcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | Refused
-
 Done: TypeAlias = Callable[[Outcome], None]
-
 CHECKPOINT_LOOK_MS = 1_000
-
 _NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this member does not lead")
 
 

@@ -6,12 +6,7 @@ from uuid import UUID
 
 from penstock.core.metadata import MetadataImage
 from penstock.core.model import CorruptionError, Offset, TopicId
-from penstock.core.raft import (
-    BLANK_BALLOT,
-    Configuration,
-    RecoveredState,
-    bootstrap_snapshot,
-)
+from penstock.core.raft import BLANK_BALLOT, Configuration, RecoveredState, bootstrap_snapshot
 from penstock.observability import log as events
 from penstock.services.cluster.quorum import MetadataLost, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft.images import (
@@ -28,13 +23,10 @@ from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
 from penstock.storage.log.names import IDENTITY
 
 LOG = f"{DIRECTORY}/log"
-
 # The id under which Kafka's tools know the metadata topic.
 TOPIC_ID = TopicId(UUID(int=1))
-
 # Facts of one command share a batch, so that a torn write takes all of them or none.
 BATCH_BYTES_MAX = 1 << 30
-
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
 LAG_MAX = 1_000
 

@@ -4,13 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.metadata import MetadataImage, snapshot
 from penstock.core.model import Offset
-from penstock.core.raft import (
-    InstallSnapshot,
-    Member,
-    SendSnapshotChunk,
-    SnapshotMeta,
-    StoreSnapshotChunk,
-)
+from penstock.core.raft import InstallSnapshot, Member, SendSnapshotChunk, SnapshotMeta, StoreSnapshotChunk
 from penstock.core.raft.messages import RaftMessage, SnapshotChunk
 from penstock.observability import log as events
 from penstock.runtime import Job, Lane, Spawn

@@ -1,17 +1,7 @@
 """Leaving so that nobody has to wait for us: leaderships first, then our place, then the quorum."""
 
-from penstock.core.metadata import (
-    BeginControlledShutdown,
-    FenceBroker,
-    RemainingLeaderships,
-    Reply,
-)
-from penstock.core.model import (
-    MILLISECOND,
-    BrokerEpoch,
-    Instant,
-    NodeId,
-)
+from penstock.core.metadata import BeginControlledShutdown, FenceBroker, RemainingLeaderships, Reply
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId
 from penstock.core.raft import Member
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime, Timer
@@ -21,10 +11,8 @@ from penstock.services.cluster.sessions.pulse import Pulse
 
 # Everything together; what is not done by then happens to the others as if we had crashed.
 FAREWELL_MS = 1_500
-
 # Of that, how long replicas that are not in sync may take to take over.
 HANDING_OVER_MS = 1_000
-
 AGAIN_MS = 50
 
 

@@ -3,31 +3,15 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.model import (
-    MILLISECOND,
-    SECOND,
-    Instant,
-    NodeId,
-    Refused,
-    Why,
-)
-from penstock.core.raft import (
-    AddLearner,
-    Change,
-    Member,
-    PromoteLearner,
-    ProposalAccepted,
-    RemoveMember,
-)
+from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Refused, Why
+from penstock.core.raft import AddLearner, Change, Member, PromoteLearner, ProposalAccepted, RemoveMember
 from penstock.observability import log as events
 from penstock.runtime import Address, Runtime
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.raft import Outcome, RaftQuorum
 
 Told: TypeAlias = Callable[[Refused | None], None]
-
 PATIENCE_NS = 10 * SECOND
-
 LOOK_MS = 20
 
 

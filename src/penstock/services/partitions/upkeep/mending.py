@@ -40,7 +40,6 @@ from penstock.runtime import Runtime, Timer
 from penstock.services.partitions.replica import Replica
 
 LOOK_MS = 5_000
-
 Key: TypeAlias = tuple[TopicId, PartitionIndex]
 # A way to the controller, wherever it is.
 Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]

@@ -29,13 +29,9 @@ from penstock.simulation.cluster.node import SETTING, Register, What
 from penstock.simulation.cluster.options import TOPIC, ClusterOptions
 
 TIMEOUT_MS = 1_000
-
 PARTITIONS_MAX = 4
-
 TOPIC_RESOURCE = 2
-
 DELETE_IDS_SINCE = 6
-
 # Nobody knows what became of it.
 UNCERTAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
 

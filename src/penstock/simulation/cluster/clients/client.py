@@ -19,18 +19,12 @@ from penstock.simulation.tcp import SimulatedTcp
 from penstock.simulation.world import World
 
 PATIENCE_NS = 1_500 * MILLISECOND
-
 BACKOFF_MS = 30
-
 # How often a new connection begins with ApiVersions.
 ASK_VERSIONS = 0.3
-
 SOFTWARE = "simulation"
-
 AUTO_CREATION_SINCE = 4
-
 NO_EPOCH = -1
-
 # What an honest client may be told: it looks for the leader, or the coordinator, and tries again.
 RETRIABLE = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

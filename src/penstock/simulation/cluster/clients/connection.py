@@ -8,21 +8,14 @@ import struct
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from penstock.core.protocol import (
-    Message,
-    RequestHeader,
-    decoder,
-    request_frame,
-)
+from penstock.core.protocol import Message, RequestHeader, decoder, request_frame
 from penstock.core.protocol.frames import read_response_header
 from penstock.core.protocol.messages.registry import APIS, Api
 from penstock.runtime import Address
 from penstock.simulation.tcp import SimulatedTcp
 
 SIZE_BYTES = 4
-
 _SIZE = struct.Struct(">i")
-
 _IDS = 1 << 31
 
 
@@ -34,7 +27,6 @@ class Lost(enum.Enum):
 
 # Called once with the response, or with LOST.
 Answered: TypeAlias = Callable[[Any], None]
-
 # Called with the response when the node writes it, whether or not it arrives.
 Observe: TypeAlias = Callable[[Any], None]
 

@@ -26,43 +26,26 @@ from penstock.core.protocol.messages.list_offsets import (
 )
 from penstock.core.protocol.messages.metadata import MetadataRequest
 from penstock.core.protocol.schema import ZERO_UUID
-from penstock.simulation.cluster.clients.client import (
-    NO_EPOCH,
-    Client,
-    Leader,
-    Nodes,
-    is_retriable,
-)
+from penstock.simulation.cluster.clients.client import NO_EPOCH, Client, Leader, Nodes, is_retriable
 from penstock.simulation.cluster.journal import Place
 from penstock.simulation.cluster.options import TOPIC
 from penstock.simulation.values import values_of
 
 WAIT_MS = 200
-
 FETCH_BYTES = 1 << 16
-
 BACK_TO_START = 0.02
-
 ASK_FOR_END = 0.1
 ASK_NEW_LEADER = 1.0
 # Fetches that come back with nothing at all are followed by a rest, so that they do not fill the run.
 REST_MS = 20
-
 LATEST = -1
-
 NO_REPLICA = -1
-
 NO_SESSION, FIRST_EPOCH, SESSIONLESS_EPOCH = 0, 0, -1
-
 WITH_SESSION = 0.5
-
 SESSIONS_SINCE = 7
-
 TOPIC_IDS_SINCE = 13
-
 # Since when requests say which leader they are meant for, and Metadata tells.
 METADATA_EPOCHS_SINCE, FETCH_EPOCHS_SINCE, LIST_EPOCHS_SINCE = 7, 9, 4
-
 OVER = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -76,6 +59,7 @@ class Reading:
 
     place: Place
     position: int = 0
+    furthest: int = 0
     epoch: int = NO_EPOCH
     is_waiting: bool = False
 
@@ -169,6 +153,10 @@ class AssignedConsumer(FetchingClient):
         for place in self._readings:
             self.journal.log(*place).sought(self.host)
         self._poll()
+
+    def furthest(self, place: Place) -> int:
+        """How far it has ever come in a partition."""
+        return self._readings[place].furthest
 
     def stop(self) -> None:
         """Ask for nothing more."""
@@ -319,6 +307,7 @@ class AssignedConsumer(FetchingClient):
                 is_empty = False
                 self.journal.log(*reading.place).polled(self.host, records)
                 reading.position = records[-1][0] + 1
+                reading.furthest = max(reading.furthest, reading.position)
         if failed:
             self._go_on(failed)
         elif is_empty:

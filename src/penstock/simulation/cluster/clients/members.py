@@ -58,41 +58,28 @@ from penstock.simulation.cluster.journal import Place
 from penstock.simulation.cluster.options import TOPIC
 
 SESSION_MS = 900
-
 HEARTBEAT_MS = 250
-
 STEP_MS = 40
-
 # A join waits for the others, as long as the rebalance may take.
 JOIN_PATIENCE_NS = 3 * SECOND
-
 CRASHES, LEAVES, NAPS = 0.01, 0.01, 0.02
-
 NAP_MS = 1_400
-
 PROTOCOL_TYPE, PROTOCOL = "consumer", "turns"
-
 ELSEWHERE = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
-
 # A commit that is refused for these reasons says nothing of the member's place in the group.
 NOT_STORED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.OFFSET_METADATA_TOO_LARGE,
 )
-
 COORDINATOR_BATCHES_SINCE = 4
-
 LEAVE_BATCHES_SINCE = 3
-
 OFFSET_FETCH_BATCHES_SINCE = 8
-
 TOPIC_IDS_SINCE = 10
-
 # Before, a commit names neither generation nor member, and nobody can be fenced by it.
 COMMIT_GENERATIONS_SINCE = 1
 

@@ -15,24 +15,15 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponsePartition,
 )
 from penstock.core.protocol.schema import ZERO_UUID
-from penstock.simulation.cluster.clients.client import (
-    Client,
-    Leader,
-    Nodes,
-    is_retriable,
-)
+from penstock.simulation.cluster.clients.client import Client, Leader, Nodes, is_retriable
 from penstock.simulation.cluster.clients.connection import Answered
 from penstock.simulation.cluster.journal import Place
 from penstock.simulation.values import batch_of
 
 IN_FLIGHT_MAX = 5
-
 RECORDS_MAX = 3
-
 LEADER_ACKS, ALL_ACKS = 1, -1
-
 TIMEOUT_MS = 1_000
-
 TOPIC_IDS_SINCE = 13
 
 

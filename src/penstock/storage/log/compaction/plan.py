@@ -6,12 +6,7 @@ from penstock.core.model import Offset, Timestamp
 from penstock.core.records import HEADER_BYTES, CorruptBatch, read_header
 from penstock.core.replica import ProducerStateManager
 from penstock.storage.log import reading
-from penstock.storage.log.compaction.values import (
-    NEVER_MS,
-    CompactionOrder,
-    CompactionRules,
-    Source,
-)
+from penstock.storage.log.compaction.values import NEVER_MS, CompactionOrder, CompactionRules, Source
 from penstock.storage.log.segment import UNKNOWN_MS, Segment
 from penstock.storage.log.state import LogState
 

@@ -22,11 +22,9 @@ from penstock.storage.log.errors import CorruptFile
 from penstock.storage.log.names import ABORTED_INDEX, OFFSET_INDEX, TIME_INDEX
 
 Words: TypeAlias = Sequence[int]
-
 WORD_BYTES = 8
 POSITION_BITS = 32
 POSITION_MASK = (1 << POSITION_BITS) - 1
-
 _crc32c = crc32.iscsi
 _MAGIC = b"PSIX"
 _VERSION = 1

@@ -19,12 +19,7 @@ from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.rows import SHAPES, parse_rows
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery.creating import build_state
-from penstock.storage.log.recovery.replay import (
-    aborted_of,
-    epochs_between,
-    index_of,
-    walk_through,
-)
+from penstock.storage.log.recovery.replay import aborted_of, epochs_between, index_of, walk_through
 from penstock.storage.log.recovery.report import RecoveryReport
 from penstock.storage.log.recovery.swaps import redo_swaps
 from penstock.storage.log.recovery.tail import recover_tail

@@ -4,42 +4,15 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.core.model import (
-    CorruptionError,
-    LeaderEpoch,
-    Offset,
-    StorageError,
-    Timestamp,
-)
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp
 from penstock.core.records import CorruptBatch
-from penstock.core.replica import (
-    LeaderEpochHistory,
-    ProducerStateManager,
-    decode_snapshot,
-    encode_snapshot,
-)
-from penstock.storage.log.files.frame import (
-    Kind,
-    frame,
-    read_file,
-    replace_durably,
-    unframe,
-)
+from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
+from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
 from penstock.storage.log.index.active import ActiveIndex
 from penstock.storage.log.index.flush import seal
-from penstock.storage.log.index.rows import (
-    ABORTED,
-    OFFSETS,
-    Shape,
-    Words,
-)
+from penstock.storage.log.index.rows import ABORTED, OFFSETS, Shape, Words
 from penstock.storage.log.names import SNAPSHOT, numbered
-from penstock.storage.log.segment import (
-    OFFSET_DELTA_MAX,
-    Placed,
-    Segment,
-    headers,
-)
+from penstock.storage.log.segment import OFFSET_DELTA_MAX, Placed, Segment, headers
 from penstock.storage.log.segment.walk import SCAN_BYTES
 from penstock.storage.log.state import LogState, fold_batch
 

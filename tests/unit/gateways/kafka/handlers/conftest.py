@@ -7,12 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import (
-    Backstage,
-    ListenerOptions,
-    NodeOptions,
-    NodeStorage,
-)
+from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
     BrokerEndpoint,
@@ -32,19 +27,9 @@ from penstock.gateways.kafka.door import Door, Serving
 from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
-from penstock.runtime import (
-    Address,
-    Callback,
-    Runtime,
-    Service,
-)
+from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.runtime.pipes import Backlog, Budget, Part
-from penstock.security import (
-    Cost,
-    Operation,
-    Resource,
-    Session,
-)
+from penstock.security import Cost, Operation, Resource, Session
 from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.directory import DataDirectory

@@ -12,12 +12,7 @@ from penstock.core.metadata import (
     FenceBroker,
     ReplicaAssignment,
 )
-from penstock.core.model import (
-    BrokerEpoch,
-    NodeId,
-    PartitionIndex,
-    TopicId,
-)
+from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,

@@ -5,13 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import (
-    AlterPartition,
-    BrokerEndpoint,
-    CreateTopic,
-    FenceBroker,
-    IsrMember,
-)
+from penstock.core.metadata import AlterPartition, BrokerEndpoint, CreateTopic, FenceBroker, IsrMember
 from penstock.core.model import NodeId, PartitionIndex, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.alter_partition_reassignments import (

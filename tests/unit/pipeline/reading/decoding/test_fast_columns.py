@@ -4,13 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.core.records import (
-    CompressionType,
-    CorruptBatch,
-    Record,
-    read_header,
-    write_batch,
-)
+from penstock.core.records import CompressionType, CorruptBatch, Record, read_header, write_batch
 from penstock.core.records.record import assemble
 from penstock.pipeline.reading import Span, record_schema
 from penstock.pipeline.reading.decoding import arrow_batches

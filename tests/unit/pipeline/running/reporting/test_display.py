@@ -2,12 +2,7 @@ import json
 
 import pytest
 
-from penstock.pipeline.running.reporting.display import (
-    JsonLines,
-    Lines,
-    Moving,
-    display_for,
-)
+from penstock.pipeline.running.reporting.display import JsonLines, Lines, Moving, display_for
 from penstock.pipeline.running.watching.board import Board
 from penstock.pipeline.running.watching.progress import Progress
 

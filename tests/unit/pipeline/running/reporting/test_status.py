@@ -4,12 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.pipeline.running.reporting.status import (
-    STATUS_NAME,
-    StatusFile,
-    process_started,
-    read_statuses,
-)
+from penstock.pipeline.running.reporting.status import STATUS_NAME, StatusFile, process_started, read_statuses
 from penstock.pipeline.running.watching.board import Board
 from penstock.pipeline.running.watching.progress import Progress
 

@@ -3,13 +3,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline.errors import BadOption
-from penstock.pipeline.running.session.defaults import (
-    GIBIBYTE,
-    Machine,
-    cores_of,
-    defaults,
-    is_local,
-)
+from penstock.pipeline.running.session.defaults import GIBIBYTE, Machine, cores_of, defaults, is_local
 from penstock.pipeline.running.session.opening import SessionOptions, configuration
 
 MACHINE = Machine(cores=6, memory_bytes=8 * GIBIBYTE)

@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.running.session.java import (
-    JavaMissing,
-    find_java,
-    parse_version,
-    wrapped,
-)
+from penstock.pipeline.running.session.java import JavaMissing, find_java, parse_version, wrapped
 
 
 def program(directory: Path, script: str) -> Path:

@@ -20,15 +20,7 @@ from penstock.core.metadata import (
     ReplicaAssignment,
     Reply,
 )
-from penstock.core.model import (
-    NodeId,
-    Offset,
-    PartitionIndex,
-    ProtocolError,
-    Refused,
-    TopicId,
-    Why,
-)
+from penstock.core.model import NodeId, Offset, PartitionIndex, ProtocolError, Refused, TopicId, Why
 from penstock.services.cluster.control.codec import (
     Parcel,
     decode_command,

@@ -4,13 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import (
-    CreatedTopic,
-    CreateTopic,
-    DeletedTopic,
-    DeleteTopic,
-    Reply,
-)
+from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, Reply
 from penstock.core.model import Refused, TopicId, Why
 from penstock.simulation import Weather
 from tests.unit.services.cluster.cluster_stage import cluster_of

@@ -9,13 +9,7 @@ from penstock.core.raft import Configuration, Member
 from penstock.runtime import Address
 from penstock.services.cluster import Voter
 from penstock.services.cluster.control.messages import Standing
-from penstock.services.cluster.founding.outcomes import (
-    Found,
-    Heard,
-    JoinThem,
-    NotFounded,
-    judge,
-)
+from penstock.services.cluster.founding.outcomes import Found, Heard, JoinThem, NotFounded, judge
 
 CLUSTER, OTHER = UUID(int=77), UUID(int=78)
 

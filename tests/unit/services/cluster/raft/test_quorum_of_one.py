@@ -14,20 +14,10 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import (
-    SECOND,
-    CorruptionError,
-    NodeId,
-    TopicId,
-)
+from penstock.core.model import SECOND, CorruptionError, NodeId, TopicId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime, Service
-from penstock.services.cluster import (
-    Controller,
-    MetadataLost,
-    QuorumOptions,
-    QuorumStore,
-)
+from penstock.services.cluster import Controller, MetadataLost, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit

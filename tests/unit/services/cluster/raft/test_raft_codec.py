@@ -7,14 +7,7 @@ from msgspec import structs
 
 from penstock.core.metadata import ClusterIdSet
 from penstock.core.model import CorruptionError, Offset, ProtocolError
-from penstock.core.raft import (
-    Configuration,
-    Content,
-    Entry,
-    Index,
-    SnapshotMeta,
-    Term,
-)
+from penstock.core.raft import Configuration, Content, Entry, Index, SnapshotMeta, Term
 from penstock.core.raft.messages import (
     AppendConflict,
     AppendRequest,

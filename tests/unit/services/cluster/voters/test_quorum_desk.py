@@ -4,18 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.metadata import (
-    CreatedTopic,
-    CreateTopic,
-    FenceBroker,
-    UnregisterBroker,
-)
-from penstock.core.model import (
-    NodeId,
-    Refused,
-    TopicId,
-    Why,
-)
+from penstock.core.metadata import CreatedTopic, CreateTopic, FenceBroker, UnregisterBroker
+from penstock.core.model import NodeId, Refused, TopicId, Why
 from penstock.core.raft import Member
 from penstock.runtime import Address
 from penstock.services.cluster import QuorumStatus
