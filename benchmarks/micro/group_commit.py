@@ -16,7 +16,7 @@ import uvloop
 
 from penstock.core.model import StorageError
 from penstock.runtime.sync_helper import SyncHelper
-from penstock.storage.commit import GroupCommit, Syncs, SyncTarget
+from penstock.storage.commit import FileSyncer, GroupCommit, SyncableFile
 from penstock.storage.disk import File, PosixDisk
 
 BATCH = bytes(161)
@@ -33,7 +33,7 @@ class ThreadSyncs:
         self._loop = loop
         self._pool = ThreadPoolExecutor(1)
 
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
         descriptors = [file.fileno() for file in files]
 
         def work() -> None:
@@ -66,7 +66,7 @@ def saturate(loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
     return stop
 
 
-def commit_times(loop: asyncio.AbstractEventLoop, syncs: Syncs, files: list[File]) -> list[int]:
+def commit_times(loop: asyncio.AbstractEventLoop, syncs: FileSyncer, files: list[File]) -> list[int]:
     """Append to every file and wait until all are durable, again and again; nanoseconds each."""
     times: list[int] = []
     commit = GroupCommit(syncs)
@@ -123,7 +123,7 @@ def run() -> dict[str, float]:
         one = [disk.open("one", create=True)]
         many = [disk.open(f"many-{number}", create=True) for number in range(FILES_TOGETHER)]
 
-        def saturated(syncs: Syncs, files: list[File]) -> list[int]:
+        def saturated(syncs: FileSyncer, files: list[File]) -> list[int]:
             stop = saturate(loop)
             try:
                 return commit_times(loop, syncs, files)

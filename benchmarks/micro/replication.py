@@ -31,7 +31,7 @@ from penstock.services.replication.metrics import ReplicationMetrics
 from penstock.services.replication.options import ReplicationOptions
 from penstock.services.replication.serving import Serving
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import PosixDisk
 
 LEADER, FOLLOWER = NodeId(1), NodeId(2)

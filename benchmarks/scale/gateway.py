@@ -24,7 +24,7 @@ from penstock.runtime import Address, Callback, Runtime
 from penstock.runtime.pipes import Backlog, Budget, Part
 from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 METADATA, VERSION = 3, 12

@@ -19,7 +19,7 @@ from penstock.services.cluster import (
 from penstock.simulation import World
 from penstock.simulation.life import Life
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 PORT = 7000

@@ -11,7 +11,7 @@ from penstock.core.raft import Configuration, Index, Member, SnapshotMeta, Term
 from penstock.gateways.http import Answer
 from penstock.gateways.http.messages import respond
 from penstock.services.cluster.raft.images import decode_snapshot, encode_snapshot
-from penstock.storage.log.files.frame import Kind, frame, unframe
+from penstock.storage.log.files import FileKind, frame, unframe
 
 FRAME_BYTES = 16
 
@@ -29,7 +29,7 @@ def a_snapshot(rng: random.Random) -> bytes:
 
 
 def behind_the_crc(content: bytes) -> object:
-    return decode_snapshot(frame(Kind.METADATA, content))
+    return decode_snapshot(frame(FileKind.METADATA, content))
 
 
 def a_request(rng: random.Random) -> bytes:
@@ -45,7 +45,7 @@ TARGETS = (
     Target("metadata.snapshot", a_snapshot, decode_snapshot, (CorruptionError,)),
     Target(
         "metadata.snapshot.reframed",
-        lambda rng: bytes(unframe(Kind.METADATA, a_snapshot(rng))),
+        lambda rng: bytes(unframe(FileKind.METADATA, a_snapshot(rng))),
         behind_the_crc,
         (CorruptionError,),
     ),

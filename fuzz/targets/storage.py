@@ -35,17 +35,28 @@ from penstock.core.replica import (
 )
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import LogOptions, PartitionLog
-from penstock.storage.log.files.checkpoint import (
+from penstock.storage.log.files import (
     Checkpoint,
+    FileKind,
     IndexMark,
     SealedSegment,
     decode_checkpoint,
+    decode_epochs,
+    decode_identity,
     encode_checkpoint,
+    encode_epochs,
+    encode_identity,
+    frame,
+    unframe,
 )
-from penstock.storage.log.files.epochs import decode_epochs, encode_epochs
-from penstock.storage.log.files.frame import Kind, frame, unframe
-from penstock.storage.log.files.identity import decode_identity, encode_identity
-from penstock.storage.log.index.rows import FOOTER_BYTES, SHAPES, Shape, encode_words, footer, parse_sealed
+from penstock.storage.log.index import (
+    FOOTER_BYTES,
+    SHAPES,
+    IndexRowFormat,
+    encode_words,
+    footer,
+    parse_sealed,
+)
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "log"
@@ -94,13 +105,13 @@ def an_identity(rng: random.Random) -> bytes:
     return encode_identity(TopicId(UUID(bytes=rng.randbytes(16))))
 
 
-def a_sealed_index(shape: Shape, rng: random.Random) -> bytes:
+def a_sealed_index(shape: IndexRowFormat, rng: random.Random) -> bytes:
     words = array(shape.code, sorted(rng.randrange(2**40) for _ in range(shape.words * rng.randint(0, 9))))
     rows = encode_words(words)
     return rows + footer(shape, rows)
 
 
-def framed_anew(kind: Kind, decode: Callable[[bytes], object]) -> Callable[[bytes], object]:
+def framed_anew(kind: FileKind, decode: Callable[[bytes], object]) -> Callable[[bytes], object]:
     """Run a decoder on a payload that some damage got into before the frame was closed."""
     return lambda data: decode(frame(kind, data[FRAME_BYTES:]))
 
@@ -169,21 +180,21 @@ def file_of_a_life(suffix: str, _: random.Random) -> bytes:
     return file.pread(0, file.size())
 
 
-def resealed_index(shape: Shape, data: bytes) -> object:
+def resealed_index(shape: IndexRowFormat, data: bytes) -> object:
     rows = data[: len(data) - FOOTER_BYTES]
     return parse_sealed(shape, rows + footer(shape, rows))
 
 
 def small_files() -> list[Target]:
-    kinds: list[tuple[str, Kind, Callable[[random.Random], bytes], Callable[[bytes], object]]] = [
-        ("identity", Kind.IDENTITY, an_identity, decode_identity),
-        ("epochs", Kind.EPOCHS, some_epochs, decode_epochs),
-        ("checkpoint", Kind.CHECKPOINT, a_checkpoint, decode_checkpoint),
+    kinds: list[tuple[str, FileKind, Callable[[random.Random], bytes], Callable[[bytes], object]]] = [
+        ("identity", FileKind.IDENTITY, an_identity, decode_identity),
+        ("epochs", FileKind.EPOCHS, some_epochs, decode_epochs),
+        ("checkpoint", FileKind.CHECKPOINT, a_checkpoint, decode_checkpoint),
         (
             "snapshot",
-            Kind.SNAPSHOT,
-            lambda rng: frame(Kind.SNAPSHOT, a_snapshot(rng)),
-            lambda data: decode_snapshot(unframe(Kind.SNAPSHOT, data)),
+            FileKind.SNAPSHOT,
+            lambda rng: frame(FileKind.SNAPSHOT, a_snapshot(rng)),
+            lambda data: decode_snapshot(unframe(FileKind.SNAPSHOT, data)),
         ),
     ]
     targets = []

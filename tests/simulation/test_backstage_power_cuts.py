@@ -15,7 +15,7 @@ from penstock.services.partitions import Partition
 from penstock.services.records import Placed
 from penstock.services.topics import NewTopic
 from penstock.simulation import SimulatedNode, World
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 CLIENTS = 3

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.core.model import MILLISECOND, Instant, PenstockError, Timestamp
 from penstock.runtime import Lane, Runtime
-from penstock.storage.commit import SyncTarget
+from penstock.storage.commit import SyncableFile
 
 
 class HandTimers:
@@ -74,9 +74,9 @@ class HandSyncs:
 
     def __init__(self) -> None:
         self.held = False
-        self.waiting: list[tuple[Sequence[SyncTarget], Callable[[OSError | None], None]]] = []
+        self.waiting: list[tuple[Sequence[SyncableFile], Callable[[OSError | None], None]]] = []
 
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
         self.waiting.append((files, done))
 
     def finish(self, error: OSError | None = None) -> None:

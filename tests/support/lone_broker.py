@@ -13,7 +13,7 @@ from penstock.services.cluster import (
     parse_cluster_id,
     show_cluster_id,
 )
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 
 ME = NodeId(1)
 

@@ -17,7 +17,7 @@ from penstock.services.records import Fetching, Lookups, ProduceMetrics, Produci
 from penstock.services.replication import Replication
 from penstock.services.topics import Configs, ProducerIds, Topics
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 BROKER, CONTROLLER = "broker", "controller"

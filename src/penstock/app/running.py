@@ -13,7 +13,7 @@ from penstock.core.model import PenstockError
 from penstock.observability import log as events
 from penstock.runtime import Identity
 from penstock.runtime.launch import run
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
 
 NO_CLUSTER = UUID(int=0)

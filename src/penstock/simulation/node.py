@@ -13,7 +13,7 @@ from penstock.simulation.links import SimulatedTransport
 from penstock.simulation.network import Network
 from penstock.simulation.senses import SimulatedClock, SimulatedEntropy, SimulatedTimers
 from penstock.simulation.works import DiskPace, SimulatedSpawn, SimulatedSync
-from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, Failure
+from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailureRule
 
 SimulatedProgram: TypeAlias = Callable[[Runtime, Disk], Service]
 _DRIFT_PPM_MAX = 200
@@ -145,7 +145,7 @@ class SimulatedNode:
         if self._clock is not None:
             self._clock.skew_ms = self._skew_ms
 
-    def fail_disk(self, failure: Failure) -> None:
+    def fail_disk(self, failure: FailureRule) -> None:
         self._disk.fail(failure)
 
     def heal_disk(self) -> None:

@@ -16,7 +16,7 @@ from penstock.runtime.supervisor import Supervisor
 from penstock.services.partitions import Partition
 from penstock.services.records import Placed
 from penstock.services.topics import NewTopic
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import PosixDisk
 
 NOBODY = Identity(UUID(int=0), NodeId(1), UUID(int=0))

@@ -168,7 +168,7 @@ def test_an_address_that_is_taken_is_refused_with_one_clear_line_and_leaves_the_
 def test_a_directory_of_a_newer_version_is_refused_with_one_clear_line(
     nodes: list[NodeProcess], tmp_path: Path
 ) -> None:
-    from penstock.storage.directory.records import write_record
+    from penstock.storage.data_directory import write_record
     from penstock.storage.disk import PosixDisk
 
     start(nodes, tmp_path).wait_until_ready().stop()

@@ -10,7 +10,7 @@ from penstock.core.model import LeaderEpoch, Timestamp, TopicId
 from penstock.core.records import CompressionType, Record, check_batches, write_batch
 from penstock.storage.disk import PosixDisk
 from penstock.storage.log import LogOptions, PartitionLog
-from penstock.storage.log.index.rows import FOOTER_BYTES, OFFSETS, TIMES, Shape, footer
+from penstock.storage.log.index import FOOTER_BYTES, OFFSETS, TIMES, IndexRowFormat, footer
 
 TOPIC = TopicId(UUID(int=7))
 BATCHES = 60
@@ -197,7 +197,7 @@ def test_a_broken_index_costs_time_and_no_data(
 
 @pytest.mark.parametrize("shape", [OFFSETS, TIMES], ids=["index", "timeindex"])
 def test_an_index_that_leads_astray_is_noticed_though_its_crc_is_right(
-    shape: Shape, partition: Path, capsys: pytest.CaptureFixture[str]
+    shape: IndexRowFormat, partition: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     index = sorted(partition.glob(f"*.{shape.suffix}"))[1]
     rows = bytearray(index.read_bytes()[:-FOOTER_BYTES])

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import BrokerEpoch
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DirectoryLocked, PosixDisk
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.disk import (
-    AlreadyThere,
     CrashableDisk,
     DirectoryLocked,
     Disk,
     DiskFailed,
     FailingDisk,
+    FileAlreadyExists,
     NoSuchFile,
     PosixDisk,
 )
@@ -188,7 +188,7 @@ def test_every_operation_says_when_something_is_missing(disk: Disk, ask: Callabl
 def test_an_exclusive_open_refuses_a_file_that_exists(disk: Disk) -> None:
     disk.open("a", exclusive=True).close()
 
-    with pytest.raises(AlreadyThere):
+    with pytest.raises(FileAlreadyExists):
         disk.open("a", exclusive=True)
 
 

@@ -8,7 +8,7 @@ from penstock.core.records import Record, check_batches, read_records, write_bat
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, PowerCut
 from penstock.storage.log import (
-    Cleaned,
+    CleaningResult,
     Compaction,
     CompactionRules,
     IncompleteLog,
@@ -41,7 +41,7 @@ class KeyedLives:
         self.records_dropped = 0
         self._tokens = 0
         self._durable = 0
-        self._underway: tuple[Compaction, Cleaned] | None = None
+        self._underway: tuple[Compaction, CleaningResult] | None = None
         self.log: PartitionLog
 
     def start(self) -> None:

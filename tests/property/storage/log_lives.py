@@ -15,7 +15,7 @@ from penstock.simulation.checkers.durability import (
     check_epochs,
     read_back,
 )
-from penstock.storage.commit import GroupCommit, SyncTarget
+from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, NoSuchFile, PowerCut
 from penstock.storage.log import DamagedRange, IncompleteLog, LogOptions, PartitionLog
 
@@ -40,16 +40,16 @@ class Rounds:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._running: tuple[list[SyncTarget], list[tuple[SyncTarget, OSError]], Done] | None = None
+        self._running: tuple[list[SyncableFile], list[tuple[SyncableFile, OSError]], Done] | None = None
 
-    def sync(self, files: Sequence[SyncTarget], done: Done) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Done) -> None:
         targets = self._chance.sample(files, len(files))
         failures = []
         if self._chance.random() < 0.5:
             failures, targets = self.sync_now(targets), []
         self._running = (targets, failures, done)
 
-    def sync_now(self, targets: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError]]:
+    def sync_now(self, targets: Sequence[SyncableFile]) -> list[tuple[SyncableFile, OSError]]:
         return sync_blocking(targets)
 
     def finish(self) -> bool:

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.core.records import Record
 from penstock.storage.disk import CrashableDisk, CrashableFile, PowerCut
-from penstock.storage.log.compaction import Cleaned, swap
-from penstock.storage.log.compaction.keys import LatestOffsets
-from penstock.storage.log.files.checkpoint import Checkpoint
+from penstock.storage.log import compaction
+from penstock.storage.log.compaction import CleaningResult, OffsetMap
+from penstock.storage.log.files import Checkpoint
 from tests.property.storage.keyed_lives import KeyedLives
 
 STEPS = 60
@@ -86,12 +86,12 @@ def test_no_operation_of_a_compaction_is_a_bad_moment_to_lose_power() -> None:
 
 
 def test_a_map_that_mixes_keys_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = LatestOffsets.is_outdated
+    honest = OffsetMap.is_outdated
 
-    def hasty(self: LatestOffsets, record: Record) -> bool:
+    def hasty(self: OffsetMap, record: Record) -> bool:
         return honest(self, record) or honest(self, record._replace(key=b"key-0"))
 
-    monkeypatch.setattr(LatestOffsets, "is_outdated", hasty)
+    monkeypatch.setattr(OffsetMap, "is_outdated", hasty)
     run = KeyedLives(1)
 
     run.live(3 * STEPS, None)
@@ -100,20 +100,20 @@ def test_a_map_that_mixes_keys_up_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_swap_without_a_checkpoint_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swap, "write_checkpoint", lambda state, checkpoint: None)
+    monkeypatch.setattr(compaction, "write_checkpoint", lambda state, checkpoint: None)
 
     assert find_at_every_operation(range(3)) != []
 
 
 def test_a_swap_whose_new_names_are_not_durable_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = swap.Compaction._name
+    honest = compaction.Compaction._name
 
-    def forgetful(self: swap.Compaction, cleaned: Cleaned) -> None:
+    def forgetful(self: compaction.Compaction, cleaned: CleaningResult) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(CrashableDisk, "sync_directory", lambda self, path: None)
             honest(self, cleaned)
 
-    monkeypatch.setattr(swap.Compaction, "_name", forgetful)
+    monkeypatch.setattr(compaction.Compaction, "_name", forgetful)
 
     assert find_at_every_operation(range(12)) != []
 
@@ -134,6 +134,6 @@ def test_a_start_that_does_not_finish_a_swap_is_noticed(monkeypatch: pytest.Monk
     def nothing(disk: CrashableDisk, directory: str, checkpoint: Checkpoint) -> None:
         pass
 
-    monkeypatch.setattr("penstock.storage.log.recovery.swaps.redo_swaps", nothing)
+    monkeypatch.setattr("penstock.storage.log.recovery.redo_swaps", nothing)
 
     assert find_at_every_operation(range(3)) != []

@@ -10,8 +10,8 @@ import pytest
 from penstock.core.model import StorageError
 from penstock.runtime.sync_helper.inline import sync_blocking
 from penstock.simulation.checkers.durability import Anomaly
-from penstock.storage.commit import SyncTarget
-from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, Failure
+from penstock.storage.commit import SyncableFile
+from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, FailureRule
 from tests.property.storage.log_lives import Lives, Rounds
 
 # More for a long run: PENSTOCK_POWER_CUTS=20000.
@@ -26,9 +26,9 @@ class RoundsByAHelper(Rounds):
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(chance)
-        self._opened: dict[SyncTarget, SyncTarget] = {}
+        self._opened: dict[SyncableFile, SyncableFile] = {}
 
-    def sync_now(self, targets: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError]]:
+    def sync_now(self, targets: Sequence[SyncableFile]) -> list[tuple[SyncableFile, OSError]]:
         for target in targets:
             if target not in self._opened:
                 self._opened[target] = target.opened_again() if isinstance(target, FailingFile) else target
@@ -48,8 +48,8 @@ class FailingLives(Lives):
         self.failures = 0
 
     def _failing(self, disk: CrashableDisk) -> Disk:
-        def failure() -> Failure:
-            return Failure(
+        def failure() -> FailureRule:
+            return FailureRule(
                 self.chance.choice(OPERATIONS),
                 self.chance.choice([errno.EIO, errno.ENOSPC]),
                 path_ends=self.chance.choice(PLACES),
@@ -108,7 +108,7 @@ def test_no_promise_is_broken_on_a_disk_that_fails_and_then_loses_power(chunk: i
 class RoundsThatTryAgain(RoundsByAHelper):
     """A planted bug: a sync that failed is done once more, and the second answer counts."""
 
-    def sync_now(self, targets: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError]]:
+    def sync_now(self, targets: Sequence[SyncableFile]) -> list[tuple[SyncableFile, OSError]]:
         failures = super().sync_now(targets)
         return super().sync_now([target for target, _ in failures])
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import StorageError
-from penstock.storage.commit import GroupCommit, Syncs, SyncTarget
+from penstock.storage.commit import FileSyncer, GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, File
 
 FILES = 4
@@ -23,7 +23,7 @@ class DisksAtWork:
         self.covered: dict[int, int] = {}
         self._done: Callable[[OSError | None], None] | None = None
 
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
         assert self._done is None, "two rounds at once"
         self.rounds += 1
         self.covered = {number: self.written[number] for number in map(number_of, files)}
@@ -42,7 +42,7 @@ class DisksAtWork:
         done(error)
 
 
-def number_of(file: SyncTarget) -> int:
+def number_of(file: SyncableFile) -> int:
     return int(cast(File, file).path)
 
 
@@ -53,7 +53,7 @@ class Clients:
         disk = CrashableDisk()
         self.files = [disk.open(str(number), create=True) for number in range(FILES)]
         self.syncs = DisksAtWork()
-        self.commit = GroupCommit(cast(Syncs, self.syncs))
+        self.commit = GroupCommit(cast(FileSyncer, self.syncs))
         self.asked = 0
         self.answered: list[int] = []
         self.broken: set[int] = set()

@@ -18,7 +18,7 @@ from penstock.core.records import (
     write_control_batch,
 )
 from penstock.core.replica import ACCEPTED, DuplicateBatch
-from penstock.storage.commit import GroupCommit, SyncTarget
+from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, PowerCut
 from penstock.storage.log import LogOptions, PartitionLog
 
@@ -34,9 +34,9 @@ class DelayedSyncs:
     """Syncs that happen when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Sequence[SyncTarget], Callable[[OSError | None], None]]] = []
+        self.waiting: list[tuple[Sequence[SyncableFile], Callable[[OSError | None], None]]] = []
 
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
         self.waiting.append((files, done))
 
     def run_one(self) -> None:

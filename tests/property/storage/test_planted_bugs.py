@@ -11,13 +11,12 @@ from contextlib import suppress
 import pytest
 
 from penstock.simulation.checkers.durability import Anomaly, Violation
-from penstock.storage.commit import SyncTarget
+from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed, File
-from penstock.storage.log.checkpointing import CheckpointBehind
+from penstock.storage.log import index, recovery
+from penstock.storage.log.checkpoint import BackgroundCheckpoint
 from penstock.storage.log.durability import Done, Durability
-from penstock.storage.log.index import rows, sealed
-from penstock.storage.log.recovery import tail
-from penstock.storage.log.segment import Checked, headers
+from penstock.storage.log.segment import CheckedBatch, headers
 from tests.property.storage.log_damage import Harm, grown_log, judge_damaged
 from tests.property.storage.log_lives import OnDisk, Rounds, run_lives
 
@@ -54,21 +53,21 @@ def test_directories_that_are_never_synced_are_noticed(monkeypatch: pytest.Monke
 
 
 def test_a_checkpoint_ahead_of_its_data_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_waiting(self: CheckpointBehind) -> None:
+    def without_waiting(self: BackgroundCheckpoint) -> None:
         self._log_durable(None)
 
-    monkeypatch.setattr(CheckpointBehind, "start", without_waiting)
+    monkeypatch.setattr(BackgroundCheckpoint, "start", without_waiting)
 
     assert anomalies(first_find()) & {Anomaly.LOST, Anomaly.BLAMED}
 
 
 def test_a_recovery_that_skips_the_crc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(file: File, position: int, end: int) -> Iterator[Checked]:
+    def unchecked(file: File, position: int, end: int) -> Iterator[CheckedBatch]:
         for placed in headers(file, position, end):
             content = memoryview(file.pread(placed.position, placed.header.size_bytes))
-            yield Checked(placed.position, placed.header, content)
+            yield CheckedBatch(placed.position, placed.header, content)
 
-    monkeypatch.setattr(tail, "checked_batches", unchecked)
+    monkeypatch.setattr(recovery, "checked_batches", unchecked)
 
     assert anomalies(first_find()) & {Anomaly.BLAMED, Anomaly.ALTERED, Anomaly.UNKNOWN}
 
@@ -78,7 +77,7 @@ class HastyRounds(Rounds):
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(chance)
-        self._late: list[SyncTarget] = []
+        self._late: list[SyncableFile] = []
 
     def finish(self) -> bool:
         if self._running is None:
@@ -116,11 +115,11 @@ def test_a_log_file_that_is_never_synced_is_noticed(monkeypatch: pytest.MonkeyPa
 def test_an_index_that_is_trusted_without_a_check_is_noticed(
     monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    def trusting(shape: rows.Shape, content: memoryview) -> rows.Words:
-        return rows.decode_words(shape, content[: len(content) - rows.FOOTER_BYTES])
+    def trusting(shape: index.IndexRowFormat, content: memoryview) -> index.Words:
+        return index.decode_words(shape, content[: len(content) - index.FOOTER_BYTES])
 
-    monkeypatch.setattr(sealed, "parse_sealed", trusting)
-    monkeypatch.setattr(sealed.SealedIndex, "distrust", lambda self: None)
+    monkeypatch.setattr(index, "parse_sealed", trusting)
+    monkeypatch.setattr(index.SealedIndex, "distrust", lambda self: None)
 
     assert find_in_damaged_indexes(suffix) & {Anomaly.LOST, Anomaly.BLAMED, Anomaly.LOOKUP}
 
@@ -131,7 +130,7 @@ def find_in_damaged_indexes(suffix: str) -> set[Anomaly]:
         run = grown_log(seed, clean=True)
         # The last segment's index is compared with the checkpoint; the bug is in the others.
         for path in [path for path in run.disk.files() if path.endswith("." + suffix)][:-1]:
-            for byte in range(0, run.disk.size(path) - rows.FOOTER_BYTES, rows.WORD_BYTES):
+            for byte in range(0, run.disk.size(path) - index.FOOTER_BYTES, index.WORD_BYTES):
                 # Numbers are small here, so it is the lowest bits that make them smaller.
                 found = judge_damaged(run, Harm(path, byte * 8 + 5 + seed % 4, None))
                 if found:

@@ -35,7 +35,7 @@ from penstock.simulation.cluster import BrokerProcess, ClusterOptions, MakeProce
 from penstock.simulation.cluster.options import node_options
 from penstock.simulation.faults import Aim, FaultKind, FaultPlan
 from penstock.simulation.network import FAIR, Weather
-from penstock.storage.log import Appended
+from penstock.storage.log import AppendedRange
 from tests.property.raft import planted
 
 Patch = pytest.MonkeyPatch
@@ -68,7 +68,7 @@ def follower_claims_what_it_has_not_synced(patch: Patch) -> None:
 def leader_counts_what_it_has_not_synced(patch: Patch) -> None:
     append, reached = Partition.append, Partition._reached
 
-    def append_and_count(self: Partition, *arguments: Any) -> Appended:
+    def append_and_count(self: Partition, *arguments: Any) -> AppendedRange:
         appended = append(self, *arguments)
         self._reached(self.log.end)
         return appended

@@ -12,7 +12,7 @@ from penstock.services.cluster import Controller, QuorumOptions, QuorumStore
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 from tests.support.lone_broker import LoneBroker
 

@@ -8,8 +8,8 @@ from penstock.observability import EventMetrics, LogMetrics, LogReadings, Metric
 from penstock.observability.events import EventLog
 from penstock.observability.figures import About, Counter, Distribution, Gauge, Histogram
 from penstock.observability.log_metrics import APPEND_BOUNDS_NS
-from penstock.storage.log.stats import APPEND_BOUNDS_NS as STORAGE_BOUNDS_NS
-from penstock.storage.log.stats import LogStats
+from penstock.storage.log.types import APPEND_BOUNDS_NS as STORAGE_BOUNDS_NS
+from penstock.storage.log.types import LogStats
 
 
 class KitchenMetrics(Metrics):

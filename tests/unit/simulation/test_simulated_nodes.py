@@ -8,7 +8,7 @@ from penstock.core.model import MILLISECOND, SECOND, Instant, StorageError
 from penstock.runtime import Address, Callback, Ending, Identity, Lane, Link, Runtime
 from penstock.simulation import Weather, World
 from penstock.simulation.links import SimulatedLink
-from penstock.storage.disk import Disk, Failure
+from penstock.storage.disk import Disk, FailureRule
 
 DOOR = Address("b", 7000)
 
@@ -253,7 +253,7 @@ def test_a_power_cut_takes_what_was_not_synced(stage: Stage) -> None:
 
 def test_a_failed_sync_is_reported_with_its_number(stage: Stage) -> None:
     outcomes: list[OSError | None] = []
-    stage.world.nodes["b"].fail_disk(Failure("sync", times=100))
+    stage.world.nodes["b"].fail_disk(FailureRule("sync", times=100))
     file = stage.b.disk.open("f", create=True)
 
     for _ in range(10):

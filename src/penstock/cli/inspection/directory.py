@@ -8,11 +8,14 @@ from typing import TypeVar
 from penstock.core.model import CorruptionError, PenstockError, TopicId
 from penstock.core.replica import LeaderEpochHistory
 from penstock.storage.disk import Buffer, Disk, PosixDisk
-from penstock.storage.log.files.checkpoint import Checkpoint, decode_checkpoint
-from penstock.storage.log.files.epochs import decode_epochs
-from penstock.storage.log.files.frame import read_file
-from penstock.storage.log.files.identity import decode_identity
-from penstock.storage.log.names import CHECKPOINT, EPOCHS, IDENTITY, LOG, parse_numbered
+from penstock.storage.log.file_names import CHECKPOINT, EPOCHS, IDENTITY, LOG, parse_numbered
+from penstock.storage.log.files import (
+    Checkpoint,
+    decode_checkpoint,
+    decode_epochs,
+    decode_identity,
+    read_file,
+)
 
 T = TypeVar("T")
 

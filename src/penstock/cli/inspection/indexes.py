@@ -7,20 +7,20 @@ from typing import NamedTuple
 from penstock.cli.inspection.directory import PartitionFiles
 from penstock.core.model import CorruptionError
 from penstock.core.records import BatchHeader
-from penstock.storage.log.files.frame import read_file
-from penstock.storage.log.index.rows import (
+from penstock.storage.log.file_names import numbered
+from penstock.storage.log.files import read_file
+from penstock.storage.log.index import (
     ABORTED,
     OFFSETS,
     POSITION_BITS,
     POSITION_MASK,
     SHAPES,
     TIMES,
-    Shape,
+    IndexRowFormat,
     Words,
     parse_rows,
     parse_sealed,
 )
-from penstock.storage.log.names import numbered
 
 
 class Indexes(NamedTuple):
@@ -33,7 +33,7 @@ class Indexes(NamedTuple):
 
 def read_indexes(partition: PartitionFiles, base_offset: int) -> tuple[Indexes, list[tuple[str, str]]]:
     """A segment's tables, and which files are unusable and why."""
-    tables: dict[Shape, Words] = {}
+    tables: dict[IndexRowFormat, Words] = {}
     unusable = []
     for shape in SHAPES:
         name = numbered(base_offset, shape.suffix)
@@ -44,7 +44,7 @@ def read_indexes(partition: PartitionFiles, base_offset: int) -> tuple[Indexes, 
     return Indexes(tables.get(OFFSETS, ()), tables.get(TIMES, ()), tables.get(ABORTED, ())), unusable
 
 
-def _read(partition: PartitionFiles, base_offset: int, shape: Shape) -> Words:
+def _read(partition: PartitionFiles, base_offset: int, shape: IndexRowFormat) -> Words:
     content = read_file(partition.disk, numbered(base_offset, shape.suffix))
     if base_offset != max(partition.segments):
         return parse_sealed(shape, content or b"")
@@ -60,7 +60,7 @@ def _read(partition: PartitionFiles, base_offset: int, shape: Shape) -> Words:
 class _Table:
     """One table during the walk: the row that comes next, and the first complaint."""
 
-    shape: Shape
+    shape: IndexRowFormat
     row: int = 0
     complaint: str = ""
 

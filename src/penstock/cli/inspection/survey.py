@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from penstock.cli.inspection.directory import PartitionFiles
 from penstock.core.model import CorruptionError
 from penstock.core.records import BatchHeader
-from penstock.storage.log.names import LOG, numbered
-from penstock.storage.log.segment.walk import SCAN_BYTES, headers
+from penstock.storage.log.file_names import LOG, numbered
+from penstock.storage.log.segment import SCAN_BYTES, headers
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from penstock.cli.inspection.directory import PartitionFiles
 from penstock.cli.inspection.indexes import IndexWitness, read_indexes
 from penstock.core.model import CorruptionError
 from penstock.core.records import BatchIncomplete, InvalidRecord, read_records, validate_records
-from penstock.storage.log.names import CHECKPOINT, IDENTITY, LOG, numbered
-from penstock.storage.log.segment.walk import Checked, checked_batches
+from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, LOG, numbered
+from penstock.storage.log.segment import CheckedBatch, checked_batches
 
 Progress = Callable[[int], None]
 
@@ -105,7 +105,7 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
         yield Finding(Meaning.REBUILDABLE, file_name, why)
 
 
-def _wrong_in(checked: Checked, expected: int, gapless: bool) -> str:
+def _wrong_in(checked: CheckedBatch, expected: int, gapless: bool) -> str:
     header = checked.header
     if header.base_offset < expected or (gapless and header.base_offset != expected):
         return f"offset {header.base_offset} stands where {expected} should"

@@ -35,7 +35,7 @@ from penstock.services.cluster.raft.recovery import is_blank
 from penstock.services.cluster.sessions import Farewell, Pulse, Sessions
 from penstock.services.cluster.voters import QuorumDesk
 from penstock.services.peering import PeerHub
-from penstock.storage.directory import DataDirectory, WrongNode
+from penstock.storage.data_directory import DataDirectory, WrongNode
 
 FIRST_CAMPAIGN_MS = 150
 

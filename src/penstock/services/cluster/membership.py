@@ -18,7 +18,7 @@ from penstock.observability import log as events
 from penstock.runtime import Entropy, Runtime
 from penstock.services.cluster.controller import Controller
 from penstock.services.cluster.ids import new_cluster_id, show_cluster_id
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 
 AGAIN_MS = 100
 # A broker that was replaced counts as live until its session is over.

@@ -24,7 +24,7 @@ from penstock.runtime import Runtime, Timer
 from penstock.services.partitions.replica import PartitionStopped, Replica
 from penstock.services.partitions.syncing import SyncPolicy
 from penstock.services.partitions.waiting import Acknowledged, Waiter, release, take_overdue
-from penstock.storage.log import Appended
+from penstock.storage.log import AppendedRange
 
 Watcher: TypeAlias = Callable[[], None]
 # Those who wait for other replicas may wait this much longer than they asked for.
@@ -135,7 +135,7 @@ class Partition:
 
     def append(
         self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
-    ) -> Appended:
+    ) -> AppendedRange:
         """Append checked batches and set their way to the disk going."""
         if self.stopped is not None:
             raise PartitionStopped(str(self.stopped))

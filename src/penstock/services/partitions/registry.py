@@ -23,7 +23,7 @@ from penstock.services.partitions.replica import Replica
 from penstock.services.partitions.roles import Roles
 from penstock.services.partitions.settings import LogSettings, PartitionsOptions
 from penstock.services.partitions.upkeep import Compactor, Housekeeping, LogStore, Mending, Shelf, Submit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log import CompactionRules, RecoveryReport, cleaner_for
 
 MAKING_RETRY_MS = 1_000

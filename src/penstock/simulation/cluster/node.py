@@ -18,7 +18,7 @@ from penstock.services.partitions import Partition
 from penstock.simulation.cluster.journal import Journal, Place
 from penstock.simulation.node import SimulatedNode
 from penstock.simulation.tcp import SimulatedTcp
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 SETTING = "max.message.bytes"

@@ -12,7 +12,7 @@ from penstock.simulation.faults.plan import Aim, FaultKind, FaultPlan
 from penstock.simulation.network import FAIR
 from penstock.simulation.node import SimulatedNode
 from penstock.simulation.world import World
-from penstock.storage.disk import Failure
+from penstock.storage.disk import FailureRule
 
 # How often a patient nemesis looks whether the world works again.
 PATIENCE_NS = 50 * MILLISECOND
@@ -185,11 +185,11 @@ class Nemesis:
         if kind is FaultKind.POWER_CUT_IN_WRITE:
             victim.cut_power_at(self._luck.randint(1, 20))
         elif kind is FaultKind.FAILED_SYNC:
-            victim.fail_disk(Failure("sync", after=self._luck.randint(0, 5), times=times))
+            victim.fail_disk(FailureRule("sync", after=self._luck.randint(0, 5), times=times))
         elif kind is FaultKind.FAILED_WRITE:
             code = self._luck.choice((errno.ENOSPC, errno.EIO))
             torn = self._luck.choice((0, 0, 7))
-            victim.fail_disk(Failure("append", errno=code, times=times, kept_bytes=torn))
+            victim.fail_disk(FailureRule("append", errno=code, times=times, kept_bytes=torn))
         else:
             victim.pace.slowness = 20
         self._later(victim.heal_disk)

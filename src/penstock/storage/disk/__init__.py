@@ -14,14 +14,20 @@ Left out: preallocation (Python offers only the form that changes the size), dir
 and more than one filesystem per disk.
 """
 
-from penstock.storage.disk.crashable import CrashableDisk
-from penstock.storage.disk.crashable_file import CrashableFile, PowerCut
-from penstock.storage.disk.errors import AlreadyThere, DirectoryLocked, DiskFailed, DiskFull, NoSuchFile
-from penstock.storage.disk.failing import FailingDisk, FailingFile, Failure
-from penstock.storage.disk.page_cache import SECTOR_BYTES, Chance
-from penstock.storage.disk.port import Buffer, Disk, File, Lock
-from penstock.storage.disk.posix import PosixDisk
-from penstock.storage.disk.warming import warmer
+from penstock.storage.disk.failing import FailingDisk, FailingFile, FailureRule
+from penstock.storage.disk.memory import SECTOR_BYTES, CrashableDisk, CrashableFile, PowerCut, RandomSource
+from penstock.storage.disk.port import (
+    Buffer,
+    DirectoryLocked,
+    Disk,
+    DiskFailed,
+    DiskFull,
+    File,
+    FileAlreadyExists,
+    Lock,
+    NoSuchFile,
+)
+from penstock.storage.disk.posix import PosixDisk, warmer
 
 __all__ = [
     "Buffer",
@@ -35,12 +41,12 @@ __all__ = [
     "PowerCut",
     "FailingDisk",
     "FailingFile",
-    "Failure",
-    "Chance",
+    "FailureRule",
+    "RandomSource",
     "SECTOR_BYTES",
     "DiskFailed",
     "DiskFull",
     "NoSuchFile",
-    "AlreadyThere",
+    "FileAlreadyExists",
     "DirectoryLocked",
 ]

@@ -4,13 +4,12 @@ import errno as errnos
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.storage.disk.crashable_file import CrashableFile
-from penstock.storage.disk.errors import disk_error
-from penstock.storage.disk.port import Buffer, Disk, File, Lock
+from penstock.storage.disk.memory import CrashableFile
+from penstock.storage.disk.port import Buffer, Disk, File, Lock, disk_error
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureRule:
     """Which calls fail, and how.
 
     Of the calls of `operation` on paths that end with `path_ends`, the first `after` go
@@ -34,17 +33,17 @@ class Failure:
 class _Plan:
     """The failures of one disk, and how many calls each has seen."""
 
-    def __init__(self, failures: Iterable[Failure]) -> None:
+    def __init__(self, failures: Iterable[FailureRule]) -> None:
         self._counts = dict.fromkeys(failures, 0)
         self.failed_syncs: dict[str, int] = {}
 
-    def add(self, failure: Failure) -> None:
+    def add(self, failure: FailureRule) -> None:
         self._counts[failure] = 0
 
     def clear(self) -> None:
         self._counts.clear()
 
-    def due(self, operation: str, path: str) -> Failure | None:
+    def due(self, operation: str, path: str) -> FailureRule | None:
         """Count a call; answers the failure that hits it."""
         hit = None
         for failure, count in self._counts.items():
@@ -71,11 +70,11 @@ class FailingDisk:
     once to everybody who had the file open, and to nobody who opens it later.
     """
 
-    def __init__(self, inner: Disk, failures: Iterable[Failure] = ()) -> None:
+    def __init__(self, inner: Disk, failures: Iterable[FailureRule] = ()) -> None:
         self._inner = inner
         self._plan = _Plan(failures)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: FailureRule) -> None:
         """Add a failure; its calls are counted from now."""
         self._plan.add(failure)
 

@@ -1,16 +1,367 @@
-"""The disk port on a real filesystem."""
+"""The disk port on a real filesystem.
 
+Descriptors of files that are only read: few of them, lent to many files.
+
+A broker keeps tens of thousands of segments, of which a handful are read at a time. Each
+keeps its reader object; the descriptors behind them go round in order of last use.
+
+Files in memory without a descriptor each.
+
+Python's own `mmap` keeps a duplicate of the descriptor for as long as the mapping lives,
+so that ten thousand mapped indexes would need ten thousand descriptors. The kernel does
+not: a mapping outlives the descriptor it was made from.
+"""
+
+import ctypes
+import errno as errnos
 import fcntl
 import os
 import shutil
+import stat
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
-from penstock.storage.disk.descriptors import Borrowed, Descriptors
-from penstock.storage.disk.errors import DirectoryLocked, translated
-from penstock.storage.disk.port import File, Lock
-from penstock.storage.disk.posix_file import PosixFile, PosixReader
+from penstock.storage.disk.port import Buffer, DirectoryLocked, File, Lock, disk_error, translated
 
+_PROT_READ = 1
+_MAP_SHARED = 1
+_FAILED = ctypes.c_void_p(-1).value
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+# What the kernel takes in one writev (IOV_MAX).
+BUFFERS_PER_WRITE_MAX = 1024
+# How far apart the bytes are that a probe looks at.
+PROBE_STEP_BYTES = 64 << 10
+PAGE_BYTES = 4096
+_PROBES = [bytearray(1)]
 # Leaves room for sockets under the common limit of 1,024 descriptors.
 READERS_OPEN_MAX = 256
+CHUNK_BYTES = 1 << 20
+
+
+class PooledDescriptor:
+    """What the pool knows of one reader: where its file is, and its descriptor if open.
+
+    `detached` means that the descriptor is all there is: it is not closed to make room,
+    and not opened again.
+    """
+
+    __slots__ = ("absolute_path", "descriptor", "detached")
+
+    def __init__(self, absolute_path: str) -> None:
+        self.absolute_path = absolute_path
+        self.descriptor = -1
+        self.detached = False
+
+
+class DescriptorPool:
+    """At most `open_max` open descriptors, plus those of files that have lost their name."""
+
+    def __init__(self, open_max: int) -> None:
+        assert open_max >= 1
+        self._open_max = open_max
+        self._open: OrderedDict[PooledDescriptor, None] = OrderedDict()
+        self._by_path: dict[str, list[PooledDescriptor]] = {}
+
+    def register(self, absolute_path: str) -> PooledDescriptor:
+        """Open the file a first time; raises OSError if it is not there."""
+        entry = PooledDescriptor(absolute_path)
+        self.descriptor(entry)
+        self._by_path.setdefault(absolute_path, []).append(entry)
+        return entry
+
+    def descriptor(self, entry: PooledDescriptor) -> int:
+        """The reader's descriptor, good until the next call for another reader."""
+        if entry.detached:
+            return entry.descriptor
+        if entry.descriptor >= 0:
+            self._open.move_to_end(entry)
+            return entry.descriptor
+        while len(self._open) >= self._open_max:
+            oldest, _ = self._open.popitem(last=False)
+            os.close(oldest.descriptor)
+            oldest.descriptor = -1
+        entry.descriptor = os.open(entry.absolute_path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open[entry] = None
+        return entry.descriptor
+
+    def release(self, entry: PooledDescriptor) -> None:
+        """The reader is closed."""
+        if entry.descriptor >= 0:
+            os.close(entry.descriptor)
+            entry.descriptor = -1
+        # A closed reader that is used again must not quietly reopen its file.
+        entry.detached = True
+        self._open.pop(entry, None)
+        self._drop_path(entry)
+
+    def pin(self, absolute_path: str, *, tree: bool) -> None:
+        """The file, or the tree, is about to lose its name: keep its readers' descriptors.
+
+        A reader of a removed file must go on reading it, and could not reopen it.
+        """
+        for path in self._paths(absolute_path, tree=tree):
+            for entry in list(self._by_path[path]):
+                self.descriptor(entry)
+                entry.detached = True
+                self._open.pop(entry, None)
+                self._drop_path(entry)
+
+    def renamed(self, old: str, new: str, *, tree: bool) -> None:
+        """The file, or the tree, has another name now: reopen it there."""
+        for path in self._paths(old, tree=tree):
+            entries = self._by_path.pop(path)
+            moved = new + path[len(old) :]
+            for entry in entries:
+                entry.absolute_path = moved
+            self._by_path.setdefault(moved, []).extend(entries)
+
+    def _drop_path(self, entry: PooledDescriptor) -> None:
+        entries = self._by_path.get(entry.absolute_path)
+        if entries is not None and entry in entries:
+            entries.remove(entry)
+            if not entries:
+                del self._by_path[entry.absolute_path]
+
+    def _paths(self, absolute_path: str, *, tree: bool) -> list[str]:
+        """The known paths at a file's place, or below a directory, which costs a look at all of them."""
+        if not tree:
+            return [absolute_path] if absolute_path in self._by_path else []
+        below = absolute_path + "/"
+        return [path for path in self._by_path if path == absolute_path or path.startswith(below)]
+
+
+def map_readonly(descriptor: int, size: int) -> memoryview:
+    """The first `size` bytes of a file as memory; unmapped when the last view of it is gone.
+
+    Raises OSError. As with every mapping, touching pages beyond the end of a file that was
+    cut short in the meantime kills the process: whoever truncates drops the view first.
+    """
+    if size == 0:
+        return memoryview(b"")
+    address = _libc.mmap(None, size, _PROT_READ, _MAP_SHARED, descriptor, 0)
+    if address == _FAILED:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno))
+    content = (ctypes.c_char * size).from_address(address)
+    # Every view and slice refers to `content`, so it goes last. At exit the kernel unmaps.
+    weakref.finalize(content, _libc.munmap, address, size).atexit = False
+    return memoryview(content).cast("B").toreadonly()
+
+
+class PosixFile:
+    """A file with one writer, which keeps its own descriptor for as long as it is open."""
+
+    __slots__ = ("__weakref__", "_descriptor", "_path", "_size")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def append(self, *buffers: Buffer) -> int:
+        start = self._size
+        length = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        try:
+            written = (
+                os.pwritev(self._descriptor, buffers, start) if len(buffers) <= BUFFERS_PER_WRITE_MAX else 0
+            )
+            if written != length:
+                _write_rest(self._descriptor, buffers, start, written)
+        except OSError as error:
+            raise disk_error(
+                "append", self._path, error.errno or 0, torn=not self._cut_back(start)
+            ) from error
+        self._size = start + length
+        return self._size
+
+    def _cut_back(self, size: int) -> bool:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError:
+            return False
+        return True
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        with translated("pwrite", self._path):
+            _write_rest(self._descriptor, (data,), position, 0)
+        if data:
+            self._size = max(self._size, position + len(data))
+
+    def pread(self, position: int, length: int) -> bytes:
+        return _pread(self._descriptor, self._path, position, length)
+
+    def is_warm(self, position: int, length: int) -> bool:
+        return _is_warm(self._descriptor, position, length)
+
+    def size(self) -> int:
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        with translated("truncate", self._path):
+            os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def allocate(self, size: int) -> None:
+        """Nothing: Python's posix_fallocate changes the size, which recovery would have to undo."""
+
+    def sync(self) -> None:
+        _sync(self._descriptor, self._path)
+
+    def map_readonly(self) -> memoryview:
+        return _map(self._descriptor, self._path, self._size)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with translated("close", self._path):
+                os.close(descriptor)
+
+
+class PosixReader:
+    """A file that is only read, on a descriptor that it shares with others over time."""
+
+    __slots__ = ("__weakref__", "_descriptors", "_entry", "_path")
+
+    def __init__(self, path: str, absolute_path: str, descriptors: DescriptorPool) -> None:
+        self._path = path
+        self._descriptors = descriptors
+        with translated("open", path):
+            self._entry = descriptors.register(absolute_path)
+            if stat.S_ISDIR(os.fstat(self._entry.descriptor).st_mode):
+                descriptors.release(self._entry)
+                raise IsADirectoryError(errnos.EISDIR, "a directory cannot be read")
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def append(self, *buffers: Buffer) -> int:
+        raise disk_error("append", self._path, errnos.EBADF)
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        raise disk_error("pwrite", self._path, errnos.EBADF)
+
+    def truncate(self, size: int) -> None:
+        raise disk_error("truncate", self._path, errnos.EBADF)
+
+    def allocate(self, size: int) -> None:
+        raise disk_error("allocate", self._path, errnos.EBADF)
+
+    def pread(self, position: int, length: int) -> bytes:
+        return _pread(self.fileno(), self._path, position, length)
+
+    def is_warm(self, position: int, length: int) -> bool:
+        # Without making it the latest one used: it is sent next, which does.
+        descriptor = self._entry.descriptor
+        return _is_warm(descriptor if descriptor >= 0 else self.fileno(), position, length)
+
+    def size(self) -> int:
+        descriptor = self.fileno()
+        with translated("size", self._path):
+            return os.fstat(descriptor).st_size
+
+    def sync(self) -> None:
+        _sync(self.fileno(), self._path)
+
+    def map_readonly(self) -> memoryview:
+        return _map(self.fileno(), self._path, self.size())
+
+    def fileno(self) -> int:
+        try:
+            return self._descriptors.descriptor(self._entry)
+        except OSError as error:
+            raise disk_error("open", self._path, error.errno or 0) from error
+
+    def close(self) -> None:
+        self._descriptors.release(self._entry)
+
+
+def _write_rest(descriptor: int, buffers: Sequence[Buffer], position: int, written: int) -> None:
+    """Write what a short write left over; ends with everything written, or an OSError."""
+    skip = written
+    position += written
+    for buffer in buffers:
+        if skip >= len(buffer):
+            skip -= len(buffer)
+            continue
+        rest = memoryview(buffer)[skip:]
+        skip = 0
+        while rest:
+            count = os.pwrite(descriptor, rest, position)
+            if count == 0:
+                raise OSError(errnos.EIO, "the device takes no bytes")
+            position += count
+            rest = rest[count:]
+
+
+def _sync(descriptor: int, path: str) -> None:
+    if descriptor < 0:
+        raise disk_error("sync", path, errnos.EBADF)
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        raise disk_error("sync", path, error.errno or 0) from error
+
+
+def _pread(descriptor: int, path: str, position: int, length: int) -> bytes:
+    try:
+        content = os.pread(descriptor, length, position)
+        if len(content) == length or not content:
+            return content
+        # The kernel answers less than asked above 2 GiB and after signals, not only at the end.
+        parts = [content]
+        missing = length - len(content)
+        while missing and (content := os.pread(descriptor, missing, position + length - missing)):
+            parts.append(content)
+            missing -= len(content)
+        return b"".join(parts)
+    except OSError as error:
+        raise disk_error("pread", path, error.errno or 0) from error
+
+
+def _is_warm(descriptor: int, position: int, length: int) -> bool:
+    """Whether a byte of every stretch is cached: the kernel reads and evicts in larger pieces.
+
+    Looking at every byte would copy the range, which is what sendfile is there to avoid.
+    """
+    if length <= 0:
+        return True
+    last = position + length - 1
+    first = position if position // PAGE_BYTES != last // PAGE_BYTES else last
+    try:
+        for at in (*range(first, last, PROBE_STEP_BYTES), last):
+            if os.preadv(descriptor, _PROBES, at, os.RWF_NOWAIT) == 0:
+                # Behind the end of the file there is nothing to wait for.
+                return bool(at >= os.fstat(descriptor).st_size)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # The filesystem cannot tell. Saying "cold" would send every read off the loop.
+        return True
+    return True
+
+
+def _map(descriptor: int, path: str, size: int) -> memoryview:
+    with translated("map_readonly", path):
+        return map_readonly(descriptor, size)
 
 
 class PosixDisk:
@@ -23,8 +374,8 @@ class PosixDisk:
 
     def __init__(self, root: str, *, readers_open_max: int = READERS_OPEN_MAX) -> None:
         self._root = os.path.abspath(root)
-        self._descriptors = Descriptors(readers_open_max)
-        self._directories: dict[str, Borrowed] = {}
+        self._descriptors = DescriptorPool(readers_open_max)
+        self._directories: dict[str, PooledDescriptor] = {}
 
     @property
     def root(self) -> str:
@@ -169,3 +520,34 @@ def _make_durably(directory: str) -> None:
 def _pid_in(content: bytes) -> int | None:
     text = content.strip()
     return int(text) if text.isdigit() else None
+
+
+def warmer(file: File, position: int, length: int) -> Callable[[], None]:
+    """Work for another thread: read the range once, and forget it.
+
+    It reads on a duplicate of the descriptor, because the file's own may be lent to another
+    file, or closed, while the thread is at it.
+    """
+    descriptor = file.fileno()
+    if descriptor < 0:
+        return _nothing
+    with translated("warm", file.path):
+        own = os.dup(descriptor)
+
+    def read() -> None:
+        scratch = bytearray(min(CHUNK_BYTES, length))
+        at, end = position, position + length
+        try:
+            while at < end:
+                count = os.preadv(own, [memoryview(scratch)[: end - at]], at)
+                if count == 0:
+                    break
+                at += count
+        finally:
+            os.close(own)
+
+    return read
+
+
+def _nothing() -> None:
+    """What is in memory is warm."""

@@ -42,57 +42,63 @@ Left out: encryption and tiering, which attach to `SegmentDescriptor`. What to d
 """
 
 from penstock.storage.log.compaction import (
-    Cleaned,
-    Compacted,
+    CleaningResult,
     Compaction,
-    CompactionOrder,
+    CompactionResult,
     CompactionRules,
+    CompactionTask,
     Uncleanable,
     cleaner_for,
 )
-from penstock.storage.log.durability import Commit, ImmediateCommit
-from penstock.storage.log.errors import (
+from penstock.storage.log.durability import Committer, ImmediateCommit
+from penstock.storage.log.log import PartitionLog
+from penstock.storage.log.recovery import RecoveryReport, TailTruncation
+from penstock.storage.log.scrub import ScrubStep
+from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
+from penstock.storage.log.types import (
+    APPEND_BOUNDS_NS,
+    AppendedRange,
     BatchTooLarge,
     CorruptFile,
+    CorruptRange,
     DamagedRange,
+    FileRange,
     IncompleteLog,
+    LogOptions,
+    LogStats,
     LogStopped,
     OffsetOutOfRange,
     OffsetsNotIncreasing,
+    ReadResult,
+    SegmentSummary,
+    TimestampOffset,
     WrongTopic,
 )
-from penstock.storage.log.options import LogOptions
-from penstock.storage.log.partition import PartitionLog
-from penstock.storage.log.recovery import Cut, RecoveryReport
-from penstock.storage.log.recovery.scrub import ScrubStep
-from penstock.storage.log.segment import SegmentDescriptor, Tier
-from penstock.storage.log.stats import APPEND_BOUNDS_NS, LogStats
-from penstock.storage.log.values import Appended, Damage, FileRange, Read, SegmentSummary, TimestampOffset
 
 __all__ = [
     "PartitionLog",
     "LogOptions",
-    "Appended",
-    "Read",
+    "AppendedRange",
+    "ReadResult",
     "FileRange",
     "TimestampOffset",
     "SegmentSummary",
-    "Damage",
+    "CorruptRange",
     "RecoveryReport",
-    "Cut",
+    "TailTruncation",
     "ScrubStep",
     "Compaction",
-    "CompactionOrder",
+    "CompactionTask",
     "CompactionRules",
-    "Compacted",
-    "Cleaned",
+    "CompactionResult",
+    "CleaningResult",
     "Uncleanable",
     "cleaner_for",
     "LogStats",
     "APPEND_BOUNDS_NS",
     "SegmentDescriptor",
-    "Tier",
-    "Commit",
+    "SegmentTier",
+    "Committer",
     "ImmediateCommit",
     "OffsetOutOfRange",
     "OffsetsNotIncreasing",

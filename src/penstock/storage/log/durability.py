@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import Offset, StorageError
-from penstock.storage.commit import SyncTarget
+from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import Disk, File
-from penstock.storage.log.errors import LogStopped
-from penstock.storage.log.names import TEMPORARY
+from penstock.storage.log.file_names import TEMPORARY
+from penstock.storage.log.types import LogStopped
 
 Done: TypeAlias = Callable[[StorageError | None], None]
 
 
-class Commit(Protocol):
+class Committer(Protocol):
     """Group commit as far as a log needs it: answers come in the order of requests."""
 
     def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None: ...
@@ -30,7 +30,7 @@ class Commit(Protocol):
 class ImmediateCommit:
     """Syncs at once and blocks: for tools and tests without a loop."""
 
-    def request(self, file: SyncTarget, done: Done, begins: Callable[[], None] | None = None) -> None:
+    def request(self, file: SyncableFile, done: Done, begins: Callable[[], None] | None = None) -> None:
         if begins is not None:
             begins()
         try:
@@ -58,7 +58,7 @@ class DirectoryNames:
 class Durability:
     """The synced end of a log, and the reason why it may have stopped."""
 
-    def __init__(self, disk: Disk, directory: str, commit: Commit, synced: Offset) -> None:
+    def __init__(self, disk: Disk, directory: str, commit: Committer, synced: Offset) -> None:
         self.synced = synced
         self.stopped: BaseException | None = None
         self._disk = disk

@@ -7,13 +7,10 @@ from contextlib import suppress
 
 from penstock.core.model import Offset, StorageError
 from penstock.storage.disk import Disk, File, NoSuchFile
-from penstock.storage.log.index.active import ActiveIndex
-from penstock.storage.log.index.flush import seal
-from penstock.storage.log.index.rows import SHAPES, Shape, Words
-from penstock.storage.log.index.sealed import SealedIndex
-from penstock.storage.log.names import DOOMED, LOG, SEGMENT_SUFFIXES, numbered
-from penstock.storage.log.options import LogOptions
+from penstock.storage.log.file_names import DOOMED, LOG, SEGMENT_SUFFIXES, numbered
+from penstock.storage.log.index import SHAPES, ActiveIndex, IndexRowFormat, SealedIndex, Words, seal
 from penstock.storage.log.segment import Segment, SegmentReader
+from penstock.storage.log.types import LogOptions
 
 
 class Segments:
@@ -26,7 +23,7 @@ class Segments:
         disk: Disk,
         directory: str,
         options: LogOptions,
-        rebuild: Callable[[Segment, Shape], Words],
+        rebuild: Callable[[Segment, IndexRowFormat], Words],
         retire: Callable[[File], None],
     ) -> None:
         self._disk = disk
@@ -241,7 +238,7 @@ class Segments:
         self._bases.append(segment.base_offset)
 
     def _sealed_index(self, base_offset: int) -> SealedIndex:
-        def rebuild(shape: Shape) -> Words:
+        def rebuild(shape: IndexRowFormat) -> Words:
             return self._rebuild(self._by_base(base_offset), shape)
 
         return SealedIndex(self._disk, self._directory, base_offset, rebuild)

@@ -7,13 +7,10 @@ from penstock.core.records import BatchHeader, Buffer, read_control
 from penstock.core.replica import AbortedTransaction, LeaderEpochHistory, ProducerStateManager
 from penstock.storage.disk import Disk
 from penstock.storage.log.durability import Durability
-from penstock.storage.log.errors import LogStopped
-from penstock.storage.log.files.checkpoint import Checkpoint
-from penstock.storage.log.index.active import ActiveIndex
-from penstock.storage.log.options import LogOptions
+from penstock.storage.log.files import Checkpoint
+from penstock.storage.log.index import ActiveIndex
 from penstock.storage.log.segments import Segments
-from penstock.storage.log.stats import LogStats
-from penstock.storage.log.values import Damage
+from penstock.storage.log.types import CorruptRange, LogOptions, LogStats, LogStopped
 
 
 class LogState:
@@ -66,7 +63,7 @@ class LogState:
         self.last_append_at = checkpoint.taken_at
         self.stats = LogStats()
         # Base offset of a segment -> the part of it that cannot be read.
-        self.damage: dict[Offset, Damage] = {}
+        self.damage: dict[Offset, CorruptRange] = {}
 
     @property
     def active_index(self) -> ActiveIndex:
@@ -79,7 +76,7 @@ class LogState:
         segment = self.segments[index]
         if segment.base_offset in self.damage and self.damage[segment.base_offset].start <= start:
             return
-        damage = Damage(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
+        damage = CorruptRange(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
         self.damage[segment.base_offset] = damage
         segment.damaged_at = position
 

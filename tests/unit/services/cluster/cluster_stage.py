@@ -12,7 +12,7 @@ from penstock.services.cluster import ClusterMember, ClusterOptions, QuorumStore
 from penstock.simulation import World
 from penstock.simulation.node import SimulatedNode
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 PORT = 7000

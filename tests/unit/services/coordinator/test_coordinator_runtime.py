@@ -8,7 +8,7 @@ from penstock.core.metadata import CreatedTopic, TopicDeleted
 from penstock.core.model import NodeId, Refused, Timestamp, TopicName, Why
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.services.coordinator import CoordinatorState, partition_of
-from penstock.storage.disk import Failure
+from penstock.storage.disk import FailureRule
 from tests.unit.services.coordinator.leader_bench import topic_facts
 from tests.unit.services.coordinator.lock_machine import (
     LOCK_TOPIC,
@@ -234,7 +234,7 @@ def test_nothing_is_appended_under_another_leader_epoch(bench: LockBench) -> Non
 def test_an_append_that_fails_costs_the_machine_and_not_the_log(bench: LockBench) -> None:
     bench.acquire("a")
     parked = bench.submit(AcquireLock, owner="b", wait=True)
-    bench.disk.fail(Failure("append", errno.ENOSPC))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC))
 
     failed = bench.acquire("c", "window")
     bench.disk.heal()
@@ -256,7 +256,7 @@ def test_a_callback_whose_own_command_fails_does_not_keep_the_log_from_being_rea
     second: list[LockReply] = []
 
     def go_on(_: LockReply) -> None:
-        bench.disk.fail(Failure("append", errno.ENOSPC))
+        bench.disk.fail(FailureRule("append", errno.ENOSPC))
         bench.coordinator.submit(AcquireLock(on_reply=second.append, name="window", owner="a"))
 
     # A read is replied to inside `submit`, with the rest of that step still to come.
@@ -278,7 +278,7 @@ def test_who_is_told_of_a_failure_may_submit_again(bench: LockBench) -> None:
     def try_again(_: LockReply) -> None:
         bench.coordinator.submit(AcquireLock(on_reply=again.append, name="door", owner="a"))
 
-    bench.disk.fail(Failure("append", errno.ENOSPC))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC))
     bench.coordinator.submit(AcquireLock(on_reply=try_again, name="door", owner="a"))
     bench.settle()
 
@@ -287,7 +287,7 @@ def test_who_is_told_of_a_failure_may_submit_again(bench: LockBench) -> None:
 
 def test_what_was_not_written_is_not_reported(bench: LockBench) -> None:
     bench.acquire("a", lease_ms=5_000)
-    bench.disk.fail(Failure("append", errno.ENOSPC))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC))
 
     bench.timers.pass_ms(5_001)
 

@@ -22,7 +22,7 @@ from penstock.core.groups import (
 from penstock.core.metadata import OFFSETS_TOPIC, CreatedTopic, TopicDeleted
 from penstock.core.model import NodeId, Refused, Why
 from penstock.services.coordinator import CoordinatorState, partition_of
-from penstock.storage.disk import Failure
+from penstock.storage.disk import FailureRule
 from tests.unit.services.coordinator.leader_bench import topic_facts
 from tests.unit.services.groups.groups_bench import GROUP, OFFSETS_ID, READ_ID, READ_TOPIC, GroupsBench, brisk
 
@@ -100,7 +100,7 @@ def test_a_failed_sync_answers_everybody_and_drops_the_coordinator(bench: Groups
 def test_a_full_disk_starts_the_coordinator_over_from_its_log(bench: GroupsBench) -> None:
     bench.ask_to_commit(5, group_id="simple")
     parked = bench.join(bench.new_member_id())
-    bench.disk.fail(Failure("append", errno.ENOSPC))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC))
 
     failed = bench.ask_to_commit(6, group_id="simple")
     bench.disk.heal()
@@ -238,7 +238,7 @@ def test_a_log_that_could_not_be_read_is_read_again_after_a_while(bench: GroupsB
     bench.ask_to_commit(5)
     restarted = GroupsBench(disk=bench.crashable.copy())
     restarted.open_logs(epoch=1)
-    restarted.disk.fail(Failure("pread", path_ends=".log", times=2))
+    restarted.disk.fail(FailureRule("pread", path_ends=".log", times=2))
 
     restarted.serve()
     first = restarted.ask(FetchOffsets, topics=None)

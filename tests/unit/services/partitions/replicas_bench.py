@@ -28,7 +28,7 @@ from penstock.services.partitions import (
     PartitionsOptions,
 )
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import CrashableDisk
 from tests.support.hands import HandSyncs, HandTimers, hand_runtime, settle
 from tests.unit.core.metadata.clusters import broker_of, cluster, perform

@@ -14,8 +14,8 @@ from penstock.runtime import Callback, Runtime, Service
 from penstock.services.partitions import Partition
 from penstock.services.topics import NewTopic
 from penstock.simulation import World
-from penstock.storage.directory import DataDirectory
-from penstock.storage.disk import Disk, Failure
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import Disk, FailureRule
 
 PARTITIONS = 20
 
@@ -116,7 +116,7 @@ def test_what_a_stop_left_of_deleted_topics_is_removed_at_the_next_start(bench: 
 
 
 def test_a_log_that_could_not_be_opened_after_it_was_made_is_made_again(bench: Bench) -> None:
-    bench.node.fail_disk(Failure("open", errno.EMFILE, path_ends="orders/3/partition.metadata", times=3))
+    bench.node.fail_disk(FailureRule("open", errno.EMFILE, path_ends="orders/3/partition.metadata", times=3))
     bench.create()
     bench.run()
 
@@ -147,7 +147,7 @@ def test_retention_on_a_full_disk_is_tried_again_and_stops_nothing(bench: Bench)
     for _ in range(12):
         bench.append(partition)
     bench.run(1 * SECOND)
-    bench.node.fail_disk(Failure("append", errno.ENOSPC, path_ends=".tmp", times=1_000))
+    bench.node.fail_disk(FailureRule("append", errno.ENOSPC, path_ends=".tmp", times=1_000))
 
     bench.run(20 * SECOND)
     assert (partition.stopped, partition.log.start) == (None, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.metadata import Command, DeleteTopic, Reply
 from penstock.core.model import PartitionIndex
-from penstock.storage.directory import CreatedReplicas
+from penstock.storage.data_directory import CreatedReplicas
 from penstock.storage.disk import CrashableDisk
 from tests.support.recorded_events import recorded_events
 from tests.unit.core.metadata.clusters import broker_of

@@ -14,7 +14,7 @@ from penstock.services.partitions import Partition
 from penstock.services.records import Fetched, FetchLimits, Pending, Placed, ProduceMetrics, Wanted
 from penstock.services.topics import NewTopic
 from penstock.simulation import World
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 

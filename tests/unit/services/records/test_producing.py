@@ -9,7 +9,7 @@ from penstock.core.model import SECOND, Refused, Why
 from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
 from penstock.services.partitions import Partition
 from penstock.services.records import Pending, Placed
-from penstock.storage.disk import Failure
+from penstock.storage.disk import FailureRule
 
 if TYPE_CHECKING:
     from tests.unit.services.records.conftest import Bench
@@ -171,7 +171,7 @@ def test_what_is_counted_is_what_was_stored(bench: "Bench") -> None:
 
 def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(bench: "Bench") -> None:
     orders = bench.topic()
-    bench.node.fail_disk(Failure("sync", path_ends=".log"))
+    bench.node.fail_disk(FailureRule("sync", path_ends=".log"))
     placed = bench.append(orders, base_sequence=0, **ME)
     heard = bench.acknowledgement(orders, placed)
     bench.run()
@@ -185,7 +185,7 @@ def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(ben
 def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(bench: "Bench") -> None:
     orders = bench.topic()
     bench.append(orders, base_sequence=0, **ME)
-    bench.node.fail_disk(Failure("append", errno.ENOSPC, path_ends=".log", times=1))
+    bench.node.fail_disk(FailureRule("append", errno.ENOSPC, path_ends=".log", times=1))
 
     turned_away = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
     again = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]

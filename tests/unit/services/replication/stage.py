@@ -43,7 +43,7 @@ from penstock.services.replication import Replication, ReplicationOptions
 from penstock.services.replication.codec import Kind
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.log import PartitionLog
 from tests.unit.core.metadata.clusters import CLUSTER, perform, registration

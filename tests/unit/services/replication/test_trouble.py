@@ -11,7 +11,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.model import NodeId, Refused
 from penstock.services.replication import ReplicationOptions
-from penstock.storage.disk import Failure
+from penstock.storage.disk import FailureRule
 from tests.unit.services.replication.stage import Stage
 
 SEGMENT = "logs/t/0/00000000000000000000.log"
@@ -98,7 +98,7 @@ def test_a_leader_whose_log_is_whole_after_all_goes_on() -> None:
 def test_a_full_disk_of_a_follower_holds_nobody_back_and_it_comes_back() -> None:
     stage = Stage()
     stage.create(1, 2, 3)
-    stage.world.nodes["n3"].fail_disk(Failure("append", errno.ENOSPC, path_ends=".log", times=1_000))
+    stage.world.nodes["n3"].fail_disk(FailureRule("append", errno.ENOSPC, path_ends=".log", times=1_000))
 
     for _ in range(50):
         stage.append("x")
@@ -115,7 +115,7 @@ def test_a_full_disk_of_a_follower_holds_nobody_back_and_it_comes_back() -> None
 def test_a_follower_whose_sync_failed_takes_nothing_more_and_leaves_the_isr() -> None:
     stage = Stage()
     stage.create(1, 2, 3)
-    stage.world.nodes["n3"].fail_disk(Failure("sync", path_ends=SEGMENT))
+    stage.world.nodes["n3"].fail_disk(FailureRule("sync", path_ends=SEGMENT))
 
     for _ in range(20):
         stage.append("x")

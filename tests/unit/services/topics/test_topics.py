@@ -23,8 +23,8 @@ from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.services.topics import ConfigChanges, ConfigValues, MorePartitions, NewTopic
 from penstock.simulation import World
-from penstock.storage.directory import DataDirectory
-from penstock.storage.disk import Disk, Failure
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import Disk, FailureRule
 
 STATIC = {"num.partitions": "4", "offsets.topic.num.partitions": "7"}
 
@@ -145,7 +145,7 @@ def test_a_topic_whose_logs_take_too_long_is_created_all_the_same(stage: Stage) 
 
 
 def test_a_log_that_could_not_be_made_is_made_when_the_disk_has_recovered(stage: Stage) -> None:
-    stage.node.fail_disk(Failure("make_directory", errno=28, path_ends="orders/1", times=2))
+    stage.node.fail_disk(FailureRule("make_directory", errno=28, path_ends="orders/1", times=2))
     stage.backend.topics.create([NewTopic("orders", 2)], lambda _: None)
     stage.run(500 * MILLISECOND)
     before = stage.backend.partitions.find("orders", 1)

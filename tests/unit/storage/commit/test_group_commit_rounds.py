@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from penstock.core.model import StorageError
-from penstock.storage.commit import GroupCommit, SyncTarget
+from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, DiskFailed, File
 
 
@@ -11,10 +11,10 @@ class Rounds:
     """Syncs that last until the test finishes them."""
 
     def __init__(self) -> None:
-        self.files: list[list[SyncTarget]] = []
+        self.files: list[list[SyncableFile]] = []
         self._done: list[Callable[[OSError | None], None]] = []
 
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
         self.files.append(list(files))
         self._done.append(done)
 
@@ -91,7 +91,7 @@ def test_a_failed_round_fails_its_requests_and_no_others() -> None:
 class OneFileFailed(OSError):
     """An error of the runtime that says which files it is about."""
 
-    def __init__(self, *files: SyncTarget) -> None:
+    def __init__(self, *files: SyncableFile) -> None:
         super().__init__(5, "I/O error")
         self.files = files
 

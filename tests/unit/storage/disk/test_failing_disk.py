@@ -5,11 +5,13 @@ import random
 
 import pytest
 
-from penstock.storage.disk import CrashableDisk, DiskFailed, DiskFull, FailingDisk, Failure
+from penstock.storage.disk import CrashableDisk, DiskFailed, DiskFull, FailingDisk, FailureRule
 
 
 def test_the_chosen_calls_fail_and_the_others_do_not() -> None:
-    disk = FailingDisk(CrashableDisk(), [Failure("append", errno.ENOSPC, path_ends=".log", after=1, times=2)])
+    disk = FailingDisk(
+        CrashableDisk(), [FailureRule("append", errno.ENOSPC, path_ends=".log", after=1, times=2)]
+    )
     log, index = disk.open("a.log", create=True), disk.open("a.index", create=True)
 
     log.append(b"1")
@@ -24,7 +26,7 @@ def test_the_chosen_calls_fail_and_the_others_do_not() -> None:
 
 
 def test_a_short_write_leaves_a_torn_file() -> None:
-    disk = FailingDisk(CrashableDisk(), [Failure("append", errno.ENOSPC, kept_bytes=3)])
+    disk = FailingDisk(CrashableDisk(), [FailureRule("append", errno.ENOSPC, kept_bytes=3)])
     file = disk.open("a", create=True)
 
     with pytest.raises(DiskFull) as failed:
@@ -36,7 +38,7 @@ def test_a_short_write_leaves_a_torn_file() -> None:
 
 def test_after_a_failed_sync_a_later_one_succeeds_without_saving_anything() -> None:
     inner = CrashableDisk()
-    disk = FailingDisk(inner, [Failure("sync", after=1)])
+    disk = FailingDisk(inner, [FailureRule("sync", after=1)])
     file = disk.open("a", create=True)
     disk.sync_directory("")
     file.append(b"durable")
@@ -55,7 +57,7 @@ def test_after_a_failed_sync_a_later_one_succeeds_without_saving_anything() -> N
 
 
 def test_a_failed_sync_is_reported_once_to_everybody_who_had_the_file_open() -> None:
-    disk = FailingDisk(CrashableDisk(), [Failure("sync")])
+    disk = FailingDisk(CrashableDisk(), [FailureRule("sync")])
     ours = disk.open("a", create=True)
     theirs = disk.open("a")
 
@@ -71,7 +73,7 @@ def test_a_failed_sync_is_reported_once_to_everybody_who_had_the_file_open() -> 
 
 def test_a_slow_call_waits_and_then_goes_well() -> None:
     waits: list[str] = []
-    disk = FailingDisk(CrashableDisk(), [Failure("sync", errno=0, wait=lambda: waits.append("waited"))])
+    disk = FailingDisk(CrashableDisk(), [FailureRule("sync", errno=0, wait=lambda: waits.append("waited"))])
     file = disk.open("a", create=True)
 
     file.sync()
@@ -81,7 +83,7 @@ def test_a_slow_call_waits_and_then_goes_well() -> None:
 
 
 def test_a_healed_disk_fails_no_more() -> None:
-    disk = FailingDisk(CrashableDisk(), [Failure("sync_directory", times=99)])
+    disk = FailingDisk(CrashableDisk(), [FailureRule("sync_directory", times=99)])
 
     with pytest.raises(DiskFailed):
         disk.sync_directory("")
@@ -97,7 +99,7 @@ def test_names_can_fail_too(operation: str) -> None:
     inner = CrashableDisk()
     inner.open("a", create=True)
     disk = FailingDisk(inner)
-    disk.fail(Failure(operation))
+    disk.fail(FailureRule(operation))
     arguments = ("a", "b") if operation == "rename" else ("a",)
 
     with pytest.raises(DiskFailed) as failed:

@@ -17,9 +17,9 @@ from penstock.core.records import (
     write_batch,
     write_control_batch,
 )
-from penstock.storage.commit import GroupCommit, SyncTarget
+from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, FailingDisk
-from penstock.storage.log import Appended, LogOptions, PartitionLog, RecoveryReport
+from penstock.storage.log import AppendedRange, LogOptions, PartitionLog, RecoveryReport
 
 TOPIC = TopicId(UUID(int=7))
 DIRECTORY = "logs/orders/0"
@@ -30,9 +30,9 @@ class Rounds:
     """Syncs that finish when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Sequence[SyncTarget], Callable[[OSError | None], None]]] = []
+        self.waiting: list[tuple[Sequence[SyncableFile], Callable[[OSError | None], None]]] = []
 
-    def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
         self.waiting.append((files, done))
 
     def finish(self, error: OSError | None = None) -> None:
@@ -64,11 +64,11 @@ class Bench:
 
     def append(
         self, count: int = 1, *, at: int = 1000, epoch: int = 0, now: int = 1, **header: Any
-    ) -> Appended:
+    ) -> AppendedRange:
         batch = write_batch([Record(0, at, None, b"value", ())] * count, **header)
         return self.log.append(batch, check_batches(batch), LeaderEpoch(epoch), Timestamp(now))
 
-    def end_transaction(self, producer: int, ending: ControlType) -> Appended:
+    def end_transaction(self, producer: int, ending: ControlType) -> AppendedRange:
         batch = write_control_batch(ControlRecord(0, 1000, ending, producer, 0, 1))
         return self.log.append(batch, check_batches(batch), LeaderEpoch(0), Timestamp(1))
 

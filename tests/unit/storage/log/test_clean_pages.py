@@ -7,9 +7,9 @@ import pytest
 
 from penstock.core.model import LeaderEpoch, Timestamp
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.storage.disk import DiskFailed, FailingDisk, Failure
+from penstock.storage.disk import DiskFailed, FailingDisk, FailureRule
 from penstock.storage.log import LogOptions
-from penstock.storage.log.segment.walk import SCAN_BYTES
+from penstock.storage.log.segment import SCAN_BYTES
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench
@@ -26,7 +26,7 @@ def test_all_of_a_tail_that_a_failed_sync_left_in_memory_is_written_again(
     for number in range(3 * SCAN_BYTES // BATCH_BYTES):
         batch = write_batch([Record(0, 1000, None, bytes([number]) * BATCH_BYTES, ())])
         bench.log.append(batch, check_batches(batch), LeaderEpoch(0), Timestamp(1))
-    bench.disk.fail(Failure("sync", path_ends=".log", times=100))
+    bench.disk.fail(FailureRule("sync", path_ends=".log", times=100))
     with pytest.raises(DiskFailed):
         bench.log.close()
     for name in bench.files(".log"):

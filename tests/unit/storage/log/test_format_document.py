@@ -18,12 +18,9 @@ from penstock.core.records import (
 from penstock.core.replica import decode_snapshot
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import LogOptions, PartitionLog
-from penstock.storage.log.files.checkpoint import decode_checkpoint
-from penstock.storage.log.files.epochs import decode_epochs
-from penstock.storage.log.files.frame import Kind, unframe
-from penstock.storage.log.files.identity import decode_identity
-from penstock.storage.log.index.rows import ABORTED, OFFSETS, TIMES, parse_sealed
-from penstock.storage.log.names import SEGMENT_SUFFIXES
+from penstock.storage.log.file_names import SEGMENT_SUFFIXES
+from penstock.storage.log.files import FileKind, decode_checkpoint, decode_epochs, decode_identity, unframe
+from penstock.storage.log.index import ABORTED, OFFSETS, TIMES, parse_sealed
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "log-directory.md"
 TOPIC = TopicId(UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
@@ -86,7 +83,7 @@ def test_the_parsers_read_the_bytes_of_the_document() -> None:
     offsets = parse_sealed(OFFSETS, EXAMPLES[f"{FIRST}.index"])
     times = parse_sealed(TIMES, EXAMPLES[f"{FIRST}.timeindex"])
     aborted = parse_sealed(ABORTED, EXAMPLES[f"{FIRST}.txnindex"])
-    snapshot = decode_snapshot(unframe(Kind.SNAPSHOT, EXAMPLES["00000000000000000007.snapshot"]))
+    snapshot = decode_snapshot(unframe(FileKind.SNAPSHOT, EXAMPLES["00000000000000000007.snapshot"]))
     checkpoint = decode_checkpoint(EXAMPLES["checkpoint"])
 
     assert list(offsets) == [2 << 32 | 81, 4 << 32 | 162, 6 << 32 | 243]

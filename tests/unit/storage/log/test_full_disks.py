@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.model import Offset, Timestamp
-from penstock.storage.disk import DiskFull, FailingDisk, Failure
+from penstock.storage.disk import DiskFull, FailingDisk, FailureRule
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench
@@ -19,7 +19,7 @@ def test_deleting_records_makes_the_room_that_it_needs(bench: "Bench") -> None:
     bench.fill(60)
     bench.checkpoint()
     middle = bench.segment_bases()[3]
-    bench.disk.fail(Failure("append", errno.ENOSPC, path_ends="checkpoint.tmp"))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends="checkpoint.tmp"))
 
     bench.log.delete_records(Offset(middle))
     bench.disk.heal()
@@ -34,7 +34,7 @@ def test_what_has_expired_goes_before_anything_new_is_made(bench: "Bench") -> No
     bench.checkpoint()
     bench.log.set_high_watermark(bench.log.end)
     last = bench.segment_bases()[-1]
-    bench.disk.fail(Failure("open", errno.ENOSPC, path_ends=f"{bench.log.end:020}.log"))
+    bench.disk.fail(FailureRule("open", errno.ENOSPC, path_ends=f"{bench.log.end:020}.log"))
 
     with pytest.raises(DiskFull):
         bench.log.expire(Timestamp(10**12))
@@ -46,7 +46,7 @@ def test_a_deletion_that_finds_no_room_at_all_leaves_every_record_readable(bench
     bench.fill(60)
     bench.checkpoint()
     before = bench.everything()
-    bench.disk.fail(Failure("append", errno.ENOSPC, path_ends="checkpoint.tmp", times=FOR_EVER))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends="checkpoint.tmp", times=FOR_EVER))
 
     with pytest.raises(DiskFull):
         bench.log.delete_records(Offset(bench.segment_bases()[3]))
@@ -66,7 +66,7 @@ def test_a_log_can_be_opened_and_its_tail_counts_as_durable(bench: "Bench", path
     bench.checkpoint()
     bench.fill(2)
     expected = bench.everything()
-    bench.disk.fail(Failure("append", errno.ENOSPC, path_ends=path_ends, times=FOR_EVER))
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends=path_ends, times=FOR_EVER))
 
     bench.reopen(clean=False)
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.storage.disk import CrashableDisk, FailingDisk, Failure
+from penstock.storage.disk import CrashableDisk, FailingDisk, FailureRule
 from penstock.storage.log import PartitionLog
 
 TOPIC_ID = TopicId(UUID(int=3))
@@ -105,7 +105,7 @@ def test_a_log_on_a_full_disk_is_opened_even_if_nothing_can_be_kept() -> None:
     first, second, *_ = log_of(disk, 1, 2, 3)
     flip(disk, len(first) + len(second) - 1)
     full = FailingDisk(disk)
-    full.fail(Failure("append", errno=errno.ENOSPC, times=1))
+    full.fail(FailureRule("append", errno=errno.ENOSPC, times=1))
 
     log, report = PartitionLog.open(full, "log", TOPIC_ID)
 

@@ -1,6 +1,6 @@
 """What a newcomer wants to become, written down until it is: `meta/joining` holds `voter`."""
 
-from penstock.storage.directory.records import BrokenRecord, read_record, write_record
+from penstock.storage.data_directory import RecordFileDamaged, read_record, write_record
 from penstock.storage.disk import Disk
 
 _META, _NAME, _VOTER = "meta", "joining", "voter"
@@ -10,7 +10,7 @@ def read_wish(disk: Disk) -> bool:
     """Whether this directory joined in order to vote, and has no vote yet. Blocks."""
     try:
         return read_record(disk, _META, _NAME) == _VOTER
-    except BrokenRecord:
+    except RecordFileDamaged:
         # Nothing is lost: an operator can give it a vote.
         return False
 

@@ -24,8 +24,8 @@ from penstock.services.cluster.raft.codec import (
     facts_end,
 )
 from penstock.storage.disk import Disk, NoSuchFile
-from penstock.storage.log.files.frame import Kind, frame, read_file, replace_durably, unframe
-from penstock.storage.log.names import TEMPORARY
+from penstock.storage.log.file_names import TEMPORARY
+from penstock.storage.log.files import FileKind, frame, read_file, replace_durably, unframe
 
 DIRECTORY = "meta/raft"
 SUFFIX = ".snapshot"
@@ -46,12 +46,12 @@ class Snapshot:
 def encode_snapshot(meta: SnapshotMeta, end: Offset, facts: Iterable[Fact]) -> bytes:
     members = encode_configuration(meta.configuration)
     head = _HEAD.pack(meta.index, meta.term, len(members))
-    return frame(Kind.METADATA, b"".join((head, members, encode_facts(end, facts))))
+    return frame(FileKind.METADATA, b"".join((head, members, encode_facts(end, facts))))
 
 
 def decode_snapshot(content: bytes) -> Snapshot:
     """The snapshot, or CorruptionError."""
-    payload = unframe(Kind.METADATA, content)
+    payload = unframe(FileKind.METADATA, content)
     if len(payload) < _HEAD.size:
         raise CorruptionError("the snapshot has no head")
     index, term, length = _HEAD.unpack_from(payload)

@@ -5,7 +5,7 @@ from uuid import UUID
 from penstock.core.model import CorruptionError, NodeId
 from penstock.core.raft import BLANK_BALLOT, HardState, Member, Term
 from penstock.services.cluster.raft.images import DIRECTORY
-from penstock.storage.directory.records import BrokenRecord, read_record, write_record
+from penstock.storage.data_directory import RecordFileDamaged, read_record, write_record
 from penstock.storage.disk import Disk
 
 _NAME = "ballot"
@@ -21,7 +21,7 @@ def read_ballot(disk: Disk) -> HardState | None:
         term, node, directory = text.split(" ")
         voted_for = None if node == _NOBODY else Member(NodeId(int(node)), UUID(directory))
         return HardState(Term(int(term)), voted_for)
-    except (BrokenRecord, ValueError) as broken:
+    except (RecordFileDamaged, ValueError) as broken:
         # A guess could be a second vote in the same term.
         raise CorruptionError(f"{DIRECTORY}/{_NAME} cannot be read: {broken}") from None
 

@@ -20,7 +20,7 @@ from penstock.services.cluster.raft.promises import read_ballot
 from penstock.services.cluster.raft.store import RaftStore
 from penstock.storage.disk import Disk
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
-from penstock.storage.log.names import IDENTITY
+from penstock.storage.log.file_names import IDENTITY
 
 LOG = f"{DIRECTORY}/log"
 # The id under which Kafka's tools know the metadata topic.

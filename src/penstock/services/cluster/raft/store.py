@@ -12,7 +12,7 @@ from penstock.core.model import LeaderEpoch, Offset, Timestamp
 from penstock.core.raft import Configuration, ConfigurationAt, Entry, Index, SnapshotMeta, Term
 from penstock.core.records import Record, check_batches, read_header, read_records, write_batch
 from penstock.services.cluster.raft.codec import decode_content, encode_content, facts_end
-from penstock.storage.commit.group import Done
+from penstock.storage.commit import Done
 from penstock.storage.log import PartitionLog
 
 READ_BYTES = 1 << 20

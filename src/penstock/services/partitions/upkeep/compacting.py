@@ -7,7 +7,7 @@ from penstock.core.model import MILLISECOND, Instant, StorageError
 from penstock.observability import log as events
 from penstock.runtime import Job, Lane, LaneFull, Runtime, Timer, WorkerDied
 from penstock.services.partitions.replica import Replica
-from penstock.storage.log import Cleaned, Compaction, CompactionOrder, CompactionRules
+from penstock.storage.log import CleaningResult, Compaction, CompactionRules, CompactionTask
 
 TOKEN_BYTES = 8
 
@@ -18,7 +18,7 @@ class Compactor:
     def __init__(
         self,
         runtime: Runtime,
-        clean: Callable[[CompactionOrder], Cleaned],
+        clean: Callable[[CompactionTask], CleaningResult],
         candidates: Callable[[], list[tuple[Replica, CompactionRules]]],
     ) -> None:
         self._runtime = runtime
@@ -64,7 +64,7 @@ class Compactor:
             self._spawn(best[1], compaction)
 
     def _spawn(self, replica: Replica, compaction: Compaction) -> None:
-        def done(cleaned: Cleaned) -> None:
+        def done(cleaned: CleaningResult) -> None:
             self._finish(replica, compaction, cleaned)
             self._look_later()
 
@@ -75,7 +75,7 @@ class Compactor:
         work = partial(self._clean, compaction.order)
         self._job = self._runtime.spawn.spawn(work, done, failed, Lane.WORKER)
 
-    def _finish(self, replica: Replica, compaction: Compaction, cleaned: Cleaned) -> None:
+    def _finish(self, replica: Replica, compaction: Compaction, cleaned: CleaningResult) -> None:
         if not replica.is_usable:
             compaction.cancel()
             return

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from penstock.core.model import TopicPartition
 from penstock.runtime import Entropy
-from penstock.storage.directory import LOGS, partition_path
+from penstock.storage.data_directory import LOGS, partition_path
 from penstock.storage.disk import Disk
 
 DELETED = ".deleted"

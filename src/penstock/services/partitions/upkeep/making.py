@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.core.model import PartitionIndex, StorageError, TopicId
 from penstock.runtime import Lane, Spawn
-from penstock.storage.directory import CreatedReplicas
+from penstock.storage.data_directory import CreatedReplicas
 from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog
 

@@ -10,7 +10,7 @@ from penstock.services.partitions.upkeep.discarding import Discarding
 from penstock.services.partitions.upkeep.leftovers import doomed_path, find_leftovers
 from penstock.services.partitions.upkeep.making import LogMaker, Order
 from penstock.storage.commit import GroupCommit
-from penstock.storage.directory import CreatedReplicas, partition_path
+from penstock.storage.data_directory import CreatedReplicas, partition_path
 from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 

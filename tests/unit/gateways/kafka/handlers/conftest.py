@@ -32,7 +32,7 @@ from penstock.runtime.pipes import Backlog, Budget, Part
 from penstock.security import Cost, Operation, Resource, Session
 from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
-from penstock.storage.directory import DataDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 
 M = TypeVar("M", bound=Message)

@@ -21,7 +21,7 @@ from penstock.services.cluster import Controller, MetadataLost, QuorumOptions, Q
 from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
-from penstock.storage.disk import CrashableDisk, Disk, Failure
+from penstock.storage.disk import CrashableDisk, Disk, FailureRule
 
 META = "meta"
 ME = Member(NodeId(1), UUID(int=9))
@@ -193,7 +193,7 @@ def test_every_start_takes_a_higher_term_also_when_nothing_was_written() -> None
 
 def test_a_sync_that_fails_ends_the_node() -> None:
     machine = Machine().with_a_broker()
-    machine.node.fail_disk(Failure("sync", errno=5))
+    machine.node.fail_disk(FailureRule("sync", errno=5))
 
     replies = machine.submit(CreateTopic("orders", TopicId(UUID(int=1)), 1, 1))
 
@@ -204,7 +204,7 @@ def test_a_sync_that_fails_ends_the_node() -> None:
 
 def test_a_snapshot_that_cannot_be_written_is_tried_again_later() -> None:
     machine = Machine(EAGER).with_a_broker()
-    machine.node.fail_disk(Failure("open", errno=28, path_ends=".snapshot.tmp", times=100))
+    machine.node.fail_disk(FailureRule("open", errno=28, path_ends=".snapshot.tmp", times=100))
     machine.with_topics(6)
     without = machine.snapshots()
     machine.node.heal_disk()

@@ -1,0 +1,174 @@
+"""When written bytes become durable, and who is told.
+
+    request a ─┐
+    request b ─┤ round 1 ──────────┐
+    request c ──── waits ──┐       done a, b
+    request d ──── waits ──┤ round 2 ──────────┐
+                           │                   done c, d
+
+`GroupCommit` is the one place of a node where syncs start. While one round runs, every
+request joins the next, so that a sync is shared by all who waited and is never counted for
+bytes that were written after it began. A sync that fails fails the requests of its round for
+that file (for all of its files, if the runtime cannot tell), and the file is never called
+durable again: the kernel has dropped the pages it could not write, and the next sync would
+succeed without them.
+
+Who waits for a round, and who does not (`fsync.mode`), is decided by whoever appends: see
+`services/partitions`.
+
+Left out: syncfs, which is faster for many files but only right on a filesystem of our own.
+"""
+
+import errno as errnos
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from penstock.core.model import StorageError
+from penstock.storage.disk import DiskFailed, File
+
+Done: TypeAlias = Callable[[StorageError | None], None]
+
+
+class SyncableFile(Protocol):
+    """A file as far as syncing goes."""
+
+    def fileno(self) -> int: ...
+
+    def sync(self) -> None: ...
+
+
+class FileSyncer(Protocol):
+    """What group commit needs of the runtime: sync these files off the loop, then call back.
+
+    Never calls back inside the call. Success covers what was written before the call. An error
+    that has `files` is about those; any other is about all.
+    """
+
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None: ...
+
+
+@dataclass(slots=True)
+class CommitCounters:
+    """Plain numbers for metrics to read."""
+
+    requests: int = 0
+    rounds: int = 0
+    files: int = 0
+    failed_rounds: int = 0
+    seconds: float = 0.0
+
+
+class _Round:
+    """The requests that one call to the runtime will answer."""
+
+    __slots__ = ("begins", "files", "requests", "started_ns")
+
+    def __init__(self) -> None:
+        # A dict, because a set has no order and every run must sync in the same one.
+        self.files: dict[File, None] = {}
+        self.requests: list[tuple[File, Done]] = []
+        self.begins: list[Callable[[], None]] = []
+        self.started_ns = 0
+
+
+class GroupCommit:
+    """Makes files durable for a whole node, one round at a time."""
+
+    def __init__(
+        self,
+        syncs: FileSyncer,
+        clock_ns: Callable[[], int] | None = None,
+        soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """`soon` calls back after one turn of the loop; without it, rounds start at once."""
+        self._syncs = syncs
+        self._soon = soon
+        # A round waits for this turn of the loop to end: whoever was read in it takes part.
+        self._gathering = False
+        self._clock_ns = clock_ns
+        self._running: _Round | None = None
+        self._next = _Round()
+        self._failed: dict[File, DiskFailed] = {}
+        self.counters = CommitCounters()
+
+    def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None:
+        """Call `done` when a sync that starts after this call has covered the file.
+
+        `done` is never called inside this call, and requests are answered in the order they
+        were made. The file stays open until then. A file whose sync failed once is answered
+        with that failure for ever. `begins` is called just before the round starts, perhaps
+        inside this call: what was written until then is covered too.
+        """
+        self.counters.requests += 1
+        gathered = self._next
+        gathered.requests.append((file, done))
+        gathered.files[file] = None
+        if begins is not None:
+            gathered.begins.append(begins)
+        if self._running is None and not self._gathering:
+            self._gather()
+
+    def failure(self, file: File) -> DiskFailed | None:
+        """Why the file will never be durable again, if so."""
+        return self._failed.get(file)
+
+    def forget(self, file: File) -> None:
+        """The file is closed for good: remember its failure no longer."""
+        self._failed.pop(file, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        return self._running is None and not self._next.requests
+
+    def _gather(self) -> None:
+        """Start the next round, after a turn of the loop if there is one.
+
+        Requests that wait in the sockets by now join it then: fewer and larger rounds are worth
+        that moment.
+        """
+        if self._soon is None:
+            self._start()
+        else:
+            self._gathering = True
+            self._soon(self._start)
+
+    def _start(self) -> None:
+        self._gathering = False
+        current = self._running = self._next
+        self._next = _Round()
+        for begins in current.begins:
+            begins()
+        failed = self._failed
+        # What failed once is not tried again; it is answered when this round is.
+        files = [file for file in current.files if file not in failed] if failed else list(current.files)
+        if self._clock_ns is not None:
+            current.started_ns = self._clock_ns()
+        self.counters.rounds += 1
+        self.counters.files += len(files)
+        self._syncs.sync(files, partial(self._finish, current))
+
+    def _finish(self, finished: _Round, error: OSError | None) -> None:
+        assert self._running is finished, "the runtime answered a round twice"
+        if self._clock_ns is not None:
+            self.counters.seconds += (self._clock_ns() - finished.started_ns) / 1e9
+        if error is not None:
+            self.counters.failed_rounds += 1
+            self._fail(finished, error)
+        # Before anybody is told: the disk need not wait for callbacks.
+        self._running = None
+        if self._next.requests:
+            self._gather()
+        failed = self._failed
+        for file, done in finished.requests:
+            done(failed.get(file))
+
+    def _fail(self, finished: _Round, error: OSError) -> None:
+        blamed = getattr(error, "files", finished.files)
+        for file in finished.files:
+            if file in blamed and file not in self._failed:
+                failure = DiskFailed("sync", file.path, error.errno or errnos.EIO)
+                failure.__cause__ = error
+                self._failed[file] = failure

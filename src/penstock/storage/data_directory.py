@@ -1,0 +1,390 @@
+r"""One data directory: whose it is, how it was left, and what lies in it.
+
+    <data-dir>/meta/format          the layout's version; written last when a directory is made
+    <data-dir>/meta/directory-id    who this directory is: a voter is a node plus a directory
+    <data-dir>/meta/node-id         the node whose directory it is, from its first start on
+    <data-dir>/meta/cluster-id      the cluster it belongs to, once it has joined one
+    <data-dir>/meta/clean           only while the node is stopped in order: its last broker epoch
+    <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
+    <data-dir>/meta/lock            held while a node is using the directory
+    <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
+    <data-dir>/set-aside/           partitions whose topic nobody knows: moved here, never deleted
+
+The identity is durable before anybody can use it, and is never made anew over logs that
+exist: a directory that lost its `meta` is damaged, not empty. The clean marker is removed,
+durably, before the first write of a new life, so that it can only ever tell the truth.
+
+Left out: what else lives in `meta` (the Raft log, its snapshots and the ballot) belongs to
+the quorum; the logs belong to `storage.log`; throwing away what was set aside is up to an
+operator.
+
+Small text files with a checksum, replaced as a whole.
+
+A person can read them, and damage shows. The content `b"directory-id 2f0c…\n"` is stored as
+
+    directory-id 2f0c8a4e-…
+    crc32c 1a2b3c4d
+
+Which replicas this data directory has had a log for: one that is missing is lost, and not just new.
+
+    <data-dir>/meta/replicas/<topic id>-<partition>    an empty file
+
+The file is written after the log is on disk and before anything is served or acknowledged from it, so
+a log without a file is one whose creation a crash interrupted. The other way round, a file without a log,
+means that something was taken away which others may count on. Files are removed with their logs; one that
+a power cut brings back belongs to a topic that is gone, or to a replica that nobody counts on yet.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+from fastcrc import crc32
+
+from penstock.core.model import (
+    BrokerEpoch,
+    CorruptionError,
+    NodeId,
+    PartitionIndex,
+    StorageError,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
+from penstock.storage.disk import DirectoryLocked, Disk, Lock, NoSuchFile
+from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, LOG, parse_numbered
+from penstock.storage.log.files import decode_identity, read_file
+
+LOGS = "logs"
+SET_ASIDE = "set-aside"
+_crc32c = crc32.iscsi
+FORMAT = 1
+META = "meta"
+_LOCK = f"{META}/lock"
+_FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster-id", "clean"
+_NODE_ID = "node-id"
+REPLICAS = f"{META}/replicas"
+ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
+
+
+class FormatTooNew(StorageError):
+    """A newer Penstock has been here."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"the data directory has format {found}, and this version of Penstock reads formats "
+            f"up to {known}: upgrade Penstock, or use another data directory"
+        )
+        self.found = found
+        self.known = known
+
+
+class WrongCluster(StorageError):
+    """The directory belongs to another cluster."""
+
+    def __init__(self, ours: UUID, theirs: UUID) -> None:
+        super().__init__(f"the data directory belongs to cluster {ours}, not {theirs}")
+        self.ours = ours
+        self.theirs = theirs
+
+
+class WrongNode(StorageError):
+    """The directory belongs to another node."""
+
+    def __init__(self, owner: str, claimant: int) -> None:
+        super().__init__(
+            f"the data directory belongs to node {owner}, but this node's id is {claimant}: "
+            "use its own data directory, or its own id"
+        )
+        self.owner = owner
+        self.claimant = claimant
+
+
+class DirectoryDamaged(CorruptionError):
+    """The files that say whose directory it is are missing or broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """One partition's directory. Without a topic id it was never finished, or is damaged."""
+
+    partition: TopicPartition
+    path: str
+    topic_id: TopicId | None
+    damage: str = ""
+
+
+def partition_path(partition: TopicPartition) -> str:
+    """Where a partition's log lives."""
+    return f"{LOGS}/{partition.topic}/{partition.partition}"
+
+
+def list_partitions(disk: Disk) -> Iterator[PartitionDirectory]:
+    """Every partition directory in order of path; other files and directories are not ours."""
+    if not disk.is_directory(LOGS):
+        return
+    for topic in disk.listdir(LOGS):
+        if not disk.is_directory(f"{LOGS}/{topic}"):
+            continue
+        for name in disk.listdir(f"{LOGS}/{topic}"):
+            if name.isascii() and name.isdigit() and disk.is_directory(f"{LOGS}/{topic}/{name}"):
+                yield _read_identity(disk, TopicPartition(TopicName(topic), PartitionIndex(int(name))))
+
+
+def _read_identity(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
+    path = partition_path(partition)
+    content = read_file(disk, f"{path}/{IDENTITY}")
+    if content is None:
+        return PartitionDirectory(partition, path, None)
+    try:
+        topic_id = decode_identity(content)
+    except CorruptionError as damage:
+        return PartitionDirectory(partition, path, None, str(damage))
+    if not disk.exists(f"{path}/{CHECKPOINT}") and not _has_segments(disk, path):
+        # Every log has both from its creation on. To open it would be to take it for empty.
+        return PartitionDirectory(partition, path, topic_id, "the checkpoint and all segments are missing")
+    return PartitionDirectory(partition, path, topic_id)
+
+
+def _has_segments(disk: Disk, path: str) -> bool:
+    numbered = map(parse_numbered, disk.listdir(path))
+    return any(number is not None and number[1] == LOG for number in numbered)
+
+
+def set_aside(disk: Disk, directory: PartitionDirectory) -> str:
+    """Move a partition out of the way, durably; answers where it is now.
+
+    Whether the power is cut before or after, the directory is in one of the two places.
+    """
+    disk.make_directory(SET_ASIDE)
+    disk.sync_directory("")
+    partition = directory.partition
+    name = f"{SET_ASIDE}/{partition.topic}-{partition.partition}-{directory.topic_id or 'unknown'}"
+    target, attempt = name, 1
+    while disk.exists(target):
+        attempt += 1
+        target = f"{name}.{attempt}"
+    disk.rename(directory.path, target)
+    disk.sync_directory(SET_ASIDE)
+    disk.sync_directory(f"{LOGS}/{partition.topic}")
+    return target
+
+
+class RecordFileDamaged(Exception):
+    """The file is not what was written. Its reader decides what that means."""
+
+
+def write_record(disk: Disk, directory: str, name: str, value: str) -> None:
+    """Write `directory/name`; when this returns, it survives a power cut."""
+    line = f"{name} {value}\n".encode()
+    path = f"{directory}/{name}"
+    file = disk.open(path + ".new", create=True)
+    try:
+        file.truncate(0)
+        file.append(line, b"crc32c %08x\n" % _crc32c(line))
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(path + ".new", path)
+    disk.sync_directory(directory)
+
+
+def read_record(disk: Disk, directory: str, name: str) -> str | None:
+    """The value, or None if the file does not exist; raises RecordFileDamaged."""
+    path = f"{directory}/{name}"
+    try:
+        file = disk.open(path, readonly=True)
+    except NoSuchFile:
+        return None
+    try:
+        content = file.pread(0, 4096)
+    finally:
+        file.close()
+    line, _, rest = content.partition(b"\n")
+    if rest != b"crc32c %08x\n" % _crc32c(line + b"\n"):
+        raise RecordFileDamaged(f"{path} is damaged")
+    key, _, value = line.decode(errors="replace").partition(" ")
+    if key != name:
+        raise RecordFileDamaged(f"{path} holds {key!r}")
+    return value
+
+
+class DataDirectory:
+    """A data directory that this process has to itself until it is closed.
+
+    `last_clean_epoch` is the broker epoch of the life before, if that one stopped in order.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        lock: Lock,
+        directory_id: UUID,
+        cluster_id: UUID | None,
+        last_clean_epoch: BrokerEpoch | None,
+    ) -> None:
+        self._disk = disk
+        self._lock = lock
+        self.directory_id = directory_id
+        self.cluster_id = cluster_id
+        self.last_clean_epoch = last_clean_epoch
+
+    @classmethod
+    def open(cls, disk: Disk, new_directory_id: UUID) -> "DataDirectory":
+        """Lock the directory and read who it is; an empty one is made ours under the given id.
+
+        Raises DirectoryLocked, FormatTooNew or DirectoryDamaged.
+        """
+        disk.make_directory("")
+        disk.make_directory(META)
+        disk.sync_directory("")
+        lock = _lock(disk)
+        try:
+            directory_id = _identify(disk, new_directory_id)
+            cluster_id = _read_id(disk, _CLUSTER_ID)
+            return cls(disk, lock, directory_id, cluster_id, _take_clean_marker(disk))
+        except BaseException:
+            lock.close()
+            raise
+
+    def join_cluster(self, cluster_id: UUID) -> None:
+        """Belong to this cluster for ever; durable when it returns. Raises WrongCluster."""
+        if self.cluster_id is None:
+            write_record(self._disk, META, _CLUSTER_ID, str(cluster_id))
+            self.cluster_id = cluster_id
+        elif self.cluster_id != cluster_id:
+            raise WrongCluster(self.cluster_id, cluster_id)
+
+    def claim(self, node_id: NodeId) -> None:
+        """Belong to this node for ever; durable when it returns. Raises WrongNode.
+
+        A directory from before node ids were written down belongs to whoever claims it first.
+        """
+        value = _read(self._disk, _NODE_ID)
+        if value is None:
+            write_record(self._disk, META, _NODE_ID, str(node_id))
+        elif value != str(node_id):
+            raise WrongNode(value, node_id)
+
+    def partitions(self) -> list[PartitionDirectory]:
+        """The partition directories found on disk, in order of path."""
+        return list(list_partitions(self._disk))
+
+    def set_aside(self, directory: PartitionDirectory) -> str:
+        """Move a partition whose topic nobody knows to `set-aside/`, durably; answers where it is."""
+        return set_aside(self._disk, directory)
+
+    def close(self, clean_epoch: BrokerEpoch | None = None) -> None:
+        """Free the directory. With an epoch: all logs are closed and synced, so say that it was clean."""
+        try:
+            if clean_epoch is not None:
+                write_record(self._disk, META, _CLEAN, str(clean_epoch))
+        finally:
+            self._lock.close()
+
+
+def _lock(disk: Disk) -> Lock:
+    try:
+        return disk.lock(_LOCK)
+    except DirectoryLocked as held:
+        # Whoever started a second node by mistake knows the data directory, not the lock file.
+        raise DirectoryLocked(held.path.removesuffix(f"/{_LOCK}"), held.pid) from None
+
+
+def _identify(disk: Disk, new_directory_id: UUID) -> UUID:
+    version = _read(disk, _FORMAT)
+    if version is None:
+        return _make(disk, new_directory_id)
+    if not version.isdigit():
+        raise DirectoryDamaged(f"{META}/{_FORMAT} holds {version!r}")
+    if int(version) > FORMAT:
+        raise FormatTooNew(int(version), FORMAT)
+    directory_id = _read_id(disk, _DIRECTORY_ID)
+    if directory_id is None:
+        raise DirectoryDamaged(f"{META}/{_DIRECTORY_ID} is missing")
+    return directory_id
+
+
+def _make(disk: Disk, directory_id: UUID) -> UUID:
+    if disk.is_directory(LOGS) and disk.listdir(LOGS):
+        # Taking a new identity here would present old logs as those of a new voter.
+        raise DirectoryDamaged(f"{META}/{_FORMAT} is missing, but there are logs")
+    disk.make_directory(LOGS)
+    disk.sync_directory("")
+    write_record(disk, META, _DIRECTORY_ID, str(directory_id))
+    # Last: a directory without a format was never used, whatever else is in it.
+    write_record(disk, META, _FORMAT, str(FORMAT))
+    return directory_id
+
+
+def _take_clean_marker(disk: Disk) -> BrokerEpoch | None:
+    """What the marker says; it is gone for good before anybody can write."""
+    path = f"{META}/{_CLEAN}"
+    if not disk.exists(path):
+        return None
+    try:
+        value = read_record(disk, META, _CLEAN) or ""
+        epoch = BrokerEpoch(int(value))
+    except (RecordFileDamaged, ValueError):
+        # Nothing to go by: the life before counts as ended by a crash, which is always safe.
+        epoch = None
+    disk.remove(path)
+    disk.sync_directory(META)
+    return epoch
+
+
+def _read(disk: Disk, name: str) -> str | None:
+    try:
+        return read_record(disk, META, name)
+    except RecordFileDamaged as broken:
+        raise DirectoryDamaged(str(broken)) from None
+
+
+def _read_id(disk: Disk, name: str) -> UUID | None:
+    value = _read(disk, name)
+    try:
+        return None if value is None else UUID(value)
+    except ValueError:
+        raise DirectoryDamaged(f"{META}/{name} holds {value!r}") from None
+
+
+class CreatedReplicas:
+    """The list of them, one file each: a thread that makes logs need not wait for another."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def all(self) -> list[ReplicaKey]:
+        """Every replica that a log was made for, in order of name."""
+        if not self._disk.is_directory(REPLICAS):
+            return []
+        return [key for key in map(_parse, self._disk.listdir(REPLICAS)) if key is not None]
+
+    def add(self, keys: Iterable[ReplicaKey]) -> None:
+        """Note that these have a log; durable when it returns."""
+        if not self._disk.is_directory(REPLICAS):
+            self._disk.make_directory(REPLICAS)
+            self._disk.sync_directory(META)
+        for key in keys:
+            self._disk.open(_path(key), create=True).close()
+        self._disk.sync_directory(REPLICAS)
+
+    def discard(self, key: ReplicaKey) -> None:
+        """The replica is not this node's any more. Not durable, and need not be."""
+        with suppress(StorageError):
+            self._disk.remove(_path(key))
+
+
+def _path(key: ReplicaKey) -> str:
+    return f"{REPLICAS}/{key[0]}-{key[1]}"
+
+
+def _parse(name: str) -> ReplicaKey | None:
+    topic_id, _, index = name.rpartition("-")
+    try:
+        return TopicId(UUID(topic_id)), PartitionIndex(int(index))
+    except ValueError:
+        # Somebody else's file.
+        return None

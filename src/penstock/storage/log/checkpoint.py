@@ -1,0 +1,220 @@
+"""Taking checkpoints: what the log is now, written once that much of it is durable.
+
+    capture ─ index rows and epochs to the page cache ─ sync ─ checkpoint.tmp ─ sync ─ rename
+
+The state is captured first and written last. In between, the log goes on: what is
+appended after the capture is not part of it, and the checkpoint is never ahead of the
+data. Operations that remove something take a blocking one before they do.
+"""
+
+from dataclasses import dataclass, field
+
+from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
+from penstock.core.replica import encode_snapshot
+from penstock.storage.disk import DiskFull, File
+from penstock.storage.log.durability import Done
+from penstock.storage.log.file_names import CHECKPOINT, EPOCHS
+from penstock.storage.log.files import (
+    Checkpoint,
+    SealedSegment,
+    encode_checkpoint,
+    encode_epochs,
+    epoch_rows,
+    parse_epoch_rows,
+    replace_durably,
+)
+from penstock.storage.log.index import flush
+from penstock.storage.log.state import LogState
+
+
+@dataclass(slots=True)
+class CheckpointTimer:
+    """When the next checkpoint is due: so many bytes, or so long after the first new one."""
+
+    appended_bytes: int = 0
+    dirty_since: Instant | None = None
+    running: bool = False
+    waiting: list[Done] = field(default_factory=list)
+
+    def is_due(self, state: LogState, now: Instant) -> bool:
+        if self.running:
+            return False
+        if is_current(state):
+            self.dirty_since = None
+            return False
+        if self.dirty_since is None:
+            self.dirty_since = now
+        new_bytes = state.stats.appended_bytes - self.appended_bytes
+        return (
+            new_bytes >= state.options.checkpoint_bytes
+            or now - self.dirty_since >= state.options.checkpoint_ms * MILLISECOND
+        )
+
+    def taken(self, state: LogState) -> None:
+        self.appended_bytes = state.stats.appended_bytes
+        self.dirty_since = None
+
+
+def is_current(state: LogState) -> bool:
+    """Whether the last checkpoint says all there is to say."""
+    last = state.checkpoint
+    return (
+        state.end == last.recovery_point
+        and state.segments.active.base_offset == last.segment
+        and state.start == last.log_start
+        and min(state.high_watermark, state.end) == last.high_watermark
+        and not (state.epochs_changed and _epochs_differ(state))
+        and not any(row.swapping for row in last.sealed)
+    )
+
+
+def _epochs_differ(state: LogState) -> bool:
+    """Whether the checkpoint lacks an epoch that wrote something.
+
+    An epoch that begins at the log end has written nothing, and recovery forgets it: a restart
+    of a node with thousands of quiet logs must not write to all of them.
+    """
+    kept = parse_epoch_rows(state.checkpoint.epochs)
+    kept.truncate_to(state.end)
+    return kept.entries() != tuple(entry for entry in state.epochs.entries() if entry.start < state.end)
+
+
+def capture(state: LogState) -> Checkpoint:
+    """The checkpoint that is right once everything appended so far is durable."""
+    active = state.segments.active
+    return Checkpoint(
+        recovery_point=state.end,
+        segment=active.base_offset,
+        position=active.size_bytes,
+        log_start=state.start,
+        high_watermark=min(state.high_watermark, state.end),
+        taken_at=state.last_append_at,
+        first_append_at=active.first_append_at,
+        max_timestamp=Timestamp(active.index.max_timestamp),
+        gapless=active.gapless,
+        marks=state.active_index.marks(),
+        sealed=sealed_segments(state),
+        epochs=epoch_rows(state.epochs),
+        producers=encode_snapshot(state.producers),
+    )
+
+
+def sealed_segments(state: LogState) -> tuple[SealedSegment, ...]:
+    """Every segment but the last."""
+    return tuple(
+        SealedSegment(segment.base_offset, segment.size_bytes, segment.gapless, segment.cleaned)
+        for segment in state.segments
+        if segment is not state.segments.active
+    )
+
+
+def checkpoint_now(state: LogState) -> None:
+    """Make everything durable, checkpoint included, and wait for it."""
+    state.check_writable()
+    captured = capture(state)
+    files = flush_index(state)
+    try:
+        for file in files:
+            file.sync()
+        assert state.segments.active.writer is not None
+        state.durability.sync_now(state.segments.active.writer, state.end)
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
+    finally:
+        for file in files:
+            file.close()
+    write_checkpoint(state, captured)
+
+
+def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
+    """Replace epochs and checkpoint durably; whatever was on its way is overtaken."""
+    state.durability.cancel_puts()
+    try:
+        if state.epochs_changed:
+            replace_durably(state.disk, state.directory, EPOCHS, encode_epochs(state.epochs))
+            state.epochs_changed = False
+        replace_durably(state.disk, state.directory, CHECKPOINT, encode_checkpoint(captured))
+    except DiskFull:
+        # Nothing was replaced, and nothing was promised: it may be tried again.
+        raise
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
+    state.checkpoint = captured
+    state.stats.checkpoints += 1
+
+
+def flush_index(state: LogState) -> list[File]:
+    """Bring the files of the active index up to date."""
+    return flush(state.disk, state.directory, state.segments.active.base_offset, state.active_index)
+
+
+class BackgroundCheckpoint:
+    """One checkpoint that is taken while the log goes on.
+
+    Each step is asked for when the one before it is durable. A blocking checkpoint or a
+    truncation in between overtakes it: then it ends without having written anything.
+    """
+
+    __slots__ = ("_captured", "_done", "_epochs", "_puts", "_state")
+
+    def __init__(self, state: LogState, done: Done) -> None:
+        self._state = state
+        self._done = done
+        self._captured = capture(state)
+        self._puts = state.durability.puts
+        self._epochs = b""
+
+    def start(self) -> None:
+        state = self._state
+        try:
+            index_files = flush_index(state)
+        except StorageError as failed:
+            self._done(failed)
+            return
+        for file in index_files:
+            state.durability.request_file(file, close=True)
+        writer = state.segments.active.writer
+        assert writer is not None
+        state.durability.request(writer, state.end, self._log_durable)
+
+    def _log_durable(self, error: StorageError | None) -> None:
+        state = self._state
+        if self._is_over(error):
+            return
+        if not state.epochs_changed:
+            self._put_checkpoint(None)
+            return
+        self._epochs = encode_epochs(state.epochs)
+        self._put(EPOCHS, self._epochs, self._epochs_renamed)
+
+    def _epochs_renamed(self, error: StorageError | None) -> None:
+        state = self._state
+        if not self._is_over(error):
+            # Not earlier: a blocking checkpoint that overtakes this one has to write them itself.
+            state.epochs_changed = encode_epochs(state.epochs) != self._epochs
+            # A checkpoint that gets lost is replaced by these epochs, so their name must not.
+            state.durability.request_names(self._put_checkpoint)
+
+    def _put_checkpoint(self, error: StorageError | None) -> None:
+        if not self._is_over(error):
+            self._put(CHECKPOINT, encode_checkpoint(self._captured), self._in_place)
+
+    def _in_place(self, error: StorageError | None) -> None:
+        if not self._is_over(error):
+            self._state.checkpoint = self._captured
+            self._state.stats.checkpoints += 1
+            self._done(None)
+
+    def _put(self, name: str, content: bytes, done: Done) -> None:
+        try:
+            self._state.durability.put(name, content, done)
+        except StorageError as failed:
+            done(failed)
+
+    def _is_over(self, error: StorageError | None) -> bool:
+        overtaken = self._puts != self._state.durability.puts
+        if error is not None or overtaken:
+            self._done(error)
+        return error is not None or overtaken

@@ -1,0 +1,676 @@
+"""Compaction: of every key, only the latest record stays.
+
+    cleaned ───────────────┬ dirty ─────────────┬ not yet ─────────────┐
+    one record per key     │ read into a map    │ too young, undecided,│
+                           │ key → last offset  │ or still growing     │
+    └── rewritten without what the map knows to be outdated ──┘
+
+What holds:
+
+* Offsets and their order never change; readers meet gaps. A batch keeps its range of offsets.
+* The active segment, and whatever is not below the last stable offset and in a segment that a
+  checkpoint vouches for, is left alone.
+* A tombstone (a key without a value) stays until `delete.retention.ms` after the first time
+  that compaction has met it, so that readers on their way can see it. The batch says until when.
+* Records of aborted transactions go, and do not count as anybody's latest. Markers stay.
+* The last batch of every producer stays, empty if need be, for its sequence; so does the last one of
+  every segment, so that each file shows by itself where it ends.
+* Records without a key, from a time when the topic was not compacted, go.
+
+It takes three steps. `plan` says on the loop what there is to do. `cleaning` does it elsewhere, in a
+process of its own, and writes new files beside the old ones, of which readers notice nothing. `swap`
+puts them in place, on the loop again: a checkpoint, some renames, and a sync. What a power cut leaves
+of that, `recovery.swaps` finishes.
+
+The map holds digests, so its size depends on the number of keys alone. It takes whole segments until
+it is full, and the next compaction goes on behind them.
+
+Neighbours that fit into one segment become one, under the name of the first. When nothing is dirty
+and the first tombstones have expired, compaction goes through the log all the same; after a restart
+they get their whole time once more, since nobody remembers.
+
+Left out: removing markers whose transaction is gone, and merging segments with aborted transactions.
+The map takes at least one segment, however many keys that has.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from penstock.core.model import CorruptionError, Offset, ProducerId, StorageError, Timestamp
+from penstock.core.records import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    read_header,
+    read_records,
+    rewrite_batch,
+)
+from penstock.core.replica import AbortedTransaction, ProducerStateManager
+from penstock.storage.disk import Buffer, Disk, DiskFull, File, NoSuchFile, PosixDisk
+from penstock.storage.log import read
+from penstock.storage.log.checkpoint import write_checkpoint
+from penstock.storage.log.file_names import CLEANED, LOG, numbered
+from penstock.storage.log.files import SealedSegment
+from penstock.storage.log.index import OFFSETS, TIMES, ActiveIndex, IndexRowFormat, encode_words, footer
+from penstock.storage.log.recovery import SWAPPED_SUFFIXES, redo_swaps
+from penstock.storage.log.segment import (
+    OFFSET_DELTA_MAX,
+    SCAN_BYTES,
+    UNKNOWN_MS,
+    CheckedBatch,
+    Segment,
+    checked_batches,
+)
+from penstock.storage.log.state import LogState
+from penstock.storage.log.types import DAY_MS, LogOptions
+
+_DIGEST_BYTES = 16
+NEVER_MS = 2**63 - 1
+# About 100 MB of digests and offsets.
+KEYS_MAX = 500_000
+# Nothing is dirty, but there is something to do.
+LEAST_URGENT = 1e-6
+
+
+class OffsetMap:
+    """The offset of the last record of every key that was noted.
+
+    Keys are kept as digests of 128 bits: two keys with the same one are not to be met.
+    """
+
+    __slots__ = ("_latest",)
+
+    def __init__(self) -> None:
+        self._latest: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def note(self, key: bytes, offset: int) -> None:
+        """Records come in the order of their offsets."""
+        self._latest[blake2b(key, digest_size=_DIGEST_BYTES).digest()] = offset
+
+    def is_outdated(self, record: Record) -> bool:
+        """Whether the key has a later record, or there is no key at all."""
+        if record.key is None:
+            return True
+        latest = self._latest.get(blake2b(record.key, digest_size=_DIGEST_BYTES).digest())
+        return latest is not None and latest > record.offset
+
+
+class AbortedRanges:
+    """Which batches belong to transactions that were aborted."""
+
+    __slots__ = ("_by_producer",)
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._by_producer: dict[ProducerId, list[tuple[int, int]]] = {}
+        for transaction in aborted:
+            ranges = self._by_producer.setdefault(transaction.producer_id, [])
+            ranges.append((transaction.first_offset, transaction.last_offset))
+
+    def holds(self, header: BatchHeader) -> bool:
+        if not header.is_transactional or not self._by_producer:
+            return False
+        ranges = self._by_producer.get(ProducerId(header.producer_id), ())
+        return any(first <= header.base_offset <= last for first, last in ranges)
+
+
+class Uncleanable(CorruptionError):
+    """A segment holds something that cannot be read, so nobody knows what would be lost."""
+
+
+class CleaningFailed(StorageError):
+    """The disk refused; the log is as it was, and compaction may be tried again."""
+
+
+class CompactionRules(NamedTuple):
+    """What a topic says about compaction."""
+
+    min_dirty_ratio: float = 0.5
+    delete_retention_ms: int = DAY_MS
+    min_lag_ms: int = 0
+    max_lag_ms: int = NEVER_MS
+    keys_max: int = KEYS_MAX
+
+
+class SegmentToClean(NamedTuple):
+    """A segment to be rewritten: its offsets and its size."""
+
+    base_offset: Offset
+    end_offset: Offset
+    size_bytes: int
+    gapless: bool
+    # Aborted transactions are listed per file, and the lists are not put together.
+    is_mergeable: bool = True
+
+
+class CompactionTask(NamedTuple):
+    """What is to be cleaned: every segment from the first, those from `dirty_from` on for the first time.
+
+    `producer_ends` are the last offsets of batches that must not vanish. `token` keeps the files
+    of this order apart from those that a forgotten worker may still be writing.
+    """
+
+    directory: str
+    sources: tuple[SegmentToClean, ...]
+    dirty_from: int
+    aborted: tuple[AbortedTransaction, ...]
+    producer_ends: frozenset[int]
+    now: Timestamp
+    rules: CompactionRules
+    options: LogOptions
+    token: str
+
+    def draft(self, base_offset: Offset, suffix: str) -> str:
+        """Where the rewritten file goes at first."""
+        return f"{self.directory}/{numbered(base_offset, suffix)}.{self.token}{CLEANED}"
+
+
+class CleanedSegment(NamedTuple):
+    """What became of a segment and of those behind it that it has absorbed.
+
+    If nothing had to go, there is no new file. The first of the tombstones that are left may go
+    at `tombstones_until`.
+    """
+
+    base_offset: Offset
+    size_bytes: int
+    gapless: bool
+    is_rewritten: bool
+    absorbed: tuple[Offset, ...] = ()
+    tombstones_until: int | None = None
+
+
+class CleaningResult(NamedTuple):
+    """The answer to an order: the first segments of it, as many as the map had room for."""
+
+    segments: tuple[CleanedSegment, ...]
+    records_before: int
+    records_after: int
+
+
+class CompactionResult(NamedTuple):
+    """What a compaction has achieved."""
+
+    end_offset: Offset
+    segments: int
+    records_before: int
+    records_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+class CleanedSegmentWriter:
+    """A segment being written anew. No file is made before something differs from the old one."""
+
+    __slots__ = (
+        "_base_offset",
+        "_buffer",
+        "_disk",
+        "_dropped",
+        "_file",
+        "_group",
+        "_index",
+        "_order",
+        "_size_bytes",
+    )
+
+    def __init__(self, disk: Disk, order: CompactionTask, group: Sequence[SegmentToClean]) -> None:
+        self._disk = disk
+        self._order = order
+        self._group = group
+        self._base_offset = group[0].base_offset
+        self._index = ActiveIndex(self._base_offset, order.options)
+        # Several that become one differ from the first byte on.
+        self._file: File | None = self._create(LOG) if len(group) > 1 else None
+        self._buffer = bytearray()
+        self._size_bytes = 0
+        self._dropped = 0
+
+    def add(self, old: File, batch: CheckedBatch, kept: Buffer | None) -> None:
+        """The next batch of the `old` file, and what stays of it."""
+        if kept is not batch.content and self._file is None:
+            self._file = self._begin(old, batch.position)
+        if kept is None:
+            self._dropped += 1
+            return
+        header = batch.header if kept is batch.content else read_header(kept)
+        self._index.note(header.base_offset, header.last_offset, self._size_bytes, header.max_timestamp)
+        self._size_bytes += len(kept)
+        if self._file is not None:
+            self._buffer += kept
+            if len(self._buffer) >= SCAN_BYTES:
+                self._write_out(self._file)
+
+    def finish(self) -> CleanedSegment:
+        """Bring everything to the device, indexes too."""
+        base_offset, file = self._base_offset, self._file
+        gapless = all(source.gapless for source in self._group)
+        if file is None:
+            return CleanedSegment(base_offset, self._group[0].size_bytes, gapless, is_rewritten=False)
+        self._write_out(file)
+        file.sync()
+        self._index.close_times(self._group[-1].end_offset - 1)
+        self._put(OFFSETS, self._index.offsets)
+        self._put(TIMES, self._index.times)
+        return CleanedSegment(
+            base_offset,
+            self._size_bytes,
+            gapless and not self._dropped,
+            is_rewritten=True,
+            absorbed=tuple(source.base_offset for source in self._group[1:]),
+        )
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _begin(self, old: File, same_bytes: int) -> File:
+        """Up to here the files are the same."""
+        file = self._create(LOG)
+        for position in range(0, same_bytes, SCAN_BYTES):
+            file.append(old.pread(position, min(SCAN_BYTES, same_bytes - position)))
+        return file
+
+    def _write_out(self, file: File) -> None:
+        if self._buffer:
+            file.append(self._buffer)
+            self._buffer = bytearray()
+
+    def _put(self, shape: IndexRowFormat, words: "array[int]") -> None:
+        rows = encode_words(words)
+        file = self._create(shape.suffix)
+        try:
+            file.append(rows + footer(shape, rows))
+            file.sync()
+        finally:
+            file.close()
+
+    def _create(self, suffix: str) -> File:
+        return self._disk.open(self._order.draft(self._base_offset, suffix), create=True, exclusive=True)
+
+
+Cleaner: TypeAlias = Callable[[CompactionTask], CleaningResult]
+
+
+def cleaner_for(disk: Disk) -> Cleaner:
+    """How orders are carried out on this disk; a real one can be reached from any process."""
+    return partial(clean_at, disk.root) if isinstance(disk, PosixDisk) else partial(clean, disk)
+
+
+def clean_at(root: str, order: CompactionTask) -> CleaningResult:
+    """Carry out an order in the data directory `root`."""
+    return clean(PosixDisk(root), order)
+
+
+def clean(disk: Disk, order: CompactionTask) -> CleaningResult:
+    """Write what stays of the order's segments into files beside them, durably but for their names.
+
+    When this raises, nothing is left of it.
+    """
+    try:
+        return _Cleaning(disk, order).run()
+    except CorruptionError as corrupt:
+        remove_drafts(disk, order)
+        raise Uncleanable(str(corrupt)) from None
+    except StorageError as failed:
+        remove_drafts(disk, order)
+        raise CleaningFailed(str(failed)) from None
+
+
+def remove_drafts(disk: Disk, order: CompactionTask) -> None:
+    """Nobody wants the new files any more; what cannot be removed now goes at the next start."""
+    for source in order.sources:
+        for suffix in SWAPPED_SUFFIXES:
+            with suppress(StorageError):
+                disk.remove(order.draft(source.base_offset, suffix))
+
+
+class _Cleaning:
+    """One order being carried out."""
+
+    def __init__(self, disk: Disk, order: CompactionTask) -> None:
+        self._disk = disk
+        self._order = order
+        self._latest = OffsetMap()
+        self._aborted = AbortedRanges(order.aborted)
+        self._records_before = 0
+        self._records_after = 0
+        self._tombstones_until: int | None = None
+
+    def run(self) -> CleaningResult:
+        covered = self._build_map()
+        groups = group_segments(self._order.sources[:covered], self._order.options.segment_bytes)
+        segments = tuple(self._rewrite(group) for group in groups)
+        return CleaningResult(segments, self._records_before, self._records_after)
+
+    def _build_map(self) -> int:
+        """Note the keys of the dirty part; answers how many segments it has room for.
+
+        What was noted of a segment that did not fit does no harm: its records stay where they are,
+        and outdate earlier ones.
+        """
+        for index in range(self._order.dirty_from, len(self._order.sources)):
+            for batch in self._batches(self._order.sources[index]):
+                if len(self._latest) >= self._order.rules.keys_max and index > self._order.dirty_from:
+                    return index
+                if not batch.header.is_control and not self._aborted.holds(batch.header):
+                    for record in read_records(batch.content):
+                        if record.key is not None:
+                            self._latest.note(record.key, record.offset)
+        return len(self._order.sources)
+
+    def _rewrite(self, group: Sequence[SegmentToClean]) -> CleanedSegment:
+        self._tombstones_until = None
+        with closing(CleanedSegmentWriter(self._disk, self._order, group)) as draft:
+            for source in group:
+                with closing(self._open(source)) as file:
+                    for batch in _checked(file, source):
+                        at_end = batch.position + batch.header.size_bytes == source.size_bytes
+                        kept = self._what_stays(batch, is_last=at_end and source is group[-1])
+                        draft.add(file, batch, kept)
+            return draft.finish()._replace(tombstones_until=self._tombstones_until)
+
+    def _what_stays(self, batch: CheckedBatch, *, is_last: bool) -> Buffer | None:
+        """The batch as it was, a smaller one, or None if it goes altogether."""
+        header = batch.header
+        if header.is_control:
+            return batch.content
+        records = list(read_records(batch.content))
+        kept = [] if self._aborted.holds(header) else [one for one in records if self._stays(header, one)]
+        self._records_before += len(records)
+        self._records_after += len(kept)
+        if not kept and not is_last and header.last_offset not in self._order.producer_ends:
+            return None
+        horizon = self._new_horizon(header, kept)
+        self._note_tombstones(header.delete_horizon_ms if horizon is None else horizon, kept)
+        if horizon is None and len(kept) == len(records):
+            return batch.content
+        return rewrite_batch(header, kept, delete_horizon_ms=horizon)
+
+    def _stays(self, header: BatchHeader, record: Record) -> bool:
+        if self._latest.is_outdated(record):
+            return False
+        horizon = header.delete_horizon_ms
+        return record.value is not None or horizon is None or horizon >= self._order.now
+
+    def _new_horizon(self, header: BatchHeader, kept: list[Record]) -> int | None:
+        """Tombstones that compaction meets for the first time are told how long they have."""
+        if header.delete_horizon_ms is not None or all(record.value is not None for record in kept):
+            return None
+        return self._order.now + self._order.rules.delete_retention_ms
+
+    def _note_tombstones(self, until: int | None, kept: list[Record]) -> None:
+        before = self._tombstones_until
+        if until is not None and any(record.value is None for record in kept):
+            self._tombstones_until = until if before is None else min(before, until)
+
+    def _batches(self, source: SegmentToClean) -> Iterator[CheckedBatch]:
+        with closing(self._open(source)) as file:
+            yield from _checked(file, source)
+
+    def _open(self, source: SegmentToClean) -> File:
+        path = f"{self._order.directory}/{numbered(source.base_offset, LOG)}"
+        try:
+            return self._disk.open(path, readonly=True)
+        except NoSuchFile:
+            # Retention may have taken it meanwhile; then the whole order is void.
+            raise CleaningFailed(f"{path} is gone") from None
+
+
+def group_segments(sources: Sequence[SegmentToClean], segment_bytes: int) -> list[list[SegmentToClean]]:
+    """Neighbours that fit into one segment as they are; what becomes of them is smaller still."""
+    groups: list[list[SegmentToClean]] = []
+    for source in sources:
+        if groups and _fits(groups[-1], source, segment_bytes):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits(group: Sequence[SegmentToClean], source: SegmentToClean, segment_bytes: int) -> bool:
+    return (
+        source.is_mergeable
+        and group[0].is_mergeable
+        and sum(one.size_bytes for one in group) + source.size_bytes <= segment_bytes
+        and source.end_offset - group[0].base_offset <= OFFSET_DELTA_MAX
+    )
+
+
+def _checked(file: File, source: SegmentToClean) -> Iterator[CheckedBatch]:
+    """The batches of a segment, which must be in order and belong there."""
+    expected: int = source.base_offset
+    for batch in checked_batches(file, 0, source.size_bytes):
+        header = batch.header
+        if header.base_offset < expected or header.next_offset > source.end_offset:
+            raise Uncleanable(f"offset {header.base_offset} stands where {expected} should")
+        yield batch
+        expected = header.next_offset
+
+
+class CleanableSegments(NamedTuple):
+    """The segments that may be rewritten, the first `clean` of them not for the first time.
+
+    `overdue`: a record has waited for too long; `expired`: tombstones have stayed for long enough.
+    """
+
+    segments: tuple[Segment, ...]
+    clean: int
+    overdue: bool
+    expired: bool = False
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Which part of the bytes compaction has not seen yet."""
+        total = sum(segment.size_bytes for segment in self.segments)
+        dirty = sum(segment.size_bytes for segment in self.segments[self.clean :])
+        return dirty / total if total else 0.0
+
+    def is_due(self, rules: CompactionRules) -> bool:
+        ratio = self.dirty_ratio
+        return ratio > rules.min_dirty_ratio or (self.overdue and ratio > 0) or self.expired
+
+    def urgency(self, rules: CompactionRules) -> float:
+        """The dirty ratio if compaction is due, however little of it there is; or else 0."""
+        return max(self.dirty_ratio, LEAST_URGENT) if self.is_due(rules) else 0.0
+
+
+NO_SEGMENTS = CleanableSegments((), 0, overdue=False)
+
+
+def cleanable(state: LogState, rules: CompactionRules, now: Timestamp) -> CleanableSegments:
+    """What could be compacted now; nothing while the last compaction is not wholly behind us."""
+    if state.stopped is not None or any(row.swapping for row in state.checkpoint.sealed):
+        return NO_SEGMENTS
+    found: list[Segment] = []
+    clean, in_clean_part = 0, True
+    for index in range(len(state.segments) - 1):
+        segment = state.segments[index]
+        in_clean_part = in_clean_part and segment.cleaned
+        if not _is_settled(state, index) or not (in_clean_part or _is_old_enough(segment, rules, now)):
+            break
+        found.append(segment)
+        clean += in_clean_part
+    overdue = clean < len(found) and _is_overdue(found[clean], rules, now)
+    expired = any(_has_expired(segment, rules, now) for segment in found[:clean])
+    return CleanableSegments(tuple(found), clean, overdue, expired)
+
+
+def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) -> CompactionTask | None:
+    """The order for a worker, if a compaction is due."""
+    found = cleanable(state, rules, now)
+    if not found.is_due(rules):
+        return None
+    sources = tuple(
+        SegmentToClean(
+            segment.base_offset,
+            state.segments.end_of(index, state.end),
+            segment.size_bytes,
+            segment.gapless,
+            is_mergeable=not segment.index.aborted,
+        )
+        for index, segment in enumerate(found.segments)
+    )
+    aborted = read.aborted_between(state, sources[0].base_offset, sources[-1].end_offset)
+    return CompactionTask(
+        state.directory,
+        sources,
+        found.clean,
+        tuple(aborted),
+        _ends_of(state.producers),
+        now,
+        rules,
+        state.options,
+        token,
+    )
+
+
+def _is_settled(state: LogState, index: int) -> bool:
+    """Whether a segment is whole and durable, and everything in it decided for good."""
+    end = state.segments.end_of(index, state.end)
+    stable = state.producers.transactions.last_stable_offset(state.high_watermark)
+    return (
+        end <= min(stable, state.high_watermark, state.checkpoint.segment)
+        and state.segments[index].base_offset not in state.damage
+    )
+
+
+def _is_old_enough(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
+    return rules.min_lag_ms <= 0 or segment.index.max_timestamp <= now - rules.min_lag_ms
+
+
+def _has_expired(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
+    """Whether there are tombstones that nobody needs any more."""
+    if segment.tombstones_until == UNKNOWN_MS:
+        # Those that are there, if any, were given as much time at most.
+        segment.tombstones_until = now + rules.delete_retention_ms
+    return segment.tombstones_until is not None and segment.tombstones_until < now
+
+
+def _is_overdue(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
+    """Whether its first record has waited for too long."""
+    if rules.max_lag_ms >= NEVER_MS or not segment.size_bytes:
+        return False
+    try:
+        header = read_header(segment.file.pread(0, HEADER_BYTES))
+    except CorruptBatch:
+        return False  # a scrub or a reader will say so
+    return 0 <= header.max_timestamp < now - rules.max_lag_ms
+
+
+def _ends_of(producers: ProducerStateManager) -> frozenset[int]:
+    """Where the last batch of every producer ends: its sequence must be found again in the log."""
+    return frozenset(
+        int(Offset(producer.batches[-1].last_offset)) for _, producer in producers if producer.batches
+    )
+
+
+class Compaction:
+    """One compaction that is under way, while the log goes on."""
+
+    __slots__ = ("_segments", "_state", "_truncations", "order")
+
+    def __init__(self, state: LogState, order: CompactionTask) -> None:
+        self.order = order
+        self._state = state
+        # What the order is about. Retention, truncation and quarantine may take it away.
+        self._segments = [state.segments[index] for index in range(len(order.sources))]
+        self._truncations = state.stats.truncations
+
+    def finish(self, cleaned: CleaningResult) -> CompactionResult | None:
+        """Let the new files count; None if the log has changed too much meanwhile. Blocks for a few syncs."""
+        state = self._state
+        if not self._is_valid():
+            self.cancel()
+            return None
+        try:
+            self._name(cleaned)
+            checkpoint = replace(state.checkpoint, sealed=self._rows(cleaned))
+            write_checkpoint(state, checkpoint)
+        except DiskFull:
+            # Nothing has been replaced, and whoever waits for room gets some back.
+            self.cancel()
+            redo_swaps(state.disk, state.directory, state.checkpoint)
+            raise
+        except StorageError as failed:
+            # The checkpoint may be on disk or not: a start will see, and needs the new files for it.
+            state.durability.stop(failed)
+            raise
+        try:
+            redo_swaps(state.disk, state.directory, checkpoint)
+        except StorageError as failed:
+            state.durability.stop(failed)
+            raise
+        return self._count(cleaned)
+
+    def cancel(self) -> None:
+        """Throw the new files away."""
+        remove_drafts(self._state.disk, self.order)
+
+    def _is_valid(self) -> bool:
+        state = self._state
+        present = {id(segment) for segment in state.segments}
+        return (
+            state.stopped is None
+            and self._truncations == state.stats.truncations
+            and all(id(segment) in present for segment in self._segments)
+            and not any(segment.base_offset in state.damage for segment in self._segments)
+        )
+
+    def _name(self, cleaned: CleaningResult) -> None:
+        """From here on the files are named as recovery expects them; nobody else writes under these names."""
+        state = self._state
+        for segment in _rewritten(cleaned):
+            for suffix in SWAPPED_SUFFIXES:
+                name = f"{state.directory}/{numbered(segment.base_offset, suffix)}{CLEANED}"
+                state.disk.rename(self.order.draft(segment.base_offset, suffix), name)
+        state.disk.sync_directory(state.directory)
+
+    def _rows(self, cleaned: CleaningResult) -> tuple[SealedSegment, ...]:
+        """What a start will find: without those that were absorbed, whose files it removes."""
+        by_base = {segment.base_offset: segment for segment in cleaned.segments}
+        absorbed = {base for segment in cleaned.segments for base in segment.absorbed}
+        return tuple(
+            row
+            if (new := by_base.get(row.base_offset)) is None
+            else SealedSegment(
+                row.base_offset, new.size_bytes, new.gapless, cleaned=True, swapping=new.is_rewritten
+            )
+            for row in self._state.checkpoint.sealed
+            if row.base_offset not in absorbed
+        )
+
+    def _count(self, cleaned: CleaningResult) -> CompactionResult:
+        segments = self._state.segments
+        for new in cleaned.segments:
+            index = segments.index_of(new.base_offset)
+            if new.is_rewritten:
+                segments.replace(index, new.size_bytes, gapless=new.gapless)
+            segments[index].cleaned = True
+            segments[index].tombstones_until = new.tombstones_until
+            for base_offset in new.absorbed:
+                assert segments.forget(index + 1).base_offset == base_offset
+                # What cannot be removed now goes at the next start.
+                with suppress(StorageError):
+                    segments.remove_files(base_offset)
+        covered = self.order.sources[: sum(1 + len(new.absorbed) for new in cleaned.segments)]
+        return CompactionResult(
+            covered[-1].end_offset,
+            len(_rewritten(cleaned)),
+            cleaned.records_before,
+            cleaned.records_after,
+            sum(source.size_bytes for source in covered),
+            sum(segment.size_bytes for segment in cleaned.segments),
+        )
+
+
+def _rewritten(cleaned: CleaningResult) -> list[CleanedSegment]:
+    return [segment for segment in cleaned.segments if segment.is_rewritten]

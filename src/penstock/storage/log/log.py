@@ -1,0 +1,374 @@
+"""The log of one partition.
+
+Taking records out of a log: at its start (retention) and at its end (truncation).
+
+The rule for both: the checkpoint says first, durably, what will be gone; then the files
+go. A power cut in between leaves files that the next start recognises and removes, or
+a tail that is simply read again. The other way round it would find a hole, and have to
+call it corruption.
+
+Left out: compaction, which replaces sealed segments by smaller ones and has a package of its own.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.records import BatchHeader
+from penstock.core.replica import AbortedTransaction, EpochStart, LeaderEpochHistory, ProducerStateManager
+from penstock.storage.disk import Disk
+from penstock.storage.log import append, read, retention, truncate
+from penstock.storage.log import compaction as compacting
+from penstock.storage.log.checkpoint import BackgroundCheckpoint, CheckpointTimer, checkpoint_now, is_current
+from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
+from penstock.storage.log.durability import Committer, Done
+from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
+from penstock.storage.log.scrub import ScrubStep, quarantine, scrub
+from penstock.storage.log.state import LogState
+from penstock.storage.log.types import (
+    APPEND_BOUNDS_NS,
+    AppendedRange,
+    CorruptRange,
+    LogAbandoned,
+    LogOptions,
+    LogStats,
+    LogStopped,
+    ReadResult,
+    SegmentSummary,
+    TimestampOffset,
+)
+
+DEFAULTS = LogOptions()
+
+
+class PartitionLog:
+    """Batches in offset order, durable up to `synced`, with the state that a replica needs.
+
+    All calls come from one thread. Those that say so block on the disk; the others write to
+    the page cache or answer from memory.
+    """
+
+    __slots__ = ("_state", "_timer")
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self._timer = CheckpointTimer()
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_id: TopicId,
+        options: LogOptions = DEFAULTS,
+        *,
+        commit: Committer | None = None,
+        ticks: Callable[[], int] | None = None,
+    ) -> "PartitionLog":
+        """Make an empty log in a directory that has none. Blocks until it is durable.
+
+        `ticks` is a nanosecond clock for the append figures; without it they are not taken.
+        """
+        return cls(create_log(disk, directory, topic_id, options, commit, ticks))
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_id: TopicId,
+        options: LogOptions = DEFAULTS,
+        *,
+        commit: Committer | None = None,
+        ticks: Callable[[], int] | None = None,
+    ) -> tuple["PartitionLog", RecoveryReport]:
+        """Open a log that was closed, or left behind by a crash, and say what was found. Blocks."""
+        state, report = open_log(disk, directory, topic_id, options, commit, ticks)
+        return cls(state), report
+
+    @property
+    def directory(self) -> str:
+        return self._state.directory
+
+    @property
+    def start(self) -> Offset:
+        """The first offset that may be read."""
+        return self._state.start
+
+    @property
+    def active_start(self) -> Offset:
+        """Where the segment begins that grows; what lies before it is in files that are full."""
+        return self._state.segments.active.base_offset
+
+    @property
+    def end(self) -> Offset:
+        """The offset that the next record gets."""
+        return self._state.end
+
+    @property
+    def synced(self) -> Offset:
+        """Everything below this offset survives a power cut."""
+        return self._state.durability.synced
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Kept for the replica, which alone decides on it."""
+        return self._state.high_watermark
+
+    def set_high_watermark(self, offset: Offset) -> None:
+        state = self._state
+        state.high_watermark = offset
+        transactions = state.producers.transactions
+        if not transactions.is_quiet:
+            transactions.settle(offset)
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        state = self._state
+        transactions = state.producers.transactions
+        if transactions.is_quiet:
+            return state.high_watermark
+        return transactions.last_stable_offset(state.high_watermark)
+
+    @property
+    def producers(self) -> ProducerStateManager:
+        """For `check` before an append; the log itself calls `update`."""
+        return self._state.producers
+
+    @property
+    def epochs(self) -> LeaderEpochHistory:
+        return self._state.epochs
+
+    @property
+    def stats(self) -> LogStats:
+        return self._state.stats
+
+    @property
+    def size_bytes(self) -> int:
+        return self._state.segments.size_bytes()
+
+    @property
+    def stopped(self) -> BaseException | None:
+        """Why the log takes no more writes, if so."""
+        return self._state.stopped
+
+    @property
+    def corruption(self) -> tuple[CorruptRange, ...]:
+        """The ranges that cannot be read."""
+        return tuple(self._state.damage.values())
+
+    @property
+    def max_timestamp(self) -> Timestamp:
+        """The largest timestamp of any batch, or -1."""
+        return Timestamp(max(segment.index.max_timestamp for segment in self._state.segments))
+
+    def segments(self) -> list[SegmentSummary]:
+        state = self._state
+        return [
+            SegmentSummary(
+                segment.base_offset,
+                state.segments.end_of(index, state.end),
+                segment.size_bytes,
+            )
+            for index, segment in enumerate(state.segments)
+        ]
+
+    def append(
+        self,
+        batches: bytearray | memoryview,
+        headers: Sequence[BatchHeader],
+        leader_epoch: LeaderEpoch,
+        now: Timestamp,
+    ) -> AppendedRange:
+        """Append a leader's checked batches; offsets and epoch are written into them in place."""
+        state = self._state
+        if state.damage or state.durability.stopped is not None:
+            state.check_writable()
+        ticks = state.ticks
+        if ticks is None:
+            return append.append_as_leader(state, batches, headers, leader_epoch, now)
+        began = ticks()
+        appended = append.append_as_leader(state, batches, headers, leader_epoch, now)
+        stats, elapsed_ns = state.stats, ticks() - began
+        stats.append_ns += elapsed_ns
+        stats.append_buckets[bisect_left(APPEND_BOUNDS_NS, elapsed_ns)] += 1
+        return appended
+
+    def append_replica(
+        self, batches: bytes | bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
+    ) -> AppendedRange:
+        """Append what the leader sent, offsets and epochs as they are."""
+        state = self._state
+        state.check_writable()
+        return append.append_as_follower(state, batches, headers, now)
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """A leader epoch starts at the log end, whether or not it ever writes."""
+        state = self._state
+        if state.epochs.assign(epoch, state.end):
+            state.epochs_changed = True
+
+    def end_offset_for(self, epoch: LeaderEpoch) -> EpochStart | None:
+        """Where an epoch ended, as KIP-101 and KIP-279 ask; None if it is not known here."""
+        return self._state.epochs.end_offset_for(epoch, self._state.end)
+
+    def read(self, start: Offset, max_bytes: int, *, end: Offset | None = None) -> ReadResult:
+        """Whole batches from the one that contains `start`, all of them below `end`.
+
+        At least one batch if there is one, however small `max_bytes`. Raises OffsetOutOfRange,
+        and DamagedRange where the log is corrupt.
+        """
+        return read.read(self._state, start, max_bytes, end)
+
+    def read_filled(self, start: Offset, max_bytes: int, *, end: Offset | None = None) -> ReadResult:
+        """Like `read`, but for consumers, who have no use for the empty batches that compaction leaves."""
+        return read.read_filled(self._state, start, max_bytes, end)
+
+    def offset_for_timestamp(self, timestamp: Timestamp) -> TimestampOffset | None:
+        """The first record at or after `timestamp`. Reads headers, and one batch."""
+        return read.search_time(self._state, timestamp)
+
+    def aborted_between(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """What a read_committed consumer of this range must skip."""
+        return read.aborted_between(self._state, start, end)
+
+    def sync(self, done: Done) -> None:
+        """Make everything appended so far durable; `done` hears when it is, or why it never will be."""
+        state = self._state
+        stopped = state.stopped
+        if stopped is not None:
+            done(LogStopped(state.directory, stopped))
+            return
+        writer = state.segments.active.writer
+        assert writer is not None
+        state.durability.request(writer, state.end, done)
+
+    def sync_shared(self, done: Done) -> None:
+        """Like `sync`, for whoever appends often: of the calls until the next round begins, the first counts.
+
+        Its `done` hears when the round has ended; what was appended until it began is durable then.
+        """
+        state = self._state
+        segment = state.segments.active
+        writer = segment.writer
+        assert writer is not None
+        if not state.durability.is_sharing(writer):
+            state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
+
+    def discard_with(self, discard: Callable[[list[str], int], None]) -> None:
+        """Have files removed by somebody else, after so many milliseconds or later.
+
+        Their names are good for nothing else.
+        """
+        self._state.discard = discard
+
+    def delete_records(self, before: Offset) -> Offset:
+        """Raise the log start to `before`; answers where it is now. Blocks."""
+        return retention.delete_records(self._state, before)
+
+    def expire(self, now: Timestamp) -> list[SegmentSummary]:
+        """Delete what retention does not keep, never above the high watermark. Blocks if it deletes."""
+        return retention.expire(self._state, now)
+
+    def dirty_ratio(self, rules: CompactionRules, now: Timestamp) -> float:
+        """Which part of what may be compacted has not been yet; 0 if compaction is not due.
+
+        Just above 0 if nothing is dirty, and tombstones have expired.
+        """
+        return compacting.cleanable(self._state, rules, now).urgency(rules)
+
+    def begin_compaction(self, rules: CompactionRules, now: Timestamp, token: str) -> Compaction | None:
+        """What a worker has to do, if compaction is due; `token` is one that no other compaction has.
+
+        One at a time. Its result goes to `finish_compaction`, or it is cancelled.
+        """
+        order = compacting.plan(self._state, rules, now, token)
+        return None if order is None else Compaction(self._state, order)
+
+    def finish_compaction(self, compaction: Compaction, cleaned: CleaningResult) -> CompactionResult | None:
+        """Put the rewritten segments in place. Blocks for a few syncs.
+
+        None if they do not fit the log any more. The next one can begin after the checkpoint that
+        is asked for here.
+        """
+        compacted = compaction.finish(cleaned)
+        if compacted is not None:
+            self._state.stats.compactions += 1
+            self.checkpoint()
+        return compacted
+
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Cut off every batch that reaches `offset`; answers the new end. Blocks until it is durable."""
+        return truncate.truncate_to(self._state, offset)
+
+    def truncate_fully(self, start: Offset) -> None:
+        """Throw everything away and go on at `start`. Blocks until it is durable."""
+        truncate.truncate_fully(self._state, start)
+
+    def scrub(self, *, around: Offset | None = None) -> Iterator[ScrubStep]:
+        """Check every batch in small steps; damage is remembered, refused to readers and reported.
+
+        With an offset, only those in the segment that holds it.
+        """
+        return scrub(self._state, around=around)
+
+    def quarantine(self, base_offset: Offset) -> None:
+        """Move a damaged segment aside; the log has a hole there, or goes on behind it. Blocks."""
+        quarantine(self._state, base_offset)
+
+    def roll(self) -> None:
+        """Start a new segment, unless the active one is empty."""
+        state = self._state
+        state.check_writable()
+        if state.segments.active.size_bytes:
+            append.roll(state, state.end)
+
+    def maybe_checkpoint(self, now: Instant) -> bool:
+        """Take a checkpoint if one is due; answers whether it was. Call this every second or so."""
+        state = self._state
+        if state.stopped is not None or not self._timer.is_due(state, now):
+            return False
+        self.checkpoint()
+        return True
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a start from the last checkpoint would read nothing, and a close need not wait."""
+        return is_current(self._state)
+
+    def checkpoint(self, done: Done | None = None) -> None:
+        """Take a checkpoint without blocking. One runs at a time; a second one joins it."""
+        timer = self._timer
+        if done is not None:
+            timer.waiting.append(done)
+        if timer.running:
+            return
+        timer.running = True
+        timer.taken(self._state)
+
+        def finished(error: StorageError | None) -> None:
+            timer.running = False
+            waiting, timer.waiting = timer.waiting, []
+            for call in waiting:
+                call(error)
+
+        BackgroundCheckpoint(self._state, finished).start()
+
+    def configure(self, options: LogOptions) -> None:
+        """Go on with other options: they count from the next append, roll, read or expiry on."""
+        self._state.options = options
+        self._state.segments.configure(options)
+
+    def abandon(self) -> None:
+        """Close without making anything durable: the log is about to be removed.
+
+        What was read of it may be on its way to a client: such ranges stay readable.
+        """
+        self._state.durability.stop(LogAbandoned(f"the log {self.directory} was removed"))
+        self._state.segments.abandon()
+
+    def close(self) -> None:
+        """Make everything durable, so that the next start reads no batch. Blocks."""
+        if self._state.stopped is None and not is_current(self._state):
+            checkpoint_now(self._state)
+        self._state.segments.close()

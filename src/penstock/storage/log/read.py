@@ -1,0 +1,109 @@
+"""Reading batches and finding offsets. Nothing in here changes the log."""
+
+from collections.abc import Iterator
+
+from penstock.core.model import Offset, Timestamp
+from penstock.core.records import CorruptBatch
+from penstock.core.replica import AbortedTransaction
+from penstock.storage.log.index import ABORTED, Words
+from penstock.storage.log.recovery import walk_through
+from penstock.storage.log.segment import headers
+from penstock.storage.log.state import LogState
+from penstock.storage.log.types import EMPTY_READ, DamagedRange, OffsetOutOfRange, ReadResult, TimestampOffset
+
+
+def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
+    """Whole batches from the one that contains `start`, of one segment."""
+    if not state.start <= start <= state.end:
+        raise OffsetOutOfRange(start, state.start, state.end)
+    limit = state.end if end is None or end > state.end else end
+    if start >= limit:
+        return EMPTY_READ
+    segments = state.segments.items
+    last = len(segments) - 1
+    # Most readers are at the tail. A log that was removed has no segments.
+    at_tail = last >= 0 and start >= segments[last].base_offset
+    first = last if at_tail else state.segments.index_of(start)
+    for index in range(first, last + 1):
+        segment = segments[index]
+        segment_end = state.end if index == last else segments[index + 1].base_offset
+        stop = limit if limit < segment_end else None
+        damage = state.damage.get(segment.base_offset) if state.damage else None
+        if damage is not None and start >= damage.start:
+            raise DamagedRange(start, damage.start, damage.end, damage.reason)
+        try:
+            found = segment.slice(start, stop, max_bytes)
+        except CorruptBatch as corrupt:
+            raise _found_damage(state, index, start, corrupt) from corrupt
+        if found is not None:
+            return ReadResult((found,)) if found.length else EMPTY_READ
+        if limit <= segment_end:
+            break
+    return EMPTY_READ
+
+
+def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
+    """Like `read`, from the first batch on that has records, if there is one.
+
+    Compaction leaves batches without any. Some clients take an answer that holds nothing else for
+    one that was cut short: they ask for more bytes, again and again, and give up.
+    """
+    first = found = read(state, start, max_bytes, end)
+    if not found.ranges or start >= state.segments.active.base_offset:
+        # Compaction has not been where the log grows.
+        return found
+    while found.ranges and state.segments[state.segments.index_of(start)].cleaned:
+        part = found.ranges[0]
+        for placed in headers(part.file, part.position, part.position + part.length):
+            if placed.header.record_count:
+                return found if placed.position == part.position else read(state, start, max_bytes, end)
+            start = Offset(placed.header.next_offset)
+        found = read(state, start, max_bytes, end)
+    return found if found.ranges else first
+
+
+def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptBatch) -> DamagedRange:
+    """Remember where a segment stops making sense; what lies before that can still be read."""
+    segment = state.segments[index]
+    start, position, reason = walk_through(segment)
+    if reason is None:
+        # The headers are fine, so it is not known how far the damage reaches.
+        start, position, reason = segment.base_offset, 0, str(corrupt)
+    state.note_damage(index, start, position, reason)
+    return DamagedRange(offset, start, state.segments.end_of(index, state.end), reason)
+
+
+def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
+    """The first record of the log at or after `timestamp`; DamagedRange if that cannot be told."""
+    segments = state.segments
+    for index in range(segments.index_of(state.start), len(segments)):
+        segment = segments[index]
+        try:
+            found = segment.search_time(timestamp, state.start)
+        except CorruptBatch as corrupt:
+            raise _found_damage(state, index, segment.base_offset, corrupt) from corrupt
+        if found is not None:
+            return found
+        damage = state.damage.get(segment.base_offset)
+        if damage is not None and not segment.is_older_than(timestamp):
+            raise DamagedRange(damage.start, *damage[1:])
+    return None
+
+
+def aborted_between(state: LogState, start: Offset, end: Offset) -> list[AbortedTransaction]:
+    """The aborted transactions that have records between `start` and `end`."""
+    found = []
+    segments = state.segments
+    for index in range(segments.index_of(start), len(segments)):
+        for aborted in rows_of(segments[index].index.aborted):
+            if aborted.last_offset >= start and aborted.first_offset < end:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end:
+                return found
+    return found
+
+
+def rows_of(words: Words) -> Iterator[AbortedTransaction]:
+    """The rows of an aborted index."""
+    for at in range(0, len(words), ABORTED.words):
+        yield AbortedTransaction._make(words[at : at + ABORTED.words])

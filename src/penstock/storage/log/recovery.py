@@ -1,0 +1,736 @@
+"""From what is on disk to a log that can be used, and back to a good log from a bad one.
+
+    ┌ sealed segments ────────────┬ checkpointed segment ┬ tail ──────────┐
+    │ sizes compared, not read    │ ends at least here ──┤ every byte read │
+    └─────────────────────────────┴──────────────────────┴─────────────────┘
+                                            recovery point ↑
+
+Below the recovery point everything was synced: what is missing or broken there is
+corruption. It is reported and refused to readers, and nothing is cut. Above it, a batch
+that is torn or has a wrong CRC ends the log: it is cut there, and the report says where.
+Unless the rest is plainly an unfinished write, it is kept aside, since good batches behind
+a damaged one may be in it. After a clean stop the tail is empty and no batch is read at all.
+
+    creating  an empty log, durable before it is used
+    opening   compares the directory with the checkpoint and puts the parts together
+    tail      reads what follows the recovery point
+    aside     keeps what is cut off
+    replay    producer state, epochs and indexes from headers
+    report    what was found
+    scrub     reads everything in small steps, later, to find damage that a start does not
+
+Left out: repairing from another replica. That is the replica's work, after it has left the ISR.
+
+Finishing what compaction had decided when the power went.
+
+    <base>.log.cleaned, .index.cleaned … → device, names too
+    checkpoint: this segment is swapping, and has the new size → device
+    <base>.log.cleaned → <base>.log …  → names to the device
+
+Before the checkpoint, the new files are rubbish. After it, whatever still stands under its
+other name takes its place: a start repeats the renames, of which some may have happened. A
+compaction does not begin while a checkpoint on disk says `swapping`, so that no half-written
+file can be mistaken for one of these.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.records import BatchIncomplete, CorruptBatch
+from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
+from penstock.storage.disk import Disk, DiskFull, File
+from penstock.storage.disk.port import disk_error
+from penstock.storage.log import file_names
+from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
+from penstock.storage.log.durability import Committer, Durability, ImmediateCommit
+from penstock.storage.log.file_names import (
+    CLEANED,
+    EPOCHS,
+    IDENTITY,
+    LOG,
+    OFFSET_INDEX,
+    QUARANTINE,
+    SNAPSHOT,
+    TIME_INDEX,
+    numbered,
+)
+from penstock.storage.log.files import (
+    Checkpoint,
+    FileKind,
+    decode_checkpoint,
+    decode_epochs,
+    decode_identity,
+    encode_epochs,
+    encode_identity,
+    frame,
+    parse_epoch_rows,
+    read_file,
+    replace_durably,
+    unframe,
+)
+from penstock.storage.log.index import (
+    ABORTED,
+    OFFSETS,
+    SHAPES,
+    ActiveIndex,
+    IndexRowFormat,
+    Words,
+    parse_rows,
+    seal,
+)
+from penstock.storage.log.segment import (
+    OFFSET_DELTA_MAX,
+    SCAN_BYTES,
+    UNKNOWN_MS,
+    BatchPosition,
+    CheckedBatch,
+    Segment,
+    checked_batches,
+    headers,
+)
+from penstock.storage.log.segments import Segments
+from penstock.storage.log.state import LogState, fold_batch
+from penstock.storage.log.types import CorruptRange, IncompleteLog, LogOptions, WrongTopic
+
+# Behind the offset that the bytes would have had, in the quarantine directory.
+CUT = ".cut"
+_EEXIST = 17
+# The aborted transactions of a segment stay as they are: no marker is ever removed.
+SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
+
+
+def copy_to_quarantine(state: LogState, file: File, position: int, name: str) -> str | None:
+    """Copy a file from `position` on into the quarantine, durably; answers where it is.
+
+    None if the disk has no room: a log that cannot be opened would help nobody.
+    """
+    aside = f"{state.directory}/{QUARANTINE}"
+    path = _free_path(state, f"{aside}/{name}")
+    state.disk.make_directory(aside)
+    copy = state.disk.open(path, create=True)
+    try:
+        for at in range(position, file.size(), SCAN_BYTES):
+            copy.append(file.pread(at, SCAN_BYTES))
+        copy.sync()
+    except DiskFull:
+        copy.close()
+        state.disk.remove(path)
+        return None
+    copy.close()
+    state.disk.sync_directory(aside)
+    state.disk.sync_directory(state.directory)
+    return path
+
+
+def _free_path(state: LogState, path: str) -> str:
+    """An earlier start may have kept something under this name."""
+    number, free = 1, path
+    while state.disk.exists(free):
+        number += 1
+        free = f"{path}.{number}"
+    return free
+
+
+def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
+    """The producer state as it was when the log ended at `offset`: a snapshot and what followed."""
+    known, producers = _nearest_snapshot(state, offset)
+    for segment, placed in _placed_between(state, known, offset):
+        fold(state, producers, segment, placed)
+    return producers
+
+
+def keep_snapshot(state: LogState, segment: Segment) -> None:
+    """Before the segments in front of this one go: what only they know must be in a snapshot."""
+    if _read_snapshot(state, segment.base_offset) is None:
+        content = frame(FileKind.SNAPSHOT, encode_snapshot(producers_at(state, segment.base_offset)))
+        replace_durably(state.disk, state.directory, numbered(segment.base_offset, SNAPSHOT), content)
+
+
+def fold(
+    state: LogState, producers: ProducerStateManager, segment: Segment, placed: BatchPosition
+) -> "array[int]":
+    """Let one batch that is in the log count; answers the row of the transaction it aborted."""
+    header = placed.header
+    if header.producer_id < 0:
+        return array("q")
+    content = segment.file.pread(placed.position, header.size_bytes) if header.is_control else b""
+    aborted = fold_batch(producers, header, content, seen_at(state, header.max_timestamp))
+    return array("q", aborted or ())
+
+
+def seen_at(state: LogState, max_timestamp: int) -> Timestamp:
+    """When a replayed producer wrote: records may carry any time, so not before the checkpoint."""
+    return max(Timestamp(max_timestamp), state.checkpoint.taken_at)
+
+
+def epochs_between(state: LogState, end: Offset) -> LeaderEpochHistory:
+    """The leader epochs of every batch below `end`."""
+    history = LeaderEpochHistory()
+    first = state.segments[0].base_offset
+    for _, placed in _placed_between(state, first, end):
+        if placed.header.leader_epoch > history.latest:
+            history.assign(LeaderEpoch(placed.header.leader_epoch), Offset(placed.header.base_offset))
+    return history
+
+
+def index_of(state: LogState, segment: Segment, size_bytes: int) -> tuple[ActiveIndex, bool]:
+    """Offset and time tables from the headers; False if damage ended the walk early."""
+    index = ActiveIndex(segment.base_offset, state.options)
+    try:
+        for position, header in placed_in(segment, size_bytes):
+            index.note(header.base_offset, header.last_offset, position, header.max_timestamp)
+    except CorruptBatch:
+        return index, False
+    return index, True
+
+
+def placed_in(segment: Segment, size_bytes: int) -> Iterator[BatchPosition]:
+    """Every header of a segment; raises CorruptBatch where an offset, outside of the CRC, is wrong."""
+    expected: int = segment.base_offset
+    for placed in headers(segment.file, 0, size_bytes, SCAN_BYTES):
+        header = placed.header
+        if segment.gapless and header.base_offset != expected:
+            raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
+        if not 0 <= header.base_offset - segment.base_offset <= OFFSET_DELTA_MAX:
+            raise CorruptBatch(f"offset {header.base_offset} is not in segment {segment.base_offset}")
+        yield placed
+        expected = header.next_offset
+
+
+def aborted_of(state: LogState, segment: Segment, size_bytes: int) -> "array[int]":
+    """The aborted transactions whose marker is in this segment."""
+    producers = producers_at(state, segment.base_offset)
+    rows = array("q")
+    for placed in headers(segment.file, 0, size_bytes, SCAN_BYTES):
+        rows.extend(fold(state, producers, segment, placed))
+    return rows
+
+
+def rebuilder(state: LogState) -> Callable[[Segment, IndexRowFormat], Words]:
+    """What a sealed index calls when one of its files is missing or damaged."""
+
+    def rebuild(segment: Segment, shape: IndexRowFormat) -> Words:
+        state.stats.indexes_rebuilt += 1
+        index, whole = index_of(state, segment, segment.size_bytes)
+        if whole:
+            index.aborted = aborted_of(state, segment, segment.size_bytes)
+            following = state.segments.index_of(segment.base_offset)
+            index.close_times(state.segments.end_of(following, state.end) - 1)
+            _store(state, segment, index)
+        if shape is ABORTED:
+            return index.aborted
+        return index.offsets if shape is OFFSETS else index.times
+
+    return rebuild
+
+
+class WalkResult(NamedTuple):
+    """How far the headers of a segment lead, and what ended the walk before the end of the file."""
+
+    offset: Offset
+    position: int
+    reason: str | None
+
+
+def walk_through(segment: Segment) -> WalkResult:
+    """Follow the headers of a segment for as long as they make sense."""
+    offset, position = segment.base_offset, 0
+    try:
+        for placed in placed_in(segment, segment.size_bytes):
+            offset = Offset(placed.header.next_offset)
+            position = placed.position + placed.header.size_bytes
+    except CorruptionError as corrupt:
+        return WalkResult(offset, position, str(corrupt))
+    return WalkResult(offset, position, None)
+
+
+def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStateManager]:
+    checkpoint = state.checkpoint
+    segments = state.segments
+    for index in range(segments.index_of(offset), -1, -1):
+        base = segments[index].base_offset
+        if base <= checkpoint.recovery_point <= offset:
+            return checkpoint.recovery_point, decode_snapshot(checkpoint.producers)
+        producers = _read_snapshot(state, base) if base <= offset else None
+        if producers is not None:
+            return base, producers
+    return segments[0].base_offset, ProducerStateManager()
+
+
+def _read_snapshot(state: LogState, base_offset: Offset) -> ProducerStateManager | None:
+    """The producer state at the start of a segment, if it was kept and is not damaged."""
+    content = read_file(state.disk, state.segments.path(base_offset, SNAPSHOT))
+    try:
+        return None if content is None else decode_snapshot(unframe(FileKind.SNAPSHOT, content))
+    except CorruptionError:
+        return None
+
+
+def _placed_between(state: LogState, start: Offset, end: Offset) -> Iterator[tuple[Segment, BatchPosition]]:
+    segments = state.segments
+    for index in range(segments.index_of(start), len(segments)):
+        segment = segments[index]
+        if segment.base_offset >= end:
+            return
+        position = segment.locate(start) if segment.base_offset < start else 0
+        if position is None:
+            continue
+        for placed in headers(segment.file, position, segment.readable_bytes, SCAN_BYTES):
+            if placed.header.base_offset >= end:
+                return
+            yield segment, placed
+
+
+def _store(state: LogState, segment: Segment, index: ActiveIndex) -> None:
+    """Write rebuilt tables over the bad files. If that fails, they are rebuilt again next time."""
+    try:
+        for file in seal(state.disk, state.directory, segment.base_offset, index):
+            state.durability.request_file(file, close=True)
+    except StorageError:
+        return
+
+
+def create_log(
+    disk: Disk,
+    directory: str,
+    topic_id: TopicId,
+    options: LogOptions,
+    commit: Committer | None,
+    ticks: Callable[[], int] | None,
+) -> LogState:
+    """Make the files of an empty log; the topic id comes last and says that it is complete."""
+    if disk.exists(f"{directory}/{IDENTITY}"):
+        raise disk_error("create log", directory, _EEXIST)
+    disk.make_directory(directory)
+    # A creation that was interrupted may have left anything here but data.
+    for name in disk.listdir(directory):
+        disk.remove_tree(f"{directory}/{name}")
+    zero = Offset(0)
+    empty = Checkpoint(
+        recovery_point=zero,
+        segment=zero,
+        position=0,
+        log_start=zero,
+        high_watermark=zero,
+        producers=encode_snapshot(ProducerStateManager()),
+    )
+    state = build_state(disk, directory, options, empty, commit, ticks)
+    state.segments.add_active(zero, fresh=True)
+    replace_durably(disk, directory, EPOCHS, encode_epochs(LeaderEpochHistory()))
+    write_checkpoint(state, empty)
+    replace_durably(disk, directory, IDENTITY, encode_identity(topic_id))
+    for parent in _parents(directory):
+        disk.sync_directory(parent)
+    return state
+
+
+def build_state(
+    disk: Disk,
+    directory: str,
+    options: LogOptions,
+    checkpoint: Checkpoint,
+    commit: Committer | None,
+    ticks: Callable[[], int] | None,
+) -> LogState:
+    """A log without segments, at the checkpoint."""
+    durability = Durability(disk, directory, commit or ImmediateCommit(), checkpoint.recovery_point)
+    state = LogState(disk, directory, options, durability, checkpoint, ticks)
+    state.segments = Segments(disk, directory, options, rebuilder(state), durability.retire)
+    return state
+
+
+def _parents(directory: str) -> list[str]:
+    """Every directory above, up to the disk's root."""
+    parts = directory.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
+
+
+class TailTruncation(NamedTuple):
+    """The end of a log from the first batch on that is not good.
+
+    Most often it is a write that was never finished, nor acknowledged. What may be more than that
+    was kept: `kept` is the file in the quarantine with the bytes (the first of them, if several).
+    """
+
+    segment: Offset
+    offset: Offset
+    position: int
+    lost_bytes: int
+    reason: str
+    kept: str | None = None
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """Filled in while a log is opened."""
+
+    recovery_point: Offset = Offset(0)  # noqa: RUF009 - a NewType is the value itself
+    end: Offset = Offset(0)  # noqa: RUF009
+    bytes_read: int = 0
+    batches_read: int = 0
+    indexes_rebuilt: int = 0
+    epochs_rebuilt: bool = False
+    checkpoint_lost: bool = False
+    cut: TailTruncation | None = None
+    corruption: tuple[CorruptRange, ...] = ()
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the log was closed properly and nothing has happened to it since."""
+        untouched = self.bytes_read == 0 and self.cut is None and not self.indexes_rebuilt
+        return untouched and not (self.corruption or self.epochs_rebuilt or self.checkpoint_lost)
+
+
+def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
+    """Give the rewritten files of swapping segments their names, durably; remove all others."""
+    left = [name for name in disk.listdir(directory) if name.endswith(CLEANED)]
+    swapping = {
+        numbered(row.base_offset, suffix) + CLEANED
+        for row in checkpoint.sealed
+        if row.swapping
+        for suffix in SWAPPED_SUFFIXES
+    }
+    for name in left:
+        if name in swapping:
+            disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(CLEANED)}")
+        else:
+            disk.remove(f"{directory}/{name}")
+    if left:
+        disk.sync_directory(directory)
+
+
+def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
+    """Read the active segment from the checkpoint on, and every segment that was begun after it."""
+    damaged = state.stopped is not None
+    if not damaged:
+        scan_segment(state, state.checkpoint.position, report)
+    for index, base_offset in enumerate(following):
+        if report.cut is not None or (base_offset != state.end and not damaged):
+            # Segments begin where the log ends; this one belongs to an end that is gone.
+            _drop(state, following[index:], report)
+            return
+        if damaged:
+            # What followed the recovery point in the damaged segment is gone as well.
+            hurt = state.segments.active.base_offset
+            state.damage[hurt] = state.damage[hurt]._replace(end=base_offset)
+        damaged = False
+        for file in state.segments.seal_active(state.end):
+            file.sync()
+            file.close()
+        _close_writer(state)
+        state.end = base_offset
+        segment = state.segments.add_active(base_offset)
+        # Without a checkpoint nobody knows which segments compaction has thinned out.
+        segment.gapless = not report.checkpoint_lost
+        scan_segment(state, 0, report)
+
+
+def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None:
+    """Check every batch from `position` on and let it count; cut at the first that is not good."""
+    segment = state.segments.active
+    start = position
+    try:
+        for batch in checked_batches(segment.file, position, segment.size_bytes):
+            _check_place(state, segment, batch)
+            _count(state, batch)
+            position = batch.position + batch.header.size_bytes
+            report.bytes_read += batch.header.size_bytes
+            report.batches_read += 1
+    except CorruptBatch as corrupt:
+        if report.checkpoint_lost:
+            # Without a recovery point nobody knows what was durable: cut nothing.
+            state.note_damage(len(state.segments) - 1, state.end, position, str(corrupt))
+        else:
+            _cut(state, segment, position, corrupt, report)
+    _write_again(segment, start, position)
+
+
+def _write_again(segment: Segment, start: int, end: int) -> None:
+    """Make the kernel write what is about to be called durable, even if it believes that it has.
+
+    If the last life ended because a sync failed, these bytes may be in memory only, on pages
+    that are marked clean: the next sync would succeed without writing them.
+    """
+    assert segment.writer is not None
+    for position in range(start, end, SCAN_BYTES):
+        segment.writer.pwrite(position, segment.file.pread(position, min(SCAN_BYTES, end - position)))
+
+
+def _check_place(state: LogState, segment: Segment, batch: CheckedBatch) -> None:
+    """The fields outside of the CRC: offset and epoch must follow what came before."""
+    header = batch.header
+    if header.base_offset < state.end or (segment.gapless and header.base_offset != state.end):
+        raise CorruptBatch(f"offset {header.base_offset} stands where {state.end} should")
+    if header.leader_epoch < state.epochs.latest:
+        raise CorruptBatch(f"leader epoch {header.leader_epoch} follows {state.epochs.latest}")
+
+
+def _count(state: LogState, batch: CheckedBatch) -> None:
+    header = batch.header
+    if header.producer_id >= 0:
+        now = seen_at(state, header.max_timestamp)
+        aborted = fold_batch(state.producers, header, batch.content, now)
+        if aborted is not None:
+            state.active_index.note_aborted(aborted)
+    state.active_index.note(header.base_offset, header.last_offset, batch.position, header.max_timestamp)
+    if header.leader_epoch > state.epochs.latest:
+        state.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
+        state.epochs_changed = True
+    state.end = Offset(header.next_offset)
+
+
+def _cut(
+    state: LogState, segment: Segment, position: int, corrupt: CorruptBatch, report: RecoveryReport
+) -> None:
+    assert segment.writer is not None
+    lost = segment.size_bytes - position
+    kept = None
+    if not isinstance(corrupt, BatchIncomplete):
+        # An unfinished write ends the file. Anything else may be what a power cut left of several
+        # writes, or good records behind a damaged one: nobody can tell, so it is not thrown away.
+        kept = copy_to_quarantine(state, segment.file, position, f"{state.end:020d}{CUT}")
+    segment.writer.truncate(position)
+    segment.size_bytes = position
+    report.bytes_read += lost
+    report.cut = TailTruncation(segment.base_offset, state.end, position, lost, str(corrupt), kept)
+
+
+def _drop(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> None:
+    lost, kept = 0, None
+    for base_offset in reversed(bases):
+        path = state.segments.path(base_offset, "log")
+        size = state.disk.size(path)
+        lost += size
+        if size:
+            with closing(state.disk.open(path, readonly=True)) as file:
+                kept = copy_to_quarantine(state, file, 0, f"{base_offset:020d}{CUT}") or kept
+        state.segments.remove_files(base_offset)
+    if report.cut is None:
+        report.cut = TailTruncation(bases[0], state.end, 0, lost, "the segment before it ends early", kept)
+    else:
+        report.cut = report.cut._replace(
+            lost_bytes=report.cut.lost_bytes + lost, kept=report.cut.kept or kept
+        )
+
+
+def _close_writer(state: LogState) -> None:
+    """A full segment of the tail: make it durable, since nothing else will."""
+    segment = state.segments.active
+    if segment.writer is not None:
+        segment.writer.sync()
+        segment.writer.close()
+        segment.writer = None
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    topic_id: TopicId,
+    options: LogOptions,
+    commit: Committer | None,
+    ticks: Callable[[], int] | None,
+) -> tuple[LogState, RecoveryReport]:
+    """Recover the log in `directory`."""
+    _check_topic(disk, directory, topic_id)
+    report = RecoveryReport()
+    bases = _tidy(disk, directory)
+    checkpoint = _read_checkpoint(disk, directory)
+    if checkpoint is None:
+        report.checkpoint_lost = True
+        checkpoint = _without_checkpoint(disk, directory, bases)
+    redo_swaps(disk, directory, checkpoint)
+    state = build_state(disk, directory, options, checkpoint, commit, ticks)
+    report.recovery_point = checkpoint.recovery_point
+    _add_sealed(state, bases)
+    _add_checkpointed(state, bases, report)
+    state.producers = decode_snapshot(checkpoint.producers)
+    _restore_epochs(state, report)
+    following = [base for base in bases if base > checkpoint.segment]
+    recover_tail(state, following, report)
+    _settle(state, following, report)
+    return state, report
+
+
+def _check_topic(disk: Disk, directory: str, topic_id: TopicId) -> None:
+    content = read_file(disk, f"{directory}/{file_names.IDENTITY}")
+    if content is None:
+        raise IncompleteLog(f"{directory} has no {file_names.IDENTITY}: its creation was not finished")
+    found = decode_identity(content)
+    if found != topic_id:
+        raise WrongTopic(directory, topic_id, found)
+
+
+def _tidy(disk: Disk, directory: str) -> list[Offset]:
+    """Remove what unfinished writes left behind; answers the base offsets of the segments."""
+    found = disk.listdir(directory)
+    parsed = [(name, file_names.parse_numbered(name)) for name in found]
+    bases = [Offset(number[0]) for _, number in parsed if number is not None and number[1] == file_names.LOG]
+    known = set(bases)
+    for name, number in parsed:
+        if name.endswith((file_names.TEMPORARY, file_names.DOOMED)) or (
+            number is not None and number[0] not in known
+        ):
+            disk.remove(f"{directory}/{name}")
+    return bases
+
+
+def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
+    content = read_file(disk, f"{directory}/{file_names.CHECKPOINT}")
+    if content is None:
+        return None
+    try:
+        checkpoint = decode_checkpoint(content)
+        decode_snapshot(checkpoint.producers)
+        parse_epoch_rows(checkpoint.epochs)
+    except CorruptionError:
+        return None
+    return checkpoint
+
+
+def _without_checkpoint(disk: Disk, directory: str, bases: Sequence[Offset]) -> Checkpoint:
+    """Start at the very beginning; only what the first segment's snapshot knows is kept."""
+    first = bases[0] if bases else Offset(0)
+    producers = encode_snapshot(ProducerStateManager())
+    content = read_file(disk, f"{directory}/{file_names.numbered(first, file_names.SNAPSHOT)}")
+    if content is not None:
+        try:
+            producers = bytes(unframe(FileKind.SNAPSHOT, content))
+            decode_snapshot(producers)
+        except CorruptionError:
+            producers = encode_snapshot(ProducerStateManager())
+    return Checkpoint(
+        recovery_point=first,
+        segment=first,
+        position=0,
+        log_start=first,
+        high_watermark=first,
+        gapless=False,
+        producers=producers,
+    )
+
+
+def _add_sealed(state: LogState, bases: Sequence[Offset]) -> None:
+    """The full segments: whatever the checkpoint does not list was removed on purpose."""
+    checkpoint = state.checkpoint
+    present = set(bases)
+    rows = checkpoint.sealed
+    ends = [*(row.base_offset for row in rows), checkpoint.segment][1:]
+    for row, end in zip(rows, ends, strict=True):
+        if end <= checkpoint.log_start:
+            # Deleted, as the log start says; the files may have come back with a power cut.
+            state.segments.remove_files(row.base_offset)
+            continue
+        size = (
+            state.disk.size(state.segments.path(row.base_offset, file_names.LOG))
+            if row.base_offset in present
+            else 0
+        )
+        segment = state.segments.add_sealed(row.base_offset, min(size, row.size_bytes))
+        segment.gapless, segment.cleaned = row.gapless, row.cleaned
+        segment.tombstones_until = UNKNOWN_MS if row.cleaned else None
+        if size < row.size_bytes:
+            _note_short(state, segment, row.size_bytes, end)
+    listed = {row.base_offset for row in rows}
+    for base in bases:
+        if base < checkpoint.segment and base not in listed:
+            state.segments.remove_files(base)
+
+
+def _note_short(state: LogState, segment: Segment, expected_bytes: int, end: Offset) -> None:
+    """A segment has lost its end, or all of it."""
+    reached = walk_through(segment)
+    reason = f"{segment.size_bytes} of {expected_bytes} bytes are there"
+    before, state.end = state.end, end
+    state.note_damage(len(state.segments) - 1, reached.offset, reached.position, reason)
+    state.end = before
+
+
+def _add_checkpointed(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> None:
+    """The segment that was growing when the checkpoint was taken."""
+    checkpoint = state.checkpoint
+    missing = checkpoint.segment not in bases
+    segment = state.segments.add_active(checkpoint.segment)
+    if missing:
+        # Nothing else may need a sync of the directory before this file holds something durable.
+        state.disk.sync_directory(state.directory)
+    segment.gapless = checkpoint.gapless
+    segment.first_append_at = checkpoint.first_append_at
+    if segment.size_bytes < checkpoint.position:
+        if missing:
+            # Made only so that the log has a segment; a file of no bytes is no evidence.
+            segment.size_bytes = 0
+        segment.index = index_of(state, segment, segment.size_bytes)[0]
+        _note_short(state, segment, checkpoint.position, checkpoint.recovery_point)
+        return
+    tables = _load_tables(state, segment, report)
+    segment.index = ActiveIndex.restore(
+        segment.base_offset,
+        state.options,
+        tables,
+        (checkpoint.recovery_point, checkpoint.position),
+        checkpoint.max_timestamp,
+    )
+
+
+def _load_tables(
+    state: LogState, segment: Segment, report: RecoveryReport
+) -> "tuple[array[int], array[int], array[int]]":
+    checkpoint = state.checkpoint
+    try:
+        tables = [
+            parse_rows(
+                shape,
+                read_file(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b"",
+                *mark,
+            )
+            for shape, mark in zip(SHAPES, checkpoint.marks, strict=True)
+        ]
+    except CorruptionError:
+        report.indexes_rebuilt += 1
+        report.bytes_read += checkpoint.position
+        index, _ = index_of(state, segment, checkpoint.position)
+        return index.offsets, index.times, aborted_of(state, segment, checkpoint.position)
+    return tables[0], tables[1], tables[2]
+
+
+def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
+    """From the checkpoint, which changes together with the rest; the file of their own is a copy."""
+    content = read_file(state.disk, f"{state.directory}/{file_names.EPOCHS}")
+    try:
+        copy = decode_epochs(content or b"")
+    except CorruptionError:
+        report.epochs_rebuilt = True
+        state.epochs_changed = True
+        copy = LeaderEpochHistory()
+        if report.checkpoint_lost and state.stopped is None:
+            copy = epochs_between(state, state.checkpoint.recovery_point)
+    state.epochs = copy if report.checkpoint_lost else parse_epoch_rows(state.checkpoint.epochs)
+    state.epochs_changed = state.epochs_changed or list(copy.entries()) != list(state.epochs.entries())
+    state.epochs.advance_to(state.start)
+    # Entries behind the recovery point are found again in the tail, if their data is there.
+    state.epochs.truncate_to(state.checkpoint.recovery_point)
+
+
+def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
+    """Make what was recovered durable, so that it is not recovered again."""
+    state.start = max(state.start, state.segments[0].base_offset)
+    state.high_watermark = min(state.high_watermark, state.end)
+    state.stats.indexes_rebuilt += report.indexes_rebuilt
+    report.end = state.end
+    report.corruption = tuple(state.damage.values())
+    changed = state.end != state.checkpoint.recovery_point or report.cut is not None
+    changed = changed or bool(following) or report.indexes_rebuilt > 0
+    changed = changed or report.epochs_rebuilt or report.checkpoint_lost
+    if changed and state.stopped is None:
+        try:
+            checkpoint_now(state)
+        except DiskFull:
+            # Whoever wants to make room has to be able to open the log. The next start reads
+            # the tail once more.
+            if state.stopped is None:
+                assert state.segments.active.writer is not None
+                state.durability.sync_now(state.segments.active.writer, state.end)

@@ -1,0 +1,375 @@
+"""One segment: a file of record batches back to back, and the way into it.
+
+A segment is named by its base offset. The last one of a log grows, the others are
+sealed and change only by being deleted, cut by a truncation or replaced by compaction.
+
+    descriptor  format, key and tier: where encryption and tiering will attach
+    walk        reading batch headers one after another, without their records
+    reader      the file for reading, opened at need
+    segment     append, locate an offset, find batch boundaries, search by time
+
+Left out: preallocation, and reading ahead. The kernel does both well for a file that
+only grows.
+"""
+
+import enum
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.model import Offset, Timestamp
+from penstock.core.records import (
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    BatchHeader,
+    BatchIncomplete,
+    CorruptBatch,
+    check_batch,
+    read_header,
+    read_records,
+)
+from penstock.storage.disk import Buffer, Disk, File
+from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, ActiveIndex, SealedIndex
+from penstock.storage.log.types import FileRange, TimestampOffset
+
+LOCATE_BYTES = 8 << 10
+MAGIC = 2
+BATCH_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
+# Base offset, length, magic and last offset delta: what leads from one batch to the next.
+_LINK = struct.Struct(">qi4xb6xi")
+SCAN_BYTES = 1 << 20
+OFFSET_DELTA_MAX = 2**31 - 1
+# Of a segment that was compacted before the last start, nobody remembers.
+UNKNOWN_MS = -1
+_LENGTH_POSITION = 8
+_LENGTH = struct.Struct(">i")
+
+
+class SegmentTier(enum.Enum):
+    """Where a segment's bytes are."""
+
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDescriptor:
+    """Format, key and place of one segment. Only plain local segments exist so far."""
+
+    format_version: int = 2  # Kafka's magic: what stands on disk is what goes over the wire
+    key_id: str | None = None
+    tier: SegmentTier = SegmentTier.LOCAL
+
+
+PLAIN = SegmentDescriptor()
+
+
+class SegmentReader:
+    """Lent out in file ranges, so it must outlive the segment's place in the log.
+
+    Whoever holds a range holds this reader, and the disk keeps the file of an open reader
+    readable when its name is removed.
+    """
+
+    __slots__ = ("_disk", "_file", "_path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._file: File | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def opened(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._disk.open(self._path, readonly=True)
+        return file
+
+    # The file is asked for without a call where it is open: readers at the tail come by all the time.
+
+    def pread(self, position: int, length: int) -> bytes:
+        return (self._file or self.opened()).pread(position, length)
+
+    def is_warm(self, position: int, length: int) -> bool:
+        return (self._file or self.opened()).is_warm(position, length)
+
+    def size(self) -> int:
+        return self.opened().size()
+
+    def map_readonly(self) -> memoryview:
+        return self.opened().map_readonly()
+
+    def fileno(self) -> int:
+        return (self._file or self.opened()).fileno()
+
+    def sync(self) -> None:
+        self.opened().sync()
+
+    def append(self, *buffers: Buffer) -> int:
+        return self.opened().append(*buffers)
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        self.opened().pwrite(position, data)
+
+    def truncate(self, size: int) -> None:
+        self.opened().truncate(size)
+
+    def allocate(self, size: int) -> None:
+        self.opened().allocate(size)
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class BatchPosition(NamedTuple):
+    """A batch and where it begins."""
+
+    position: int
+    header: BatchHeader
+
+
+def headers(file: File, position: int, end: int, chunk_bytes: int = LOCATE_BYTES) -> Iterator[BatchPosition]:
+    """The headers from `position`, where a batch begins, to `end`; raises CorruptBatch.
+
+    Offsets must grow. Large batches are stepped over without being read.
+    """
+    chunk, chunk_start, expected = b"", position, 0
+    while position < end:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk = file.pread(position, min(chunk_bytes, end - position))
+            chunk_start, at = position, 0
+        header = read_header(chunk, at)
+        if position + PREFIX_BYTES + header.batch_length > end:
+            raise BatchIncomplete(header.size_bytes, end - position)
+        if header.base_offset < expected:
+            raise CorruptBatch(f"offset {header.base_offset} follows {expected - 1}")
+        yield BatchPosition(position, header)
+        expected = header.next_offset
+        position += header.size_bytes
+
+
+def find_offset(file: File, position: int, end: int, offset: int, expected: int | None) -> int | None:
+    """Where the first batch that reaches `offset` begins, looking from the batch at `position` on.
+
+    Like `headers`, but reads just the fields that lead from batch to batch, which takes a
+    quarter of the time. `expected` is the offset that must stand at `position`; None if any
+    may, as in a segment with gaps.
+    """
+    gapless = expected is not None
+    least = expected or 0
+    chunk, chunk_start = b"", position
+    while position < end:
+        at = position - chunk_start
+        if at + _LINK.size > len(chunk):
+            chunk = file.pread(position, min(LOCATE_BYTES, end - position))
+            chunk_start, at = position, 0
+            if len(chunk) < HEADER_BYTES:
+                raise BatchIncomplete(HEADER_BYTES, len(chunk))
+        base_offset, length, magic, last_delta = _LINK.unpack_from(chunk, at)
+        if base_offset < least or (gapless and base_offset != least) or magic != MAGIC or last_delta < 0:
+            raise CorruptBatch(f"offset {base_offset}, magic {magic} stands where offset {least} should")
+        if length < BATCH_LENGTH_MIN or position + PREFIX_BYTES + length > end:
+            raise BatchIncomplete(PREFIX_BYTES + length, end - position)
+        if base_offset + last_delta >= offset:
+            return position
+        least = base_offset + last_delta + 1
+        position += PREFIX_BYTES + length
+    return None
+
+
+def find_boundary(file: File, position: int, end: int, limit: int) -> int:
+    """The last place at or before `limit` where a batch begins or the segment ends, from `position` on."""
+    chunk, chunk_start = b"", position
+    while position < end:
+        at = position - chunk_start
+        if at + _LINK.size > len(chunk):
+            chunk = file.pread(position, min(LOCATE_BYTES, end - position))
+            chunk_start, at = position, 0
+            if len(chunk) < HEADER_BYTES:
+                raise BatchIncomplete(HEADER_BYTES, len(chunk))
+        _, length, magic, _ = _LINK.unpack_from(chunk, at)
+        if magic != MAGIC or length < BATCH_LENGTH_MIN:
+            raise CorruptBatch(f"no batch begins at position {position}")
+        if position + PREFIX_BYTES + length > limit:
+            return position
+        position += PREFIX_BYTES + length
+    return end
+
+
+class CheckedBatch(NamedTuple):
+    """A batch whose CRC was found right, with its bytes."""
+
+    position: int
+    header: BatchHeader
+    content: memoryview
+
+
+def checked_batches(file: File, position: int, end: int) -> Iterator[CheckedBatch]:
+    """Whole batches from `position` to `end`, each one read and checked; raises CorruptBatch."""
+    chunk, chunk_start = memoryview(b""), position
+    while position < end:
+        at = position - chunk_start
+        try:
+            header = check_batch(chunk[at:], compacted=True)
+        except BatchIncomplete as incomplete:
+            # Either the chunk ends here, or the file does.
+            wanted = max(incomplete.needed_bytes, SCAN_BYTES)
+            available = end - position
+            if incomplete.needed_bytes > available or incomplete.present_bytes >= available:
+                raise BatchIncomplete(incomplete.needed_bytes, available) from None
+            chunk = memoryview(file.pread(position, min(wanted, available)))
+            chunk_start = position
+            if len(chunk) < min(wanted, available):
+                raise BatchIncomplete(incomplete.needed_bytes, len(chunk)) from None
+            continue
+        yield CheckedBatch(position, header, chunk[at : at + header.size_bytes])
+        position += header.size_bytes
+
+
+class Segment:
+    """A file of batches from `base_offset` on, with its indexes."""
+
+    __slots__ = (
+        "base_offset",
+        "cleaned",
+        "damaged_at",
+        "descriptor",
+        "file",
+        "first_append_at",
+        "gapless",
+        "index",
+        "size_bytes",
+        "tombstones_until",
+        "writer",
+    )
+
+    def __init__(
+        self, base_offset: Offset, file: SegmentReader, size_bytes: int, index: ActiveIndex | SealedIndex
+    ) -> None:
+        self.base_offset = base_offset
+        self.descriptor: SegmentDescriptor = PLAIN
+        # Readers share descriptors and outlive the file's name; the writer has its own.
+        self.file = file
+        self.writer: File | None = None
+        self.size_bytes = size_bytes
+        self.index = index
+        self.first_append_at = Timestamp(-1)
+        # Whether every offset from the base on is in some batch: only compaction makes gaps.
+        self.gapless = True
+        # Whether compaction has been through it.
+        self.cleaned = False
+        # When the first of the tombstones that compaction has left here may go; None if it left none.
+        self.tombstones_until: int | None = None
+        # Where batches stop making sense, if they do: readers get what lies before it.
+        self.damaged_at: int | None = None
+
+    @property
+    def readable_bytes(self) -> int:
+        return self.size_bytes if self.damaged_at is None else self.damaged_at
+
+    def slice(self, start: Offset, end: Offset | None, max_bytes: int) -> FileRange | None:
+        """Whole batches from the one that holds `start`, all below `end`.
+
+        None if the segment has nothing at or after `start`; an empty range if that batch
+        is not below `end`. One batch is answered even if it is larger than `max_bytes`.
+        """
+        index = self.index
+        first = index.locate_recent(start) if isinstance(index, ActiveIndex) else None
+        if first is None:
+            first = self.locate(start)
+            if first is None:
+                return None
+        stop = self.size_bytes if self.damaged_at is None else self.damaged_at
+        if end is not None:
+            located = self.locate(end)
+            stop = stop if located is None else located
+        if stop - first > max_bytes:
+            stop = self._boundary(first, first + max(0, max_bytes))
+        self.file.opened()  # from here on it stays readable, even when the segment is deleted
+        return FileRange(self.file, first, max(0, stop - first))
+
+    def locate(self, offset: Offset) -> int | None:
+        """Where the first batch that ends at or after `offset` begins."""
+        if isinstance(self.index, ActiveIndex):
+            recent = self.index.locate_recent(offset)
+            if recent is not None:
+                return recent
+        try:
+            return self._locate_by_index(offset)
+        except CorruptBatch:
+            # Either the index led astray, or the batches are damaged: a new index tells.
+            if not isinstance(self.index, SealedIndex):
+                raise
+            self.index.distrust()
+            return self._locate_by_index(offset)
+
+    def _locate_by_index(self, offset: Offset) -> int | None:
+        offsets, readable = self.index.offsets, self.readable_bytes
+        row = bisect_right(offsets, max(0, offset - self.base_offset) << POSITION_BITS | POSITION_MASK) - 1
+        if row < 0:
+            return find_offset(self.file, 0, readable, offset, self.base_offset if self.gapless else None)
+        position = offsets[row] & POSITION_MASK
+        expected = self.base_offset + (offsets[row] >> POSITION_BITS)
+        if not self.gapless:
+            self._check_row(position, expected)
+        return find_offset(self.file, position, readable, offset, expected if self.gapless else None)
+
+    def _check_row(self, position: int, expected: int) -> None:
+        """Whether the batch that a row promises is where it says."""
+        header = read_header(self.file.pread(position, HEADER_BYTES))
+        if header.base_offset != expected:
+            raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
+
+    def is_older_than(self, timestamp: Timestamp) -> bool:
+        """Whether every record is, as an index says that was written when the segment was whole."""
+        rebuilt = isinstance(self.index, SealedIndex) and self.index.rebuilt > 0
+        return not rebuilt and self.index.max_timestamp < timestamp
+
+    def search_time(self, timestamp: Timestamp, start: Offset) -> TimestampOffset | None:
+        """The first record at or after `timestamp` whose offset is not below `start`."""
+        if self.index.max_timestamp < timestamp:
+            return None
+        times = self.index.times
+        row = bisect_left(range(len(times) // 2), timestamp, key=lambda row: Timestamp(times[2 * row])) - 1
+        position = 0
+        if row >= 0:
+            position = self.locate(Offset(times[2 * row + 1])) or 0
+        for placed in headers(self.file, position, self.readable_bytes, SCAN_BYTES // 4):
+            header = placed.header
+            if header.max_timestamp >= timestamp and header.last_offset >= start:
+                batch = self.file.pread(placed.position, placed.header.size_bytes)
+                for record in read_records(batch):
+                    if record.timestamp >= timestamp and record.offset >= start:
+                        return TimestampOffset(Offset(record.offset), Timestamp(record.timestamp))
+        return None
+
+    def _boundary(self, first: int, limit: int) -> int:
+        """The largest end of a batch at or before `limit`, but at least that of the batch at `first`."""
+        if isinstance(self.index, ActiveIndex):
+            recent = self.index.boundary_recent(limit)
+            if recent is not None and recent > first:
+                return recent
+        length: int
+        (length,) = _LENGTH.unpack(self.file.pread(first + _LENGTH_POSITION, _LENGTH.size))
+        start = first + PREFIX_BYTES + length
+        if length < 0 or start >= limit:
+            return min(max(start, first), self.readable_bytes)
+        offsets = self.index.offsets
+        row = bisect_right(offsets, limit, key=lambda word: word & POSITION_MASK) - 1
+        if row >= 0 and start < offsets[row] & POSITION_MASK <= limit:
+            position = offsets[row] & POSITION_MASK
+            with suppress(CorruptBatch):
+                self._check_row(position, self.base_offset + (offsets[row] >> POSITION_BITS))
+                start = position
+        return find_boundary(self.file, start, self.readable_bytes, limit)

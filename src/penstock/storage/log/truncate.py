@@ -1,0 +1,139 @@
+"""Cutting the end of a log off, as a follower does whose leader knows better."""
+
+from bisect import bisect_left
+
+from penstock.core.model import Offset, StorageError
+from penstock.core.records import HEADER_BYTES, read_header
+from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
+from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
+from penstock.storage.log.files import Checkpoint
+from penstock.storage.log.index import NO_TIMESTAMP
+from penstock.storage.log.recovery import producers_at
+from penstock.storage.log.segment import Segment, headers
+from penstock.storage.log.state import LogState
+from penstock.storage.log.types import LogStopped
+
+
+def truncate_to(state: LogState, offset: Offset) -> Offset:
+    """Cut off every batch that reaches `offset` or beyond; answers the new end.
+
+    An epoch that begins at the end goes even if no batch does: it wrote nothing, and the
+    leader may know better who wrote there.
+    """
+    if offset >= state.end:
+        state.epochs_changed = state.epochs.truncate_to(state.end) or state.epochs_changed
+        return state.end
+    if offset < state.start or offset < state.segments[0].base_offset:
+        truncate_fully(state, offset)
+        return state.end
+    _refuse_if_failed(state)
+    index = state.segments.index_of(offset)
+    segment = state.segments[index]
+    position, end = _place_of_cut(state, index, offset)
+    if end < state.start:
+        # The batch at the cut begins below the log start: nothing that may be read is left.
+        truncate_fully(state, state.start)
+        return state.end
+    producers = producers_at(state, end)
+    latest = _latest_timestamp(segment, end, position)
+    doomed = _forget_behind(state, index)
+    try:
+        state.segments.reopen_last()
+        segment.size_bytes = position
+        segment.damaged_at = None
+        state.active_index.truncate(end, position, latest)
+        _end_at(state, end, producers)
+        checkpoint_now(state)
+        for base_offset in doomed:
+            state.segments.remove_files(base_offset)
+        assert segment.writer is not None
+        segment.writer.truncate(position)
+        segment.writer.sync()
+        state.disk.sync_directory(state.directory)
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
+    state.stats.truncations += 1
+    return end
+
+
+def truncate_fully(state: LogState, start: Offset) -> None:
+    """Throw everything away and go on at `start`."""
+    _refuse_if_failed(state)
+    doomed = _forget_behind(state, -1)
+    state.start = state.high_watermark = start
+    state.epochs = LeaderEpochHistory()
+    _end_at(state, start, ProducerStateManager())
+    empty = Checkpoint(
+        recovery_point=start,
+        segment=start,
+        position=0,
+        log_start=start,
+        high_watermark=start,
+        taken_at=state.last_append_at,
+        producers=encode_snapshot(state.producers),
+    )
+    try:
+        # The new segment is named before it exists: a start that finds no file makes one.
+        write_checkpoint(state, empty)
+        for base_offset in doomed:
+            state.segments.remove_files(base_offset)
+        state.segments.add_active(start, fresh=True)
+        state.disk.sync_directory(state.directory)
+        state.durability.synced = start
+    except StorageError as failed:
+        state.durability.stop(failed)
+        raise
+    state.stats.truncations += 1
+
+
+def _refuse_if_failed(state: LogState) -> None:
+    """Damage is no reason to refuse: cutting it off is how a replica gets rid of it."""
+    if state.durability.stopped is not None:
+        raise LogStopped(state.directory, state.durability.stopped)
+
+
+def _place_of_cut(state: LogState, index: int, offset: Offset) -> tuple[int, Offset]:
+    """Where in the segment to cut, and the offset that the log will end at."""
+    segment = state.segments[index]
+    damage = state.damage.get(segment.base_offset)
+    if damage is not None and offset > damage.start:
+        offset = damage.start
+    if offset == segment.base_offset:
+        return 0, offset
+    position = segment.locate(offset) if segment.size_bytes else None
+    if position is None:
+        return segment.readable_bytes, offset
+    header = read_header(segment.file.pread(position, HEADER_BYTES))
+    return position, min(offset, Offset(header.base_offset))
+
+
+def _latest_timestamp(segment: Segment, end: Offset, position: int) -> int:
+    """The largest timestamp of what stays: the last index row that stays, and what follows it."""
+    times = segment.index.times
+    row = bisect_left(range(len(times) // 2), end, key=lambda row: Offset(times[2 * row + 1])) - 1
+    latest, start = (times[2 * row], Offset(times[2 * row + 1])) if row >= 0 else (NO_TIMESTAMP, None)
+    begin = segment.locate(start) if start is not None else 0
+    if begin is None or begin >= position:
+        return latest
+    walked = headers(segment.file, begin, position)
+    return max(latest, max((placed.header.max_timestamp for placed in walked), default=NO_TIMESTAMP))
+
+
+def _forget_behind(state: LogState, index: int) -> list[Offset]:
+    """Take the segments behind `index` out of the log; answers their names, newest first."""
+    doomed = []
+    while len(state.segments) > index + 1:
+        doomed.append(state.segments.forget(len(state.segments) - 1).base_offset)
+    return doomed
+
+
+def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> None:
+    """Everything the log knows about offsets at or behind its new end is forgotten."""
+    state.end = end
+    state.high_watermark = min(state.high_watermark, end)
+    state.producers = producers
+    state.epochs.truncate_to(end)
+    state.epochs_changed = True
+    state.damage = {base: damage for base, damage in state.damage.items() if damage.start < end}
+    state.durability.forget_requests(min(state.durability.synced, end))

@@ -1,0 +1,244 @@
+"""Retention, delete-records and truncation."""
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
+from penstock.core.records import ControlType
+from penstock.core.replica import ACCEPTED, DuplicateBatch
+from penstock.storage.disk import FailureRule
+from penstock.storage.log import LogOptions, LogStopped, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from tests.unit.storage.log.conftest import Bench
+
+DAY_MS = 86_400_000
+
+
+def expire(bench: "Bench", now: int, high_watermark: int | None = None) -> list[int]:
+    bench.log.set_high_watermark(bench.log.end if high_watermark is None else Offset(high_watermark))
+    return [removed.base_offset for removed in bench.log.expire(Timestamp(now))]
+
+
+def three_segments(bench: "Bench") -> None:
+    """Segments at 0, 4 and 8, with timestamps 0 to 30, 40 to 70 and 80 to 110."""
+    for _ in range(2):
+        bench.fill(2)
+        bench.log.roll()
+    bench.fill(2)
+
+
+def with_retention(bench: "Bench", ms: int = -1, size: int = -1) -> None:
+    bench.options = LogOptions(segment_bytes=1000, retention_ms=ms, retention_bytes=size)
+    bench.reopen()
+
+
+def test_segments_whose_newest_record_is_too_old_are_deleted(bench: "Bench") -> None:
+    three_segments(bench)
+    with_retention(bench, ms=100)
+
+    assert expire(bench, now=120) == []
+    assert expire(bench, now=121) == [0]
+
+    assert bench.log.start == 4
+    assert bench.everything() == [4, 6, 8, 10]
+    assert bench.files("00000000000000000000.log") == []
+
+
+def test_a_quiet_log_does_not_keep_its_last_records_for_ever(bench: "Bench") -> None:
+    three_segments(bench)
+    with_retention(bench, ms=100)
+
+    assert expire(bench, now=10_000) == [0, 4, 8]
+
+    assert (bench.log.start, bench.log.end) == (12, 12)
+    assert bench.append().first_offset == 12
+
+
+def test_the_oldest_segments_go_when_the_log_is_too_large(bench: "Bench") -> None:
+    three_segments(bench)
+    size = bench.log.size_bytes // 3
+    with_retention(bench, size=2 * size)
+
+    assert expire(bench, now=0) == [0]
+    assert bench.log.size_bytes == 2 * size
+
+
+def test_records_above_the_high_watermark_are_never_expired(bench: "Bench") -> None:
+    three_segments(bench)
+    with_retention(bench, ms=1)
+
+    assert expire(bench, now=10 * DAY_MS, high_watermark=7) == [0]
+
+
+def test_a_negative_retention_keeps_everything(bench: "Bench") -> None:
+    three_segments(bench)
+    with_retention(bench)
+
+    assert expire(bench, now=1000 * DAY_MS) == []
+
+
+def test_deleted_records_stay_deleted_after_a_restart(bench: "Bench") -> None:
+    three_segments(bench)
+
+    start = bench.log.delete_records(Offset(6))
+    bench.reopen(clean=False)
+
+    assert (start, bench.log.start) == (6, 6)
+    assert bench.segment_bases() == [4, 8]
+
+
+def test_deleting_beyond_the_end_is_refused_and_below_the_start_does_nothing(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.delete_records(Offset(5))
+
+    with pytest.raises(OffsetOutOfRange):
+        bench.log.delete_records(Offset(13))
+
+    assert bench.log.delete_records(Offset(2)) == 5
+
+
+def test_epochs_below_the_log_start_are_forgotten(bench: "Bench") -> None:
+    for epoch in range(3):
+        bench.append(epoch=epoch)
+        bench.log.roll()
+
+    bench.log.delete_records(Offset(2))
+
+    assert bench.log.epochs.entries() == ((2, 2),)
+
+
+def test_truncation_cuts_whole_batches(bench: "Bench") -> None:
+    bench.fill(4, count=3)
+
+    assert bench.log.truncate_to(Offset(7)) == 6
+
+    assert (bench.log.end, bench.log.synced, bench.everything()) == (6, 6, [0, 3])
+    assert bench.append().first_offset == 6
+
+
+def test_truncation_at_or_beyond_the_end_does_nothing(bench: "Bench") -> None:
+    bench.fill(2)
+
+    assert bench.log.truncate_to(Offset(4)) == 4
+    assert bench.log.truncate_to(Offset(9)) == 4
+    assert bench.log.stats.truncations == 0
+
+
+def test_truncation_removes_later_segments_and_makes_an_earlier_one_grow_again(bench: "Bench") -> None:
+    three_segments(bench)
+
+    bench.log.truncate_to(Offset(6))
+    bench.fill(20)
+    bench.reopen(clean=False)
+
+    assert bench.everything() == list(range(0, 46, 2))
+    found = bench.log.offset_for_timestamp(Timestamp(61))
+    assert found is not None
+    assert found.offset == 8
+
+
+def test_truncation_takes_epochs_times_and_the_high_watermark_with_it(bench: "Bench") -> None:
+    for epoch in range(4):
+        bench.append(2, at=100 * epoch, epoch=epoch)
+    bench.log.set_high_watermark(Offset(8))
+
+    bench.log.truncate_to(Offset(4))
+
+    assert bench.log.epochs.entries() == ((0, 0), (1, 2))
+    assert bench.log.max_timestamp == 100
+    assert bench.log.high_watermark == 4
+    assert bench.log.end_offset_for(LeaderEpoch(1)) == (1, 4)
+
+
+def test_times_of_what_was_cut_off_do_not_mislead_a_search(bench: "Bench") -> None:
+    bench.fill(10)
+    bench.log.truncate_to(Offset(4))
+    bench.append(2, at=500)
+    for _ in range(7):
+        bench.append(2, at=100)
+
+    found = bench.log.offset_for_timestamp(Timestamp(181))
+
+    assert found is not None
+    assert found.offset == 4
+
+
+def test_truncation_gives_producers_and_transactions_back_their_earlier_state(bench: "Bench") -> None:
+    alice: dict[str, int | bool] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    bench.append(2, base_sequence=0, **alice)
+    first = bench.headers(0, max_bytes=1)[0]
+    bench.log.roll()
+    bench.append(2, base_sequence=2, **alice)
+    second = bench.headers(2, max_bytes=1)[0]
+    bench.end_transaction(1, ControlType.ABORT)
+
+    bench.log.truncate_to(Offset(2))
+
+    assert isinstance(bench.log.producers.check(first), DuplicateBatch)
+    assert bench.log.producers.check(second) == ACCEPTED
+    assert bench.log.producers.transactions.ongoing() == [(1, 0)]
+    assert bench.log.aborted_between(Offset(0), Offset(9)) == []
+
+
+def test_a_log_can_start_anew_anywhere(bench: "Bench") -> None:
+    three_segments(bench)
+
+    bench.log.truncate_fully(Offset(1000))
+    bench.fill(1)
+    bench.reopen(clean=False)
+
+    assert (bench.log.start, bench.log.end) == (1000, 1002)
+    assert bench.segment_bases() == [1000]
+    assert bench.everything() == [1000]
+
+
+def test_a_truncation_that_fails_stops_the_log(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.disk.fail(FailureRule("sync_directory", errno.EIO))
+
+    with pytest.raises(StorageError):
+        bench.log.truncate_to(Offset(6))
+    bench.disk.heal()
+
+    with pytest.raises(LogStopped):
+        bench.append()
+
+
+def test_the_disk_being_full_does_not_let_anything_expire_half(bench: "Bench") -> None:
+    three_segments(bench)
+    with_retention(bench, ms=100)
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends="checkpoint.tmp", times=2))
+
+    with pytest.raises(StorageError):
+        expire(bench, now=121)
+
+    assert bench.bases(4) == [4, 6]
+    assert expire(bench, now=121) == [0]
+
+
+def test_files_that_others_remove_bear_names_that_no_log_will_use_again(bench: "Bench") -> None:
+    three_segments(bench)
+    doomed: list[str] = []
+    bench.log.discard_with(lambda paths, _delay_ms: doomed.extend(paths))
+
+    bench.log.delete_records(Offset(9))
+    left = set(bench.disk.listdir(bench.log.directory))
+
+    assert len(doomed) >= 2
+    assert all(path.endswith(".deleted") for path in doomed)
+    assert {path.rpartition("/")[2] for path in doomed} <= left
+    assert [name for name in sorted(left) if name.endswith(".log")] == [f"{8:020d}.log"]
+
+
+def test_files_that_nobody_came_to_remove_go_when_the_log_is_opened(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.log.discard_with(lambda _paths, _delay_ms: None)
+    bench.log.delete_records(Offset(9))
+
+    bench.reopen()
+
+    assert [name for name in bench.disk.listdir(bench.log.directory) if ".deleted" in name] == []
+    assert bench.log.start == 9
