@@ -35,6 +35,7 @@ class TimedFile:
         self._clock = clock
         self.takes_ns = MILLISECOND // 10
         self.fails = False
+        self.during: Callable[[], object] = lambda: None
         self.syncs = 0
 
     def fileno(self) -> int:
@@ -43,6 +44,7 @@ class TimedFile:
     def sync(self) -> None:
         self.syncs += 1
         self._clock.instant += self.takes_ns
+        self.during()
         if self.fails:
             raise DiskFailed("sync", "orders", errno.EIO)
 
@@ -94,6 +96,30 @@ def test_a_loop_that_has_something_to_read_is_not_stopped(bench: Bench) -> None:
 
     bench.loop.add_reader(ours, readable)
     bench.loop.call_soon(lambda: bench.loop.call_soon(turn))
+    bench.loop.run_forever()
+
+    assert seen == [True, False, True]
+    bench.loop.remove_reader(ours)
+    ours.close()
+    theirs.close()
+
+
+def test_a_loop_that_kept_somebody_waiting_is_spared(bench: Bench) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    bench.file.during = lambda: theirs.send(b"a request")
+    seen: list[OSError | bool] = []
+
+    def readable() -> None:
+        ours.recv(100)
+        bench.file.during = lambda: None
+        seen.append(bench.sync(bench.file))
+        bench.clock.instant += 2 * MILLISECOND
+        seen.append(bench.sync(bench.file))
+        bench.loop.stop()
+
+    bench.loop.add_reader(ours, readable)
+    bench.loop.call_soon(lambda: bench.loop.call_soon(lambda: seen.append(bench.sync(bench.file))))
     bench.loop.run_forever()
 
     assert seen == [True, False, True]

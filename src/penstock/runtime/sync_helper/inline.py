@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence, Sized
 from penstock.core.model import MILLISECOND, StorageError
 from penstock.runtime.port import Callback, Clock, SyncTarget
 
-# After a sync that took longer than this, the loop is spared others for so many times as long, and
-# for twice as many if the next one is slow again: a hiccup is soon forgotten, and a disk that is
-# slow by nature, or a stream of large appends, costs the loop a thousandth of its time.
+# A sync that took longer than this, or kept a client waiting, was a mistake. Then the loop is spared
+# others for so many times as long, and for twice as many if the next one is a mistake again: a hiccup
+# is soon forgotten, and a slow disk, a stream of large appends or a second client cost the loop a
+# thousandth of its time.
 SLOW_NS = MILLISECOND
 SPARED_TIMES = 16
 SPARED_TIMES_MAX = 1024
@@ -42,10 +43,10 @@ class LoopSync:
     Asking the helper means four switches between processes, which cost about as much CPU as the sync
     of a small append, and often more time. So a lone writer's round is ended on the spot, if
 
-        one file     is to be synced: the helper syncs several side by side
-        no slow sync has been seen lately: then the disk, or the machine, is busy with other things
-        no peer      is connected: a node in a cluster owes its peers heartbeats, whatever the disk does
-        nothing      has arrived that the loop could do meanwhile: its poll finds no socket ready
+        one file    is to be synced: the helper syncs several side by side
+        no mistake  was made lately, that is a sync that was slow or during which something arrived
+        no peer     is connected: a node in a cluster owes its peers heartbeats, whatever the disk does
+        nothing     has arrived that the loop could do meanwhile: its poll finds no socket ready
 
     A disk that hangs stops the loop, here as in the `pwritev` of any append.
     """
@@ -80,7 +81,7 @@ class LoopSync:
         began_ns = self._now()
         failures = sync_blocking(files)
         took_ns = self._now() - began_ns
-        if took_ns > SLOW_NS:
+        if took_ns > SLOW_NS or self._sockets.poll(0):
             self._spared_until_ns = began_ns + took_ns * (1 + self._spared_times)
             self._spared_times = min(2 * self._spared_times, SPARED_TIMES_MAX)
         else:
