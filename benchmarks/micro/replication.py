@@ -23,7 +23,7 @@ from penstock.core.metadata import (
 from penstock.core.metadata.commands import Command, ReplicaAssignment
 from penstock.core.model import BrokerEpoch, Instant, NodeId, PartitionIndex, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.runtime import Buffer, Callback, Lane, Runtime, SyncTarget, Timer
+from penstock.runtime import Buffer, Callback, ExecutorKind, Runtime, SyncTarget, Timer
 from penstock.services.partitions import LogStore, Partitions
 from penstock.services.replication.codec import Answer, Fetch, Progress, decode, key_of
 from penstock.services.replication.fetching import Fetcher
@@ -70,7 +70,7 @@ class Turns:
         self.soon_calls.append(lambda: done(None))
 
     def spawn(
-        self, work: Callable[[], object], done: Callable[..., None], _failed: object, _lane: Lane
+        self, work: Callable[[], object], done: Callable[..., None], _failed: object, _lane: ExecutorKind
     ) -> object:
         done(work())
         return NoTimer()

@@ -21,7 +21,8 @@ from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.runtime import Address, Callback, Runtime
-from penstock.runtime.pipes import Backlog, Budget, Part
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Part
 from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
@@ -109,8 +110,8 @@ class LargeNode:
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
-            budget=Budget(runtime.timers.soon),
-            backlog=Backlog(runtime.timers.soon),
+            budget=RequestMemoryLimit(runtime.timers.soon),
+            backlog=ResponseMemoryLimit(runtime.timers.soon),
             report=_fail,
         )
         sink = Sink()

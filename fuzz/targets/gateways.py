@@ -5,7 +5,7 @@ import random
 from fuzz.harness import Target
 from penstock.core.model import ProtocolError
 from penstock.gateways.kafka.assembly import Assembly
-from penstock.runtime.pipes import Budget
+from penstock.runtime.memory_limits import RequestMemoryLimit
 
 FRAME_BYTES_MAX = 1 << 16
 SCRATCH_BYTES = 256
@@ -28,7 +28,7 @@ def _deliver(stream: bytes, bite: int) -> int:
         frames.append(len(frame))
         return True
 
-    budget = Budget(lambda wake: wake(), 4 * FRAME_BYTES_MAX)
+    budget = RequestMemoryLimit(lambda wake: wake(), 4 * FRAME_BYTES_MAX)
     assembly = Assembly(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX, budget)
     while stream:
         buffer = assembly.target

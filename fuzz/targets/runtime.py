@@ -6,10 +6,9 @@ from uuid import UUID
 
 from fuzz.harness import Target
 from penstock.core.model import NodeId, ProtocolError
-from penstock.runtime.peers import Hello, Refusal
-from penstock.runtime.peers.frames import FrameReader
-from penstock.runtime.peers.hello import read_greeting, write_hello, write_refusal
-from penstock.runtime.port import Identity
+from penstock.runtime.peer_handshake import Hello, HelloRefusal, read_greeting, write_hello, write_refusal
+from penstock.runtime.peer_link import PeerFrameReader
+from penstock.runtime.port import NodeIdentity
 
 _FRAME_BYTES_MAX = 512
 
@@ -17,8 +16,8 @@ _FRAME_BYTES_MAX = 512
 def seed_greeting(rng: random.Random) -> bytes:
     """A hello with any authentication slot, or a refusal."""
     if rng.random() < 0.2:
-        return write_refusal(rng.choice(list(Refusal)))
-    identity = Identity(
+        return write_refusal(rng.choice(list(HelloRefusal)))
+    identity = NodeIdentity(
         UUID(bytes=rng.randbytes(16)), NodeId(rng.randrange(1 << 31)), UUID(bytes=rng.randbytes(16))
     )
     return write_hello(Hello(identity, rng.randbytes(rng.choice((0, 1, 100, 1024)))))
@@ -48,7 +47,7 @@ def run_frames(content: bytes) -> None:
 
 
 def _frames_of(pieces: list[bytes]) -> tuple[list[bytes], str]:
-    reader = FrameReader(_FRAME_BYTES_MAX)
+    reader = PeerFrameReader(_FRAME_BYTES_MAX)
     frames: list[bytes] = []
     try:
         for piece in pieces:

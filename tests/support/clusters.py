@@ -15,7 +15,7 @@ from penstock.core.protocol.messages.metadata import (
     MetadataResponsePartition,
 )
 from penstock.runtime import Address
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 from tests.support.network import Network
 from tests.support.nodes import NodeProcess
 from tests.support.wire import Wire

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, ProtocolError, StorageError
 from penstock.observability import log
-from penstock.runtime import Address, Callback, Ending, Identity, Link, Runtime, Service, Timer
+from penstock.runtime import Address, Callback, CloseReason, Link, NodeIdentity, Runtime, Service, Timer
 from penstock.simulation import FaultPlan, Nemesis, Verdict, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, Disk, File
@@ -118,13 +118,13 @@ class DurableEcho:
         disk.sync_directory("")
         return file, {entry.request_id: None for entry in entries}
 
-    def opened(self, link: Link, peer: Identity) -> None:
+    def opened(self, link: Link, peer: NodeIdentity) -> None:
         """Who asks does not matter here."""
 
     def drained(self, link: Link) -> None:
         """An answer that was turned away is asked for again."""
 
-    def closed(self, link: Link, ending: Ending) -> None:
+    def closed(self, link: Link, ending: CloseReason) -> None:
         """An answer to a link that is over goes nowhere, and is asked for again."""
 
     def received(self, link: Link, frame: bytes) -> None:
@@ -227,7 +227,7 @@ class EchoClient:
         self._stopping = False
         self._link = runtime.transport.connect(server, self)
 
-    def opened(self, link: Link, peer: Identity) -> None:
+    def opened(self, link: Link, peer: NodeIdentity) -> None:
         log.debug("echo.opened", node=peer.node_id)
         self._link = link
         self._is_open = True
@@ -238,7 +238,7 @@ class EchoClient:
     def drained(self, link: Link) -> None:
         """A request that was turned away is sent again by its timer."""
 
-    def closed(self, link: Link, ending: Ending) -> None:
+    def closed(self, link: Link, ending: CloseReason) -> None:
         log.debug("echo.closed", ending=ending.name)
         self._is_open = False
         if not self._stopping and link is self._link:

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from penstock.core.model import MILLISECOND, Instant, PenstockError, Timestamp
-from penstock.runtime import Lane, Runtime
+from penstock.runtime import ExecutorKind, Runtime
 from penstock.storage.commit import SyncableFile
 
 
@@ -99,7 +99,7 @@ class InlineSpawn:
         work: Callable[[], Any],
         done: Callable[[Any], None],
         failed: Callable[[Exception], None],
-        lane: Lane,
+        lane: ExecutorKind,
     ) -> HandTimer:
         del lane
         try:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.observability import LogFormat, LogOptions, log
+from penstock.observability import EventLogOptions, LogFormat, log
 
 
 class EventRecorder:
@@ -29,7 +29,7 @@ class EventRecorder:
 def recorded_events() -> Iterator[EventRecorder]:
     """Record events for as long as the block lasts."""
     recorder = EventRecorder()
-    log.configure(LogOptions(format=LogFormat.JSON), recorder, lambda: 0)
+    log.configure(EventLogOptions(format=LogFormat.JSON), recorder, lambda: 0)
     try:
         yield recorder
     finally:

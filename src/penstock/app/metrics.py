@@ -3,7 +3,7 @@
 from penstock.core.metadata import NO_LEADER, MetadataImage
 from penstock.core.model import NodeId, PartitionIndex, TopicName
 from penstock.gateways.http import Answer
-from penstock.observability import LogMetrics, LogReadings, Metrics, Spread, render
+from penstock.observability import HistogramSnapshot, LogMetrics, LogReadings, Metrics, render
 from penstock.services.partitions import Partitions, Replica
 from penstock.storage.log import PartitionLog
 
@@ -86,5 +86,5 @@ def _readings(log: PartitionLog) -> LogReadings:
     return LogReadings(
         size_bytes=lambda: log.size_bytes,
         segments=lambda: len(log.segments()),
-        appends=lambda: Spread(log.stats.append_buckets, log.stats.append_ns),
+        appends=lambda: HistogramSnapshot(log.stats.append_buckets, log.stats.append_ns),
     )

@@ -18,8 +18,9 @@ from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.observability import EventMetrics
 from penstock.observability import log as events
-from penstock.runtime import Address, Callback, Lane, Runtime
-from penstock.runtime.pipes import Acceptor, Backlog, Budget, Listen, Pipe, PipeHandler, TcpListener
+from penstock.runtime import Address, Callback, ExecutorKind, Runtime
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Acceptor, Listen, TcpConnection, TcpListener, TcpProtocol
 
 HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
 # How long a stop waits for syncs under way, so that their answers can still leave.
@@ -48,7 +49,7 @@ class Reserved(Protocol):
         """The listeners are open."""
 
 
-def listen_on_socket(address: Address, welcome: Callable[[Pipe], PipeHandler]) -> TcpListener:
+def listen_on_socket(address: Address, welcome: Callable[[TcpConnection], TcpProtocol]) -> TcpListener:
     """Open a listener of this machine, on the running loop."""
     return Acceptor(asyncio.get_running_loop(), address, welcome)
 
@@ -113,8 +114,8 @@ class Node:
             runtime=self._runtime,
             metrics=metrics,
             fetch_sessions=FetchSessions(self._runtime.clock, self._runtime.entropy),
-            budget=Budget(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
-            backlog=Backlog(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
+            budget=RequestMemoryLimit(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
+            backlog=ResponseMemoryLimit(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
             report=self._report,
             limits=self._options.connections,
         )
@@ -133,7 +134,7 @@ class Node:
 
     def _opened(self) -> None:
         # The library behind the figures takes a while to load: not on the loop, at the first scrape.
-        self._runtime.spawn.spawn(MetricsPage.prepare, _ignore, _ignore, Lane.DISK)
+        self._runtime.spawn.spawn(MetricsPage.prepare, _ignore, _ignore, ExecutorKind.DISK)
         self._reserved.close()
         self.is_ready = True
         self._ready(self)

@@ -11,8 +11,8 @@ from penstock.app.node import Node, NodeAddresses, NodeProgram, build, reserve
 from penstock.app.options import NodeOptions
 from penstock.core.model import PenstockError
 from penstock.observability import log as events
-from penstock.runtime import Identity
-from penstock.runtime.launch import run
+from penstock.runtime import NodeIdentity
+from penstock.runtime.loop import run
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import DiskFailed, PosixDisk
 
@@ -72,8 +72,8 @@ def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None
     return 0
 
 
-def _identity(options: NodeOptions, directory: DataDirectory) -> Identity:
-    return Identity(directory.cluster_id or NO_CLUSTER, options.node_id, directory.directory_id)
+def _identity(options: NodeOptions, directory: DataDirectory) -> NodeIdentity:
+    return NodeIdentity(directory.cluster_id or NO_CLUSTER, options.node_id, directory.directory_id)
 
 
 def open_storage(options: NodeOptions) -> NodeStorage:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.model import SECOND, PenstockError
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 START_SECONDS = 30
 STOP_SECONDS = 10

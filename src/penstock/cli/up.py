@@ -2,18 +2,15 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from penstock.app import NodeAddresses
 from penstock.cli.configuration import FILE_OPTION, SET_OPTION
-from penstock.config import SETTINGS
+from penstock.config import SETTINGS, Config, Loaded
 from penstock.core.model import PenstockError
-
-if TYPE_CHECKING:
-    from penstock.app import NodeAddresses
-    from penstock.config import Config, Loaded
-    from penstock.runtime import Address
+from penstock.runtime import Address
 
 # Flag -> the setting it stands for.
 FLAGS = {
@@ -168,11 +165,11 @@ def _load(file: str | None, assignments: list[str], flags: dict[str, str]) -> "L
 
 
 def _listen_to_events(config: "Config") -> None:
-    from penstock.observability import DescriptorSink, Level, LogFormat, LogOptions, log
-    from penstock.runtime.clock import MachineClock
+    from penstock.observability import DescriptorSink, EventLogOptions, LogFormat, LogLevel, log
+    from penstock.runtime.loop import MachineClock
 
-    options = LogOptions(
-        Level[config.logging.level.upper()], LogFormat(config.logging.format), {"node": config.node.id}
+    options = EventLogOptions(
+        LogLevel[config.logging.level.upper()], LogFormat(config.logging.format), {"node": config.node.id}
     )
     log.configure(options, DescriptorSink(sys.stderr.fileno()), MachineClock().wall)
 

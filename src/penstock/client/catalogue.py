@@ -15,7 +15,7 @@ from penstock.client.errors import BrokerUnreachable, reason, refused
 from penstock.client.offsets import EARLIEST, LATEST
 from penstock.client.topics import is_internal
 from penstock.core.model import MILLISECOND
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 PATIENCE_MS = 120_000
 # Before the first answer the address may simply be wrong, and somebody waits to be told so.

@@ -10,7 +10,7 @@ from penstock.client.lag import timestamps_at
 from penstock.client.offsets import LATEST, offsets_at
 from penstock.client.positions import Position
 from penstock.client.topics import answer_of
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 
 @dataclass(frozen=True, slots=True)

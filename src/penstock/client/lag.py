@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from penstock.client.endpoint import Endpoint, opened
 from penstock.client.offsets import LATEST, offsets_at
 from penstock.core.model import SECOND
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 TURN_SECONDS = 0.1
 PATIENCE_SECONDS = 5

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from penstock.client.endpoint import REQUEST_SECONDS
 from penstock.client.errors import refused
 from penstock.core.model import SECOND
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 # As ListOffsets spells them.
 EARLIEST = -2

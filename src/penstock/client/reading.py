@@ -10,7 +10,7 @@ from penstock.client.errors import BrokerUnreachable, ClientError, reason, refus
 from penstock.client.offsets import Watermarks, watermarks
 from penstock.client.positions import BEGINNING, Position
 from penstock.core.model import SECOND
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 TURN_SECONDS = 0.2
 PATIENCE_SECONDS = 60

@@ -27,29 +27,44 @@ that happened is a figure too.
 Left out: tracing, and the HTTP endpoint that serves the figures (a gateway's work).
 """
 
-from penstock.observability.event_metrics import EventMetrics
-from penstock.observability.events import Event, Level, LogFormat, LogOptions, log
-from penstock.observability.exposition import render
-from penstock.observability.figures import Counter, Distribution, Gauge, Histogram, Spread, Tally
-from penstock.observability.log_metrics import LogMetrics, LogReadings
-from penstock.observability.metrics import Metrics
-from penstock.observability.sinks import DescriptorSink, Sink
+from penstock.observability.events import (
+    DescriptorSink,
+    EventLogOptions,
+    EventMetrics,
+    EventSink,
+    LogFormat,
+    LogFunction,
+    LogLevel,
+    log,
+)
+from penstock.observability.metrics import (
+    Counter,
+    CounterValue,
+    Gauge,
+    Histogram,
+    HistogramSnapshot,
+    HistogramValue,
+    LogMetrics,
+    LogReadings,
+    Metrics,
+)
+from penstock.observability.prometheus import render
 
 __all__ = [
     "log",
-    "Level",
+    "LogLevel",
     "LogFormat",
-    "LogOptions",
-    "Event",
-    "Sink",
+    "EventLogOptions",
+    "LogFunction",
+    "EventSink",
     "DescriptorSink",
     "Metrics",
     "Counter",
-    "Tally",
+    "CounterValue",
     "Gauge",
     "Histogram",
-    "Distribution",
-    "Spread",
+    "HistogramValue",
+    "HistogramSnapshot",
     "render",
     "EventMetrics",
     "LogMetrics",

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from penstock.observability.exposition import OVERFLOW_MEANING, OVERFLOW_NAME
-from penstock.observability.figures import Counter, Gauge, Histogram
-from penstock.observability.metrics import Metrics
+from penstock.observability.metrics import Counter, Gauge, Histogram, Metrics
+from penstock.observability.prometheus import OVERFLOW_MEANING, OVERFLOW_NAME
 
 _INTRODUCTION = """\
 # Metrics

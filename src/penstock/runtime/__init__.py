@@ -15,8 +15,8 @@ is no hidden point at which its state may change: what it checked still holds wh
 acts. It also keeps the order of events a plain matter of who was called first, which is
 what makes a run repeatable.
 
-Only the port is exported here; the production form is `penstock.runtime.launch`. The byte
-streams of clients (`penstock.runtime.pipes`) are for gateways, which run on the same loop;
+Only the port is exported here; the production form is `penstock.runtime.loop`. The byte
+streams of clients (`penstock.runtime.tcp`) are for gateways, which run on the same loop;
 they are no part of the port, and services never see them.
 
 Left out: a rule that serves peers before clients when both have something to read, and a
@@ -30,20 +30,20 @@ from penstock.runtime.port import (
     Buffer,
     Callback,
     Clock,
-    Ending,
+    CloseReason,
+    DiskSync,
     Entropy,
-    Identity,
+    Executor,
+    ExecutorFull,
+    ExecutorKind,
     Job,
-    Lane,
-    LaneFull,
     Link,
     LinkHandler,
-    Listener,
+    NodeIdentity,
+    PeerListener,
     Program,
     Runtime,
     Service,
-    Spawn,
-    Sync,
     SyncTarget,
     Timer,
     Timers,
@@ -61,19 +61,19 @@ __all__ = [
     "Timers",
     "Timer",
     "Transport",
-    "Listener",
+    "PeerListener",
     "Link",
     "LinkHandler",
     "Address",
-    "Identity",
-    "Ending",
+    "NodeIdentity",
+    "CloseReason",
     "AddressUnavailable",
-    "Sync",
+    "DiskSync",
     "SyncTarget",
-    "Spawn",
-    "Lane",
+    "Executor",
+    "ExecutorKind",
     "Job",
-    "LaneFull",
+    "ExecutorFull",
     "WorkerDied",
     "Entropy",
 ]

@@ -75,7 +75,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Identity(NamedTuple):
+class NodeIdentity(NamedTuple):
     """Who a node is: a voter is a node id plus the directory that holds its synced state.
 
     A node that has not joined a cluster yet carries the nil UUID as its cluster id.
@@ -86,7 +86,7 @@ class Identity(NamedTuple):
     directory_id: UUID
 
 
-class Ending(enum.Enum):
+class CloseReason(enum.Enum):
     """Why a link is over."""
 
     OURS = "closed by us"
@@ -131,7 +131,7 @@ class LinkHandler(Protocol):
     requests carry correlation ids, and retries have timers.)
     """
 
-    def opened(self, link: Link, peer: Identity) -> None:
+    def opened(self, link: Link, peer: NodeIdentity) -> None:
         """Both sides have shaken hands; `link` takes frames now."""
 
     def received(self, link: Link, frame: bytes) -> None:
@@ -140,11 +140,11 @@ class LinkHandler(Protocol):
     def drained(self, link: Link) -> None:
         """A link that turned a frame away for want of room takes frames again."""
 
-    def closed(self, link: Link, ending: Ending) -> None:
+    def closed(self, link: Link, ending: CloseReason) -> None:
         """The link is over, whoever ended it; also when it never opened."""
 
 
-class Listener(Protocol):
+class PeerListener(Protocol):
     """A door for peers."""
 
     @property
@@ -158,7 +158,7 @@ class Listener(Protocol):
 class Transport(Protocol):
     """Links to the other nodes of the cluster. Identity and admission are its own affair."""
 
-    def listen(self, address: Address, handler: LinkHandler) -> Listener:
+    def listen(self, address: Address, handler: LinkHandler) -> PeerListener:
         """Open a door now, or raise `AddressUnavailable`."""
 
     def connect(self, address: Address, handler: LinkHandler) -> Link:
@@ -176,7 +176,7 @@ class SyncTarget(Protocol):
     def sync(self) -> None: ...
 
 
-class Sync(Protocol):
+class DiskSync(Protocol):
     """Makes written bytes durable without stopping the loop."""
 
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
@@ -189,7 +189,7 @@ class Sync(Protocol):
         """
 
 
-class Lane(enum.Enum):
+class ExecutorKind(enum.Enum):
     """Where slow work runs."""
 
     DISK = "disk"  # a thread: blocking disk calls that release the GIL
@@ -203,7 +203,7 @@ class Job(Protocol):
         """Forget it: neither `done` nor `failed` will be called. Work that runs may run on."""
 
 
-class Spawn(Protocol):
+class Executor(Protocol):
     """Runs slow work off the loop."""
 
     def spawn(
@@ -211,14 +211,14 @@ class Spawn(Protocol):
         work: Callable[[], T],
         done: Callable[[T], None],
         failed: Callable[[Exception], None],
-        lane: Lane,
+        lane: ExecutorKind,
     ) -> Job:
         """Run `work`, then call either `done` with its result or `failed` with what it raised.
 
-        For `Lane.WORKER`, `work` is a module-level function or a `functools.partial` of one;
+        For `ExecutorKind.WORKER`, `work` is a module-level function or a `functools.partial` of one;
         arguments and result are pickled. On both lanes the work touches nothing but its
         arguments. Jobs run side by side, and start and end in any order. A lane that is full
-        calls `failed` with `LaneFull`, a worker that dies with `WorkerDied`; when the node
+        calls `failed` with `ExecutorFull`, a worker that dies with `WorkerDied`; when the node
         ends, work may be half done.
         """
 
@@ -236,8 +236,8 @@ class Runtime:
     clock: Clock
     timers: Timers
     transport: Transport
-    sync: Sync
-    spawn: Spawn
+    sync: DiskSync
+    spawn: Executor
     entropy: Entropy
 
 
@@ -255,7 +255,7 @@ class AddressUnavailable(PenstockError):
     """The address to listen on is taken, or not ours."""
 
 
-class LaneFull(PenstockError):
+class ExecutorFull(PenstockError):
     """Too much work waits on this lane already."""
 
 

@@ -5,9 +5,8 @@ import zlib
 from collections import deque
 from uuid import UUID
 
-from penstock.runtime import Address, AddressUnavailable, Buffer, Ending, Identity, LinkHandler
-from penstock.runtime.peers import Hello, same_cluster
-from penstock.runtime.peers.hello import read_greeting, write_hello
+from penstock.runtime import Address, AddressUnavailable, Buffer, CloseReason, LinkHandler, NodeIdentity
+from penstock.runtime.peer_handshake import Hello, read_greeting, same_cluster, write_hello
 from penstock.simulation.life import Life
 from penstock.simulation.network import Network
 
@@ -40,7 +39,7 @@ class SimulatedLink:
     )
 
     def __init__(
-        self, network: Network, life: Life, handler: LinkHandler, identity: Identity, far_host: str
+        self, network: Network, life: Life, handler: LinkHandler, identity: NodeIdentity, far_host: str
     ) -> None:
         self._network = network
         self._handler = handler
@@ -79,7 +78,7 @@ class SimulatedLink:
 
     def close(self) -> None:
         self._tell_far()
-        self.end(Ending.OURS)
+        self.end(CloseReason.OURS)
 
     def is_answered_by(self, far: "SimulatedLink", arrival: int) -> bool:
         """A door answers this call; frames will come behind the answer. False: the caller is gone."""
@@ -101,13 +100,13 @@ class SimulatedLink:
     def give_up(self) -> None:
         """The time to connect is over."""
         if self._stage is Stage.CALLING:
-            self.end(Ending.UNREACHABLE)
+            self.end(CloseReason.UNREACHABLE)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: CloseReason) -> None:
         """The link is over at this end; the node is told soon."""
         if self._stage is Stage.CLOSED:
             return
-        if ending is Ending.SILENT:
+        if ending is CloseReason.SILENT:
             self._tell_far()
         self._stage = Stage.CLOSED
         self._network.part(self)
@@ -118,7 +117,7 @@ class SimulatedLink:
         """The node at this end died."""
         if silently and self._far is not None:
             far = self._far
-            self._network.scheduler.after(self._network.idle_timeout_ns, far.end, Ending.SILENT)
+            self._network.scheduler.after(self._network.idle_timeout_ns, far.end, CloseReason.SILENT)
         else:
             self._tell_far()
         self._stage = Stage.CLOSED
@@ -205,14 +204,14 @@ class SimulatedDoor:
         back_ns = network.delay()
         ours = self._owner.identity
         if same_cluster(ours)(Hello(caller.identity)) is not None:
-            network.scheduler.after(back_ns, caller.end, Ending.REJECTED)
+            network.scheduler.after(back_ns, caller.end, CloseReason.REJECTED)
             return
         link = SimulatedLink(network, self.life, self._handler, ours, caller.host)
         network.join(link)
         if not caller.is_answered_by(link, network.scheduler.now + back_ns):
-            network.scheduler.after(back_ns, link.end, Ending.ENDED)
+            network.scheduler.after(back_ns, link.end, CloseReason.ENDED)
         elif network.is_cut(self.life.name, caller.host):
-            network.scheduler.after(network.idle_timeout_ns, link.end, Ending.SILENT)
+            network.scheduler.after(network.idle_timeout_ns, link.end, CloseReason.SILENT)
         else:
             caller.life.later(back_ns, "answered", self.life.name, caller.opens, link)
         link.opens(caller)
@@ -221,7 +220,7 @@ class SimulatedDoor:
 class SimulatedTransport:
     """The transport port of one life of a node."""
 
-    def __init__(self, network: Network, life: Life, identity: Identity) -> None:
+    def __init__(self, network: Network, life: Life, identity: NodeIdentity) -> None:
         self._network = network
         self._life = life
         self.identity = identity

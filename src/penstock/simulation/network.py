@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND
-from penstock.runtime import Address, Ending
+from penstock.runtime import Address, CloseReason
 from penstock.simulation.scheduler import Scheduler
 from penstock.simulation.trace import Trace
 
@@ -101,7 +101,7 @@ class Network:
             return
         for link in list(self._links):
             if link.host == target and link.far_host == source:
-                link.end(Ending.SILENT)
+                link.end(CloseReason.SILENT)
 
     def go_dark(self, host: str, *, power_lost: bool) -> None:
         """A node died. Its kernel closes the connections, unless the kernel is gone as well."""
@@ -136,7 +136,7 @@ class Network:
         if door is not None:
             door.life.deliver("call", link.host, door.welcome, link)
         elif not self.is_cut(address.host, link.host):
-            self.scheduler.after(self.delay(), link.end, Ending.REFUSED)
+            self.scheduler.after(self.delay(), link.end, CloseReason.REFUSED)
 
     def carry(self, target: "SimulatedLink", frame: bytes) -> None:
         """Send a frame on its way to the other end of a link."""
@@ -159,7 +159,7 @@ class Network:
     def carry_end(self, target: "SimulatedLink") -> None:
         """Tell the other end that its link is over, or let it find out by the silence."""
         if self.is_cut(target.far_host, target.host):
-            self.scheduler.after(self.idle_timeout_ns, target.end, Ending.SILENT)
+            self.scheduler.after(self.idle_timeout_ns, target.end, CloseReason.SILENT)
         else:
             arrival = max(self.scheduler.now + self.delay(), target.last_arrival)
-            self.scheduler.at(arrival, target.end, Ending.ENDED)
+            self.scheduler.at(arrival, target.end, CloseReason.ENDED)

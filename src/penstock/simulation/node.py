@@ -6,8 +6,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 from penstock.core.model import SECOND, NodeId
-from penstock.runtime import Identity, Runtime, Service
-from penstock.runtime.peers.hello import NO_CLUSTER
+from penstock.runtime import NodeIdentity, Runtime, Service
+from penstock.runtime.peer_handshake import NO_CLUSTER
 from penstock.simulation.life import Life
 from penstock.simulation.links import SimulatedTransport
 from penstock.simulation.network import Network
@@ -42,7 +42,7 @@ class SimulatedNode:
         self._died = died
         self._seed = f"{seed}/{name}"
         self._luck = random.Random(self._seed)
-        self._identity = Identity(
+        self._identity = NodeIdentity(
             NO_CLUSTER, NodeId(number), UUID(bytes=random.Random(f"{self._seed}/directory").randbytes(16))
         )
         self._drift_ppm = self._luck.randint(-_DRIFT_PPM_MAX, _DRIFT_PPM_MAX)
@@ -55,7 +55,7 @@ class SimulatedNode:
         self._stopping = False
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> NodeIdentity:
         """Who it says it is to its peers."""
         return self._identity
 

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from penstock.core.model import MILLISECOND, PenstockError
 from penstock.runtime import Address, AddressUnavailable, Callback
-from penstock.runtime.pipes import BUFFERS, Part, Pipe, PipeHandler
+from penstock.runtime.tcp import BUFFERS, Part, TcpConnection, TcpProtocol
 from penstock.simulation.life import Life
 from penstock.simulation.network import Network
 
@@ -106,7 +106,7 @@ class SimulatedTcp:
         network.when_process_ends(self._process_ended)
 
     def listen(
-        self, life: Life, address: Address, welcome: Callable[[Pipe], PipeHandler]
+        self, life: Life, address: Address, welcome: Callable[[TcpConnection], TcpProtocol]
     ) -> "SimulatedTcpListener":
         """Open a listener of a node that lives; it ends with that life at the latest."""
         if address.host != life.name or self.listener(address) is not None:
@@ -135,7 +135,7 @@ class SimulatedTcp:
 class SimulatedTcpListener:
     """Where one life of a node lets clients in."""
 
-    def __init__(self, life: Life, address: Address, welcome: Callable[[Pipe], PipeHandler]) -> None:
+    def __init__(self, life: Life, address: Address, welcome: Callable[[TcpConnection], TcpProtocol]) -> None:
         self.life = life
         self.address = address
         self.is_accepting = True
@@ -288,7 +288,7 @@ class SimulatedTcpConnection:
         self._listener = listener
         self._network = network
         self._window = network.random.choice(WINDOWS)
-        self._handler: PipeHandler | None = None
+        self._handler: TcpProtocol | None = None
         self._moved: Callable[[int], None] | None = None
         self._inbox = bytearray()
         self._has_ended = False
@@ -304,7 +304,7 @@ class SimulatedTcpConnection:
         self.held_bytes = 0
         self.sent_bytes = 0
 
-    def start(self, handler: PipeHandler) -> None:
+    def start(self, handler: TcpProtocol) -> None:
         """Begin to read, unless the handler has asked for a pause already."""
         self._handler = handler
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.model import MICROSECOND, MILLISECOND
-from penstock.runtime import Lane, SyncTarget
+from penstock.runtime import ExecutorKind, SyncTarget
 from penstock.runtime.port import T
 from penstock.simulation.life import Life
 from penstock.storage.disk import DiskFailed
@@ -88,7 +88,7 @@ class SimulatedSpawn:
         work: Callable[[], T],
         done: Callable[[T], None],
         failed: Callable[[Exception], None],
-        lane: Lane,
+        lane: ExecutorKind,
     ) -> SimulatedJob:
         job = SimulatedJob()
         pace, luck = self._pace, self._life.random

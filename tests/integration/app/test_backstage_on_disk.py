@@ -10,16 +10,15 @@ from penstock.core.metadata import CreatedTopic, MetadataImage
 from penstock.core.model import NodeId, Refused
 from penstock.core.records import Record, write_batch
 from penstock.gateways.kafka.backend import Backend
-from penstock.runtime import Address, Callback, Identity, Runtime
-from penstock.runtime.launch import RuntimeOptions, open_runtime
-from penstock.runtime.supervisor import Supervisor
+from penstock.runtime import Address, Callback, NodeIdentity, Runtime
+from penstock.runtime.loop import RuntimeOptions, Supervisor, open_runtime
 from penstock.services.partitions import Partition
 from penstock.services.records import Placed
 from penstock.services.topics import NewTopic
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import PosixDisk
 
-NOBODY = Identity(UUID(int=0), NodeId(1), UUID(int=0))
+NOBODY = NodeIdentity(UUID(int=0), NodeId(1), UUID(int=0))
 Act = Callable[[Backend, Callback], None]
 
 

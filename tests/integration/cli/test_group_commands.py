@@ -52,7 +52,7 @@ def test_lag_is_shown_in_records_and_in_seconds(run: Run, group: str) -> None:
 def test_the_age_is_that_of_the_first_record_that_was_not_read(run: Run, topic: str) -> None:
     """Measured where timestamps are hours apart, so that no other record could be meant."""
     from penstock.client import Endpoint, Sender, SenderOptions
-    from penstock.runtime.clock import MachineClock
+    from penstock.runtime.loop import MachineClock
 
     hour_ms = 3_600_000
     now = MachineClock().wall()

@@ -9,8 +9,8 @@ from uuid import UUID
 from penstock.core.metadata import ProducerIdBlock
 from penstock.core.model import LeaderEpoch, NodeId
 from penstock.core.raft import Configuration, Member
-from penstock.runtime import Address, Identity, Runtime
-from penstock.runtime.launch import run
+from penstock.runtime import Address, NodeIdentity, Runtime
+from penstock.runtime.loop import run
 from penstock.services.cluster.raft import RaftSetup
 from penstock.services.peering import PeerHub
 from penstock.storage.disk import PosixDisk
@@ -51,7 +51,7 @@ def main(directory: str, node: int, ports: list[int]) -> None:
         say("started")
         return controller
 
-    failure = run(program, Identity(UUID(int=1), me.node_id, me.directory_id))
+    failure = run(program, NodeIdentity(UUID(int=1), me.node_id, me.directory_id))
     if failure is not None:
         raise failure
 

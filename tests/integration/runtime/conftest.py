@@ -10,9 +10,8 @@ import pytest
 import uvloop
 
 from penstock.core.model import NodeId
-from penstock.runtime import Ending, Identity, Link, Runtime
-from penstock.runtime.launch import RuntimeOptions, open_runtime
-from penstock.runtime.supervisor import Supervisor
+from penstock.runtime import CloseReason, Link, NodeIdentity, Runtime
+from penstock.runtime.loop import RuntimeOptions, Supervisor, open_runtime
 
 CLUSTER = UUID(int=7)
 PATIENCE_S = 20
@@ -23,12 +22,12 @@ class Recorder:
     """A link handler that remembers what it was told."""
 
     links: list[Link] = field(default_factory=list)
-    peers: list[Identity] = field(default_factory=list)
+    peers: list[NodeIdentity] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
-    endings: list[Ending] = field(default_factory=list)
+    endings: list[CloseReason] = field(default_factory=list)
     drains: int = 0
 
-    def opened(self, link: Link, peer: Identity) -> None:
+    def opened(self, link: Link, peer: NodeIdentity) -> None:
         self.links.append(link)
         self.peers.append(peer)
 
@@ -38,7 +37,7 @@ class Recorder:
     def drained(self, link: Link) -> None:
         self.drains += 1
 
-    def closed(self, link: Link, ending: Ending) -> None:
+    def closed(self, link: Link, ending: CloseReason) -> None:
         self.endings.append(ending)
 
 
@@ -52,7 +51,7 @@ class Bench:
     def node(self, node_id: int, options: RuntimeOptions | None = None, cluster: UUID = CLUSTER) -> Runtime:
         supervisor = Supervisor(self.loop, over=lambda: None)
         self.supervisors.append(supervisor)
-        identity = Identity(cluster, NodeId(node_id), UUID(int=1000 + node_id))
+        identity = NodeIdentity(cluster, NodeId(node_id), UUID(int=1000 + node_id))
         return open_runtime(self.loop, supervisor, identity, options or RuntimeOptions())
 
     def until(self, condition: Callable[[], bool]) -> None:

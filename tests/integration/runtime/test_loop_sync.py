@@ -10,8 +10,7 @@ import uvloop
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
 from penstock.runtime.port import SyncTarget
-from penstock.runtime.supervised_sync import SupervisedSync
-from penstock.runtime.sync_helper import LoopSync, SyncFailed
+from penstock.runtime.sync_helper import LoopSync, SupervisedSync, SyncFailed
 from penstock.storage.disk import DiskFailed
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.core.model import NodeId
-from penstock.runtime import Address, Ending, Identity
+from penstock.runtime import Address, CloseReason, NodeIdentity
 from penstock.services.peering import Channel, Peer, PeerHub
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -16,7 +16,7 @@ class Node:
         self.node_id = NodeId(number)
         self.heard: list[bytes] = []
         self.reachable: list[int] = []
-        self.endings: list[Ending] = []
+        self.endings: list[CloseReason] = []
         self.hub = PeerHub(bench.node(number), self.node_id, ANY_PORT)
         self.hub.serve(Channel.CONTROL, self)
         self.hub.watch(self)
@@ -27,10 +27,10 @@ class Node:
         if bytes(frame) == b"ping":
             peer.send(b"pong")
 
-    def reached(self, node: NodeId, identity: Identity) -> None:
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:
         self.reachable.append(identity.node_id)
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
         self.endings.append(ending)
 
     def drained(self, node: NodeId, channel: Channel) -> None:
@@ -49,5 +49,5 @@ def test_a_peer_is_reached_answers_ends_and_then_refuses(bench: Any) -> None:
     bench.until(lambda: len(a.endings) >= 2)
 
     assert b.heard == [b"ping"]
-    assert a.endings[:2] == [Ending.ENDED, Ending.REFUSED]
+    assert a.endings[:2] == [CloseReason.ENDED, CloseReason.REFUSED]
     a.hub.close()

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import NodeId
-from penstock.runtime import Address, AddressUnavailable, Ending, Identity
-from penstock.runtime.launch import RuntimeOptions
-from penstock.runtime.peers import Hello, PeerOptions, Refusal
-from penstock.runtime.peers.hello import read_greeting, write_hello
+from penstock.runtime import Address, AddressUnavailable, CloseReason, NodeIdentity
+from penstock.runtime.loop import RuntimeOptions
+from penstock.runtime.peer_handshake import Hello, HelloRefusal, read_greeting, write_hello
+from penstock.runtime.peer_link import PeerOptions
 
 ANY_PORT = Address("127.0.0.1", 0)
 HASTY = RuntimeOptions(
@@ -34,7 +34,7 @@ def framed(content: bytes) -> bytes:
 
 
 def greeting(cluster: UUID = CLUSTER) -> bytes:
-    return framed(write_hello(Hello(Identity(cluster, NodeId(99), UUID(int=1)))))
+    return framed(write_hello(Hello(NodeIdentity(cluster, NodeId(99), UUID(int=1)))))
 
 
 def stranger(address: Address, said: bytes = b"") -> socket.socket:
@@ -85,8 +85,8 @@ def test_nobody_listening_is_told_apart_from_silence(bench: Any, new_recorder: R
         node.transport.connect(Address(*mute.getsockname()), unanswered)
         bench.until(lambda: refused.endings and unanswered.endings)
 
-    assert refused.endings == [Ending.REFUSED]
-    assert unanswered.endings == [Ending.UNREACHABLE]
+    assert refused.endings == [CloseReason.REFUSED]
+    assert unanswered.endings == [CloseReason.UNREACHABLE]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_cannot_be_an_address_is_unreachable(
     bench.node(1).transport.connect(nowhere, lost)
     bench.until(lambda: lost.endings)
 
-    assert lost.endings == [Ending.UNREACHABLE]
+    assert lost.endings == [CloseReason.UNREACHABLE]
 
 
 def test_a_name_is_resolved_and_an_unknown_one_is_unreachable(bench: Any, new_recorder: Recorders) -> None:
@@ -112,7 +112,7 @@ def test_a_name_is_resolved_and_an_unknown_one_is_unreachable(bench: Any, new_re
     node.transport.connect(Address("no-such-host.invalid", 1), lost)
     bench.until(lambda: calling.peers and lost.endings)
 
-    assert lost.endings == [Ending.UNREACHABLE]
+    assert lost.endings == [CloseReason.UNREACHABLE]
 
 
 def test_a_node_of_another_cluster_is_turned_away(bench: Any, new_recorder: Recorders) -> None:
@@ -122,13 +122,13 @@ def test_a_node_of_another_cluster_is_turned_away(bench: Any, new_recorder: Reco
     bench.node(2, cluster=UUID(int=8)).transport.connect(listener.address, calling)
     bench.until(lambda: bool(calling.endings))
 
-    assert calling.endings == [Ending.REJECTED]
+    assert calling.endings == [CloseReason.REJECTED]
     assert (called.peers, called.endings) == ([], [])
 
 
 def test_the_admission_rule_sees_the_authentication_slot(bench: Any, new_recorder: Recorders) -> None:
-    def admit(hello: Hello) -> Refusal | None:
-        return None if hello.authentication == b"secret" else Refusal.AUTHENTICATION
+    def admit(hello: Hello) -> HelloRefusal | None:
+        return None if hello.authentication == b"secret" else HelloRefusal.AUTHENTICATION
 
     called, good, bad = new_recorder(), new_recorder(), new_recorder()
     listener = bench.node(1, RuntimeOptions(admit=admit)).transport.listen(ANY_PORT, called)
@@ -138,7 +138,7 @@ def test_the_admission_rule_sees_the_authentication_slot(bench: Any, new_recorde
     bench.node(3).transport.connect(listener.address, bad)
     bench.until(lambda: good.peers and bad.endings)
 
-    assert bad.endings == [Ending.REJECTED]
+    assert bad.endings == [CloseReason.REJECTED]
     assert [peer.node_id for peer in called.peers] == [2]
 
 
@@ -196,7 +196,7 @@ def test_an_admitted_peer_that_breaks_the_framing_is_cut_off(bench: Any, new_rec
         bench.until(lambda: bool(called.endings))
 
     assert called.frames == [b"good"]
-    assert called.endings == [Ending.MISBEHAVED]
+    assert called.endings == [CloseReason.MISBEHAVED]
 
 
 def test_a_peer_that_falls_silent_is_given_up(bench: Any, new_recorder: Recorders) -> None:
@@ -206,7 +206,7 @@ def test_a_peer_that_falls_silent_is_given_up(bench: Any, new_recorder: Recorder
     with stranger(listener.address, greeting()):
         bench.until(lambda: bool(called.endings))
 
-    assert called.endings == [Ending.SILENT]
+    assert called.endings == [CloseReason.SILENT]
 
 
 def test_an_idle_link_between_nodes_stays_open(bench: Any, new_recorder: Recorders) -> None:
@@ -277,7 +277,7 @@ def test_closing_tells_both_sides_later_and_once(bench: Any, new_recorder: Recor
     bench.until(lambda: called.endings and calling.endings)
 
     assert told_inside == []
-    assert (calling.endings, called.endings) == ([Ending.OURS], [Ending.ENDED])
+    assert (calling.endings, called.endings) == ([CloseReason.OURS], [CloseReason.ENDED])
     assert called.frames == [b"goodbye"]
     assert link.send(b"too late") is False
 
@@ -297,7 +297,7 @@ def test_more_callers_than_allowed_are_turned_away(bench: Any, new_recorder: Rec
 
 
 def test_a_hello_on_the_wire_is_what_the_format_says() -> None:
-    hello = Hello(Identity(UUID(int=7), NodeId(3), UUID(int=9)), b"slot")
+    hello = Hello(NodeIdentity(UUID(int=7), NodeId(3), UUID(int=9)), b"slot")
 
     written = write_hello(hello)
 

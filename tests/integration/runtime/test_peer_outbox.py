@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.runtime.peers.outbox import Outbox
+from penstock.runtime.peer_link import LinkOutbox
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_borrowed_bytes_are_copied_before_the_caller_changes_them(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
-    outbox = Outbox()
+    outbox = LinkOutbox()
     lent = bytearray(b"a" * 5_000_000)
 
     outbox.put((memoryview(lent),), len(lent), borrow=True)
@@ -50,7 +50,7 @@ def test_many_small_frames_leave_in_order_across_short_writes(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
-    outbox = Outbox()
+    outbox = LinkOutbox()
     frames = [bytes([number % 251]) * (number % 700) for number in range(3000)]
     for frame in frames:
         outbox.put((bytearray(frame),), len(frame), borrow=False)

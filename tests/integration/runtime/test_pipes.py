@@ -12,7 +12,7 @@ import uvloop
 
 from penstock.core.model import StorageError
 from penstock.runtime import Address, AddressUnavailable
-from penstock.runtime.pipes import Acceptor, AcceptorOptions, Part, PlainPipe
+from penstock.runtime.tcp import Acceptor, AcceptorOptions, Part, SocketTcpConnection
 
 SECONDS_MAX = 20.0
 TURNS_MAX = 500_000
@@ -21,7 +21,7 @@ TURNS_MAX = 500_000
 class Recorder:
     """Keeps what arrives; answers with `reply` when the first bytes are there."""
 
-    def __init__(self, pipe: PlainPipe, reply: list[Part] | None = None) -> None:
+    def __init__(self, pipe: SocketTcpConnection, reply: list[Part] | None = None) -> None:
         self.pipe = pipe
         self.got = bytearray()
         self.drains = 0
@@ -65,7 +65,7 @@ class Door:
         self.reply: list[Part] | None = None
         self.acceptor = Acceptor(loop, Address("127.0.0.1", 0), self._welcome, options)
 
-    def _welcome(self, pipe: PlainPipe) -> Recorder:
+    def _welcome(self, pipe: SocketTcpConnection) -> Recorder:
         self.handlers.append(Recorder(pipe, self.reply))
         return self.handlers[-1]
 

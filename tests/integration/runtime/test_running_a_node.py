@@ -11,8 +11,8 @@ PREAMBLE = """
     import sys
     from uuid import UUID
     from penstock.core.model import Instant, NodeId, SECOND
-    from penstock.runtime import Identity
-    from penstock.runtime.launch import run
+    from penstock.runtime import NodeIdentity
+    from penstock.runtime.loop import run
 
     class Quiet:
         def __init__(self, runtime):
@@ -23,7 +23,7 @@ PREAMBLE = """
             print("stopping", flush=True)
             self.runtime.timers.soon(done)
 
-    me = Identity(UUID(int=1), NodeId(1), UUID(int=2))
+    me = NodeIdentity(UUID(int=1), NodeId(1), UUID(int=2))
 """
 
 
@@ -73,14 +73,14 @@ def test_a_second_signal_does_not_wait_for_a_service_that_hangs() -> None:
         # Inside a call that hangs, as a sync does on a disk that is gone: no timer of the loop helps.
         ("time.sleep(3600)", 1),
         # In order, but with work on a disk thread that never comes back.
-        ("self.runtime.spawn.spawn(lambda: time.sleep(3600), print, print, Lane.DISK); done()", 0),
+        ("self.runtime.spawn.spawn(lambda: time.sleep(3600), print, print, ExecutorKind.DISK); done()", 0),
     ],
 )
 def test_a_stop_ends_however_stuck_the_node_is(last: str, code: int) -> None:
     node = start(
         f"""
         import time
-        from penstock.runtime import Lane
+        from penstock.runtime import ExecutorKind
 
         class Stuck(Quiet):
             def stop(self, done):
@@ -144,15 +144,15 @@ def test_a_busy_worker_dies_with_a_node_that_is_killed() -> None:
     node = start(
         """
         import functools, os, time
-        from penstock.runtime import Lane
+        from penstock.runtime import ExecutorKind
 
         class Busy(Quiet):
             def __init__(self, runtime):
                 super().__init__(runtime)
-                runtime.spawn.spawn(os.getpid, self.work, self.work, Lane.WORKER)
+                runtime.spawn.spawn(os.getpid, self.work, self.work, ExecutorKind.WORKER)
 
             def work(self, worker):
-                self.runtime.spawn.spawn(functools.partial(time.sleep, 600), print, print, Lane.WORKER)
+                self.runtime.spawn.spawn(functools.partial(time.sleep, 600), print, print, ExecutorKind.WORKER)
                 print("busy", flush=True)
 
         sys.exit(run(Busy, me))

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import Lane, LaneFull, WorkerDied
-from penstock.runtime.launch import RuntimeOptions
-from penstock.runtime.spawn import LaneOptions
+from penstock.runtime import ExecutorFull, ExecutorKind, WorkerDied
+from penstock.runtime.executors import ExecutorOptions
+from penstock.runtime.loop import RuntimeOptions
 
-NARROW = RuntimeOptions(lanes=LaneOptions(disk_threads=1, disk_queue_max=1, workers=1, worker_queue_max=1))
+NARROW = RuntimeOptions(
+    lanes=ExecutorOptions(disk_threads=1, disk_queue_max=1, workers=1, worker_queue_max=1)
+)
 
-ONE_WORKER = RuntimeOptions(lanes=LaneOptions(workers=1))
+ONE_WORKER = RuntimeOptions(lanes=ExecutorOptions(workers=1))
 
 
 def test_a_thread_does_the_work_and_the_loop_hears_of_it(bench: Any) -> None:
@@ -27,7 +29,7 @@ def test_a_thread_does_the_work_and_the_loop_hears_of_it(bench: Any) -> None:
         threading.get_ident,
         lambda thread: results.append((thread, threading.get_ident())),
         failures.append,
-        Lane.DISK,
+        ExecutorKind.DISK,
     )
     told_inside = len(results)
     bench.until(lambda: bool(results))
@@ -43,7 +45,7 @@ def test_a_worker_process_does_the_work_and_stays_for_the_next(bench: Any) -> No
     failures: list[Exception] = []
 
     for _ in range(3):
-        runtime.spawn.spawn(os.getpid, pids.append, failures.append, Lane.WORKER)
+        runtime.spawn.spawn(os.getpid, pids.append, failures.append, ExecutorKind.WORKER)
     bench.until(lambda: len(pids) == 3)
 
     assert len(set(pids)) == 1
@@ -56,14 +58,14 @@ def test_large_arguments_and_results_travel(bench: Any) -> None:
     results: list[bytes] = []
 
     work = functools.partial(operator.mul, b"x" * 3_000_000, 2)
-    runtime.spawn.spawn(work, results.append, pytest.fail, Lane.WORKER)
+    runtime.spawn.spawn(work, results.append, pytest.fail, ExecutorKind.WORKER)
     bench.until(lambda: bool(results))
 
     assert results == [b"x" * 6_000_000]
 
 
-@pytest.mark.parametrize("lane", list(Lane))
-def test_what_the_work_raises_is_reported(bench: Any, lane: Lane) -> None:
+@pytest.mark.parametrize("lane", list(ExecutorKind))
+def test_what_the_work_raises_is_reported(bench: Any, lane: ExecutorKind) -> None:
     runtime = bench.node(1)
     failures: list[Exception] = []
 
@@ -78,16 +80,16 @@ def test_a_worker_that_dies_fails_its_job_and_is_replaced(bench: Any) -> None:
     failures: list[Exception] = []
     results: list[int] = []
 
-    runtime.spawn.spawn(functools.partial(os._exit, 3), pytest.fail, failures.append, Lane.WORKER)
-    runtime.spawn.spawn(functools.partial(abs, -4), results.append, failures.append, Lane.WORKER)
+    runtime.spawn.spawn(functools.partial(os._exit, 3), pytest.fail, failures.append, ExecutorKind.WORKER)
+    runtime.spawn.spawn(functools.partial(abs, -4), results.append, failures.append, ExecutorKind.WORKER)
     bench.until(lambda: bool(results))
 
     assert [type(failure) for failure in failures] == [WorkerDied]
     assert results == [4]
 
 
-@pytest.mark.parametrize("lane", list(Lane))
-def test_a_full_lane_refuses_later_and_not_inside_the_call(bench: Any, lane: Lane) -> None:
+@pytest.mark.parametrize("lane", list(ExecutorKind))
+def test_a_full_lane_refuses_later_and_not_inside_the_call(bench: Any, lane: ExecutorKind) -> None:
     runtime = bench.node(1, NARROW)
     failures: list[Exception] = []
     results: list[int] = []
@@ -99,11 +101,11 @@ def test_a_full_lane_refuses_later_and_not_inside_the_call(bench: Any, lane: Lan
 
     assert told_inside == 0
     assert results == [1, 1]
-    assert all(isinstance(failure, LaneFull) for failure in failures)
+    assert all(isinstance(failure, ExecutorFull) for failure in failures)
 
 
-@pytest.mark.parametrize("lane", list(Lane))
-def test_a_cancelled_job_is_never_heard_of(bench: Any, lane: Lane) -> None:
+@pytest.mark.parametrize("lane", list(ExecutorKind))
+def test_a_cancelled_job_is_never_heard_of(bench: Any, lane: ExecutorKind) -> None:
     runtime = bench.node(1)
     results: list[int] = []
 

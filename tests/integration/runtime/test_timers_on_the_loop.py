@@ -10,10 +10,9 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import MILLISECOND, Instant, NodeId
-from penstock.runtime import Address, Identity, Runtime, Timer
-from penstock.runtime.clock import MachineClock
-from penstock.runtime.peers import Hello
-from penstock.runtime.peers.hello import write_hello
+from penstock.runtime import Address, NodeIdentity, Runtime, Timer
+from penstock.runtime.loop import MachineClock
+from penstock.runtime.peer_handshake import Hello, write_hello
 from penstock.runtime.timers import LoopTimers
 
 ANY_PORT = Address("127.0.0.1", 0)
@@ -91,7 +90,7 @@ def test_after_a_stall_frames_that_arrived_go_before_deadlines_that_passed(
     listener = runtime.transport.listen(ANY_PORT, follower)
     leaders = [socket.create_connection(listener.address) for _ in range(20)]
     for leader in leaders:
-        leader.sendall(framed(write_hello(Hello(Identity(UUID(int=7), NodeId(2), UUID(int=2))))))
+        leader.sendall(framed(write_hello(Hello(NodeIdentity(UUID(int=7), NodeId(2), UUID(int=2))))))
     bench.until(lambda: len(follower.links) == len(leaders))
     pair = socket.socketpair()
     seen_at_timeout: list[int] = []

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.runtime.sync_helper.inline import SyncFailed, sync_blocking
+from penstock.runtime.sync_helper import SyncFailed, sync_blocking
 from penstock.simulation.checkers.durability import (
     Anomaly,
     DurabilityChecker,

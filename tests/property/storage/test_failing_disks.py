@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.core.model import StorageError
-from penstock.runtime.sync_helper.inline import sync_blocking
+from penstock.runtime.sync_helper import sync_blocking
 from penstock.simulation.checkers.durability import Anomaly
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, FailureRule

@@ -2,7 +2,7 @@
 
 from penstock.app.node import STOP_MS
 from penstock.core.model import MILLISECOND, SECOND
-from penstock.runtime.supervisor import STOP_GRACE_NS, STOP_LIMIT_NS
+from penstock.runtime.loop import STOP_GRACE_NS, STOP_LIMIT_NS
 
 
 def test_every_step_of_a_stop_fits_into_five_seconds() -> None:

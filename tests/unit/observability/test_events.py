@@ -4,9 +4,8 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import PartitionIndex, TopicName, TopicPartition
-from penstock.observability import Level, LogFormat, LogOptions
-from penstock.observability.events import EventLog
-from penstock.observability.sinks import LINE_BYTES_MAX
+from penstock.observability import EventLogOptions, LogFormat, LogLevel
+from penstock.observability.events import LINE_BYTES_MAX, EventLog
 
 NOON_MS = 1_700_049_600_123  # 2023-11-15 12:00:00.123 UTC
 
@@ -27,7 +26,7 @@ class Paper:
 
 def logging_to(paper: Paper, **options: object) -> EventLog:
     log = EventLog()
-    log.configure(LogOptions(**options), paper, lambda: NOON_MS)  # type: ignore[arg-type]
+    log.configure(EventLogOptions(**options), paper, lambda: NOON_MS)  # type: ignore[arg-type]
     return log
 
 
@@ -69,7 +68,7 @@ def test_the_form_can_be_fixed(form: LogFormat, is_terminal: bool) -> None:
 
 def test_levels_below_the_chosen_one_write_nothing() -> None:
     paper = Paper()
-    log = logging_to(paper, level=Level.WARNING)
+    log = logging_to(paper, level=LogLevel.WARNING)
 
     log.debug("a.b")
     log.info("a.b")
@@ -207,7 +206,7 @@ def test_dropped_events_are_owned_up_to_when_the_reader_is_back() -> None:
 def test_an_impossible_time_is_written_as_it_is() -> None:
     paper = Paper()
     log = EventLog()
-    log.configure(LogOptions(), paper, lambda: 10**18)
+    log.configure(EventLogOptions(), paper, lambda: 10**18)
 
     log.info("a.b")
 

@@ -4,10 +4,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.model import StorageError
-from penstock.observability import EventMetrics, LogMetrics, LogReadings, Metrics, Spread, render
+from penstock.observability import EventMetrics, HistogramSnapshot, LogMetrics, LogReadings, Metrics, render
 from penstock.observability.events import EventLog
-from penstock.observability.figures import About, Counter, Distribution, Gauge, Histogram
-from penstock.observability.log_metrics import APPEND_BOUNDS_NS
+from penstock.observability.metrics import (
+    APPEND_BOUNDS_NS,
+    Counter,
+    FamilyInfo,
+    Gauge,
+    Histogram,
+    HistogramValue,
+)
 from penstock.storage.log.types import APPEND_BOUNDS_NS as STORAGE_BOUNDS_NS
 from penstock.storage.log.types import LogStats
 
@@ -86,7 +92,7 @@ def test_histograms_are_cumulative_in_seconds_and_a_bound_belongs_to_its_bucket(
 def test_every_value_lands_in_the_bucket_that_a_plain_search_finds() -> None:
     bounds = (1, 5, 10)
     for value in range(-1, 13):
-        spread = Distribution(bounds)
+        spread = HistogramValue(bounds)
 
         spread.observe(value)
 
@@ -95,7 +101,7 @@ def test_every_value_lands_in_the_bucket_that_a_plain_search_finds() -> None:
 
 
 def test_label_sets_beyond_the_limit_share_one_called_other_and_are_counted() -> None:
-    counter = Counter(About("invented_topics_total", "Meals.", ("topic",), label_sets_max=2))
+    counter = Counter(FamilyInfo("invented_topics_total", "Meals.", ("topic",), label_sets_max=2))
 
     for topic in range(5):
         counter.of(topic).count += 1
@@ -134,10 +140,10 @@ def test_what_is_forgotten_is_gone_and_makes_room() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Counter(About("no_suffix", "X.")),
-        lambda: Histogram(About("x_seconds", "X."), (2, 1)),
-        lambda: Counter(About("x_total", "X.", ("topic",))).of(),
-        lambda: Gauge(About("x", "X.")).read(lambda: 1, "label"),
+        lambda: Counter(FamilyInfo("no_suffix", "X.")),
+        lambda: Histogram(FamilyInfo("x_seconds", "X."), (2, 1)),
+        lambda: Counter(FamilyInfo("x_total", "X.", ("topic",))).of(),
+        lambda: Gauge(FamilyInfo("x", "X.")).read(lambda: 1, "label"),
     ],
 )
 def test_a_wrong_declaration_or_use_is_a_bug(wrong: Callable[[], object]) -> None:
@@ -154,7 +160,9 @@ def took_a_millisecond(stats: LogStats) -> None:
 def test_a_watched_log_reports_its_size_segments_and_appends() -> None:
     metrics = LogMetrics()
     stats = LogStats()
-    readings = LogReadings(lambda: 4096, lambda: 2, lambda: Spread(stats.append_buckets, stats.append_ns))
+    readings = LogReadings(
+        lambda: 4096, lambda: 2, lambda: HistogramSnapshot(stats.append_buckets, stats.append_ns)
+    )
     metrics.watch("orders", 3, readings)
 
     took_a_millisecond(stats)
@@ -171,7 +179,9 @@ def test_a_watched_log_reports_its_size_segments_and_appends() -> None:
 def test_a_log_that_is_closed_leaves_what_its_appends_took() -> None:
     metrics = LogMetrics()
     stats = LogStats()
-    readings = LogReadings(lambda: 4096, lambda: 2, lambda: Spread(stats.append_buckets, stats.append_ns))
+    readings = LogReadings(
+        lambda: 4096, lambda: 2, lambda: HistogramSnapshot(stats.append_buckets, stats.append_ns)
+    )
     metrics.watch("orders", 3, readings)
     took_a_millisecond(stats)
 

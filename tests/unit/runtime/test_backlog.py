@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.runtime.pipes import Backlog
+from penstock.runtime.memory_limits import ResponseMemoryLimit
 
 
 class Turns:
@@ -19,7 +19,7 @@ class Turns:
 
 
 def test_a_share_shrinks_with_what_is_free() -> None:
-    backlog = Backlog(Turns().soon, bytes_max=1_000)
+    backlog = ResponseMemoryLimit(Turns().soon, bytes_max=1_000)
 
     at_first = backlog.refuses(200)
     backlog.moved(600)
@@ -30,7 +30,7 @@ def test_a_share_shrinks_with_what_is_free() -> None:
 
 
 def test_many_who_take_all_they_may_leave_something_for_the_next() -> None:
-    backlog = Backlog(Turns().soon, bytes_max=100_000)
+    backlog = ResponseMemoryLimit(Turns().soon, bytes_max=100_000)
 
     for _ in range(20):
         own = 0
@@ -44,7 +44,7 @@ def test_many_who_take_all_they_may_leave_something_for_the_next() -> None:
 
 def test_those_who_wait_go_on_in_order_and_not_all_at_once() -> None:
     turns, woken = Turns(), list[int]()
-    backlog = Backlog(turns.soon, bytes_max=10)
+    backlog = ResponseMemoryLimit(turns.soon, bytes_max=10)
     backlog.moved(10)
     wakes = [lambda number=number: woken.append(number) for number in range(40)]
     for wake in wakes:
@@ -65,7 +65,7 @@ def test_those_who_wait_go_on_in_order_and_not_all_at_once() -> None:
 
 def test_nobody_goes_on_when_it_is_full_again() -> None:
     turns, woken = Turns(), list[str]()
-    backlog = Backlog(turns.soon, bytes_max=10)
+    backlog = ResponseMemoryLimit(turns.soon, bytes_max=10)
     backlog.moved(10)
 
     def first() -> None:

@@ -3,27 +3,27 @@ from uuid import UUID
 import pytest
 
 from penstock.core.model import NodeId, ProtocolError
-from penstock.runtime.peers.hello import (
+from penstock.runtime.peer_handshake import (
     NO_CLUSTER,
     Hello,
-    Refusal,
+    HelloRefusal,
     read_greeting,
     same_cluster,
     write_hello,
     write_refusal,
 )
-from penstock.runtime.port import Identity
+from penstock.runtime.port import NodeIdentity
 
 
-def identity(cluster: UUID) -> Identity:
-    return Identity(cluster, NodeId(1), UUID(int=5))
+def identity(cluster: UUID) -> NodeIdentity:
+    return NodeIdentity(cluster, NodeId(1), UUID(int=5))
 
 
 def test_a_greeting_reads_back_as_it_was_written() -> None:
     hello = Hello(identity(UUID(int=3)), b"proof" * 200)
 
     assert read_greeting(write_hello(hello)) == hello
-    assert [read_greeting(write_refusal(refusal)) for refusal in Refusal] == list(Refusal)
+    assert [read_greeting(write_refusal(refusal)) for refusal in HelloRefusal] == list(HelloRefusal)
 
 
 def test_a_newer_version_may_append_fields() -> None:
@@ -59,5 +59,5 @@ def test_nodes_of_one_cluster_and_nodes_without_one_are_admitted() -> None:
 
     assert admit(Hello(identity(ours))) is None
     assert admit(Hello(identity(NO_CLUSTER))) is None
-    assert admit(Hello(identity(other))) is Refusal.OTHER_CLUSTER
+    assert admit(Hello(identity(other))) is HelloRefusal.OTHER_CLUSTER
     assert same_cluster(identity(NO_CLUSTER))(Hello(identity(other))) is None

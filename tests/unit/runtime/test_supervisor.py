@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.runtime import Callback
-from penstock.runtime.supervisor import Supervisor
+from penstock.runtime.loop import Supervisor
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.model import MILLISECOND, SECOND, Instant, StorageError
-from penstock.runtime import Address, Callback, Ending, Identity, Lane, Link, Runtime
+from penstock.runtime import Address, Callback, CloseReason, ExecutorKind, Link, NodeIdentity, Runtime
 from penstock.simulation import Weather, World
 from penstock.simulation.links import SimulatedLink
 from penstock.storage.disk import Disk, FailureRule
@@ -32,7 +32,7 @@ class Peer:
         deadline = Instant(self.runtime.clock.now() + delay_ms * MILLISECOND)
         self.runtime.timers.at(deadline, lambda: self.notes.append(note))
 
-    def opened(self, link: Link, peer: Identity) -> None:
+    def opened(self, link: Link, peer: NodeIdentity) -> None:
         self.links.append(link)
         self.notes.append(f"opened {peer.node_id}")
 
@@ -42,7 +42,7 @@ class Peer:
     def drained(self, link: Link) -> None:
         self.notes.append("drained")
 
-    def closed(self, link: Link, ending: Ending) -> None:
+    def closed(self, link: Link, ending: CloseReason) -> None:
         self.notes.append(ending.name)
 
     def stop(self, done: Callback) -> None:
@@ -268,9 +268,9 @@ def test_spawned_work_takes_time_and_its_failure_is_its_owners(stage: Stage) -> 
     failures: list[Exception] = []
     spawn = stage.b.runtime.spawn
 
-    spawn.spawn(lambda: 42, results.append, failures.append, Lane.WORKER)
-    spawn.spawn(lambda: 1 // 0, results.append, failures.append, Lane.DISK)
-    spawn.spawn(lambda: 43, results.append, failures.append, Lane.DISK).cancel()
+    spawn.spawn(lambda: 42, results.append, failures.append, ExecutorKind.WORKER)
+    spawn.spawn(lambda: 1 // 0, results.append, failures.append, ExecutorKind.DISK)
+    spawn.spawn(lambda: 43, results.append, failures.append, ExecutorKind.DISK).cancel()
     told_inside = list(results)
     stage.world.run(SECOND)
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.model import MILLISECOND, SECOND
 from penstock.runtime import Address, AddressUnavailable, Callback, Runtime
-from penstock.runtime.pipes import Pipe
+from penstock.runtime.tcp import TcpConnection
 from penstock.simulation import World
 from penstock.simulation.tcp import WINDOWS, SimulatedTcp, SimulatedTcpListener
 from penstock.storage.disk import Disk, File
@@ -15,7 +15,7 @@ ADDRESS = Address("node", 9092)
 class Handler:
     """The node's side of one connection: keeps what it gets, and sends it back if it is to."""
 
-    def __init__(self, pipe: Pipe, *, echoes: bool) -> None:
+    def __init__(self, pipe: TcpConnection, *, echoes: bool) -> None:
         self.pipe = pipe
         self.pieces: list[bytes] = []
         self.drains = 0
@@ -103,7 +103,7 @@ class Stage:
         self.listener = self.tcp.listen(self.node.life, ADDRESS, self._welcome)
         return self
 
-    def _welcome(self, pipe: Pipe) -> Handler:
+    def _welcome(self, pipe: TcpConnection) -> Handler:
         self.handlers.append(Handler(pipe, echoes=self._echoes))
         return self.handlers[-1]
 

@@ -10,7 +10,7 @@ from penstock.cli.bench.usage import Usage, usage_of
 from penstock.cli.child import throw_away_broker
 from penstock.client import Endpoint, Topics
 from penstock.core.model import PenstockError
-from penstock.runtime.clock import MachineEntropy
+from penstock.runtime.loop import MachineEntropy
 
 
 class BadPeer(PenstockError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.core.model import MILLISECOND
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 LOOK_SECONDS = 0.5
 LINE_MS = 5_000

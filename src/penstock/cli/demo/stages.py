@@ -9,7 +9,7 @@ from penstock.cli.demo.series import records
 from penstock.client import Endpoint, Groups, Reader, ReaderOptions
 from penstock.client.load import Stream
 from penstock.core.records import murmur2_partition
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 BLOCK_RECORDS = 50_000
 READ_RECORDS = 10_000

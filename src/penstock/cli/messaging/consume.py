@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock.cli.messaging.options import BOOTSTRAP, CLIENT_OPTION, BadOption, endpoint
+from penstock.client import Position, Read, Reader, ReaderOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from penstock.client import Position, Read, Reader, ReaderOptions
 
 
 def consume(
@@ -94,7 +93,7 @@ def _reader_options(
 
 def _position(text: str | None) -> "Position | None":
     from penstock.client import parse_position
-    from penstock.runtime.clock import MachineClock
+    from penstock.runtime.loop import MachineClock
 
     if text is None:
         return None

@@ -2,15 +2,12 @@
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.cli.messaging.options import BOOTSTRAP, CLIENT_OPTION, BadOption, endpoint
 from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.client import PartitionLag
+from penstock.client import PartitionLag
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 GROUP = typer.Argument(metavar="GROUP")
@@ -76,7 +73,7 @@ def reset(
 ) -> None:
     """Move a group that has no members to another position."""
     from penstock.client import Groups, parse_position
-    from penstock.runtime.clock import MachineClock
+    from penstock.runtime.loop import MachineClock
 
     try:
         position = parse_position(to, MachineClock().wall())

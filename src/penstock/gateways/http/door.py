@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.core.model import MILLISECOND, Instant
 from penstock.gateways.http.messages import END_OF_HEAD, Answer, Page, respond, response
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.pipes import Acceptor, AcceptorOptions, Pipe, PlainPipe
+from penstock.runtime.tcp import Acceptor, AcceptorOptions, SocketTcpConnection, TcpConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class HttpDoor:
         self._acceptor = Acceptor(loop, address, self._welcome, options)
         return self._acceptor.address
 
-    def _welcome(self, pipe: PlainPipe) -> "HttpConnection":
+    def _welcome(self, pipe: SocketTcpConnection) -> "HttpConnection":
         deadline = Instant(self._runtime.clock.now() + self.limits.patience_ms * MILLISECOND)
         return HttpConnection(pipe, self, self._runtime.timers.at(deadline, pipe.close))
 
@@ -49,7 +49,7 @@ class HttpDoor:
 class HttpConnection:
     """One request, one answer."""
 
-    def __init__(self, pipe: Pipe, door: HttpDoor, patience: Timer) -> None:
+    def __init__(self, pipe: TcpConnection, door: HttpDoor, patience: Timer) -> None:
         self._pipe = pipe
         self._door = door
         self._patience = patience

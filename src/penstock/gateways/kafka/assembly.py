@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.core.model import ProtocolError
-from penstock.runtime.pipes import Budget
+from penstock.runtime.memory_limits import RequestMemoryLimit
 
 SIZE_BYTES = 4
 SCRATCH_BYTES = 128 << 10
@@ -48,7 +48,7 @@ class Assembly:
         "target",
     )
 
-    def __init__(self, scratch: memoryview, frame_bytes_max: int, budget: Budget) -> None:
+    def __init__(self, scratch: memoryview, frame_bytes_max: int, budget: RequestMemoryLimit) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
         self._budget = budget

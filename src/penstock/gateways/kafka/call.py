@@ -16,8 +16,8 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.replies import Replies, Slot
 from penstock.observability import log
 from penstock.runtime import Clock
-from penstock.runtime.pipes import Part, Pipe
-from penstock.security import Cost, Gate, Operation, Resource, Session
+from penstock.runtime.tcp import Part, TcpConnection
+from penstock.security import AclOperation, Authorizer, QuotaType, Resource, Session
 
 # An answer of which there should not be many before anybody looks whether the client reads them.
 LARGE_BYTES = 64 << 10
@@ -27,11 +27,11 @@ class CallerConnection(Protocol):
     """What a call asks of the connection that it came by."""
 
     backend: Backend
-    gate: Gate | None
+    gate: Authorizer | None
     fetch_sessions: FetchSessions
     clock: Clock
     metrics: KafkaMetrics
-    pipe: Pipe
+    pipe: TcpConnection
     replies: Replies
     is_open: bool
     is_paused: bool
@@ -97,11 +97,11 @@ class Call(Slot):
         """Whether anybody waits for the answer still."""
         return self._connection.is_open
 
-    def authorize(self, operation: Operation, resource: Resource) -> bool:
+    def authorize(self, operation: AclOperation, resource: Resource) -> bool:
         gate = self.gate
         return gate is None or gate.authorize(self.session, operation, resource)
 
-    def charge(self, cost: Cost, amount: int) -> int:
+    def charge(self, cost: QuotaType, amount: int) -> int:
         """Charge the client; if it is to be held back, it is, and its answer says how long."""
         gate = self.gate
         if gate is None:
@@ -114,7 +114,7 @@ class Call(Slot):
 
     def charge_time(self) -> int:
         """Charge for the time that the request has taken so far."""
-        return self.charge(Cost.REQUEST_NS, self._connection.clock.now() - self.began_ns)
+        return self.charge(QuotaType.REQUEST_NS, self._connection.clock.now() - self.began_ns)
 
     def reply(self, response: Message) -> None:
         """Answer with a message. One that cannot be written costs the connection, not the node."""

@@ -16,8 +16,9 @@ from penstock.gateways.kafka.replies import Replies
 from penstock.gateways.kafka.routes import Routes
 from penstock.observability import log
 from penstock.runtime import Clock
-from penstock.runtime.pipes import Backlog, Budget, Pipe
-from penstock.security import ANONYMOUS, Gate, Session
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import TcpConnection
+from penstock.security import ANONYMOUS, Authorizer, Session
 
 # Requests that came together are served together for so long; then it is the others' turn.
 TURN_NS = 5 * MILLISECOND
@@ -41,7 +42,7 @@ class ConnectionOwner(Protocol):
 
     name: str
     backend: Backend
-    gate: Gate | None
+    gate: Authorizer | None
     routes: Routes
     clock: Clock
     metrics: KafkaMetrics
@@ -49,8 +50,8 @@ class ConnectionOwner(Protocol):
     report: Callable[[Exception], None]
     limits: ConnectionLimits
     scratch: memoryview
-    budget: Budget
-    backlog: Backlog
+    budget: RequestMemoryLimit
+    backlog: ResponseMemoryLimit
 
     def forget(self, connection: "Connection") -> None: ...
 
@@ -89,7 +90,7 @@ class Connection:
         "replies",
     )
 
-    def __init__(self, pipe: Pipe, door: ConnectionOwner) -> None:
+    def __init__(self, pipe: TcpConnection, door: ConnectionOwner) -> None:
         self.pipe = pipe
         self.door = door
         self.backend = door.backend

@@ -13,8 +13,9 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.replies import Replies
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Address, Runtime, Timer
-from penstock.runtime.pipes import Acceptor, AcceptorOptions, Backlog, Budget, Listen, Pipe, TcpListener
-from penstock.security import Gate
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Acceptor, AcceptorOptions, Listen, TcpConnection, TcpListener
+from penstock.security import Authorizer
 
 SWEEP_MS = 5_000
 # While somebody waits for what others do not let go of.
@@ -29,13 +30,13 @@ class Serving:
     """
 
     backend: Backend
-    gate: Gate | None
+    gate: Authorizer | None
     routes: Routes
     runtime: Runtime
     metrics: KafkaMetrics
     fetch_sessions: FetchSessions
-    budget: Budget
-    backlog: Backlog
+    budget: RequestMemoryLimit
+    backlog: ResponseMemoryLimit
     report: Callable[[Exception], None]
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
@@ -81,7 +82,7 @@ class Door:
     def connections(self) -> int:
         return len(self._connections)
 
-    def welcome(self, pipe: Pipe) -> Connection:
+    def welcome(self, pipe: TcpConnection) -> Connection:
         """Serve a client that came in."""
         connection = Connection(pipe, self)
         self._connections[connection] = None

@@ -2,7 +2,7 @@
 
 from penstock.core.model import Refused, Why
 from penstock.gateways.kafka.call import Call
-from penstock.security import Operation, Resource, ResourceKind
+from penstock.security import AclOperation, Resource, ResourceType
 from penstock.services.partitions import Partition
 
 UNKNOWN = Refused(Why.UNKNOWN_TOPIC)
@@ -10,9 +10,9 @@ NOT_HERE = Refused(Why.NOT_LEADER)
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED)
 
 
-def partition_of(call: Call, topic: str, index: int, operation: Operation) -> Partition | Refused:
+def partition_of(call: Call, topic: str, index: int, operation: AclOperation) -> Partition | Refused:
     """The partition, if this node leads it and the caller may do this to it."""
-    if call.gate is not None and not call.authorize(operation, Resource(ResourceKind.TOPIC, topic)):
+    if call.gate is not None and not call.authorize(operation, Resource(ResourceType.TOPIC, topic)):
         return NOT_ALLOWED
     backend = call.backend
     partition = backend.partitions.led_by_name.get((topic, index))

@@ -1,7 +1,7 @@
 """The figures of the Kafka door."""
 
 from penstock.core.protocol import Api
-from penstock.observability import Distribution, Metrics
+from penstock.observability import HistogramValue, Metrics
 
 
 class KafkaMetrics(Metrics):
@@ -32,9 +32,9 @@ class KafkaMetrics(Metrics):
             ("kind",),
         )
         # The handler's time and the whole time, by API key: what every request counts.
-        self.by_api: dict[int, tuple[Distribution, Distribution]] = {}
+        self.by_api: dict[int, tuple[HistogramValue, HistogramValue]] = {}
 
-    def figures_of(self, api: Api) -> tuple[Distribution, Distribution]:
+    def figures_of(self, api: Api) -> tuple[HistogramValue, HistogramValue]:
         """The row of `by_api`, made when an API is first asked for."""
         served, answered = (self.request_seconds.of(api.name, stage) for stage in ("serve", "total"))
         self.by_api[api.key] = (served, answered)

@@ -9,7 +9,7 @@ What is released in one turn of the loop is sent by one system call.
 from collections import deque
 from collections.abc import Callable
 
-from penstock.runtime.pipes import BUFFERS, Part, Pipe
+from penstock.runtime.tcp import BUFFERS, Part, TcpConnection
 
 
 class Slot:
@@ -34,7 +34,7 @@ class Replies:
     __slots__ = ("_flush_later", "_moved", "_pipe", "held_bytes", "is_corked", "out", "waiting")
 
     def __init__(
-        self, pipe: Pipe, flush_later: Callable[["Replies"], None], moved: Callable[[int], None]
+        self, pipe: TcpConnection, flush_later: Callable[["Replies"], None], moved: Callable[[int], None]
     ) -> None:
         """`flush_later` calls `flush` at the end of this turn of the loop.
 

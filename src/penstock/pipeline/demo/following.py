@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.core.model import SECOND
 from penstock.pipeline.errors import PipelineError
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 STOP_SECONDS = 60
 # The machine may be slow, but something happens within this time or nothing ever will.

@@ -10,7 +10,7 @@ from penstock.core.model import SECOND
 from penstock.pipeline.demo.exactness import Check
 from penstock.pipeline.demo.following import Following
 from penstock.pipeline.generator import Account, Outcome
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 LINE_SECONDS = 5
 MEGABYTE = 1_000_000

@@ -14,7 +14,7 @@ from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.generator import MetricStream, Plan, generate, send_closing
 from penstock.pipeline.generator.points import open_points
 from penstock.pipeline.metrics import PIPELINES
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 PARTITIONS = 6
 SERIES = 72

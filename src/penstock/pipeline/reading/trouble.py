@@ -11,7 +11,7 @@ from penstock.core.model import MILLISECOND
 from penstock.core.protocol import ErrorCode
 from penstock.pipeline.errors import DataLost, PipelineError
 from penstock.pipeline.reading.spans import Span
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 SETTLE_MS = 5_000
 _PAUSE_SECONDS_MIN = 0.05

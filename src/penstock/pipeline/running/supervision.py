@@ -11,7 +11,7 @@ from penstock.core.model import SECOND
 from penstock.pipeline.running.failures import RunFailed, in_one_line, why
 from penstock.pipeline.running.stopping import StopSignals
 from penstock.pipeline.running.watching import Board, State
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -22,7 +22,7 @@ from penstock.pipeline.source.options import SourceOptions
 from penstock.pipeline.source.planning import Between, between, divide
 from penstock.pipeline.source.start import Start, first_offsets
 from penstock.pipeline.source.tasks import SpanTask, TaskReading
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 if TYPE_CHECKING:
     import pyarrow as pa

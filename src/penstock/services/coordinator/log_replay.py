@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.core.model import CorruptionError, Offset, PenstockError
 from penstock.core.records import check_batches, read_records
 from penstock.observability import log as events
-from penstock.runtime import Lane, Spawn, Timers
+from penstock.runtime import Executor, ExecutorKind, Timers
 from penstock.services.partitions import Partition, PartitionStopped
 from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange
@@ -35,7 +35,7 @@ class ReplayRequest(NamedTuple):
 class LogReplay:
     """Reads one log at a time, in the order they were asked for, but first those that somebody needs."""
 
-    def __init__(self, timers: Timers, spawn: Spawn) -> None:
+    def __init__(self, timers: Timers, spawn: Executor) -> None:
         self._timers = timers
         self._spawn = spawn
         self._waiting: deque[ReplayRequest] = deque()
@@ -93,7 +93,7 @@ class LogReplay:
             # Reading again may wait for the device, should the pages be gone already.
             self._take(cold)
 
-        self._spawn.spawn(warmer(cold.file, cold.position, cold.length), go_on, go_on, Lane.DISK)
+        self._spawn.spawn(warmer(cold.file, cold.position, cold.length), go_on, go_on, ExecutorKind.DISK)
 
     def _take(self, found: FileRange) -> None:
         try:

@@ -5,7 +5,7 @@ from typing import Protocol
 from uuid import UUID
 
 from penstock.core.model import NodeId
-from penstock.runtime import Buffer, Ending, Identity
+from penstock.runtime import Buffer, CloseReason, NodeIdentity
 
 
 class Channel(enum.IntEnum):
@@ -49,10 +49,10 @@ class ChannelHandler(Protocol):
 class PeerWatcher(Protocol):
     """Who wants to know how the links that we dialled fare."""
 
-    def reached(self, node: NodeId, identity: Identity, /) -> None:
+    def reached(self, node: NodeId, identity: NodeIdentity, /) -> None:
         """A link is open: frames to the node are taken."""
 
-    def lost(self, node: NodeId, ending: Ending, /) -> None:
+    def lost(self, node: NodeId, ending: CloseReason, /) -> None:
         """A link is over, or an attempt to open one has failed; the next attempt follows by itself."""
 
     def drained(self, node: NodeId, channel: Channel, /) -> None:
@@ -62,10 +62,10 @@ class PeerWatcher(Protocol):
 class LaxWatcher:
     """A `PeerWatcher` to begin with: it does nothing about what its heirs do not care for."""
 
-    def reached(self, _node: NodeId, _identity: Identity, /) -> None:
+    def reached(self, _node: NodeId, _identity: NodeIdentity, /) -> None:
         """A link is open."""
 
-    def lost(self, _node: NodeId, _ending: Ending, /) -> None:
+    def lost(self, _node: NodeId, _ending: CloseReason, /) -> None:
         """A link is over."""
 
     def drained(self, _node: NodeId, _channel: Channel, /) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.core.model import MILLISECOND, Instant, NodeId
-from penstock.runtime import Address, Buffer, Ending, Identity, Link, LinkHandler, Runtime, Timer
+from penstock.runtime import Address, Buffer, CloseReason, Link, LinkHandler, NodeIdentity, Runtime, Timer
 from penstock.services.peering.channels import Channel, Line
 
 REDIAL_MS = 50
@@ -29,7 +29,7 @@ class Dialling:
         self.line = line
         self.address: Address | None = None
         self.link: Link | None = None
-        self.identity: Identity | None = None
+        self.identity: NodeIdentity | None = None
 
     def dial(self, address: Address, took: Callable[["Dialling", Link], None]) -> None:
         """Start an attempt; `took` hears of its link."""
@@ -53,7 +53,7 @@ class Dialling:
         self._turned_away[channel] = None
         return False
 
-    def opened(self, identity: Identity) -> None:
+    def opened(self, identity: NodeIdentity) -> None:
         self.identity = identity
         self._since = self._runtime.clock.now()
 
@@ -62,14 +62,14 @@ class Dialling:
         channels, self._turned_away = tuple(self._turned_away), {}
         return channels
 
-    def closed(self, ending: Ending) -> tuple[bool, bool]:
+    def closed(self, ending: CloseReason) -> tuple[bool, bool]:
         """The link is over; says whether it was open, and whether to dial again at once."""
         lasted_ns = self._runtime.clock.now() - self._since
         was_open = self.identity is not None
         self.link = self.identity = None
         if was_open:
             self._failures = 0
-        return was_open, was_open and ending is Ending.ENDED and lasted_ns >= LASTING_MS * MILLISECOND
+        return was_open, was_open and ending is CloseReason.ENDED and lasted_ns >= LASTING_MS * MILLISECOND
 
     def dial_later(self, redial: Callable[["Dialling"], None]) -> None:
         """Dial again after a pause, a longer one each time."""

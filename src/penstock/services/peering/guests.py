@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from penstock.core.model import NodeId
-from penstock.runtime import Buffer, Identity, Link
+from penstock.runtime import Buffer, Link, NodeIdentity
 
 
 class Speaker:
@@ -11,7 +11,7 @@ class Speaker:
 
     __slots__ = ("_first_byte", "_link", "directory_id", "node_id")
 
-    def __init__(self, link: Link, identity: Identity, channel: int) -> None:
+    def __init__(self, link: Link, identity: NodeIdentity, channel: int) -> None:
         self._link = link
         self._first_byte = bytes((channel,))
         self.node_id: NodeId = identity.node_id
@@ -26,7 +26,7 @@ class Guest:
 
     __slots__ = ("_link", "_speakers", "identity", "is_ours")
 
-    def __init__(self, link: Link, identity: Identity, *, is_ours: bool) -> None:
+    def __init__(self, link: Link, identity: NodeIdentity, *, is_ours: bool) -> None:
         self._link = link
         self._speakers: dict[int, Speaker] = {}
         self.identity = identity

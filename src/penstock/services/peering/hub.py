@@ -6,14 +6,14 @@ from uuid import UUID
 
 from penstock.core.model import NodeId
 from penstock.observability import log as events
-from penstock.runtime import Address, Buffer, Ending, Identity, Link, Listener, Runtime
-from penstock.runtime.peers.hello import NO_CLUSTER
+from penstock.runtime import Address, Buffer, CloseReason, Link, NodeIdentity, PeerListener, Runtime
+from penstock.runtime.peer_handshake import NO_CLUSTER
 from penstock.services.peering.channels import LINE_OF, Channel, ChannelHandler, Line, PeerWatcher
 from penstock.services.peering.dialling import Dialling
 from penstock.services.peering.guests import Guest
 
 # The node that was dialled, where, and who answered.
-Stranger: TypeAlias = Callable[[NodeId, Address, Identity], None]
+Stranger: TypeAlias = Callable[[NodeId, Address, NodeIdentity], None]
 
 
 class PeerHub:
@@ -23,7 +23,7 @@ class PeerHub:
         self._runtime = runtime
         self._me = me
         self._listen = listen
-        self._listener: Listener | None = None
+        self._listener: PeerListener | None = None
         self._handlers: dict[int, ChannelHandler] = {}
         self._watchers: list[tuple[PeerWatcher, Line]] = []
         self._kept: dict[str, Mapping[NodeId, Address]] = {}
@@ -99,7 +99,7 @@ class PeerHub:
             dialling = self._have(node, LINE_OF[channel])
         return dialling.send(channel, parts)
 
-    def identity_of(self, node: NodeId, channel: Channel = Channel.CONTROL) -> Identity | None:
+    def identity_of(self, node: NodeId, channel: Channel = Channel.CONTROL) -> NodeIdentity | None:
         """Who answers on the link that carries `channel`; None if there is no such link now."""
         dialling = self._lines.get((node, LINE_OF[channel]))
         return None if dialling is None else dialling.identity
@@ -120,7 +120,7 @@ class PeerHub:
             if called is not None and identity is not None and identity.cluster_id not in at_home:
                 called.close()
 
-    def opened(self, link: Link, peer: Identity) -> None:
+    def opened(self, link: Link, peer: NodeIdentity) -> None:
         if self._is_closed:
             return
         dialling = self._calls.get(link)
@@ -170,7 +170,7 @@ class PeerHub:
         if dialling is not None and not self._is_closed:
             self._tell_drained(dialling)
 
-    def closed(self, link: Link, ending: Ending) -> None:
+    def closed(self, link: Link, ending: CloseReason) -> None:
         self._guests.pop(link, None)
         dialling = self._calls.pop(link, None)
         if dialling is None or self._is_closed or dialling.link is not link:

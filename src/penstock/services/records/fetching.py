@@ -21,7 +21,7 @@ from penstock.core.model import (
 )
 from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
-from penstock.runtime import Lane, Runtime, Timer
+from penstock.runtime import ExecutorKind, Runtime, Timer
 from penstock.services.partitions import Partition, Watcher
 from penstock.services.records.lookups import NOT_ESTABLISHED, judge_epoch
 from penstock.storage.disk import warmer
@@ -108,7 +108,7 @@ class Fetching:
             events.warning("fetch.not_warmed", error=error)
             ready()
 
-        self._runtime.spawn.spawn(work, lambda _: ready(), failed, Lane.DISK)
+        self._runtime.spawn.spawn(work, lambda _: ready(), failed, ExecutorKind.DISK)
 
 
 class Waiting:

@@ -1,7 +1,7 @@
 """The figures of producing."""
 
 from penstock.core.model import Why
-from penstock.observability import Distribution, Metrics, Tally
+from penstock.observability import CounterValue, HistogramValue, Metrics
 
 
 class ProduceMetrics(Metrics):
@@ -20,12 +20,12 @@ class ProduceMetrics(Metrics):
             "penstock_produce_seconds", "Time from a batch's arrival to its acknowledgement.", ("topic",)
         )
         # Records, bytes and the time to the acknowledgement: what every batch counts, in place.
-        self.by_topic: dict[str, tuple[Tally, Tally, Distribution]] = {}
+        self.by_topic: dict[str, tuple[CounterValue, CounterValue, HistogramValue]] = {}
 
     def refused(self, topic: str, why: Why) -> None:
         self.errors.of(topic, why.name.lower()).count += 1
 
-    def figures_of(self, topic: str) -> tuple[Tally, Tally, Distribution]:
+    def figures_of(self, topic: str) -> tuple[CounterValue, CounterValue, HistogramValue]:
         """The row of `by_topic`, made when a topic is first met."""
         figures = (self.messages.of(topic), self.bytes.of(topic), self.seconds_to_ack.of(topic))
         self.by_topic[topic] = figures

@@ -26,7 +26,7 @@ from penstock.core.records import (
 )
 from penstock.core.replica import DuplicateBatch
 from penstock.observability import log as events
-from penstock.runtime import Callback, Clock, Spawn
+from penstock.runtime import Callback, Clock, Executor
 from penstock.services.partitions import Partition, Partitions, PartitionStopped
 from penstock.services.records.metrics import ProduceMetrics
 from penstock.services.records.rewriting import finish_batch
@@ -108,7 +108,9 @@ class PendingProduce:
 class Producing:
     """Appends for producers of every door."""
 
-    def __init__(self, partitions: Partitions, clock: Clock, metrics: ProduceMetrics, spawn: Spawn) -> None:
+    def __init__(
+        self, partitions: Partitions, clock: Clock, metrics: ProduceMetrics, spawn: Executor
+    ) -> None:
         self._partitions = partitions
         self._clock = clock
         self._metrics = metrics

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from penstock.core.model import Refused
 from penstock.core.records import BatchHeader
-from penstock.runtime import Lane, Spawn
+from penstock.runtime import Executor, ExecutorKind
 from penstock.services.partitions import Partition
 
 # Less is done at once: a worker costs two copies, and some tenths of a millisecond.
@@ -34,7 +34,7 @@ def is_large(header: BatchHeader) -> bool:
 class Workshop:
     """Which partitions have a batch with a worker, and what waits behind it."""
 
-    def __init__(self, spawn: Spawn) -> None:
+    def __init__(self, spawn: Executor) -> None:
         self._spawn = spawn
         # What waits behind a batch that is away, for each partition that has one.
         self.queues: dict[Partition, deque[Turn]] = {}
@@ -57,7 +57,7 @@ class Workshop:
             failed(error)
             self._go_on(partition)
 
-        self._spawn.spawn(work, ended, broke, Lane.WORKER)
+        self._spawn.spawn(work, ended, broke, ExecutorKind.WORKER)
 
     def wait(self, partition: Partition, turn: Turn) -> None:
         """Take turns with those that came before."""

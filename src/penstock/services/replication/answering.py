@@ -14,7 +14,7 @@ from penstock.core.model import (
 )
 from penstock.core.replica import diverging_epoch
 from penstock.observability import log as events
-from penstock.runtime import Buffer, Lane, Runtime
+from penstock.runtime import Buffer, ExecutorKind, Runtime
 from penstock.services.partitions import Partition
 from penstock.services.replication.codec import AnswerRow, Status
 from penstock.services.replication.options import ReplicationOptions
@@ -111,7 +111,7 @@ class Answering:
             ready()
 
         row.is_warming = True
-        self._runtime.spawn.spawn(read, lambda _: ready(), failed, Lane.DISK)
+        self._runtime.spawn.spawn(read, lambda _: ready(), failed, ExecutorKind.DISK)
         return True
 
     def _unreadable(self, row: Row, partition: Partition, error: PenstockError) -> AnswerRow | None:

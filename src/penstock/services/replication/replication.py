@@ -4,7 +4,7 @@ from penstock.core.metadata import PEER_LISTENER, MetadataImage, broker_setting
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
 from penstock.core.replica import UNKNOWN_EPOCH
 from penstock.observability import log as events
-from penstock.runtime import Address, Buffer, Ending, Identity, Runtime, Timer
+from penstock.runtime import Address, Buffer, CloseReason, NodeIdentity, Runtime, Timer
 from penstock.services.partitions import Followed, Partitions
 from penstock.services.peering import Channel, Peer, PeerHub
 from penstock.services.replication.codec import Answer, Doubt, Fetch, Progress, Restart, decode, key_of
@@ -107,12 +107,12 @@ class Replication:
         else:
             fetcher.restarted(message)
 
-    def reached(self, node: NodeId, identity: Identity) -> None:  # noqa: ARG002
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:  # noqa: ARG002
         """A session begins on every new link."""
         if self._is_running and node in self._fetchers:
             self._fetchers[node].reached()
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
         """Nothing to do: the link is dialled again, and then a session begins."""
 
     def drained(self, node: NodeId, channel: Channel) -> None:

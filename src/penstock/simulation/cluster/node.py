@@ -13,7 +13,7 @@ from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, 
 from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Runtime
-from penstock.runtime.pipes import Listen
+from penstock.runtime.tcp import Listen
 from penstock.services.partitions import Partition
 from penstock.simulation.cluster.journal import Journal, Place
 from penstock.simulation.node import SimulatedNode

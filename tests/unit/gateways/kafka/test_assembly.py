@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from penstock.core.model import ProtocolError
 from penstock.gateways.kafka.assembly import Assembly
-from penstock.runtime.pipes import Budget
+from penstock.runtime.memory_limits import RequestMemoryLimit
 
 FRAME_BYTES_MAX = 10_000
 
 
-def assembly(scratch_bytes: int = 256, budget: Budget | None = None) -> Assembly:
+def assembly(scratch_bytes: int = 256, budget: RequestMemoryLimit | None = None) -> Assembly:
     scratch = memoryview(bytearray(scratch_bytes))
-    return Assembly(scratch, FRAME_BYTES_MAX, budget or Budget(lambda wake: None))
+    return Assembly(scratch, FRAME_BYTES_MAX, budget or RequestMemoryLimit(lambda wake: None))
 
 
 def feed(into: Assembly, stream: bytes, chunk_bytes: int) -> list[bytes]:
@@ -111,7 +111,7 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
 
 def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_back() -> None:
     woken: list[Callable[[], None]] = []
-    budget = Budget(woken.append, bytes_max=6_000)
+    budget = RequestMemoryLimit(woken.append, bytes_max=6_000)
     greedy, modest = assembly(budget=budget), assembly(budget=budget)
     feed(greedy, framed(b"x" * 5_000)[:1_000], 250)
     stream = framed(b"y" * 5_000)
@@ -129,7 +129,7 @@ def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_bac
 
 
 def test_bytes_that_are_only_kept_for_later_go_to_those_who_need_them_now() -> None:
-    budget = Budget(lambda wake: None, bytes_max=6_000)
+    budget = RequestMemoryLimit(lambda wake: None, bytes_max=6_000)
     quiet, busy = assembly(budget=budget), assembly(budget=budget)
     budget.spare(quiet.relax)
     feed(quiet, framed(b"x" * 5_000), 250)
@@ -141,13 +141,13 @@ def test_bytes_that_are_only_kept_for_later_go_to_those_who_need_them_now() -> N
 
 
 def test_one_frame_is_let_in_however_large_it_is() -> None:
-    into = assembly(budget=Budget(lambda wake: None, bytes_max=100))
+    into = assembly(budget=RequestMemoryLimit(lambda wake: None, bytes_max=100))
 
     assert feed(into, framed(b"x" * 5_000), 250) == [b"x" * 5_000]
 
 
 def test_a_connection_that_ends_gives_everything_back() -> None:
-    budget = Budget(lambda wake: None)
+    budget = RequestMemoryLimit(lambda wake: None)
     into = assembly(budget=budget)
     feed(into, framed(b"x" * 5_000)[:-1], 250)
 

@@ -16,8 +16,9 @@ from penstock.gateways.kafka.door import Door, Serving
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.gateways.kafka.routes import Routes
 from penstock.runtime import Runtime
-from penstock.runtime.pipes import Backlog, Budget, Part
-from penstock.security import Cost, Operation, Resource, Session
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Part
+from penstock.security import AclOperation, QuotaType, Resource, Session
 
 REQUESTS = 40
 
@@ -101,10 +102,10 @@ class Meter:
     def __init__(self) -> None:
         self.throttles_ms: list[int] = []
 
-    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+    def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
         return True
 
-    def charge(self, session: Session, cost: Cost, amount: int) -> int:
+    def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         return self.throttles_ms.pop(0) if self.throttles_ms else 0
 
 
@@ -117,7 +118,7 @@ class Bench:
         gate: Meter | None = None,
     ) -> None:
         self.loop, self.pipe = Loop(), pipe
-        self.backlog = Backlog(self.loop.soon, answer_bytes_max)
+        self.backlog = ResponseMemoryLimit(self.loop.soon, answer_bytes_max)
         routes = Routes()
 
         @routes.handles(ApiVersionsRequest)
@@ -134,7 +135,7 @@ class Bench:
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=cast("Any", None),
-            budget=Budget(self.loop.soon),
+            budget=RequestMemoryLimit(self.loop.soon),
             backlog=self.backlog,
             report=lambda error: None,
             limits=limits or ConnectionLimits(),

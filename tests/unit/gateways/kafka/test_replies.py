@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from penstock.gateways.kafka.replies import Replies, Slot
-from penstock.runtime.pipes import Part
+from penstock.runtime.tcp import Part
 
 
 class Wire:

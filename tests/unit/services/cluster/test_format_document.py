@@ -7,9 +7,8 @@ from uuid import UUID
 from penstock.core.model import BrokerEpoch, NodeId, Offset
 from penstock.core.raft import Index, Term
 from penstock.core.raft.messages import RaftHeartbeat
-from penstock.runtime import Identity
-from penstock.runtime.peers import Hello, Refusal
-from penstock.runtime.peers.hello import read_greeting, write_hello
+from penstock.runtime import NodeIdentity
+from penstock.runtime.peer_handshake import Hello, HelloRefusal, read_greeting, write_hello
 from penstock.services.cluster.control.codec import Parcel, decode_parcel, encode_parcel
 from penstock.services.cluster.control.messages import MESSAGES, BrokerHeartbeat
 from penstock.services.cluster.raft.codec import MESSAGES as RAFT_MESSAGES
@@ -27,7 +26,7 @@ def example(heading: str) -> bytes:
 
 def test_the_hello_of_the_page_reads_as_the_page_says() -> None:
     cluster, directory = "0190163d-8694-739b-aea5-966c26f8ad91", "2f0c8a4e-1111-4222-8333-444455556666"
-    hello = Hello(Identity(UUID(cluster), NodeId(2), UUID(directory)))
+    hello = Hello(NodeIdentity(UUID(cluster), NodeId(2), UUID(directory)))
 
     shown = example("Worked example: a hello")
 
@@ -58,5 +57,5 @@ def test_the_page_has_every_kind_channel_and_reason() -> None:
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| {channel.value} "))
         assert channel.name.lower() in row
         assert row.rstrip().endswith(f"{LINE_OF[channel].name.lower()} |")
-    for reason in Refusal:
+    for reason in HelloRefusal:
         assert f"{reason.value} {reason.name.lower().replace('_', ' ')}" in PAGE

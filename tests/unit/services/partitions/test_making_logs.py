@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.core.model import PartitionIndex, TopicId
-from penstock.runtime import Job, Lane
+from penstock.runtime import ExecutorKind, Job
 from penstock.services.partitions.upkeep.making import AT_ONCE, LogMaker, Order
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import LogOptions
@@ -27,7 +27,7 @@ class HeldSpawn:
         work: Callable[[], Any],
         done: Callable[[Any], None],
         failed: Callable[[Exception], None],
-        lane: Lane,
+        lane: ExecutorKind,
     ) -> Job:
         self.held.append((work, done, failed))
         return Nothing()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from penstock.core.model import MILLISECOND, SECOND, NodeId
-from penstock.runtime import Address, Callback, Ending, Identity, Runtime
+from penstock.runtime import Address, Callback, CloseReason, NodeIdentity, Runtime
 from penstock.services.peering import Channel, Peer, PeerHub
 from penstock.simulation import World
 from penstock.storage.disk import Disk
@@ -29,11 +29,11 @@ class Speaking:
         self.hub.open()
         self.hub.keep("test", kept)
 
-    def reached(self, node: NodeId, identity: Identity) -> None:
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:
         assert identity.node_id == node
         self.notes.append(f"reached {node}")
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
         self.notes.append(f"lost {node} {ending.name}")
 
     def drained(self, node: NodeId, channel: Channel) -> None:
@@ -50,10 +50,10 @@ class Bulk:
     def __init__(self, node: Speaking) -> None:
         self._node = node
 
-    def reached(self, node: NodeId, identity: Identity) -> None:
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:
         self._node.notes.append(f"bulk {node}")
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
         self._node.notes.append(f"bulk lost {node} {ending.name}")
 
     def drained(self, node: NodeId, channel: Channel) -> None:

@@ -8,8 +8,8 @@ from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
-from penstock.security import Operation, Resource
-from penstock.security import ResourceKind as GuardedKind
+from penstock.security import AclOperation, Resource
+from penstock.security import ResourceType as GuardedKind
 
 # Kafka's number for the log levels of one broker.
 BROKER_LOGGER = 8
@@ -30,7 +30,7 @@ _GUARDS = {
 }
 
 
-def configurable(call: Call, operation: Operation, kind: int, name: str) -> ConfigResource | Outcome:
+def configurable(call: Call, operation: AclOperation, kind: int, name: str) -> ConfigResource | Outcome:
     """The resource, if there is such a kind and the caller may do this to it."""
     try:
         resource = ConfigResource(ConfigResourceType(kind), name)

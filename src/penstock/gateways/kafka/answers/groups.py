@@ -7,7 +7,7 @@ from penstock.core.model import Refused
 from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
-from penstock.security import Operation, Resource, ResourceKind
+from penstock.security import AclOperation, Resource, ResourceType
 from penstock.services.groups import Reader
 
 R = TypeVar("R")
@@ -16,11 +16,11 @@ NAME_CHARS_MAX = 1_000
 
 
 def group_resource(group_id: str) -> Resource:
-    return Resource(ResourceKind.GROUP, group_id)
+    return Resource(ResourceType.GROUP, group_id)
 
 
-def may(call: Call, operation: Operation, group_id: str) -> bool:
-    return call.authorize(operation, Resource(ResourceKind.GROUP, group_id))
+def may(call: Call, operation: AclOperation, group_id: str) -> bool:
+    return call.authorize(operation, Resource(ResourceType.GROUP, group_id))
 
 
 def code_in(reply: object) -> ErrorCode:

@@ -18,7 +18,7 @@ from penstock.core.protocol.messages.metadata import MetadataResponsePartition, 
 from penstock.gateways.kafka.addresses import Reach, Standing
 from penstock.gateways.kafka.answers.operations import authorized_operations, topic_resource
 from penstock.gateways.kafka.call import Call
-from penstock.security import Operation
+from penstock.security import AclOperation
 from penstock.services.cluster import Controller
 
 # Until here replicas that cannot be reached are left out, and only the first error is told.
@@ -77,7 +77,7 @@ class TopicRows:
         """Every topic that the caller may know of."""
         call = self._call
         for topic in self._cache.topics(call.backend.controller.image):
-            if call.authorize(Operation.DESCRIBE, topic_resource(topic.name)):
+            if call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
                 yield self.row(topic)
 
     def row(self, topic: Topic) -> MetadataResponseTopic:

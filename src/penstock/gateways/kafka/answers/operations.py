@@ -1,58 +1,58 @@
 """What a caller may do, as a field of bits (KIP-430)."""
 
 from penstock.gateways.kafka.call import Call
-from penstock.security import Operation, Resource, ResourceKind
+from penstock.security import AclOperation, Resource, ResourceType
 
 # What is answered when nobody asked.
 NOT_ASKED = -(2**31)
-CLUSTER = Resource(ResourceKind.CLUSTER, "kafka-cluster")
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 # The position of each operation's bit: the number that access control lists give it.
 _BITS = {
-    Operation.READ: 3,
-    Operation.WRITE: 4,
-    Operation.CREATE: 5,
-    Operation.DELETE: 6,
-    Operation.ALTER: 7,
-    Operation.DESCRIBE: 8,
-    Operation.CLUSTER_ACTION: 9,
-    Operation.DESCRIBE_CONFIGS: 10,
-    Operation.ALTER_CONFIGS: 11,
-    Operation.IDEMPOTENT_WRITE: 12,
+    AclOperation.READ: 3,
+    AclOperation.WRITE: 4,
+    AclOperation.CREATE: 5,
+    AclOperation.DELETE: 6,
+    AclOperation.ALTER: 7,
+    AclOperation.DESCRIBE: 8,
+    AclOperation.CLUSTER_ACTION: 9,
+    AclOperation.DESCRIBE_CONFIGS: 10,
+    AclOperation.ALTER_CONFIGS: 11,
+    AclOperation.IDEMPOTENT_WRITE: 12,
 }
 # What can be done to each kind of resource.
 _POSSIBLE = {
-    ResourceKind.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    ResourceKind.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    ResourceKind.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
     ),
-    ResourceKind.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
 }
 
 
 def topic_resource(name: str) -> Resource:
-    return Resource(ResourceKind.TOPIC, name)
+    return Resource(ResourceType.TOPIC, name)
 
 
 def authorized_operations(call: Call, resource: Resource) -> int:
@@ -66,4 +66,6 @@ def authorized_operations(call: Call, resource: Resource) -> int:
 
 def may_create(call: Call, name: str) -> bool:
     """Whether the caller may create the topic: because of it, or because they may create any."""
-    return call.authorize(Operation.CREATE, CLUSTER) or call.authorize(Operation.CREATE, topic_resource(name))
+    return call.authorize(AclOperation.CREATE, CLUSTER) or call.authorize(
+        AclOperation.CREATE, topic_resource(name)
+    )

@@ -8,13 +8,13 @@ from penstock.gateways.kafka.answers.rows import told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.runtime import Address
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(AddRaftVoterRequest)
 def add_raft_voter(request: AddRaftVoterRequest, call: Call) -> None:
     """Answers when the node votes; without an address it must be known as a broker already."""
-    if not call.authorize(Operation.ALTER, CLUSTER):
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
         _reply(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
     refusal = wrong_cluster(request.cluster_id, call)

@@ -11,7 +11,7 @@ from penstock.gateways.kafka.answers.config_resources import DUPLICATE, Outcome,
 from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Cost, Operation
+from penstock.security import AclOperation, QuotaType
 from penstock.services.topics import ConfigValues
 
 Key = tuple[int, str]
@@ -24,7 +24,7 @@ def alter_configs(request: AlterConfigsRequest, call: Call) -> None:
     wanted: dict[Key, ConfigValues] = {}
     for each in request.resources:
         key = (each.resource_type, each.resource_name)
-        resource = configurable(call, Operation.ALTER_CONFIGS, *key)
+        resource = configurable(call, AclOperation.ALTER_CONFIGS, *key)
         if key in twice or not isinstance(resource, ConfigResource):
             outcomes[key] = DUPLICATE if isinstance(resource, ConfigResource) else resource
         else:
@@ -34,7 +34,7 @@ def alter_configs(request: AlterConfigsRequest, call: Call) -> None:
 
     def done(replies: list[Ok | Refused]) -> None:
         outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
-        throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else len(wanted))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.reply(
             AlterConfigsResponse(
                 throttle_time_ms=throttle_ms,

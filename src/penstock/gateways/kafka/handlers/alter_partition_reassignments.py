@@ -13,14 +13,14 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import by_topic, shared_code, told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 NOT_ALLOWED = "the caller may not alter the cluster"
 
 
 @routes.handles(AlterPartitionReassignmentsRequest)
 def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Call) -> None:
-    if not call.authorize(Operation.ALTER, CLUSTER):
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
         call.reply(_response(request, call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
         return
     wanted = [

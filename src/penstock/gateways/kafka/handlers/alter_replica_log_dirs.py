@@ -12,12 +12,12 @@ from penstock.core.protocol.messages.alter_replica_log_dirs import (
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(AlterReplicaLogDirsRequest)
 def alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, call: Call) -> None:
-    allowed = call.authorize(Operation.ALTER, CLUSTER)
+    allowed = call.authorize(AclOperation.ALTER, CLUSTER)
     by_topic: dict[str, list[AlterReplicaLogDirsResponsePartition]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -14,7 +14,7 @@ from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Cost, Operation
+from penstock.security import AclOperation, QuotaType
 from penstock.services.topics import MorePartitions
 
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
@@ -27,7 +27,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> None:
     unique = {topic.name: topic for topic in request.topics}
     outcomes: dict[str, CreatedPartitions | Refused] = dict.fromkeys(twice, TWICE)
     for name in unique:
-        if name not in twice and not call.authorize(Operation.ALTER, topic_resource(name)):
+        if name not in twice and not call.authorize(AclOperation.ALTER, topic_resource(name)):
             outcomes[name] = NOT_ALLOWED
     wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
     before = call.backend.controller.image.partition_count
@@ -35,7 +35,7 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> None:
     def done(replies: list[CreatedPartitions | Refused]) -> None:
         outcomes.update(zip(wanted, replies, strict=True))
         grown = call.backend.controller.image.partition_count - before
-        throttle_ms = call.charge(Cost.MUTATIONS, max(grown, 0))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, max(grown, 0))
         rows = tuple(_row(name, outcomes[name]) for name in unique)
         call.reply(CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=rows))
 

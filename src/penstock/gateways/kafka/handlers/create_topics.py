@@ -17,7 +17,7 @@ from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Cost, Operation
+from penstock.security import AclOperation, QuotaType
 from penstock.services.topics import NewTopic
 
 CONFIGS_SINCE = 5
@@ -38,7 +38,7 @@ def create_topics(request: CreateTopicsRequest, call: Call) -> None:
     def done(replies: list[CreatedTopic | Refused]) -> None:
         outcomes.update(zip(wanted, replies, strict=True))
         created = sum(reply.partitions for reply in replies if isinstance(reply, CreatedTopic))
-        throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else created)
+        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else created)
         rows = tuple(_row(call, topic, outcomes[name]) for name, topic in unique.items())
         call.reply(CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=rows))
 
@@ -75,7 +75,7 @@ def _row(
         return CreateTopicsResponseTopic(
             name=name, error_code=code_of(outcome), error_message=message_of(outcome)
         )
-    if not call.authorize(Operation.DESCRIBE_CONFIGS, topic_resource(name)):
+    if not call.authorize(AclOperation.DESCRIBE_CONFIGS, topic_resource(name)):
         return CreateTopicsResponseTopic(
             name=name,
             topic_id=outcome.id,

@@ -12,7 +12,7 @@ from penstock.core.protocol.messages.delete_groups import (
 from penstock.gateways.kafka.answers.groups import Rows, code_in, may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 Row = DeleteGroupsResponseGroup
 
@@ -28,7 +28,7 @@ def delete_groups(request: DeleteGroupsRequest, call: Call) -> None:
         ),
     )
     for index, group_id in enumerate(group_ids):
-        if may(call, Operation.DELETE, group_id):
+        if may(call, AclOperation.DELETE, group_id):
             done = _done(rows, index, group_id)
             call.backend.groups.submit(DeleteGroup(on_reply=done, group_id=group_id))
         else:

@@ -14,7 +14,7 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 NO_WATERMARK = -1
 # What coordinators keep there would be lost to them.
@@ -51,7 +51,7 @@ def _row(call: Call, topic: str, part: DeleteRecordsRequestPartition) -> DeleteR
 
 def _delete(call: Call, topic: str, part: DeleteRecordsRequestPartition) -> int | Refused:
     backend = call.backend
-    partition = partition_of(call, topic, part.partition_index, Operation.DELETE)
+    partition = partition_of(call, topic, part.partition_index, AclOperation.DELETE)
     if isinstance(partition, Refused):
         return partition
     if is_internal(topic):

@@ -16,7 +16,7 @@ from penstock.gateways.kafka.answers.operations import topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Cost, Operation
+from penstock.security import AclOperation, QuotaType
 
 TOPIC_IDS_SINCE = 6
 # Older clients do not know the code for a deletion that is switched off.
@@ -45,7 +45,7 @@ def delete_topics(request: DeleteTopicsRequest, call: Call) -> None:
         answer = tuple(
             _answer(call, row.doomed, next(outcomes) if row.refused is None else row.refused) for row in rows
         )
-        throttle_ms = call.charge(Cost.MUTATIONS, len(wanted))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, len(wanted))
         call.reply(DeleteTopicsResponse(throttle_time_ms=throttle_ms, responses=answer))
 
     call.backend.topics.delete(
@@ -82,7 +82,7 @@ def _problem(call: Call, doomed: Doomed, count: int) -> Refused | None:
         if name is None:
             return Refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
     resource = topic_resource(name)
-    if call.authorize(Operation.DESCRIBE, resource) and call.authorize(Operation.DELETE, resource):
+    if call.authorize(AclOperation.DESCRIBE, resource) and call.authorize(AclOperation.DELETE, resource):
         return None
     return Refused(Why.NOT_AUTHORIZED, "the caller may not delete this topic")
 

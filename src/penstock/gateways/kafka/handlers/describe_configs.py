@@ -17,7 +17,7 @@ from penstock.core.protocol.messages.describe_configs import (
 from penstock.gateways.kafka.answers.config_resources import Outcome, configurable, refusal_outcome
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 # From here on a value says where it comes from, before only whether it is the default.
 SOURCES_SINCE = 1
@@ -47,7 +47,7 @@ def _result(
 
 
 def _find(call: Call, wanted: DescribeConfigsRequestResource) -> tuple[DescribedConfig, ...] | Outcome:
-    resource = configurable(call, Operation.DESCRIBE_CONFIGS, wanted.resource_type, wanted.resource_name)
+    resource = configurable(call, AclOperation.DESCRIBE_CONFIGS, wanted.resource_type, wanted.resource_name)
     if not isinstance(resource, ConfigResource):
         return resource
     if resource.kind in NAMED_KINDS and not resource.name:

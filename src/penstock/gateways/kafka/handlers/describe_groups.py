@@ -14,7 +14,7 @@ from penstock.gateways.kafka.answers.operations import NOT_ASKED, authorized_ope
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 NOT_FOUND_SINCE = 6
 Row = DescribeGroupsResponseGroup
@@ -27,7 +27,7 @@ def describe_groups(request: DescribeGroupsRequest, call: Call) -> None:
         lambda groups: call.reply(DescribeGroupsResponse(throttle_time_ms=call.charge_time(), groups=groups)),
     )
     for index, group_id in enumerate(request.groups):
-        if may(call, Operation.DESCRIBE, group_id):
+        if may(call, AclOperation.DESCRIBE, group_id):
             _describe(request, call, rows, index)
         else:
             rows.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))

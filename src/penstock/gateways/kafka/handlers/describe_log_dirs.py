@@ -14,7 +14,7 @@ from penstock.core.protocol.messages.describe_log_dirs import (
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 from penstock.services.partitions import Replica
 
 SPACE_SINCE = 4
@@ -23,7 +23,7 @@ UNKNOWN_SPACE = (-1, -1)
 
 @routes.handles(DescribeLogDirsRequest)
 def describe_log_dirs(request: DescribeLogDirsRequest, call: Call) -> None:
-    if not call.authorize(Operation.DESCRIBE, CLUSTER):
+    if not call.authorize(AclOperation.DESCRIBE, CLUSTER):
         call.reply(
             DescribeLogDirsResponse(
                 throttle_time_ms=call.charge_time(),

@@ -14,7 +14,7 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 from penstock.services.partitions import Partition
 
 NONE_OPEN = -1
@@ -34,7 +34,7 @@ def describe_producers(request: DescribeProducersRequest, call: Call) -> None:
 
 
 def _row(call: Call, topic: str, index: int) -> DescribeProducersResponsePartition:
-    partition = partition_of(call, topic, index, Operation.READ)
+    partition = partition_of(call, topic, index, AclOperation.READ)
     if isinstance(partition, Refused):
         return DescribeProducersResponsePartition(
             partition_index=index,

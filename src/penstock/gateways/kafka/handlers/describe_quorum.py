@@ -17,7 +17,7 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import by_topic, told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 from penstock.services.cluster import MemberStatus, QuorumStatus
 
 NOT_ALLOWED = "the caller may not describe the cluster"
@@ -29,7 +29,7 @@ DIRECTORIES_SINCE = 2
 
 @routes.handles(DescribeQuorumRequest)
 def describe_quorum(request: DescribeQuorumRequest, call: Call) -> None:
-    if not call.authorize(Operation.DESCRIBE, CLUSTER):
+    if not call.authorize(AclOperation.DESCRIBE, CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         call.reply(DescribeQuorumResponse(error_code=code, error_message=NOT_ALLOWED, topics=()))
         return

@@ -20,7 +20,7 @@ from penstock.gateways.kafka.addresses import Reach
 from penstock.gateways.kafka.answers.operations import authorized_operations, topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 PARTITIONS_PER_PAGE_MAX = 2_000
 
@@ -52,7 +52,7 @@ def _names(request: DescribeTopicPartitionsRequest, call: Call) -> Iterator[str]
         yield from (name for name in named if name >= first)
         return
     for name in call.backend.controller.image.topic_names():
-        if name >= first and call.authorize(Operation.DESCRIBE, topic_resource(name)):
+        if name >= first and call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
             yield name
 
 
@@ -82,7 +82,7 @@ class _Page:
         if self._room == 0:
             return self._full(name, 0)
         resource = topic_resource(name)
-        if not self._call.authorize(Operation.DESCRIBE, resource):
+        if not self._call.authorize(AclOperation.DESCRIBE, resource):
             self.rows.append(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             return True
         topic = self._call.backend.controller.image.topic(name)

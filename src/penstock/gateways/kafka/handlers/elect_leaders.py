@@ -13,7 +13,7 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import by_topic, shared_code, told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 # Before this version an answer has no error of its own, only its rows have.
 CODE_SINCE = 1
@@ -22,7 +22,7 @@ CODE_SINCE = 1
 @routes.handles(ElectLeadersRequest)
 def elect_leaders(request: ElectLeadersRequest, call: Call) -> None:
     named = _named(request)
-    if not call.authorize(Operation.ALTER, CLUSTER):
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
         _refuse(call, named, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
     if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):

@@ -22,8 +22,8 @@ from penstock.gateways.kafka.fetch_sessions import FetchContext, FetchTarget, Se
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.runtime.pipes import Part
-from penstock.security import Cost, Operation
+from penstock.runtime.tcp import Part
+from penstock.security import AclOperation, QuotaType
 from penstock.services.records import Fetched, FetchLimits, Wanted
 
 READ_COMMITTED = 1
@@ -48,7 +48,9 @@ def fetch(call: Call, frame: memoryview, position: int) -> None:
         name: str | None = target.topic
         if target.by_id:
             name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
-        partition = UNKNOWN_ID if name is None else partition_of(call, name, target.partition, Operation.READ)
+        partition = (
+            UNKNOWN_ID if name is None else partition_of(call, name, target.partition, AclOperation.READ)
+        )
         wanted.append(Wanted(partition, target.offset, target.max_bytes, target.leader_epoch))
     # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
     max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
@@ -99,7 +101,7 @@ def _respond(call: Call, context: FetchContext, found: list[Fetched]) -> None:
         name = "" if target.by_id else target.topic
         responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(rows)))
     response = FetchResponse(
-        throttle_time_ms=0 if call.gate is None else call.charge(Cost.BYTES_OUT, sent),
+        throttle_time_ms=0 if call.gate is None else call.charge(QuotaType.BYTES_OUT, sent),
         error_code=NO_ERROR,
         session_id=context.session_id,
         responses=tuple(responses),

@@ -13,7 +13,7 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation, Resource, ResourceKind
+from penstock.security import AclOperation, Resource, ResourceType
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SHARE_SINCE = 6
@@ -45,13 +45,13 @@ def _find(call: Call, key_type: int, key: str, rows: Rows[Row], index: int) -> N
 
 def _problem(call: Call, key_type: int, key: str) -> ErrorCode:
     if key_type == GROUP:
-        allowed = may(call, Operation.DESCRIBE, key)
+        allowed = may(call, AclOperation.DESCRIBE, key)
         return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
     if key_type == TRANSACTION:
-        allowed = call.authorize(Operation.DESCRIBE, Resource(ResourceKind.TRANSACTIONAL_ID, key))
+        allowed = call.authorize(AclOperation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, key))
         return ErrorCode.NONE if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if key_type == SHARE and call.version >= SHARE_SINCE:
-        if not call.authorize(Operation.CLUSTER_ACTION, CLUSTER):
+        if not call.authorize(AclOperation.CLUSTER_ACTION, CLUSTER):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return ErrorCode.NONE if _is_share_key(key) else ErrorCode.INVALID_REQUEST
     return ErrorCode.INVALID_REQUEST

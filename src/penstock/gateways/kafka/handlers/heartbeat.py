@@ -10,12 +10,12 @@ from penstock.gateways.kafka.answers.groups import may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(HeartbeatRequest)
 def heartbeat(request: HeartbeatRequest, call: Call) -> None:
-    if not may(call, Operation.READ, request.group_id):
+    if not may(call, AclOperation.READ, request.group_id):
         call.reply(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     call.backend.groups.submit(

@@ -18,7 +18,7 @@ from penstock.gateways.kafka.answers.config_resources import (
 from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Cost, Operation
+from penstock.security import AclOperation, QuotaType
 from penstock.services.topics import ConfigChanges
 
 Key = tuple[int, str]
@@ -41,7 +41,7 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Cal
 
     def done(replies: list[Ok | Refused]) -> None:
         outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
-        throttle_ms = call.charge(Cost.MUTATIONS, 0 if request.validate_only else len(wanted))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.reply(
             IncrementalAlterConfigsResponse(
                 throttle_time_ms=throttle_ms,
@@ -55,7 +55,7 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Cal
 def _changes(
     call: Call, key: Key, configs: tuple[IncrementalAlterConfigsRequestConfig, ...]
 ) -> ConfigChanges | Outcome:
-    resource = configurable(call, Operation.ALTER_CONFIGS, *key)
+    resource = configurable(call, AclOperation.ALTER_CONFIGS, *key)
     if not isinstance(resource, ConfigResource):
         return resource
     try:

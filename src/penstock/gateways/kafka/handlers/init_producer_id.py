@@ -13,7 +13,7 @@ from penstock.gateways.kafka.answers.operations import CLUSTER, topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation, Resource, ResourceKind
+from penstock.security import AclOperation, Resource, ResourceType
 
 NO_PRODUCER = -1
 NO_EPOCH = -1
@@ -37,7 +37,7 @@ def _problem(request: InitProducerIdRequest, call: Call) -> ErrorCode:
     if transactional_id is None:
         if not _may_write(call):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    elif not call.authorize(Operation.WRITE, Resource(ResourceKind.TRANSACTIONAL_ID, transactional_id)):
+    elif not call.authorize(AclOperation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
@@ -48,8 +48,8 @@ def _problem(request: InitProducerIdRequest, call: Call) -> ErrorCode:
 
 def _may_write(call: Call) -> bool:
     """Whoever may write to any topic may be a producer (KIP-679)."""
-    return call.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER) or any(
-        call.authorize(Operation.WRITE, topic_resource(name))
+    return call.authorize(AclOperation.IDEMPOTENT_WRITE, CLUSTER) or any(
+        call.authorize(AclOperation.WRITE, topic_resource(name))
         for name in call.backend.controller.image.topic_names()
     )
 

@@ -14,7 +14,7 @@ from penstock.gateways.kafka.answers.groups import NAME_CHARS_MAX, may, reader_o
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NO_PROTOCOL_IS_NULL_SINCE = 7
@@ -23,7 +23,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 
 @routes.handles(JoinGroupRequest)
 def join_group(request: JoinGroupRequest, call: Call) -> None:
-    if not may(call, Operation.READ, request.group_id):
+    if not may(call, AclOperation.READ, request.group_id):
         call.reply(_refused(call, ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
         return
     protocols = tuple([MemberProtocol(p.name, bytes(p.metadata)) for p in request.protocols])

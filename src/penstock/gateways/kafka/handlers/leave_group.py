@@ -12,14 +12,14 @@ from penstock.gateways.kafka.answers.groups import code_in, may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 BATCHES_SINCE = 3
 
 
 @routes.handles(LeaveGroupRequest)
 def leave_group(request: LeaveGroupRequest, call: Call) -> None:
-    if not may(call, Operation.READ, request.group_id):
+    if not may(call, AclOperation.READ, request.group_id):
         call.reply(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     call.backend.groups.submit(

@@ -11,7 +11,7 @@ from penstock.gateways.kafka.answers.config_resources import BROKER_LOGGER
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 KINDS_SINCE = 1
 ALL_KINDS = (
@@ -30,7 +30,7 @@ def list_config_resources(request: ListConfigResourcesRequest, call: Call) -> No
         kinds = tuple(dict.fromkeys(request.resource_types)) or ALL_KINDS
     code = ErrorCode.NONE
     rows: tuple[ListConfigResourcesResponseConfigResource, ...] = ()
-    if not call.authorize(Operation.DESCRIBE_CONFIGS, CLUSTER):
+    if not call.authorize(AclOperation.DESCRIBE_CONFIGS, CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif any(kind not in ALL_KINDS for kind in kinds):
         code = ErrorCode.UNSUPPORTED_VERSION

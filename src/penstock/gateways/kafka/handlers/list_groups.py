@@ -11,7 +11,7 @@ from penstock.gateways.kafka.answers.groups import code_in, may
 from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(ListGroupsRequest)
@@ -23,7 +23,7 @@ def list_groups(request: ListGroupsRequest, call: Call) -> None:
 
 def _answer(call: Call, found: ListedGroups | Refused) -> None:
     groups = () if isinstance(found, Refused) else found.groups
-    sees_all = call.authorize(Operation.DESCRIBE, CLUSTER)
+    sees_all = call.authorize(AclOperation.DESCRIBE, CLUSTER)
     call.reply(
         ListGroupsResponse(
             throttle_time_ms=call.charge_time(),
@@ -36,7 +36,7 @@ def _answer(call: Call, found: ListedGroups | Refused) -> None:
                     group_type=group.type.value,
                 )
                 for group in groups
-                if sees_all or may(call, Operation.DESCRIBE, group.group_id)
+                if sees_all or may(call, AclOperation.DESCRIBE, group.group_id)
             ),
         )
     )

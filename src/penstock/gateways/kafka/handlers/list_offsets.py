@@ -14,7 +14,7 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 from penstock.services.records import Position
 
 READ_COMMITTED = 1
@@ -46,7 +46,7 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> None:
 def _find(
     call: Call, topic: str, part: ListOffsetsRequestPartition, *, read_committed: bool
 ) -> Position | Refused:
-    partition = partition_of(call, topic, part.partition_index, Operation.DESCRIBE)
+    partition = partition_of(call, topic, part.partition_index, AclOperation.DESCRIBE)
     if isinstance(partition, Refused):
         return partition
     found = call.backend.lookups.find(

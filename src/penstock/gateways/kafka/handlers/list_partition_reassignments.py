@@ -14,7 +14,7 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import by_topic
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 NOT_ALLOWED = "the caller may not describe the cluster"
 
@@ -22,7 +22,7 @@ NOT_ALLOWED = "the caller may not describe the cluster"
 @routes.handles(ListPartitionReassignmentsRequest)
 def list_partition_reassignments(request: ListPartitionReassignmentsRequest, call: Call) -> None:
     """What the metadata of this node says: a move that has just begun elsewhere may be missing."""
-    if not call.authorize(Operation.DESCRIBE, CLUSTER):
+    if not call.authorize(AclOperation.DESCRIBE, CLUSTER):
         call.reply(_response(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
         return
     image = call.backend.controller.image

@@ -26,7 +26,7 @@ from penstock.gateways.kafka.answers.operations import (
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 TOPIC_IDS_SINCE = 12
 # Answers to other requests wait behind this one: after a while the client had better ask again.
@@ -84,7 +84,7 @@ def _to_create(request: MetadataRequest, call: Call) -> Iterator[str]:
     for name in dict.fromkeys(topic.name for topic in request.topics or () if topic.topic_id == ZERO_UUID):
         if name is None or image.topic_id(name) is not None or problem_with_name(name) is not None:
             continue
-        if call.authorize(Operation.DESCRIBE, topic_resource(name)) and may_create(call, name):
+        if call.authorize(AclOperation.DESCRIBE, topic_resource(name)) and may_create(call, name):
             yield name
 
 
@@ -124,7 +124,7 @@ def _asked_for(
             yield _by_id(call, rows, TopicId(topic_id))
         elif name is None:
             yield _failed(ErrorCode.INVALID_REQUEST, None)
-        elif not call.authorize(Operation.DESCRIBE, topic_resource(name)):
+        elif not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
             yield _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         elif (topic := image.topic(name)) is not None:
             yield rows.row(topic)
@@ -136,7 +136,7 @@ def _by_id(call: Call, rows: TopicRows, topic_id: TopicId) -> MetadataResponseTo
     topic = call.backend.controller.image.topic_by_id(topic_id)
     if topic is None:
         return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    if not call.authorize(Operation.DESCRIBE, topic_resource(topic.name)):
+    if not call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
         # An id gives nothing away, a name would.
         return _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return rows.row(topic)

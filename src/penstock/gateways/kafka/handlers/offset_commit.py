@@ -24,7 +24,7 @@ from penstock.gateways.kafka.answers.operations import topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 TOPIC_IDS_SINCE = 10
 GROUP_NOT_FOUND_SINCE = 9
@@ -35,7 +35,7 @@ RETENTION_MS_MAX = 100 * 365 * 24 * 60 * 60 * 1_000
 @routes.handles(OffsetCommitRequest)
 def offset_commit(request: OffsetCommitRequest, call: Call) -> None:
     commit = _Commit(request, call)
-    if not may(call, Operation.READ, request.group_id):
+    if not may(call, AclOperation.READ, request.group_id):
         commit.answer_all(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return
     offsets = [offset for topic in request.topics for offset in commit.take(topic)]
@@ -93,7 +93,7 @@ class _Commit:
     def _judge(self, name: str, topic_id: TopicId | None) -> ErrorCode:
         if not name:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if not self._call.authorize(Operation.READ, topic_resource(name)):
+        if not self._call.authorize(AclOperation.READ, topic_resource(name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_id is None else ErrorCode.NONE
 

@@ -14,12 +14,12 @@ from penstock.gateways.kafka.answers.operations import topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(OffsetDeleteRequest)
 def offset_delete(request: OffsetDeleteRequest, call: Call) -> None:
-    if not may(call, Operation.DELETE, request.group_id):
+    if not may(call, AclOperation.DELETE, request.group_id):
         _refuse(call, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return
     codes = {topic.name: _judge(call, topic.name) for topic in request.topics}
@@ -39,7 +39,7 @@ def offset_delete(request: OffsetDeleteRequest, call: Call) -> None:
 
 
 def _judge(call: Call, topic: str) -> ErrorCode:
-    if not call.authorize(Operation.READ, topic_resource(topic)):
+    if not call.authorize(AclOperation.READ, topic_resource(topic)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = call.backend.controller.image.topic_id(topic) is not None
     return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -21,7 +21,7 @@ from penstock.gateways.kafka.answers.operations import topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 GROUP_ERRORS_SINCE = 2
 BATCHES_SINCE = 8
@@ -85,7 +85,7 @@ def _wanted(call: Call, name: str, topic_id: UUID, partitions: Sequence[int]) ->
         if known is None:
             return Wanted("", topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID)
         name = known
-    if not call.authorize(Operation.DESCRIBE, topic_resource(name)):
+    if not call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
         return Wanted(name, topic_id, partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return Wanted(name, topic_id, partitions)
 
@@ -93,7 +93,7 @@ def _wanted(call: Call, name: str, topic_id: UUID, partitions: Sequence[int]) ->
 def _fetch(
     call: Call, group_id: str, topics: list[Wanted] | None, stable: bool, finish: Callable[[Found], None]
 ) -> None:
-    if not may(call, Operation.DESCRIBE, group_id):
+    if not may(call, AclOperation.DESCRIBE, group_id):
         finish(Found(ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     image = call.backend.controller.image
@@ -135,7 +135,7 @@ def _everything(call: Call, reply: FetchedOffsets) -> list[tuple[Wanted, list[Ro
     for name, offsets in by_topic.items():
         topic_id = call.backend.controller.image.topic_id(name)
         unnameable = call.version >= TOPIC_IDS_SINCE and topic_id is None
-        if not unnameable and call.authorize(Operation.DESCRIBE, topic_resource(name)):
+        if not unnameable and call.authorize(AclOperation.DESCRIBE, topic_resource(name)):
             found.append((Wanted(name, topic_id or ZERO_UUID, ()), [_row(fetched) for fetched in offsets]))
     return found
 

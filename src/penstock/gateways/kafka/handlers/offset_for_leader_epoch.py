@@ -12,7 +12,7 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(OffsetForLeaderEpochRequest)
@@ -34,7 +34,7 @@ def offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) ->
 def _row(
     call: Call, topic: str, part: OffsetForLeaderEpochRequestPartition
 ) -> OffsetForLeaderEpochResponsePartition:
-    partition = partition_of(call, topic, part.partition, Operation.DESCRIBE)
+    partition = partition_of(call, topic, part.partition, AclOperation.DESCRIBE)
     if not isinstance(partition, Refused):
         found = call.backend.lookups.end_of_epoch(partition, part.leader_epoch, part.current_leader_epoch)
         if not isinstance(found, Refused):

@@ -24,7 +24,7 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Cost, Operation
+from penstock.security import AclOperation, QuotaType
 from penstock.services.partitions import Partition
 from penstock.services.records import PendingProduce, Results
 
@@ -56,10 +56,10 @@ def produce(call: Call, frame: memoryview, position: int) -> None:
         for part in topic.partition_data:
             records = part.records
             assert records is None or isinstance(records, memoryview)
-            target = refused or partition_of(call, name, part.index, Operation.WRITE)
+            target = refused or partition_of(call, name, part.index, AclOperation.WRITE)
             batches.append((target, records))
     if call.gate is not None:
-        call.charge(Cost.BYTES_IN, len(frame))
+        call.charge(QuotaType.BYTES_IN, len(frame))
     pending = PendingProduce(
         request.acks,
         request.timeout_ms,

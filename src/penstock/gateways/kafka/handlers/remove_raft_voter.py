@@ -8,13 +8,13 @@ from penstock.gateways.kafka.answers.rows import told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.handlers.add_raft_voter import wrong_cluster
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(RemoveRaftVoterRequest)
 def remove_raft_voter(request: RemoveRaftVoterRequest, call: Call) -> None:
     """Answers when the vote is gone; a broker goes on following the metadata."""
-    if not call.authorize(Operation.ALTER, CLUSTER):
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
         _reply(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
     refusal = wrong_cluster(request.cluster_id, call)

@@ -8,7 +8,7 @@ from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGro
 from penstock.gateways.kafka.answers.groups import code_in, may
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 PROTOCOL_REQUIRED_SINCE = 5
 
@@ -37,7 +37,7 @@ def sync_group(request: SyncGroupRequest, call: Call) -> None:
 
 
 def _problem(request: SyncGroupRequest, call: Call) -> ErrorCode:
-    if not may(call, Operation.READ, request.group_id):
+    if not may(call, AclOperation.READ, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     nameless = request.protocol_type is None or request.protocol_name is None
     if call.version >= PROTOCOL_REQUIRED_SINCE and nameless:

@@ -11,12 +11,12 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.answers.rows import told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 
 @routes.handles(UnregisterBrokerRequest)
 def unregister_broker(request: UnregisterBrokerRequest, call: Call) -> None:
-    if not call.authorize(Operation.ALTER, CLUSTER):
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
         _reply(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
     command = UnregisterBroker(NodeId(request.broker_id))

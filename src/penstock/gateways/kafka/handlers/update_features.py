@@ -13,14 +13,14 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 DIRECTIONS_SINCE = 1
 
 
 @routes.handles(UpdateFeaturesRequest)
 def update_features(request: UpdateFeaturesRequest, call: Call) -> None:
-    if not call.authorize(Operation.ALTER, CLUSTER):
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
         _reply(request, call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.core.model import SECOND
 from penstock.pipeline.running.reporting.status import query_fields, run_fields
 from penstock.pipeline.running.watching.board import QueryView, RunView
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.core.model import SECOND
 from penstock.pipeline.running.watching.board import RunView, State
-from penstock.runtime.clock import MachineClock
+from penstock.runtime.loop import MachineClock
 
 STATUS_NAME = "status.json"
 DIED = "died"

@@ -6,7 +6,7 @@ from uuid import UUID
 from penstock.core.metadata import EMPTY_IMAGE, PEER_LISTENER, MetadataImage
 from penstock.core.model import BrokerEpoch, NodeId
 from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member
-from penstock.runtime import Address, Ending, Identity
+from penstock.runtime import Address, CloseReason, NodeIdentity
 from penstock.services.cluster.control.messages import Voter
 from penstock.services.peering import LaxWatcher, PeerHub
 
@@ -50,12 +50,12 @@ class AddressBook(LaxWatcher):
             return given if registered is None else registered[1]
         return registered[1] if self._failures.get(node, 0) // PATIENCE % 2 == 0 else given
 
-    def reached(self, node: NodeId, _identity: Identity) -> None:
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
         """Where it is now is where it is: if the link breaks, that place is tried first."""
         self._failures[node] = self._failures.get(node, 0) // PATIENCE * PATIENCE
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
-        if ending in (Ending.REFUSED, Ending.UNREACHABLE):
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        if ending in (CloseReason.REFUSED, CloseReason.UNREACHABLE):
             before = self.address_of(node)
             self._failures[node] = self._failures.get(node, 0) + 1
             if self.address_of(node) != before:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from penstock.core.model import MILLISECOND, Instant, NodeId, ProtocolError
 from penstock.observability import log as events
-from penstock.runtime import Ending, Runtime, Timer
+from penstock.runtime import CloseReason, Runtime, Timer
 from penstock.services.cluster.control.codec import Parcel, decode_parcel, encode_parcel
 from penstock.services.cluster.control.messages import Answer, Message, Question
 from penstock.services.peering import Channel, LaxWatcher, Peer, PeerHub
@@ -96,7 +96,7 @@ class ControlDesk(LaxWatcher):
             heard.popitem(last=False)
         return True
 
-    def lost(self, node: NodeId, _ending: Ending) -> None:
+    def lost(self, node: NodeId, _ending: CloseReason) -> None:
         """No answer comes on a link that is over."""
         for number in [number for number, asked in self._asked.items() if asked.node == node]:
             self._settle(number, None)

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.core.metadata import Command, Reply
 from penstock.core.model import MILLISECOND, Instant, NodeId, Offset, ProtocolError, Refused, Why
-from penstock.runtime import Identity, Runtime, Timer
+from penstock.runtime import NodeIdentity, Runtime, Timer
 from penstock.services.cluster.control.codec import decode_command, decode_reply, encode_command, encode_reply
 from penstock.services.cluster.control.desk import ControlDesk, Respond
 from penstock.services.cluster.control.messages import Answer, Elsewhere, Submit, Submitted
@@ -87,7 +87,7 @@ class Forwarding(LaxWatcher):
         if self._parked:
             self._runtime.timers.soon(self._pump)
 
-    def reached(self, node: NodeId, _identity: Identity) -> None:
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
         if node == self.leader:
             self.look_again()
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.core.model import NodeId
-from penstock.runtime import Address, Identity
+from penstock.runtime import Address, NodeIdentity
 from penstock.services.cluster.control.addresses import AddressBook
 from penstock.services.cluster.control.desk import ControlDesk, Respond
 from penstock.services.cluster.control.messages import Answer, Introduction, Standing
@@ -33,7 +33,7 @@ class Reception(LaxWatcher):
         desk.serve(Introduction, self._introduced)
         hub.watch(self)
 
-    def reached(self, node: NodeId, _identity: Identity) -> None:
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
         self._desk.ask(node, Introduction(self._address), ANSWER_MS, _ignore)
 
     def _introduced(self, peer: Peer, question: Introduction, respond: Respond) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from penstock.core.model import NodeId
 from penstock.core.raft import Member
 from penstock.observability import log as events
-from penstock.runtime import Ending, Identity
+from penstock.runtime import CloseReason, NodeIdentity
 from penstock.services.cluster.control.messages import Voter
 from penstock.services.cluster.founding.outcomes import NotFounded
 from penstock.services.peering import LaxWatcher, PeerHub
@@ -25,15 +25,15 @@ class Foreigners(LaxWatcher):
         self._is_settled = False
         hub.watch(self)
 
-    def reached(self, node: NodeId, _identity: Identity) -> None:
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
         self._rejecting.pop(node, None)
 
     def leader_changed(self, leader: Member | None) -> None:
         # A node that founded a cluster alone leads it, whatever others belong to.
         self._is_settled = self._is_settled or (leader is not None and leader != self._me)
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
-        if ending is not Ending.REJECTED:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        if ending is not CloseReason.REJECTED:
             return
         voter = self._others.get(node)
         if voter is None or node in self._rejecting:

@@ -7,7 +7,7 @@ from uuid import UUID
 from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId
 from penstock.core.raft import Member
 from penstock.observability import log as events
-from penstock.runtime import Address, Ending, Identity, Runtime, Timer
+from penstock.runtime import Address, CloseReason, NodeIdentity, Runtime, Timer
 from penstock.services.cluster.control.desk import ControlDesk
 from penstock.services.cluster.control.messages import Answer, Introduction, Standing, Voter
 from penstock.services.cluster.founding.outcomes import Found, Heard, JoinThem, NotFounded, judge
@@ -112,7 +112,7 @@ class Founding(LaxWatcher):
             whom = ", ".join(f"{voter.node_id} at {voter.address}" for voter in missing)
             events.info("cluster.waiting_for_voters", voters=whom)
 
-    def _met_stranger(self, node: NodeId, address: Address, identity: Identity) -> None:
+    def _met_stranger(self, node: NodeId, address: Address, identity: NodeIdentity) -> None:
         if self._decided is None:
             return
         if identity.node_id == self._me.node_id and identity.directory_id == self._me.directory_id:
@@ -121,8 +121,8 @@ class Founding(LaxWatcher):
             f"voter {node} is said to be at {address}, but node {identity.node_id} answers there"
         )
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
-        if self._decided is not None and ending is Ending.REJECTED:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        if self._decided is not None and ending is CloseReason.REJECTED:
             raise NotFounded(
                 f"voter {node} turned this node away: its version of Penstock does not understand ours"
             )

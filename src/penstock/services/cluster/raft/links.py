@@ -7,7 +7,7 @@ from penstock.core.model import NodeId, ProtocolError
 from penstock.core.raft import Member
 from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
-from penstock.runtime import Ending
+from penstock.runtime import CloseReason
 from penstock.services.cluster.raft.codec import decode_message, encode_message
 from penstock.services.peering import Channel, LaxWatcher, Peer, PeerHub
 
@@ -41,7 +41,7 @@ class MemberLinks(LaxWatcher):
             return
         self._arrived(Member(peer.node_id, peer.directory_id), message)
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
         # A machine that refuses runs no such process, unless the process itself still talks to us.
-        if ending is Ending.REFUSED and not self._hub.hears(node):
+        if ending is CloseReason.REFUSED and not self._hub.hears(node):
             self._gone(node)

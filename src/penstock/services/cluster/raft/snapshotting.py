@@ -7,7 +7,7 @@ from penstock.core.model import Offset
 from penstock.core.raft import InstallSnapshot, Member, SendSnapshotChunk, SnapshotMeta, StoreSnapshotChunk
 from penstock.core.raft.messages import RaftMessage, SnapshotChunk
 from penstock.observability import log as events
-from penstock.runtime import Job, Lane, Spawn
+from penstock.runtime import Executor, ExecutorKind, Job
 from penstock.services.cluster.quorum import QuorumFailed
 from penstock.services.cluster.raft.images import (
     Snapshot,
@@ -23,7 +23,7 @@ from penstock.storage.disk import Disk
 class Snapshotting:
     """The slow side of snapshots, off the loop: an image never changes, so a thread may walk it."""
 
-    def __init__(self, spawn: Spawn, side_disk: Disk, store: RaftStore, facts: int, end: Offset) -> None:
+    def __init__(self, spawn: Executor, side_disk: Disk, store: RaftStore, facts: int, end: Offset) -> None:
         """The last snapshot has so many facts and stands for everything before `end`."""
         self._spawn = spawn
         self._disk = side_disk
@@ -57,7 +57,7 @@ class Snapshotting:
             self._job = None
             events.warning("metadata.snapshot_failed", index=meta.index, error=error)
 
-        self._job = self._spawn.spawn(work, written, failed, Lane.DISK)
+        self._job = self._spawn.spawn(work, written, failed, ExecutorKind.DISK)
 
     def send(self, effect: SendSnapshotChunk, send: Callable[[Member, RaftMessage], None]) -> None:
         """Read a chunk and send it. If that fails, the leader asks again."""
@@ -75,7 +75,7 @@ class Snapshotting:
         def failed(error: Exception) -> None:
             events.warning("quorum.snapshot_unread", index=effect.snapshot.index, error=error)
 
-        self._spawn.spawn(work, read, failed, Lane.DISK)
+        self._spawn.spawn(work, read, failed, ExecutorKind.DISK)
 
     def receive(self, effect: StoreSnapshotChunk) -> None:
         assert effect.position <= len(self._incoming)
@@ -101,7 +101,7 @@ class Snapshotting:
         def failed(error: Exception) -> None:
             raise QuorumFailed(f"a snapshot from the leader could not be installed: {error}") from error
 
-        self._spawn.spawn(work, written, failed, Lane.DISK)
+        self._spawn.spawn(work, written, failed, ExecutorKind.DISK)
 
     def close(self) -> None:
         if self._job is not None:

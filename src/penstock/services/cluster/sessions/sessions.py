@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from penstock.core.metadata import Broker, FenceBroker, MetadataImage, Reply
 from penstock.core.model import MILLISECOND, Instant, NodeId, Refused
 from penstock.observability import log as events
-from penstock.runtime import Ending, Runtime, Timer
+from penstock.runtime import CloseReason, Runtime, Timer
 from penstock.services.cluster.control.desk import ControlDesk, Respond
 from penstock.services.cluster.control.messages import BrokerHeartbeat, BrokerSeen, Elsewhere, Presence
 from penstock.services.cluster.controller import Controller
@@ -100,9 +100,9 @@ class Sessions(LaxWatcher):
         pause_ns = self._look_ns if len(silent) <= FENCES_PER_LOOK else 0
         self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._look)
 
-    def lost(self, node: NodeId, ending: Ending) -> None:
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
         # While it has a link to us it lives, and it is us who cannot reach it.
-        if ending is Ending.REFUSED and node in self._until and not self._hub.hears(node):
+        if ending is CloseReason.REFUSED and node in self._until and not self._hub.hears(node):
             self._fence(node, "its process is gone")
 
     def _fence(self, node: NodeId, reason: str) -> None:

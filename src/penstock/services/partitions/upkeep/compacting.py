@@ -5,7 +5,7 @@ from functools import partial
 
 from penstock.core.model import MILLISECOND, Instant, StorageError
 from penstock.observability import log as events
-from penstock.runtime import Job, Lane, LaneFull, Runtime, Timer, WorkerDied
+from penstock.runtime import ExecutorFull, ExecutorKind, Job, Runtime, Timer, WorkerDied
 from penstock.services.partitions.replica import Replica
 from penstock.storage.log import CleaningResult, Compaction, CompactionRules, CompactionTask
 
@@ -73,7 +73,7 @@ class Compactor:
             self._look_later()
 
         work = partial(self._clean, compaction.order)
-        self._job = self._runtime.spawn.spawn(work, done, failed, Lane.WORKER)
+        self._job = self._runtime.spawn.spawn(work, done, failed, ExecutorKind.WORKER)
 
     def _finish(self, replica: Replica, compaction: Compaction, cleaned: CleaningResult) -> None:
         if not replica.is_usable:
@@ -89,7 +89,7 @@ class Compactor:
 
     def _give_up(self, replica: Replica, compaction: Compaction, error: Exception) -> None:
         events.warning("partition.not_compacted", partition=str(replica.name), error=error)
-        if not isinstance(error, StorageError | LaneFull | WorkerDied):
+        if not isinstance(error, StorageError | ExecutorFull | WorkerDied):
             self._uncleanable[replica] = None
         if not replica.is_usable:
             replica.stop(str(error))

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from penstock.core.model import MILLISECOND, Instant, StorageError
 from penstock.observability import log as events
-from penstock.runtime import Lane, Runtime
+from penstock.runtime import ExecutorKind, Runtime
 from penstock.storage.disk import Disk, File, NoSuchFile
 
 
@@ -52,7 +52,7 @@ class Discarding:
             self._remove(paths)
             self._let_go(files)
 
-        self._spawn.spawn(hold, held, failed, Lane.DISK)
+        self._spawn.spawn(hold, held, failed, ExecutorKind.DISK)
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
@@ -67,4 +67,4 @@ class Discarding:
             for file in files:
                 file.close()
 
-        self._spawn.spawn(close, lambda _: None, lambda _: close(), Lane.DISK)
+        self._spawn.spawn(close, lambda _: None, lambda _: close(), ExecutorKind.DISK)

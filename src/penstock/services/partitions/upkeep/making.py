@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.core.model import PartitionIndex, StorageError, TopicId
-from penstock.runtime import Lane, Spawn
+from penstock.runtime import Executor, ExecutorKind
 from penstock.storage.data_directory import CreatedReplicas
 from penstock.storage.disk import Disk
 from penstock.storage.log import LogOptions, PartitionLog
@@ -28,7 +28,7 @@ class Order(NamedTuple):
 class LogMaker:
     """Makes empty logs in the order they are asked for, some of them side by side."""
 
-    def __init__(self, spawn: Spawn, side_disk: Disk) -> None:
+    def __init__(self, spawn: Executor, side_disk: Disk) -> None:
         self._spawn = spawn
         self._disk = side_disk
         self._created = CreatedReplicas(side_disk)
@@ -67,4 +67,4 @@ class LogMaker:
             self._begin()
             order.failed(error)
 
-        self._spawn.spawn(work, made, failed, Lane.DISK)
+        self._spawn.spawn(work, made, failed, ExecutorKind.DISK)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.core.model import TopicId, TopicPartition
 from penstock.observability import log as events
-from penstock.runtime import Lane, Runtime
+from penstock.runtime import ExecutorKind, Runtime
 from penstock.services.partitions.upkeep.discarding import Discarding
 from penstock.services.partitions.upkeep.leftovers import doomed_path, find_leftovers
 from penstock.services.partitions.upkeep.making import LogMaker, Order
@@ -91,7 +91,7 @@ class Shelf:
         def failed(error: Exception) -> None:
             events.warning("partition.not_removed", path=doomed, error=error)
 
-        self._runtime.spawn.spawn(work, lambda _: None, failed, Lane.DISK)
+        self._runtime.spawn.spawn(work, lambda _: None, failed, ExecutorKind.DISK)
 
 
 def _tell(name: TopicPartition, report: RecoveryReport) -> None:

@@ -28,8 +28,9 @@ from penstock.gateways.kafka.fetch_sessions import FetchSessions
 from penstock.gateways.kafka.handlers import every_route
 from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.runtime import Address, Callback, Runtime, Service
-from penstock.runtime.pipes import Backlog, Budget, Part
-from penstock.security import Cost, Operation, Resource, Session
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Part
+from penstock.security import AclOperation, QuotaType, Resource, Session
 from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
@@ -43,14 +44,14 @@ class Keeper:
     """Lets everyone do everything but what is in `denied`, and keeps account of the costs."""
 
     def __init__(self) -> None:
-        self.denied: set[tuple[Operation, str]] = set()
-        self.charged: list[tuple[Cost, int]] = []
+        self.denied: set[tuple[AclOperation, str]] = set()
+        self.charged: list[tuple[QuotaType, int]] = []
         self.throttle_ms = 0
 
-    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool:
+    def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
         return (operation, resource.name) not in self.denied
 
-    def charge(self, session: Session, cost: Cost, amount: int) -> int:
+    def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         self.charged.append((cost, amount))
         return self.throttle_ms
 
@@ -159,8 +160,8 @@ class Stage:
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
-            budget=Budget(runtime.timers.soon),
-            backlog=Backlog(runtime.timers.soon),
+            budget=RequestMemoryLimit(runtime.timers.soon),
+            backlog=ResponseMemoryLimit(runtime.timers.soon),
             report=self.reported.append,
         )
 

@@ -26,7 +26,7 @@ from penstock.core.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from penstock.core.records import Record, write_batch
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -156,7 +156,7 @@ def test_a_cursor_below_the_first_partition_is_invalid(stage: "Stage") -> None:
 
 def test_named_topics_are_sorted_and_each_has_its_own_error(stage: "Stage") -> None:
     with_topics(stage, b=1, secret=1)
-    stage.gate.denied = {(Operation.DESCRIBE, "secret")}
+    stage.gate.denied = {(AclOperation.DESCRIBE, "secret")}
 
     named = page(stage, "secret", "no spaces", "b", "a", "b")
     everything = page(stage)
@@ -221,7 +221,7 @@ def test_logs_can_be_asked_for_by_name(stage: "Stage") -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(2, 0), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
 def test_who_may_not_describe_the_cluster_sees_no_logs(stage: "Stage", version: int, code: int) -> None:
-    stage.gate.denied = {(Operation.DESCRIBE, "kafka-cluster")}
+    stage.gate.denied = {(AclOperation.DESCRIBE, "kafka-cluster")}
 
     answer = stage.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, version)
 
@@ -266,7 +266,7 @@ def test_features_are_updated_all_or_none_and_can_be_tried(stage: "Stage") -> No
 
 
 def test_who_may_not_alter_the_cluster_updates_no_features(stage: "Stage") -> None:
-    stage.gate.denied = {(Operation.ALTER, "kafka-cluster")}
+    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster")}
 
     assert update(stage, 2, feature("share.version", 0, upgrade_type=2)) == (
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED

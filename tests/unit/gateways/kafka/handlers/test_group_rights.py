@@ -39,7 +39,7 @@ from penstock.core.protocol.messages.offset_fetch import (
 )
 from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.runtime import Address
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 GROUP = "readers"
 TOPICS = ("open", "secret")
@@ -95,23 +95,28 @@ def codes(answer: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("request_", "answer", "version", "operation"),
     [
-        (FindCoordinatorRequest(key=GROUP), FindCoordinatorResponse, 3, Operation.DESCRIBE),
-        (FindCoordinatorRequest(coordinator_keys=(GROUP,)), FindCoordinatorResponse, 4, Operation.DESCRIBE),
-        (JOIN, JoinGroupResponse, 4, Operation.READ),
-        (SYNC, SyncGroupResponse, 3, Operation.READ),
-        (HEARTBEAT, HeartbeatResponse, 3, Operation.READ),
-        (LEAVE, LeaveGroupResponse, 2, Operation.READ),
-        (COMMIT, OffsetCommitResponse, 8, Operation.READ),
-        (FETCH, OffsetFetchResponse, 1, Operation.DESCRIBE),
-        (FETCH, OffsetFetchResponse, 7, Operation.DESCRIBE),
-        (FETCH_BATCH, OffsetFetchResponse, 8, Operation.DESCRIBE),
-        (DELETE_OFFSETS, OffsetDeleteResponse, 0, Operation.DELETE),
-        (DescribeGroupsRequest(groups=(GROUP,)), DescribeGroupsResponse, 5, Operation.DESCRIBE),
-        (DeleteGroupsRequest(groups_names=(GROUP,)), DeleteGroupsResponse, 2, Operation.DELETE),
+        (FindCoordinatorRequest(key=GROUP), FindCoordinatorResponse, 3, AclOperation.DESCRIBE),
+        (
+            FindCoordinatorRequest(coordinator_keys=(GROUP,)),
+            FindCoordinatorResponse,
+            4,
+            AclOperation.DESCRIBE,
+        ),
+        (JOIN, JoinGroupResponse, 4, AclOperation.READ),
+        (SYNC, SyncGroupResponse, 3, AclOperation.READ),
+        (HEARTBEAT, HeartbeatResponse, 3, AclOperation.READ),
+        (LEAVE, LeaveGroupResponse, 2, AclOperation.READ),
+        (COMMIT, OffsetCommitResponse, 8, AclOperation.READ),
+        (FETCH, OffsetFetchResponse, 1, AclOperation.DESCRIBE),
+        (FETCH, OffsetFetchResponse, 7, AclOperation.DESCRIBE),
+        (FETCH_BATCH, OffsetFetchResponse, 8, AclOperation.DESCRIBE),
+        (DELETE_OFFSETS, OffsetDeleteResponse, 0, AclOperation.DELETE),
+        (DescribeGroupsRequest(groups=(GROUP,)), DescribeGroupsResponse, 5, AclOperation.DESCRIBE),
+        (DeleteGroupsRequest(groups_names=(GROUP,)), DeleteGroupsResponse, 2, AclOperation.DELETE),
     ],
 )
 def test_a_group_that_is_not_theirs_is_refused(
-    stage: Any, request_: Message, answer: type[Message], version: int, operation: Operation
+    stage: Any, request_: Message, answer: type[Message], version: int, operation: AclOperation
 ) -> None:
     stage.gate.denied.add((operation, GROUP))
 
@@ -137,7 +142,7 @@ def topics(stage: Any) -> Any:
 
 def test_positions_in_topics_that_are_not_theirs_are_neither_taken_nor_told(topics: Any) -> None:
     everything = topics.ask(COMMIT, OffsetCommitResponse, 8)
-    topics.gate.denied |= {(Operation.READ, "secret"), (Operation.DESCRIBE, "secret")}
+    topics.gate.denied |= {(AclOperation.READ, "secret"), (AclOperation.DESCRIBE, "secret")}
 
     commit = topics.ask(COMMIT, OffsetCommitResponse, 8)
     fetch = topics.ask(FETCH, OffsetFetchResponse, 7)
@@ -157,9 +162,9 @@ def test_who_may_not_see_the_cluster_sees_the_groups_that_they_may(topics: Any) 
     topics.ask(COMMIT, OffsetCommitResponse, 8)
 
     everything = topics.ask(ListGroupsRequest(), ListGroupsResponse, 4)
-    topics.gate.denied.add((Operation.DESCRIBE, "kafka-cluster"))
+    topics.gate.denied.add((AclOperation.DESCRIBE, "kafka-cluster"))
     own = topics.ask(ListGroupsRequest(), ListGroupsResponse, 4)
-    topics.gate.denied.add((Operation.DESCRIBE, GROUP))
+    topics.gate.denied.add((AclOperation.DESCRIBE, GROUP))
     nothing = topics.ask(ListGroupsRequest(), ListGroupsResponse, 4)
 
     assert [[group.group_id for group in answer.groups] for answer in (everything, own, nothing)] == [

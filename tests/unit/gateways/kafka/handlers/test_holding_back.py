@@ -27,7 +27,7 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponse,
 )
 from penstock.core.records import Record, write_batch
-from penstock.security import Cost
+from penstock.security import QuotaType
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -69,7 +69,11 @@ def test_producers_consumers_and_lookups_are_told_how_long_they_are_held_back(st
 
     assert [answer.throttle_time_ms for answer in (produced, fetched, listed)] == [40, 40, 40]
     assert produced.responses[0].partition_responses[0].error_code == 0
-    assert [cost for cost, _ in stage.gate.charged][-3:] == [Cost.BYTES_IN, Cost.BYTES_OUT, Cost.REQUEST_NS]
+    assert [cost for cost, _ in stage.gate.charged][-3:] == [
+        QuotaType.BYTES_IN,
+        QuotaType.BYTES_OUT,
+        QuotaType.REQUEST_NS,
+    ]
 
 
 def test_a_client_that_is_held_back_is_answered_first_and_read_again_later(stage: "Stage") -> None:

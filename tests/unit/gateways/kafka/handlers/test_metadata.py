@@ -27,7 +27,7 @@ from penstock.core.protocol.messages.metadata import (
 )
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.runtime import Address
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -173,7 +173,7 @@ def test_internal_topics_are_created_on_demand_and_marked(stage_with: type["Stag
 
 def test_operations_are_told_only_to_those_who_ask(stage: "Stage") -> None:
     with_orders(stage)
-    stage.gate.denied = {(Operation.DELETE, "orders"), (Operation.CREATE, "kafka-cluster")}
+    stage.gate.denied = {(AclOperation.DELETE, "orders"), (AclOperation.CREATE, "kafka-cluster")}
 
     silent = stage.ask(named("orders"), MetadataResponse, 8)
     asked = stage.ask(
@@ -194,7 +194,7 @@ def test_operations_are_told_only_to_those_who_ask(stage: "Stage") -> None:
 
 def test_topics_that_the_caller_may_not_see_are_left_out_of_lists_and_refused_by_name(stage: "Stage") -> None:
     with_orders(stage)
-    stage.gate.denied = {(Operation.DESCRIBE, "orders")}
+    stage.gate.denied = {(AclOperation.DESCRIBE, "orders")}
 
     everything = stage.ask(MetadataRequest(topics=None), MetadataResponse, 12)
     by_name = stage.ask(named("orders"), MetadataResponse, 12)
@@ -211,7 +211,7 @@ def test_topics_that_the_caller_may_not_see_are_left_out_of_lists_and_refused_by
 
 
 def test_who_may_not_create_topics_hears_so(stage: "Stage") -> None:
-    stage.gate.denied = {(Operation.CREATE, "fresh"), (Operation.CREATE, "kafka-cluster")}
+    stage.gate.denied = {(AclOperation.CREATE, "fresh"), (AclOperation.CREATE, "kafka-cluster")}
 
     answer = stage.ask(named("fresh"), MetadataResponse, 12)
 

@@ -16,7 +16,7 @@ from penstock.core.protocol.messages.describe_producers import (
 )
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.core.records import Record, write_batch
-from penstock.security import Operation
+from penstock.security import AclOperation
 from penstock.services.records import Placed
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def test_a_transactional_producer_hears_that_there_are_no_transactions(stage: "S
 
 def test_producers_need_the_right_to_write_somewhere(stage: "Stage") -> None:
     stage.submit(CreateTopic("orders", TopicId(UUID(int=1)), 1, 1))
-    stage.gate.denied = {(Operation.IDEMPOTENT_WRITE, "kafka-cluster")}
+    stage.gate.denied = {(AclOperation.IDEMPOTENT_WRITE, "kafka-cluster")}
     with_a_topic = init(stage)
-    stage.gate.denied |= {(Operation.WRITE, "orders"), (Operation.WRITE, "payments")}
+    stage.gate.denied |= {(AclOperation.WRITE, "orders"), (AclOperation.WRITE, "payments")}
 
     without = init(stage)
     transactional = init(stage, transactional_id="payments")
@@ -115,7 +115,7 @@ def test_a_partition_remembers_who_wrote_to_it(stage: "Stage") -> None:
 def test_producers_of_partitions_that_are_unknown_or_secret_are_not_told(stage: "Stage") -> None:
     stage.submit(CreateTopic("orders", TopicId(UUID(int=1)), 1, 1))
     unknown = producers_of(stage, "orders", 9)
-    stage.gate.denied = {(Operation.READ, "orders")}
+    stage.gate.denied = {(AclOperation.READ, "orders")}
 
     secret = producers_of(stage, "orders", 0)
 

@@ -14,7 +14,7 @@ from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from penstock.security import Operation
+from penstock.security import AclOperation
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -95,7 +95,7 @@ def test_votes_of_another_cluster_are_none_of_ours(stage: "Stage") -> None:
 
 
 def test_who_may_not_alter_or_describe_the_cluster_does_neither(stage: "Stage") -> None:
-    stage.gate.denied = {(Operation.ALTER, "kafka-cluster"), (Operation.DESCRIBE, "kafka-cluster")}
+    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster"), (AclOperation.DESCRIBE, "kafka-cluster")}
 
     described = describe(stage, {METADATA: (0,)})
 

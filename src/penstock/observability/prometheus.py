@@ -5,8 +5,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock.core.model import PenstockError
-from penstock.observability.figures import Counter, Gauge, Histogram
-from penstock.observability.metrics import Metrics
+from penstock.observability.metrics import Counter, Gauge, Histogram, Metrics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from penstock.core.model import NodeId, ProtocolError
-from penstock.runtime.port import Identity
+from penstock.runtime.port import NodeIdentity
 
 MAGIC = b"PNSK"
 VERSION = 1
@@ -33,7 +33,7 @@ _KIND_REFUSAL = 2
 NO_CLUSTER = UUID(int=0)
 
 
-class Refusal(enum.IntEnum):
+class HelloRefusal(enum.IntEnum):
     """Why a node does not talk to another."""
 
     VERSION = 1
@@ -46,22 +46,22 @@ class Refusal(enum.IntEnum):
 class Hello:
     """Who is calling. The authentication slot is opaque here; empty means none."""
 
-    identity: Identity
+    identity: NodeIdentity
     authentication: bytes = b""
     version: int = VERSION
 
 
-Admit: TypeAlias = Callable[[Hello], Refusal | None]
+Admit: TypeAlias = Callable[[Hello], HelloRefusal | None]
 
 
-def same_cluster(own: Identity) -> Admit:
+def same_cluster(own: NodeIdentity) -> Admit:
     """Admit every node of our cluster, and those that have no cluster yet."""
 
-    def admit(hello: Hello) -> Refusal | None:
+    def admit(hello: Hello) -> HelloRefusal | None:
         theirs = hello.identity.cluster_id
         if NO_CLUSTER in (own.cluster_id, theirs) or own.cluster_id == theirs:
             return None
-        return Refusal.OTHER_CLUSTER
+        return HelloRefusal.OTHER_CLUSTER
 
     return admit
 
@@ -81,11 +81,11 @@ def write_hello(hello: Hello) -> bytes:
     )
 
 
-def write_refusal(refusal: Refusal) -> bytes:
+def write_refusal(refusal: HelloRefusal) -> bytes:
     return _PREFIX.pack(MAGIC, _KIND_REFUSAL, VERSION) + bytes([refusal])
 
 
-def read_greeting(frame: bytes) -> Hello | Refusal:
+def read_greeting(frame: bytes) -> Hello | HelloRefusal:
     """Read the first frame of a link; anything that is not a greeting is a `ProtocolError`."""
     if len(frame) > GREETING_BYTES_MAX:
         raise ProtocolError(f"a greeting of {len(frame)} bytes")
@@ -110,14 +110,16 @@ def _read_hello(frame: bytes, version: int) -> Hello:
         raise ProtocolError("the authentication slot is longer than the greeting allows")
     if node < 0:
         raise ProtocolError(f"node id {node}")
-    return Hello(Identity(UUID(bytes=cluster), NodeId(node), UUID(bytes=directory)), authentication, version)
+    return Hello(
+        NodeIdentity(UUID(bytes=cluster), NodeId(node), UUID(bytes=directory)), authentication, version
+    )
 
 
-def _read_refusal(frame: bytes) -> Refusal:
+def _read_refusal(frame: bytes) -> HelloRefusal:
     reason = frame[_PREFIX.size : _PREFIX.size + 1]
     if not reason:
         raise ProtocolError("a refusal without a reason")
     try:
-        return Refusal(reason[0])
+        return HelloRefusal(reason[0])
     except ValueError as unknown:
         raise ProtocolError(f"refused for unknown reason {reason[0]}") from unknown

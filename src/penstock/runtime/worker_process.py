@@ -1,6 +1,6 @@
 """The worker process: takes pickled work from its node, one at a time, and answers.
 
-python -m penstock.runtime.spawn.worker <descriptor of a socket>
+python -m penstock.runtime.worker_process <descriptor of a socket>
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-from penstock.runtime.peers.frames import LENGTH
+from penstock.runtime.peer_link import LENGTH
 
 _PR_SET_PDEATHSIG = 1
 _NICER = 10

@@ -1,4 +1,15 @@
-"""Links over TCP: doors, calls and the watch over silence."""
+"""Frames between nodes over TCP.
+
+Raw non-blocking sockets on the loop rather than its stream or protocol classes: we
+decide how much is read per turn, know when a socket is dry (timers wait for that), and
+large frames go to the kernel without a copy. A peer that breaks the framing, floods,
+sends nothing or never reads costs its own connection: reads are bounded per turn,
+frames by a limit, unsent bytes by a buffer that turns frames away, silence by a timeout.
+Before its hello is admitted, a stranger gets two kilobytes and two seconds.
+
+Left out: TLS, authentication exchanges of more than one message (the hello has one
+slot each way), and file ranges sent with sendfile; peers get bytes.
+"""
 
 import errno
 import socket
@@ -6,9 +17,17 @@ from collections.abc import Callable
 from uuid import UUID
 
 from penstock.core.model import MILLISECOND, Instant
-from penstock.runtime.peers.link import SocketLink, State
-from penstock.runtime.peers.wiring import Wiring
-from penstock.runtime.port import Address, AddressUnavailable, Ending, Lane, LinkHandler, Spawn, Timer, Timers
+from penstock.runtime.peer_link import LinkPoller, LinkState, SocketLink
+from penstock.runtime.port import (
+    Address,
+    AddressUnavailable,
+    CloseReason,
+    Executor,
+    ExecutorKind,
+    LinkHandler,
+    Timer,
+    Timers,
+)
 
 _ACCEPTS_PER_TURN = 64
 _BACKLOG = 512
@@ -18,14 +37,14 @@ _ACCEPT_PAUSE_NS = 100 * MILLISECOND
 class SocketTransport:
     """The transport of one node; see `penstock.runtime.port.Transport`."""
 
-    def __init__(self, wiring: Wiring, timers: Timers, spawn: Spawn) -> None:
+    def __init__(self, wiring: LinkPoller, timers: Timers, spawn: Executor) -> None:
         self._wiring = wiring
         self._timers = timers
         self._spawn = spawn
-        self._doors: list[Door] = []
+        self._doors: list[SocketPeerListener] = []
         self._sweep: Timer = timers.at(self._next_sweep(), self._watch_silence)
 
-    def listen(self, address: Address, handler: LinkHandler) -> "Door":
+    def listen(self, address: Address, handler: LinkHandler) -> "SocketPeerListener":
         try:
             listening = socket.create_server(
                 address, family=_family_of(address.host) or socket.AF_INET, backlog=_BACKLOG
@@ -34,12 +53,12 @@ class SocketTransport:
             raise AddressUnavailable(
                 f"cannot listen on {address}: {failure.strerror or failure}"
             ) from failure
-        door = Door(self, listening, lambda connected: self._welcome(connected, handler))
+        door = SocketPeerListener(self, listening, lambda connected: self._welcome(connected, handler))
         self._doors.append(door)
         return door
 
     def connect(self, address: Address, handler: LinkHandler) -> SocketLink:
-        link = SocketLink(self._wiring, handler, State.CALLING)
+        link = SocketLink(self._wiring, handler, LinkState.CALLING)
         self._wiring.links[link] = None
         options = self._wiring.options
         self._give(link, options.connect_timeout_ms + options.handshake_timeout_ms)
@@ -59,13 +78,13 @@ class SocketTransport:
             door.close()
         for link in list(self._wiring.links):
             assert isinstance(link, SocketLink)
-            link.end(Ending.OURS)
+            link.end(CloseReason.OURS)
 
     def _give(self, link: SocketLink, timeout_ms: int) -> None:
         """Give a link so long to open."""
 
         def too_late() -> None:
-            link.end(Ending.UNREACHABLE)
+            link.end(CloseReason.UNREACHABLE)
 
         deadline = Instant(self._wiring.clock.now() + timeout_ms * MILLISECOND)
         link.deadline = self._timers.at(deadline, too_late)
@@ -77,9 +96,9 @@ class SocketTransport:
             self._call(link, found)
 
         def unknown(_why: Exception) -> None:
-            link.end(Ending.UNREACHABLE)
+            link.end(CloseReason.UNREACHABLE)
 
-        self._spawn.spawn(lambda: _look_up(address), resolved, unknown, Lane.DISK)
+        self._spawn.spawn(lambda: _look_up(address), resolved, unknown, ExecutorKind.DISK)
 
     def _call(self, link: SocketLink, address: Address) -> None:
         if link.is_closed:
@@ -114,7 +133,7 @@ class SocketTransport:
             return
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = SocketLink(self._wiring, handler, State.WAITING)
+        link = SocketLink(self._wiring, handler, LinkState.WAITING)
         self._wiring.links[link] = None
         self._give(link, self._wiring.options.handshake_timeout_ms)
         link.hold(connected)
@@ -140,7 +159,7 @@ class SocketTransport:
         self._timers.at(Instant(self._wiring.clock.now() + delay_ns), fire)
 
 
-class Door:
+class SocketPeerListener:
     """A listening socket."""
 
     def __init__(
@@ -205,5 +224,5 @@ def _look_up(address: Address) -> Address:
     return Address(str(host), int(port))
 
 
-def _ending_of(code: int) -> Ending:
-    return Ending.REFUSED if code in (errno.ECONNREFUSED, errno.ECONNRESET) else Ending.UNREACHABLE
+def _ending_of(code: int) -> CloseReason:
+    return CloseReason.REFUSED if code in (errno.ECONNREFUSED, errno.ECONNRESET) else CloseReason.UNREACHABLE

@@ -3,10 +3,10 @@
 import enum
 from typing import NamedTuple, Protocol
 
-from penstock.security.session import Session
+from penstock.security.sessions import Session
 
 
-class Operation(enum.Enum):
+class AclOperation(enum.Enum):
     """What a request wants to do, as access control lists name it."""
 
     READ = "read"
@@ -21,7 +21,7 @@ class Operation(enum.Enum):
     IDEMPOTENT_WRITE = "idempotent write"
 
 
-class ResourceKind(enum.Enum):
+class ResourceType(enum.Enum):
     """What it wants to do it to."""
 
     TOPIC = "topic"
@@ -33,11 +33,11 @@ class ResourceKind(enum.Enum):
 class Resource(NamedTuple):
     """One thing that rights are given for."""
 
-    kind: ResourceKind
+    kind: ResourceType
     name: str
 
 
-class Cost(enum.Enum):
+class QuotaType(enum.Enum):
     """What quotas count."""
 
     BYTES_IN = "bytes in"
@@ -46,10 +46,10 @@ class Cost(enum.Enum):
     MUTATIONS = "controller mutations"
 
 
-class Gate(Protocol):
+class Authorizer(Protocol):
     """Decides who may do what, and how fast."""
 
-    def authorize(self, session: Session, operation: Operation, resource: Resource) -> bool: ...
+    def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool: ...
 
-    def charge(self, session: Session, cost: Cost, amount: int) -> int:
+    def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
         """Count what a request cost; answers for how many milliseconds its client should be held back."""

@@ -1,6 +1,6 @@
 """The helper's side: runs as a script of its own, and imports nothing of Penstock.
 
-It is started with `python -I -S process.py <descriptor of its socket>`.
+It is started with `python -I -S sync_process.py <descriptor of its socket>`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ NUMBER = struct.Struct("=I")
 DESCRIPTOR = struct.Struct("i")
 
 
-class KeptFile:
+class HelperFile:
     """A descriptor, and the call that makes its file durable."""
 
     __slots__ = ("_sync", "descriptor")
@@ -47,10 +47,10 @@ class KeptFile:
         return 0
 
 
-class Round:
+class SyncRound:
     """The files of one message, taken one by one by as many threads as come to help."""
 
-    def __init__(self, files: list[tuple[int, KeptFile]]) -> None:
+    def __init__(self, files: list[tuple[int, HelperFile]]) -> None:
         self._todo = files
         self._left = len(files)
         self._lock = threading.Lock()
@@ -75,18 +75,18 @@ class Round:
         self._finished.acquire()
 
 
-class Syncing:
+class SyncThreads:
     """Threads that are started when a round first has work for them."""
 
     def __init__(self) -> None:
-        self._rounds: queue.SimpleQueue[Round] = queue.SimpleQueue()
+        self._rounds: queue.SimpleQueue[SyncRound] = queue.SimpleQueue()
         self._threads = 0
 
-    def sync(self, files: list[tuple[int, KeptFile]]) -> list[tuple[int, int]]:
+    def sync(self, files: list[tuple[int, HelperFile]]) -> list[tuple[int, int]]:
         """Sync all; returns the numbers that failed, each with its errno."""
         if not files:
             return []
-        current = Round(files)
+        current = SyncRound(files)
         others = min(len(files) - 1, THREADS_MAX - 1)
         while self._threads < others:
             threading.Thread(target=self._help, daemon=True).start()
@@ -104,8 +104,8 @@ class Syncing:
 
 def serve(connection: socket.socket) -> None:
     """Answer messages, one after the other, until the parent is gone."""
-    kept: dict[int, KeptFile] = {}
-    syncing = Syncing()
+    kept: dict[int, HelperFile] = {}
+    syncing = SyncThreads()
     message = bytearray(MESSAGE_BYTES_MAX)
     buffers, room = (message,), socket.CMSG_SPACE(4)
     while True:
@@ -117,7 +117,7 @@ def serve(connection: socket.socket) -> None:
             continue
         (number,) = NUMBER.unpack_from(message, 1)
         if message[0] == KEEP and attached:
-            kept[number] = KeptFile(opened_again(*DESCRIPTOR.unpack(attached[0][2])))
+            kept[number] = HelperFile(opened_again(*DESCRIPTOR.unpack(attached[0][2])))
         elif message[0] == DROP and (dropped := kept.pop(number, None)) is not None:
             os.close(dropped.descriptor)
 
@@ -136,7 +136,7 @@ def opened_again(descriptor: int) -> int:
     return own
 
 
-def answer(kept: dict[int, KeptFile], syncing: Syncing, numbers: Sequence[int]) -> bytes:
+def answer(kept: dict[int, HelperFile], syncing: SyncThreads, numbers: Sequence[int]) -> bytes:
     """Sync the files with these numbers; the reply is the round and what failed of it."""
     round_number, *files = numbers
     if len(files) == 1 and (file := kept.get(files[0])) is not None:

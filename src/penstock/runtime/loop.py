@@ -1,0 +1,299 @@
+"""Building the production runtime of a node, and running one node in this process.
+
+How often a node looks for reference cycles.
+
+Python starts to look after every 700 new containers, and now and then looks at all there are,
+on the loop, while every client waits. What a node serves is freed by counting references; what
+it set up at the start stays. So what exists once a node has started is never looked at again,
+and the rest seldom. The median hardly notices (on a busy machine it was within the noise); what
+goes is the pause of a look at everything.
+
+Ending a process that was told to stop and is stuck.
+
+A disk that hangs keeps the loop's thread inside a call that no timer of the loop can end, and
+a disk thread keeps the interpreter from leaving. What was acknowledged is on the disk by
+then or never will be: waiting longer helps nobody, and a supervisor of processes would kill
+us anyway.
+
+Who stands between the loop and a node's callbacks, and ends the node in order.
+
+Every callback of a node is delivered through its supervisor. The first exception
+ends the node: from then on nothing is delivered, so that no other part of it acts
+on a state that a failed assert has just called impossible. What was opened is closed in
+reverse order, whichever way the node ends.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import uvloop
+
+from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
+from penstock.observability import log
+from penstock.runtime.executors import ExecutorOptions, NodeExecutor
+from penstock.runtime.peer_handshake import Admit, Hello
+from penstock.runtime.peer_link import LinkPoller, PeerOptions
+from penstock.runtime.peer_transport import SocketTransport
+from penstock.runtime.port import Callback, NodeIdentity, Program, Runtime, Service
+from penstock.runtime.sync_helper import LoopSync, SupervisedSync, SyncHelper
+from penstock.runtime.timers import LoopTimers
+
+# Containers made and not yet freed, before the youngest are looked at; then how many times
+# those, before the next older ones are.
+THRESHOLDS = (50_000, 20, 50)
+STUCK, WOUND_DOWN = 1, 0
+# A node that is told to stop is gone after five seconds, whatever it is doing:
+#
+#     0 s ── the service winds down ── 4 s ── what was opened is closed ── 4.8 s: the last resort
+STOP_GRACE_NS = 4 * SECOND
+STOP_LIMIT_NS = 4_800 * MILLISECOND
+
+
+class MachineClock:
+    """CLOCK_MONOTONIC and CLOCK_REALTIME."""
+
+    def __init__(self) -> None:
+        # The function itself, without one of ours around it: every request asks several times.
+        self.now = cast(Callable[[], Instant], time.monotonic_ns)
+
+    def wall(self) -> Timestamp:
+        return Timestamp(time.time_ns() // MILLISECOND)
+
+
+class MachineEntropy:
+    """The kernel's generator."""
+
+    def bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+def freeze_garbage_collector() -> None:
+    """What exists now is here to stay; look for cycles among the rest, but seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+
+
+class ExitWatchdog:
+    """Ends the process after a while, from a thread of its own, unless it is called off."""
+
+    def __init__(self, after_ns: int, leave: Callable[[int], None] = os._exit) -> None:
+        self._after_ns = after_ns
+        self._leave = leave
+        self._timer: threading.Timer | None = None
+        self._code = STUCK
+
+    def arm(self) -> None:
+        """The process has been told to stop: its time runs from now on."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._after_ns / SECOND, self._fire)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def wound_down(self) -> None:
+        """All that matters is done; what may still hang is nobody's loss."""
+        self._code = WOUND_DOWN
+
+    def call_off(self) -> None:
+        """The process has come to its end by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fire(self) -> None:
+        if self._code is STUCK:
+            log.error("node.stop_cut_short")
+        self._leave(self._code)
+
+
+class Supervisor:
+    """Delivers the callbacks of one node until the node is over."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        over: Callback | None = None,
+        last_resort: ExitWatchdog | None = None,
+    ) -> None:
+        self._loop = loop
+        self._last_resort = last_resort
+        self._tell_over = loop.stop if over is None else over
+        self._closers: list[Callback] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._service: Service | None = None
+        self._stopping = False
+        self.is_over = False
+        self.failure: BaseException | None = None
+
+    def deliver(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """Run a callback of the node, unless the node is over; what it raises ends the node."""
+        if self.is_over:
+            return
+        try:
+            callback(*arguments)
+        except Exception as failure:
+            self.fail(failure)
+
+    def own(self, close: Callback) -> None:
+        """Call `close` when the node is over, in reverse order of these calls."""
+        self._closers.append(close)
+
+    def adopt(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a task of the node (a foreign server that speaks asyncio); cancelled when the node is over."""
+        task = self._loop.create_task(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self.fail(failure)
+
+    def run(self, start: Callable[[], Service]) -> None:
+        """Start the node's service now."""
+
+        def started() -> None:
+            self._service = start()
+
+        self.deliver(started)
+
+    def watch_signals(self) -> None:
+        """SIGTERM and SIGINT stop the node gracefully; a second one stops it at once.
+
+        So does the end of its terminal, unless somebody saw to that it does not (`nohup`).
+        """
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
+            self._loop.add_signal_handler(number, self.stop)
+
+        def forget() -> None:
+            for number in numbers:
+                self._loop.remove_signal_handler(number)
+
+        self.own(forget)
+
+    def stop(self) -> None:
+        """Ask the service to wind down, and end the node when it has or when its time is up."""
+        if self._service is None or self._stopping:
+            self._end()
+            return
+        self._stopping = True
+        log.debug("node.stopping")
+        if self._last_resort is not None:
+            self._last_resort.arm()
+        grace = self._loop.call_later(STOP_GRACE_NS / SECOND, self._stop_overdue)
+        self.own(grace.cancel)
+        self.deliver(self._service.stop, self._wound_down)
+
+    def _wound_down(self) -> None:
+        if self._last_resort is not None:
+            self._last_resort.wound_down()
+        self._end()
+
+    def _stop_overdue(self) -> None:
+        log.warning("node.stop_overdue")
+        self._end()
+
+    def fail(self, failure: BaseException) -> None:
+        """End the node because of `failure`; the first one is the one that is reported."""
+        if self.is_over:
+            return
+        self.failure = failure
+        log.error("node.failed", reason=repr(failure), traceback=_traceback_of(failure))
+        self._end()
+
+    def loop_failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Last line: whatever slipped past `deliver` and reached the loop ends the node too."""
+        failure = context.get("exception")
+        self.fail(failure if failure is not None else RuntimeError(context.get("message")))
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._tell_over()
+
+    def close(self) -> None:
+        """Close what the node owned. Call it outside the loop's callbacks, once the node is over."""
+        self.is_over = True
+        for task in reversed(list(self._tasks)):
+            task.cancel()
+            self._loop.run_until_complete(asyncio.wait((task,)))
+        while self._closers:
+            try:
+                self._closers.pop()()
+            except Exception as failure:  # the rest must be closed all the same
+                log.error("node.close_failed", reason=repr(failure))
+                self.failure = self.failure or failure
+
+
+def _traceback_of(failure: BaseException) -> str:
+    return "".join(traceback.format_exception(failure))
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """The options of the production runtime. `admit` judges peers' hellos; by default, same cluster."""
+
+    peers: PeerOptions = field(default_factory=PeerOptions)
+    lanes: ExecutorOptions = field(default_factory=ExecutorOptions)
+    admit: Admit | None = None
+
+
+def open_runtime(
+    loop: asyncio.AbstractEventLoop, supervisor: Supervisor, identity: NodeIdentity, options: RuntimeOptions
+) -> Runtime:
+    """Build the runtime of one node on `loop`; `supervisor` closes its parts in reverse order."""
+    clock = MachineClock()
+    wiring = LinkPoller(
+        loop,
+        clock,
+        supervisor.deliver,
+        hello=Hello(identity, options.peers.authentication),
+        admit=options.admit,
+        options=options.peers,
+    )
+    timers = LoopTimers(loop, clock, supervisor.deliver, wiring.sockets_busy)
+    supervisor.own(timers.close)
+    lanes = NodeExecutor(loop, supervisor.deliver, options.lanes)
+    supervisor.own(lanes.close)
+    helper = SyncHelper.start(loop, supervisor.fail)
+    supervisor.own(helper.close)
+    transport = SocketTransport(wiring, timers, lanes)
+    supervisor.own(transport.close)
+    sync = SupervisedSync(loop, helper, LoopSync(loop, clock, wiring.links), supervisor.deliver)
+    return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
+
+
+def run(
+    program: Program, identity: NodeIdentity, options: RuntimeOptions | None = None
+) -> BaseException | None:
+    """Run one node until it stops, or fails: then the answer is what it failed of."""
+    loop = uvloop.new_event_loop()
+    last_resort = ExitWatchdog(STOP_LIMIT_NS)
+    supervisor = Supervisor(loop, last_resort=last_resort)
+    loop.set_exception_handler(supervisor.loop_failed)
+
+    def start() -> Service:
+        # On the running loop: a signal that comes before it runs would be lost by uvloop.
+        supervisor.watch_signals()
+        service = program(open_runtime(loop, supervisor, identity, options or RuntimeOptions()))
+        freeze_garbage_collector()
+        return service
+
+    try:
+        loop.call_soon(supervisor.run, start)
+        loop.run_forever()
+    finally:
+        supervisor.close()
+        loop.close()
+        last_resort.call_off()
+    return supervisor.failure

@@ -1,0 +1,473 @@
+"""Byte streams to and from clients, on raw non-blocking sockets.
+
+A pipe hands received bytes to its handler, in a buffer that the handler chose, and
+takes what should be sent as a list of parts: buffers, and spans of files. On a plain
+connection a span leaves by `sendfile(2)`, so its bytes never enter Python; a TLS pipe
+reads the span instead. Nothing here knows a protocol.
+
+    socket readable ── handler.buffer() ── recv_into ── handler.received(n)
+    handler ── pipe.write(parts) ── sendmsg / sendfile, as far as the socket takes ──
+                                    the rest when it is writable again; handler.drained()
+
+A pipe does not bound what is written to it: the handler looks at `pending_bytes` and
+stops reading (`pause`), which in turn holds the client back. What handlers keep of requests
+that are not complete is claimed from a `RequestMemoryLimit` that all of them share; what pipes keep of
+answers that nobody reads is told to whoever asked with `account`, a node's `ResponseMemoryLimit`.
+
+Left out: TLS, which comes with security, and the io_uring of the future.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.core.model import PenstockError
+from penstock.observability import log
+from penstock.runtime.port import Address, AddressUnavailable
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+BUFFERS = (bytes, bytearray, memoryview)
+# One connection may not keep the loop from the others for longer than this many bytes.
+TURN_BYTES_MAX = 4 << 20
+# sendmsg takes at most IOV_MAX (1024) buffers.
+GATHER_MAX = 512
+SENDFILE_BYTES_MAX = 1 << 20
+# Out of descriptors or memory: what is waiting stays in the kernel's queue for a while.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class FileSpan(Protocol):
+    """A range of a file, to be sent without being read."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def fileno(self) -> int:
+        """The descriptor to send from, asked for anew before every use."""
+
+    def read(self) -> bytes:
+        """The bytes themselves, for pipes that cannot send a file."""
+
+
+Part: TypeAlias = Buffer | FileSpan
+
+
+class TcpConnection(Protocol):
+    """One open connection to a client."""
+
+    @property
+    def peer(self) -> str:
+        """The other side, for people: address and port."""
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The address that the client connected to."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """What was written and has not been taken by the socket yet."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What of that is in memory: not the spans."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """What the socket has taken since the beginning."""
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        """Tell `moved` by how much `held_bytes` has changed, from now on."""
+
+    def write(self, parts: list[Part]) -> None:
+        """Send all parts in order, now or when the socket takes them. A closed pipe drops them."""
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None:
+        """End the connection; what is pending is dropped. The handler hears `closed` once."""
+
+
+class TcpProtocol(Protocol):
+    """The gateway's side of a connection."""
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes should go; never empty. Valid until `received` returns."""
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the buffer just asked for."""
+
+    def drained(self) -> None:
+        """All that was pending has been taken by the socket."""
+
+    def closed(self) -> None:
+        """The connection is over, whoever ended it. Called exactly once."""
+
+
+class TcpListener(Protocol):
+    """An address at which clients come in."""
+
+    @property
+    def address(self) -> Address:
+        """With the port that was found, if none was named."""
+
+    def stop_accepting(self) -> None:
+        """Take no new connections; those that exist stay."""
+
+    def close(self) -> None:
+        """Close the listener and every connection that came in through it."""
+
+
+# Opens a listener; the function that it is given is asked for the handler of every new connection.
+Listen: TypeAlias = Callable[[Address, Callable[[TcpConnection], TcpProtocol]], TcpListener]
+
+
+class SocketTcpConnection:
+    """One connection. Made by the acceptor, which also names its handler."""
+
+    __slots__ = (
+        "_fd",
+        "_handler",
+        "_loop",
+        "_moved",
+        "_on_closed",
+        "_parts",
+        "_paused",
+        "_reading",
+        "_socket",
+        "_writing",
+        "held_bytes",
+        "local",
+        "peer",
+        "pending_bytes",
+        "sent_bytes",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: socket.socket,
+        on_closed: Callable[["SocketTcpConnection"], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = connection
+        self._fd = connection.fileno()
+        self._on_closed = on_closed
+        self._parts: deque[Part] = deque()
+        self._paused = False
+        self._reading = False
+        self._writing = False
+        self._handler: TcpProtocol | None = None
+        self._moved: Callable[[int], None] | None = None
+        self.pending_bytes = 0
+        self.held_bytes = 0
+        self.sent_bytes = 0
+        self.local: tuple[str, int] = connection.getsockname()[:2]
+        host, port = connection.getpeername()[:2]
+        self.peer = f"{host}:{port}"
+
+    def start(self, handler: TcpProtocol) -> None:
+        """Begin to read, unless the handler has asked for a pause already."""
+        self._handler = handler
+        if not self._paused:
+            self.resume()
+
+    def pause(self) -> None:
+        self._paused = True
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        self._paused = False
+        if not self._reading and self._handler is not None:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _readable(self) -> None:
+        handler = self._handler
+        if handler is None:
+            return
+        try:
+            count = self._socket.recv_into(handler.buffer())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            count = 0
+        if count == 0:
+            self.close()
+        else:
+            handler.received(count)
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        self._moved = moved
+
+    def write(self, parts: list[Part]) -> None:  # noqa: C901 - the hot path, straight on purpose
+        if self._handler is None:
+            return
+        size, only_buffers = 0, True
+        for part in parts:
+            if isinstance(part, BUFFERS):
+                size += len(part)
+            else:
+                size += part.length
+                only_buffers = False
+        if only_buffers and not self._writing and len(parts) <= GATHER_MAX:
+            # Nearly always nothing waits, and the socket takes it all.
+            try:
+                count = self._socket.sendmsg(parts)  # type: ignore[arg-type]  # there are no spans
+            except (BlockingIOError, InterruptedError):
+                count = 0
+            except OSError:
+                self.close()
+                return
+            self.sent_bytes += count
+            if count == size:
+                return
+            size -= count
+            parts = _after(parts, count)
+        self.pending_bytes += size
+        self._parts.extend(parts)
+        if not self._writing:
+            self._send()
+        else:
+            self._hold(self.held_bytes + _memory(parts))
+
+    def _writable(self) -> None:
+        self._send()
+        if self._handler is not None and not self._parts:
+            self._handler.drained()
+
+    def _send(self) -> None:
+        """Send until nothing is left, the socket is full, or the turn is over."""
+        turn_end = self.sent_bytes + TURN_BYTES_MAX
+        try:
+            while self._parts and self.sent_bytes < turn_end:
+                count = self._send_buffers() if isinstance(self._parts[0], BUFFERS) else self._send_span()
+                self.sent_bytes += count
+                self.pending_bytes -= count
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, PenstockError):
+            # The client is gone, or the file is: neither is anybody else's trouble.
+            self.close()
+            return
+        if self._parts or self._writing:
+            self._want_writable(bool(self._parts))
+        if self._parts or self.held_bytes:
+            # Nothing is left, as a rule: so it is not counted on the way in.
+            self._hold(_memory(self._parts))
+
+    def _hold(self, held: int) -> None:
+        change, self.held_bytes = held - self.held_bytes, held
+        if self._moved is not None and change:
+            self._moved(change)
+
+    def _send_buffers(self) -> int:
+        parts = self._parts
+        gathered: list[bytes | bytearray | memoryview] = []
+        for part in parts:
+            if not isinstance(part, BUFFERS) or len(gathered) == GATHER_MAX:
+                break
+            gathered.append(part)
+        more = socket.MSG_MORE if len(gathered) < len(parts) else 0
+        count = self._socket.sendmsg(gathered, (), more)
+        left = count
+        for part in gathered:
+            if left < len(part):
+                parts[0] = memoryview(part)[left:]
+                break
+            left -= len(part)
+            parts.popleft()
+        return count
+
+    def _send_span(self) -> int:
+        span = self._parts[0]
+        assert not isinstance(span, BUFFERS)
+        count = os.sendfile(self._fd, span.fileno(), span.position, min(span.length, SENDFILE_BYTES_MAX))
+        if count == 0:
+            # The file ends before the span does: it was truncated under us, and the
+            # client is waiting for bytes that no longer exist.
+            raise ConnectionAbortedError("a file was truncated while it was being sent")
+        if count == span.length:
+            self._parts.popleft()
+        else:
+            self._parts[0] = _Rest(span, count)
+        return count
+
+    def _want_writable(self, wanted: bool) -> None:
+        if wanted and not self._writing:
+            self._loop.add_writer(self._fd, self._writable)
+        elif self._writing and not wanted:
+            self._loop.remove_writer(self._fd)
+        self._writing = wanted
+
+    def close(self) -> None:
+        handler, self._handler = self._handler, None
+        if handler is None:
+            return
+        self.pause()
+        self._want_writable(False)
+        self._parts.clear()
+        self._hold(0)
+        self.pending_bytes = 0
+        self._socket.close()
+        self._on_closed(self)
+        handler.closed()
+
+
+def _after(parts: list[Part], sent: int) -> list[Part]:
+    """What is left of these buffers."""
+    left = sent
+    for index, part in enumerate(parts):
+        assert isinstance(part, BUFFERS)
+        if left < len(part):
+            return [memoryview(part)[left:], *parts[index + 1 :]]
+        left -= len(part)
+    return []
+
+
+def _memory(parts: Iterable[Part]) -> int:
+    """How many bytes of these are in memory."""
+    return sum(len(part) for part in parts if isinstance(part, BUFFERS))
+
+
+class _Rest:
+    """What is left of a span after a part of it was sent."""
+
+    __slots__ = ("_span", "length", "position")
+
+    def __init__(self, span: FileSpan, sent: int) -> None:
+        self._span: FileSpan = span._span if isinstance(span, _Rest) else span
+        self.position = span.position + sent
+        self.length = span.length - sent
+
+    def fileno(self) -> int:
+        return self._span.fileno()
+
+    def read(self) -> bytes:
+        return self._span.read()[-self.length :]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptorOptions:
+    """Limits of one door."""
+
+    connections_max: int = 10_000
+    backlog: int = 1024
+    accepts_per_turn: int = 64
+    retry_seconds: float = 0.1
+
+
+class Acceptor:
+    """One open door. `welcome` is asked for the handler of every new pipe."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: Address,
+        welcome: Callable[[SocketTcpConnection], TcpProtocol],
+        options: AcceptorOptions | None = None,
+    ) -> None:
+        self._loop = loop
+        self._welcome = welcome
+        self._options = options or AcceptorOptions()
+        self._pipes: dict[SocketTcpConnection, None] = {}
+        self._socket = _listen(address, self._options.backlog)
+        host, port = self._socket.getsockname()[:2]
+        self.address = Address(host, port)
+        self._open = True
+        self._loop.add_reader(self._socket, self._acceptable)
+
+    @property
+    def connections(self) -> int:
+        return len(self._pipes)
+
+    def pipes(self) -> list[SocketTcpConnection]:
+        """The open connections, for a sweep."""
+        return list(self._pipes)
+
+    def _acceptable(self) -> None:
+        for _ in range(self._options.accepts_per_turn):
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    raise
+                self._rest_for_a_while()
+                return
+            self._take(connection)
+
+    def _take(self, connection: socket.socket) -> None:
+        if len(self._pipes) >= self._options.connections_max:
+            connection.close()
+            return
+        connection.setblocking(False)
+        try:
+            _tune(connection)
+            pipe = SocketTcpConnection(self._loop, connection, self._forget)
+        except OSError:  # the client left while it waited in the queue
+            connection.close()
+            return
+        self._pipes[pipe] = None
+        pipe.start(self._welcome(pipe))
+
+    def _forget(self, pipe: SocketTcpConnection) -> None:
+        self._pipes.pop(pipe, None)
+
+    def _rest_for_a_while(self) -> None:
+        log.warning("acceptor.out_of_descriptors", address=str(self.address), connections=len(self._pipes))
+        self._loop.remove_reader(self._socket)
+        self._loop.call_later(self._options.retry_seconds, self._wake)
+
+    def _wake(self) -> None:
+        if self._open:
+            self._loop.add_reader(self._socket, self._acceptable)
+
+    def stop_accepting(self) -> None:
+        """Take no new connections; those that exist stay."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+
+    def close(self) -> None:
+        """Close the door and every connection that came through it."""
+        self.stop_accepting()
+        for pipe in self.pipes():
+            pipe.close()
+
+
+def _tune(connection: socket.socket) -> None:
+    """Send at once, and notice within two minutes that the other machine is gone without a word."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+def _listen(address: Address, backlog: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        door.setblocking(False)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((address.host, address.port))
+        door.listen(backlog)
+    except OSError as error:
+        door.close()
+        raise AddressUnavailable(f"cannot listen on {address}: {error.strerror or error}") from error
+    return door
