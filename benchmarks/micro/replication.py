@@ -12,6 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+from penstock.broker.partitions import LogStore, ReplicaManager
+from penstock.broker.replication.fetch_server import ReplicaFetchServer
+from penstock.broker.replication.fetcher import ReplicaFetcher
+from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions
+from penstock.broker.replication.protocol import (
+    FollowerProgress,
+    ReplicaFetch,
+    ReplicaFetchResponse,
+    decode,
+    key_of,
+)
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
     BootstrapCluster,
@@ -24,12 +35,6 @@ from penstock.core.metadata.commands import Command, ReplicaAssignment
 from penstock.core.model import BrokerEpoch, Instant, NodeId, PartitionIndex, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Buffer, Callback, ExecutorKind, Runtime, SyncTarget, Timer
-from penstock.services.partitions import LogStore, Partitions
-from penstock.services.replication.codec import Answer, Fetch, Progress, decode, key_of
-from penstock.services.replication.fetching import Fetcher
-from penstock.services.replication.metrics import ReplicationMetrics
-from penstock.services.replication.options import ReplicationOptions
-from penstock.services.replication.serving import Serving
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import PosixDisk
@@ -93,7 +98,7 @@ class Side:
         self.runtime = Runtime(turns, turns, turns, turns, turns, turns)  # type: ignore[arg-type]
         disk = PosixDisk(root)
         commit = GroupCommit(turns, turns.now)
-        self.partitions = Partitions(node, self.runtime, LogStore(disk, disk, commit))
+        self.partitions = ReplicaManager(node, self.runtime, LogStore(disk, disk, commit))
         self.partitions.open_all(image, DataDirectory.open(disk, UUID(int=node)))
         turns.run()
         self.spent_ns = 0
@@ -115,8 +120,12 @@ class Pair:
         options, metrics = ReplicationOptions(), ReplicationMetrics()
         self.to_leader: list[bytes] = []
         self.to_follower: list[bytes] = []
-        self.serving = Serving(self.leader.runtime, self.leader.partitions, options, metrics, lambda _: None)
-        self.fetcher = Fetcher(self.follower.runtime, LEADER, BrokerEpoch(2), self._send, options, metrics)
+        self.serving = ReplicaFetchServer(
+            self.leader.runtime, self.leader.partitions, options, metrics, lambda _: None
+        )
+        self.fetcher = ReplicaFetcher(
+            self.follower.runtime, LEADER, BrokerEpoch(2), self._send, options, metrics
+        )
         self.node_id, self.directory_id = FOLLOWER, UUID(int=FOLLOWER)
         followed = {key_of(TOPIC, role.name.partition): role for role in self.follower.partitions.followed()}
         assert len(followed) == partitions
@@ -144,14 +153,14 @@ class Pair:
 
     def _serve(self, frame: bytes) -> None:
         message = decode(memoryview(frame))
-        if isinstance(message, Fetch):
+        if isinstance(message, ReplicaFetch):
             self.serving.fetch(self, message)
-        elif isinstance(message, Progress):
+        elif isinstance(message, FollowerProgress):
             self.serving.progress(self, message)
 
     def _take(self, frame: bytes) -> None:
         message = decode(memoryview(frame))
-        assert isinstance(message, Answer)
+        assert isinstance(message, ReplicaFetchResponse)
         self.fetcher.answered(message)
 
     def round(self, index: int, batch: bytearray) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from benchmarks.scale.shape import Shape, cpu_ms
 from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import RegisteredBroker, Reply, UnfenceBroker
 from penstock.core.metadata.commands import Command
 from penstock.core.model import SECOND, NodeId, Refused
@@ -23,7 +24,6 @@ from penstock.gateways.kafka.metrics import KafkaMetrics
 from penstock.runtime import Address, Callback, Runtime
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
-from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -75,7 +75,7 @@ class LargeNode:
             "data",
             NodeId(1),
             (ListenerOptions(Address("n1", 9092)),),
-            sessions=SessionOptions(session_ms=1_000_000_000),
+            sessions=BrokerSessionOptions(session_ms=1_000_000_000),
         )
         self._runtime = runtime
         self.backstage = Backstage(runtime, storage, options, (self._listener,))

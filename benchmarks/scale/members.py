@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.core.metadata import Command, MetadataImage, Reply
-from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId
-from penstock.runtime import Address, Callback, Runtime
-from penstock.services.cluster import (
+from penstock.broker.cluster import (
+    BrokerRegistration,
+    BrokerSessionOptions,
     ClusterMember,
     ClusterOptions,
     QuorumStore,
-    Registration,
-    SessionOptions,
     Voter,
 )
+from penstock.core.metadata import Command, MetadataImage, Reply
+from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId
+from penstock.runtime import Address, Callback, Runtime
 from penstock.simulation import World
 from penstock.simulation.life import Life
 from penstock.storage.commit import GroupCommit
@@ -63,7 +63,7 @@ class Program:
             QuorumStore(disk, disk, GroupCommit(runtime.sync)),
             directory,
             ClusterOptions(
-                Registration(NodeId(number), ()),
+                BrokerRegistration(NodeId(number), ()),
                 Address(name_of(number), PORT),
                 members.voters,
                 sessions=members.sessions,
@@ -87,10 +87,10 @@ class Program:
 class Members:
     """The machines n1, n2 and so on; the first three vote."""
 
-    def __init__(self, meter: Meter, sessions: SessionOptions | None = None) -> None:
+    def __init__(self, meter: Meter, sessions: BrokerSessionOptions | None = None) -> None:
         self.world = World(1)
         self.meter = meter
-        self.sessions = sessions or SessionOptions()
+        self.sessions = sessions or BrokerSessionOptions()
         self.voters = tuple(Voter(NodeId(number), Address(name_of(number), PORT)) for number in VOTERS)
         self.lives: dict[str, Program] = {}
 

@@ -6,11 +6,11 @@ are endless. The brokers that are lost are members, whose end is noticed as it i
 
 from benchmarks.scale.members import VOTERS, Members, Meter, name_of
 from benchmarks.scale.shape import Shape
+from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import RegisteredBroker, UnfenceBroker
 from penstock.core.model import NodeId, Refused
-from penstock.services.cluster import SessionOptions
 
-ENDLESS = SessionOptions(session_ms=1_000_000_000)
+ENDLESS = BrokerSessionOptions(session_ms=1_000_000_000)
 CHUNK = 100
 
 

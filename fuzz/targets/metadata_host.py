@@ -4,13 +4,13 @@ import random
 from uuid import UUID
 
 from fuzz.harness import Target
+from penstock.broker.cluster.raft_storage import decode_snapshot, encode_snapshot
 from penstock.core.metadata import ClusterIdSet, ConfigSet, Fact, Partition, PartitionCreated, TopicCreated
 from penstock.core.metadata.image import ConfigResourceType
 from penstock.core.model import CorruptionError, NodeId, Offset, PartitionIndex, TopicId, TopicName
 from penstock.core.raft import Configuration, Index, Member, SnapshotMeta, Term
 from penstock.gateways.http import Answer
 from penstock.gateways.http.messages import respond
-from penstock.services.cluster.raft.images import decode_snapshot, encode_snapshot
 from penstock.storage.log.files import FileKind, frame, unframe
 
 FRAME_BYTES = 16

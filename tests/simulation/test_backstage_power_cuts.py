@@ -5,15 +5,15 @@ from uuid import UUID
 import pytest
 
 from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.broker.cluster import QuorumOptions
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import AppendResult
+from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, DeletedTopic
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, Instant, NodeId, Offset, Refused
 from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Callback, Runtime, Service
-from penstock.services.cluster import QuorumOptions
-from penstock.services.partitions import Partition
-from penstock.services.records import Placed
-from penstock.services.topics import NewTopic
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -90,7 +90,7 @@ class NodeUnderTest:
         self.ledger.sent[value] = None
         batch = write_batch([Record(0, TIMESTAMP, None, value.encode().ljust(300), ())])
         placed = self.backend.producing.append(partition, memoryview(batch))
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, AppendResult)
 
         def acknowledged(error: object) -> None:
             assert error is None
@@ -147,7 +147,7 @@ def recovered(seed: int, node: SimulatedNode) -> Backend:
     return watchers[0].backend
 
 
-def values_of(partition: Partition) -> list[str]:
+def values_of(partition: LeaderPartition) -> list[str]:
     log, values, start = partition.log, [], partition.log.start
     while start < partition.high_watermark:
         content = memoryview(log.read(start, 1 << 20).to_bytes())

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.coordinator import Coordinator, CoordinatorOptions
+from penstock.broker.coordinator.groups import GroupService, GroupServiceOptions
+from penstock.broker.partitions import FsyncMode, LeaderPartition, Leadership, Replica, SyncPolicy
 from penstock.core.groups import (
     CommitOffsets,
     CommitResults,
@@ -39,15 +42,12 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.runtime import Callback, Runtime
-from penstock.services.coordinator import Coordinator, CoordinatorOptions
-from penstock.services.groups import Groups, GroupsOptions
-from penstock.services.partitions import Fsync, Partition, Replica, SyncPolicy, Term
 from penstock.simulation import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
-from tests.unit.services.coordinator.leader_bench import NODE, topic_facts
-from tests.unit.services.groups.groups_bench import OFFSETS_ID, READ_ID, READ_TOPIC
+from tests.unit.broker.coordinator.leader_bench import NODE, topic_facts
+from tests.unit.broker.groups.groups_bench import OFFSETS_ID, READ_ID, READ_TOPIC
 
 SEEDS = range(1, 31)
 CRASHES = 17
@@ -57,7 +57,7 @@ SEEDS_TO_FIND_A_BUG = 10
 PARTITIONS = 2
 READERS = 5
 AT = TopicPartition(READ_TOPIC, PartitionIndex(0))
-OPTIONS = GroupsOptions(
+OPTIONS = GroupServiceOptions(
     GroupOptions(initial_rebalance_delay_ms=5), CoordinatorOptions(rewrite_records_min=60)
 )
 LOG_OPTIONS = LogOptions(segment_bytes=4_000, retention_ms=-1)
@@ -92,13 +92,13 @@ class Node:
         ledger.lives += 1
         self._commit = GroupCommit(runtime.sync)
         self._led = {index: self._lead(disk, index) for index in range(PARTITIONS)}
-        self.groups = Groups(NODE, runtime, self, self, OPTIONS)
+        self.groups = GroupService(NODE, runtime, self, self, OPTIONS)
         self.groups.follow(IMAGE)
         for number in range(READERS):
             Reader(self, f"reader-{number}").soon()
         Member(self, "members").soon()
 
-    def _lead(self, disk: Disk, index: int) -> Partition:
+    def _lead(self, disk: Disk, index: int) -> LeaderPartition:
         path = f"logs/{OFFSETS_TOPIC}/{index}"
         try:
             log = PartitionLog.open(disk, path, OFFSETS_ID, LOG_OPTIONS, commit=self._commit)[0]
@@ -106,10 +106,10 @@ class Node:
             log = PartitionLog.create(disk, path, OFFSETS_ID, LOG_OPTIONS, commit=self._commit)
         self.ledger.rewrites += log.start > 0
         name = TopicPartition(TopicName(OFFSETS_TOPIC), PartitionIndex(index))
-        replica = Replica(name, OFFSETS_ID, log, SyncPolicy(Fsync.EVERY))
-        return Partition(replica, Term.alone(NODE, LeaderEpoch(self.ledger.lives)), self.runtime)
+        replica = Replica(name, OFFSETS_ID, log, SyncPolicy(FsyncMode.EVERY))
+        return LeaderPartition(replica, Leadership.alone(NODE, LeaderEpoch(self.ledger.lives)), self.runtime)
 
-    def find(self, topic: str, index: int) -> Partition | None:
+    def find(self, topic: str, index: int) -> LeaderPartition | None:
         return self._led.get(index) if topic == OFFSETS_TOPIC else None
 
     def find_log(self, topic: str, index: int) -> Replica | None:
@@ -291,6 +291,6 @@ class RepliesBeforeTheSync(Coordinator[Any, Any, Any]):
 
 
 def test_a_coordinator_that_replies_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.services.coordinator.runtime.Coordinator", RepliesBeforeTheSync)
+    monkeypatch.setattr("penstock.broker.coordinator.runtime.Coordinator", RepliesBeforeTheSync)
 
     assert any(live_and_crash(seed).violations for seed in range(1, SEEDS_TO_FIND_A_BUG + 1))

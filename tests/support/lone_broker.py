@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from penstock.core.metadata import BootstrapCluster, RegisteredBroker, Reply, UnfenceBroker
-from penstock.core.model import BrokerEpoch, NodeId, Refused
-from penstock.runtime import Runtime
-from penstock.services.cluster import (
+from penstock.broker.cluster import (
+    BrokerRegistrar,
+    BrokerRegistration,
     Controller,
-    Membership,
-    Registration,
     new_cluster_id,
     parse_cluster_id,
     show_cluster_id,
 )
+from penstock.core.metadata import BootstrapCluster, RegisteredBroker, Reply, UnfenceBroker
+from penstock.core.model import BrokerEpoch, NodeId, Refused
+from penstock.runtime import Runtime
 from penstock.storage.data_directory import DataDirectory
 
 ME = NodeId(1)
@@ -25,7 +25,7 @@ class LoneBroker:
         self._runtime = runtime
         self._controller = controller
         self._directory = directory
-        self._membership = Membership(runtime, controller, directory, Registration(ME, ()))
+        self._membership = BrokerRegistrar(runtime, controller, directory, BrokerRegistration(ME, ()))
 
     @property
     def epoch(self) -> BrokerEpoch | None:

@@ -5,17 +5,28 @@ from dataclasses import dataclass
 
 from penstock.app.addresses import reachable
 from penstock.app.options import NodeOptions
+from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOptions, QuorumStore
+from penstock.broker.configs import ConfigService
+from penstock.broker.coordinator.group_metrics import GroupMetrics
+from penstock.broker.coordinator.groups import GroupService, options_of_node
+from penstock.broker.fetch import FetchService
+from penstock.broker.list_offsets import OffsetLookup
+from penstock.broker.partitions import (
+    FsyncMode,
+    LogMaintenanceOptions,
+    LogStore,
+    ReplicaManager,
+    ReplicaManagerOptions,
+)
+from penstock.broker.produce import ProduceMetrics, ProduceService
+from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.replication import ReplicationService
+from penstock.broker.topics import TopicService
 from penstock.core.metadata import BrokerEndpoint, ControllerConfig
 from penstock.core.model import BrokerEpoch
 from penstock.gateways.kafka.backend import Backend, KafkaListener, NodeFacts
 from penstock.observability import log as events
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import ClusterMember, ClusterOptions, QuorumStore, Registration
-from penstock.services.groups import GroupMetrics, Groups, options_of_node
-from penstock.services.partitions import Fsync, HousekeepingOptions, LogStore, Partitions, PartitionsOptions
-from penstock.services.records import Fetching, Lookups, ProduceMetrics, Producing
-from penstock.services.replication import Replication
-from penstock.services.topics import Configs, ProducerIds, Topics
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -51,7 +62,7 @@ class Backstage:
         self._is_open = False
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
-        self._groups: Groups | None = None
+        self._groups: GroupService | None = None
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit)
         self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
@@ -59,17 +70,17 @@ class Backstage:
         self.controller = self.member.controller
         self.membership = self.member.membership
         self.partitions = self._build_partitions()
-        self.replication = Replication(
+        self.replication = ReplicationService(
             runtime, self.member.hub, self.partitions, self.controller.submit, options.node_id
         )
 
     def _cluster_options(self) -> ClusterOptions:
         options = self._options
-        registration = Registration(
+        registration = BrokerRegistration(
             options.node_id,
             tuple(_registered(listener) for listener in self._listeners),
             options.rack,
-            synced=options.fsync is Fsync.EVERY,
+            synced=options.fsync is FsyncMode.EVERY,
         )
         return ClusterOptions(
             registration,
@@ -84,15 +95,15 @@ class Backstage:
             raft=options.raft,
         )
 
-    def _build_partitions(self) -> Partitions:
+    def _build_partitions(self) -> ReplicaManager:
         options, storage = self._options, self._storage
-        return Partitions(
+        return ReplicaManager(
             options.node_id,
             self._runtime,
             LogStore(storage.disk, storage.side_disk, self.commit),
-            PartitionsOptions(
+            ReplicaManagerOptions(
                 static=options.static,
-                housekeeping=HousekeepingOptions(
+                housekeeping=LogMaintenanceOptions(
                     options.fsync, options.fsync_interval_ms, options.retention_check_ms
                 ),
                 time_index_interval_ms=options.time_index_interval_ms,
@@ -135,7 +146,7 @@ class Backstage:
     def _backend(self, epoch: BrokerEpoch) -> Backend:
         runtime, options, controller = self._runtime, self._options, self.controller
         assert controller.image.cluster_id is not None
-        topics = Topics(runtime, controller, self.partitions, options.static)
+        topics = TopicService(runtime, controller, self.partitions, options.static)
         return Backend(
             node=NodeFacts(
                 options.node_id,
@@ -148,17 +159,17 @@ class Backstage:
             partitions=self.partitions,
             topics=topics,
             groups=self._take_groups(topics),
-            configs=Configs(runtime, controller, options.node_id, options.static),
-            producer_ids=ProducerIds(controller, options.node_id, epoch),
-            producing=Producing(self.partitions, runtime.clock, self.produce_metrics, runtime.spawn),
-            fetching=Fetching(runtime),
-            lookups=Lookups(),
+            configs=ConfigService(runtime, controller, options.node_id, options.static),
+            producer_ids=ProducerIdManager(controller, options.node_id, epoch),
+            producing=ProduceService(self.partitions, runtime.clock, self.produce_metrics, runtime.spawn),
+            fetching=FetchService(runtime),
+            lookups=OffsetLookup(),
             quorum=self.member.voters,
         )
 
-    def _take_groups(self, topics: Topics) -> Groups:
+    def _take_groups(self, topics: TopicService) -> GroupService:
         options, controller = self._options, self.controller
-        self._groups = groups = Groups(
+        self._groups = groups = GroupService(
             options.node_id,
             self._runtime,
             self.partitions,

@@ -1,10 +1,10 @@
 """The figures of a node as a whole, and the page that shows all figures."""
 
+from penstock.broker.partitions import Replica, ReplicaManager
 from penstock.core.metadata import NO_LEADER, MetadataImage
 from penstock.core.model import NodeId, PartitionIndex, TopicName
 from penstock.gateways.http import Answer
 from penstock.observability import HistogramSnapshot, LogMetrics, LogReadings, Metrics, render
-from penstock.services.partitions import Partitions, Replica
 from penstock.storage.log import PartitionLog
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,7 +26,7 @@ class NodeMetrics(Metrics):
 class MetricsPage:
     """Brings the figures that follow the metadata up to date, then renders all of them."""
 
-    def __init__(self, partitions: Partitions, declared: list[Metrics]) -> None:
+    def __init__(self, partitions: ReplicaManager, declared: list[Metrics]) -> None:
         self._partitions = partitions
         self._node = NodeMetrics()
         self._logs = LogMetrics()

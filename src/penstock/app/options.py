@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.app.settings import static_settings
+from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
+from penstock.broker.partitions import FsyncMode
 from penstock.config import Address as ConfiguredAddress
 from penstock.config import Config
 from penstock.core.metadata.configs import NO_CONFIGS
@@ -12,8 +14,6 @@ from penstock.core.model import NodeId
 from penstock.core.raft import RaftOptions
 from penstock.gateways.kafka.connection import ConnectionLimits
 from penstock.runtime import Address
-from penstock.services.cluster import QuorumOptions, SessionOptions, Voter
-from penstock.services.partitions import Fsync
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class NodeOptions:
     voters: tuple[Voter, ...] = ()
     roles: tuple[str, ...] = ("broker", "controller")
     rack: str | None = None
-    fsync: Fsync = Fsync.EVERY
+    fsync: FsyncMode = FsyncMode.EVERY
     fsync_interval_ms: int = 1_000
     time_index_interval_ms: int = 1_000
     retention_check_ms: int = 300_000
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)
-    sessions: SessionOptions = field(default_factory=SessionOptions)
+    sessions: BrokerSessionOptions = field(default_factory=BrokerSessionOptions)
     # Requests that are not complete and answers that are not read yet: half for each.
     in_flight_bytes_max: int = 512 << 20
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -78,7 +78,7 @@ def options_from(config: Config) -> NodeOptions:
         ),
         roles=config.node.roles,
         rack=config.node.rack or None,
-        fsync=Fsync(fsync.mode),
+        fsync=FsyncMode(fsync.mode),
         fsync_interval_ms=fsync.interval_ms,
         time_index_interval_ms=config.storage.time_index_interval_ms,
         retention_check_ms=config.storage.retention_check_ms,

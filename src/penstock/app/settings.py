@@ -3,14 +3,14 @@
 import os
 from collections.abc import Mapping
 
+from penstock.broker.cluster import BrokerSessionOptions
+from penstock.broker.replication.options import ReplicationOptions
 from penstock.config import Config
 from penstock.core.metadata import PEER_LISTENER
 from penstock.core.metadata.configs import BROKER_CONFIGS
 from penstock.gateways.kafka.connection import ConnectionLimits
 from penstock.gateways.kafka.fetch_sessions import SessionLimits
 from penstock.gateways.kafka.handlers.fetch import FETCH_BYTES_MAX
-from penstock.services.cluster import SessionOptions
-from penstock.services.replication.options import ReplicationOptions
 
 
 def static_settings(config: Config) -> Mapping[str, str]:
@@ -53,7 +53,7 @@ def node_facts(config: Config) -> dict[str, str]:
 
 
 def _limits() -> dict[str, str]:
-    connections, sessions = ConnectionLimits(), SessionOptions()
+    connections, sessions = ConnectionLimits(), BrokerSessionOptions()
     return {
         "socket.request.max.bytes": str(connections.frame_bytes_max),
         "connections.max.idle.ms": str(connections.idle_ms_max),

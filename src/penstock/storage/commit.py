@@ -14,7 +14,7 @@ durable again: the kernel has dropped the pages it could not write, and the next
 succeed without them.
 
 Who waits for a round, and who does not (`fsync.mode`), is decided by whoever appends: see
-`services/partitions`.
+`broker/partitions`.
 
 Left out: syncfs, which is faster for many files but only right on a filesystem of our own.
 """

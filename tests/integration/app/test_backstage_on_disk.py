@@ -6,15 +6,15 @@ from pathlib import Path
 from uuid import UUID
 
 from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import AppendResult
+from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, MetadataImage
 from penstock.core.model import NodeId, Refused
 from penstock.core.records import Record, write_batch
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Callback, NodeIdentity, Runtime
 from penstock.runtime.loop import RuntimeOptions, Supervisor, open_runtime
-from penstock.services.partitions import Partition
-from penstock.services.records import Placed
-from penstock.services.topics import NewTopic
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import PosixDisk
 
@@ -34,7 +34,7 @@ class Life:
         )
         self.clean_epoch = self._storage.directory.last_clean_epoch
         self.image: MetadataImage
-        self.partitions: list[Partition]
+        self.partitions: list[LeaderPartition]
         self._options = NodeOptions(str(data_dir), NodeId(1), (ListenerOptions(Address("here", 1)),))
         loop = asyncio.new_event_loop()
         self._supervisor = Supervisor(loop)
@@ -79,7 +79,7 @@ def produce(backend: Backend, done: Callback) -> None:
         assert partition is not None
         batch = write_batch([Record(0, 1_790_000_000_000, b"k", b"v" * 500, ())] * 10)
         placed = backend.producing.append(partition, memoryview(batch))
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, AppendResult)
         if partition.when_acknowledged(placed.end, lambda _: done()):
             done()
 

@@ -6,13 +6,13 @@ python -m tests.integration.raft.controller_process DIRECTORY NODE PORT PORT POR
 import sys
 from uuid import UUID
 
+from penstock.broker.cluster.peers import PeerManager
+from penstock.broker.cluster.raft_host import RaftSetup
 from penstock.core.metadata import ProducerIdBlock
 from penstock.core.model import LeaderEpoch, NodeId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Address, NodeIdentity, Runtime
 from penstock.runtime.loop import run
-from penstock.services.cluster.raft import RaftSetup
-from penstock.services.peering import PeerHub
 from penstock.storage.disk import PosixDisk
 from tests.simulation.raft.quorum_world import ControllerNode, Journal
 
@@ -45,7 +45,7 @@ def main(directory: str, node: int, ports: list[int]) -> None:
 
     def program(runtime: Runtime) -> ControllerNode:
         disk = PosixDisk(directory)
-        hub = PeerHub(runtime, me.node_id, addresses[me.node_id])
+        hub = PeerManager(runtime, me.node_id, addresses[me.node_id])
         hub.keep("quorum", addresses)
         controller = ControllerNode(runtime, disk, RaftSetup(me, hub, founders), SpokenJournal())
         say("started")

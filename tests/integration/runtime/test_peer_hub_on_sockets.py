@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from penstock.broker.cluster.peers import Channel, Peer, PeerManager
 from penstock.core.model import NodeId
 from penstock.runtime import Address, CloseReason, NodeIdentity
-from penstock.services.peering import Channel, Peer, PeerHub
 
 ANY_PORT = Address("127.0.0.1", 0)
 
@@ -17,7 +17,7 @@ class Node:
         self.heard: list[bytes] = []
         self.reachable: list[int] = []
         self.endings: list[CloseReason] = []
-        self.hub = PeerHub(bench.node(number), self.node_id, ANY_PORT)
+        self.hub = PeerManager(bench.node(number), self.node_id, ANY_PORT)
         self.hub.serve(Channel.CONTROL, self)
         self.hub.watch(self)
         self.hub.open()

@@ -152,7 +152,8 @@ def test_a_busy_worker_dies_with_a_node_that_is_killed() -> None:
                 runtime.spawn.spawn(os.getpid, self.work, self.work, ExecutorKind.WORKER)
 
             def work(self, worker):
-                self.runtime.spawn.spawn(functools.partial(time.sleep, 600), print, print, ExecutorKind.WORKER)
+                nap = functools.partial(time.sleep, 600)
+                self.runtime.spawn.spawn(nap, print, print, ExecutorKind.WORKER)
                 print("busy", flush=True)
 
         sys.exit(run(Busy, me))

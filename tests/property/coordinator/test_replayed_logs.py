@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.services.coordinator.lock_machine import AcquireLock, Holder, LockBench, ReleaseLock
+from tests.unit.broker.coordinator.lock_machine import AcquireLock, Holder, LockBench, ReleaseLock
 
 NAMES = st.sampled_from(["door", "gate", "window"])
 OWNERS = st.sampled_from(["a", "b"])

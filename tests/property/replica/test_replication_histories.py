@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from penstock.broker.partitions import FsyncMode, LeaderPartition
 from penstock.core.model import NodeId, Offset, Refused
-from penstock.services.partitions import Fsync, Partition
 from penstock.simulation import Weather
-from tests.unit.services.replication.stage import Stage, append, values_of
+from tests.unit.broker.replication.stage import Stage, append, values_of
 
 NODES = (1, 2, 3)
 STEPS = 120
@@ -17,13 +17,13 @@ HEALING_MS = 15_000
 class History:
     """Random faults, and unique values appended through them."""
 
-    def __init__(self, seed: int, fsync: Fsync) -> None:
+    def __init__(self, seed: int, fsync: FsyncMode) -> None:
         self.luck = random.Random(seed)
         self.stage = Stage(seed=seed, fsync=fsync)
         self.fsync = fsync
         self.stage.create(1, 2, 3, partitions=2)
         self.acknowledged: dict[tuple[int, int], str] = {}
-        self.watermarks: dict[Partition, int] = {}
+        self.watermarks: dict[LeaderPartition, int] = {}
         self.number = 0
 
     def step(self) -> None:
@@ -47,7 +47,7 @@ class History:
                 for _ in range(self.luck.randint(1, 4)):
                     self.append_to(partition, index)
 
-    def append_to(self, partition: Partition, index: int) -> None:
+    def append_to(self, partition: LeaderPartition, index: int) -> None:
         self.number += 1
         value = f"v{self.number}"
         offset = partition.log.end
@@ -66,14 +66,14 @@ class History:
     def kill(self) -> None:
         up = [node for node in NODES if self.is_up(node)]
         # What is not synced before it is acknowledged may be lost with too many of those who have it.
-        if len(up) > (1 if self.fsync is Fsync.EVERY else 2):
-            power = self.fsync is Fsync.EVERY and self.luck.random() < 0.7
+        if len(up) > (1 if self.fsync is FsyncMode.EVERY else 2):
+            power = self.fsync is FsyncMode.EVERY and self.luck.random() < 0.7
             self.stage.kill(self.luck.choice(up), power=power)
 
     def kill_leader(self) -> None:
         state = self.stage.machine.image.partition("t", 0)
         assert state is not None
-        if state.leader in NODES and self.is_up(state.leader) and self.fsync is Fsync.EVERY:
+        if state.leader in NODES and self.is_up(state.leader) and self.fsync is FsyncMode.EVERY:
             self.stage.kill(state.leader, power=True)
 
     def start(self) -> None:
@@ -148,7 +148,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_was_acknowledged_stays(seed: int) -> None:
-    history = History(seed, Fsync.EVERY)
+    history = History(seed, FsyncMode.EVERY)
 
     for _ in range(STEPS):
         history.step()
@@ -160,7 +160,7 @@ def test_what_was_acknowledged_stays(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_without_syncs_what_was_acknowledged_survives_the_loss_of_one_process_at_a_time(seed: int) -> None:
-    history = History(seed, Fsync.NONE)
+    history = History(seed, FsyncMode.NONE)
 
     for _ in range(STEPS):
         history.step()

@@ -15,6 +15,11 @@ import msgspec
 import pytest
 
 from penstock.app import Backstage, NodeOptions, NodeStorage
+from penstock.broker.cluster import Controller
+from penstock.broker.cluster.member import ClusterOptions as MemberOptions
+from penstock.broker.coordinator import Coordinator
+from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderPartition
+from penstock.broker.replication import ReplicationOptions, ReplicationService, fetch_server
 from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Ok, elections
@@ -26,11 +31,6 @@ from penstock.core.records import BatchHeader
 from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
 from penstock.gateways.kafka.backend import KafkaListener
 from penstock.gateways.kafka.fetch_sessions import FetchTarget
-from penstock.services.cluster import Controller
-from penstock.services.cluster.options import ClusterOptions as MemberOptions
-from penstock.services.coordinator import Coordinator
-from penstock.services.partitions import Followed, Fsync, Partition
-from penstock.services.replication import Replication, ReplicationOptions, serving
 from penstock.simulation.cluster import BrokerProcess, ClusterOptions, MakeProcess
 from penstock.simulation.cluster.options import node_options
 from penstock.simulation.faults import Aim, FaultKind, FaultPlan
@@ -62,40 +62,40 @@ def nothing(patch: Patch) -> None:
 
 
 def follower_claims_what_it_has_not_synced(patch: Patch) -> None:
-    patch.setattr(Followed, "synced", property(lambda self: self.log.end))
+    patch.setattr(FollowerPartition, "synced", property(lambda self: self.log.end))
 
 
 def leader_counts_what_it_has_not_synced(patch: Patch) -> None:
-    append, reached = Partition.append, Partition._reached
+    append, reached = LeaderPartition.append, LeaderPartition._reached
 
-    def append_and_count(self: Partition, *arguments: Any) -> AppendedRange:
+    def append_and_count(self: LeaderPartition, *arguments: Any) -> AppendedRange:
         appended = append(self, *arguments)
         self._reached(self.log.end)
         return appended
 
-    patch.setattr(Partition, "append", append_and_count)
-    patch.setattr(Partition, "_reached", lambda self, _: reached(self, self.log.end))
+    patch.setattr(LeaderPartition, "append", append_and_count)
+    patch.setattr(LeaderPartition, "_reached", lambda self, _: reached(self, self.log.end))
 
 
 def followers_cut_back_to_the_high_watermark(patch: Patch) -> None:
     """As Kafka did before KIP-101, and leaders ask for nothing else."""
-    begin = Followed.__init__
+    begin = FollowerPartition.__init__
 
-    def begin_cut(self: Followed, *arguments: object) -> None:
+    def begin_cut(self: FollowerPartition, *arguments: object) -> None:
         begin(self, *arguments)  # type: ignore[arg-type]
         if self.log.high_watermark < self.log.end:
             self.log.truncate_to(self.log.high_watermark)
 
-    patch.setattr(Followed, "__init__", begin_cut)
-    patch.setattr(serving, "judge", lambda *_: None)
+    patch.setattr(FollowerPartition, "__init__", begin_cut)
+    patch.setattr(fetch_server, "judge", lambda *_: None)
 
 
 def new_leader_tells_the_end_at_once(patch: Patch) -> None:
-    patch.setattr(Partition, "is_established", True)
+    patch.setattr(LeaderPartition, "is_established", True)
 
 
 def shrink_counts_before_it_is_committed(patch: Patch) -> None:
-    recount, propose = IsrTracker._recount, Partition.proposal
+    recount, propose = IsrTracker._recount, LeaderPartition.proposal
 
     def recount_proposed(self: IsrTracker) -> bool:
         if self._asked is None:
@@ -103,13 +103,13 @@ def shrink_counts_before_it_is_committed(patch: Patch) -> None:
         self._counting = tuple(self._states_of(self._asked))
         return self._advance()
 
-    def propose_and_advance(self: Partition) -> tuple[ProposedIsrMember, ...] | None:
+    def propose_and_advance(self: LeaderPartition) -> tuple[ProposedIsrMember, ...] | None:
         members = propose(self)
         self._advance(self.insync.high_watermark)
         return members
 
     patch.setattr(IsrTracker, "_recount", recount_proposed)
-    patch.setattr(Partition, "proposal", propose_and_advance)
+    patch.setattr(LeaderPartition, "proposal", propose_and_advance)
 
 
 def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
@@ -128,7 +128,7 @@ def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
 
 def followers_join_the_isr_too_early(patch: Patch) -> None:
     """As soon as they fetch, whatever they lack; and what they lack comes in small pieces."""
-    belongs, begin = IsrTracker._belongs, Replication.__init__
+    belongs, begin = IsrTracker._belongs, ReplicationService.__init__
 
     def belongs_if_it_fetches(self: IsrTracker, node: NodeId, log_end: Offset, now: Instant) -> bool:
         follower = self.follower(node)
@@ -136,12 +136,12 @@ def followers_join_the_isr_too_early(patch: Patch) -> None:
             return belongs(self, node, log_end, now)
         return follower.broker_epoch >= 0 and not follower.refused
 
-    def begin_with_small_answers(self: Replication, *arguments: Any) -> None:
+    def begin_with_small_answers(self: ReplicationService, *arguments: Any) -> None:
         begin(self, *arguments)
         self.serving._answering._options = ReplicationOptions(partition_bytes_max=300)
 
     patch.setattr(IsrTracker, "_belongs", belongs_if_it_fetches)
-    patch.setattr(Replication, "__init__", begin_with_small_answers)
+    patch.setattr(ReplicationService, "__init__", begin_with_small_answers)
 
 
 def high_watermark_moves_below_the_minimum(patch: Patch) -> None:
@@ -149,12 +149,12 @@ def high_watermark_moves_below_the_minimum(patch: Patch) -> None:
 
 
 def followers_forget_producers(patch: Patch) -> None:
-    append = Followed.append
+    append = FollowerPartition.append
 
-    def append_only(self: Followed, batches: bytes, headers: Sequence[BatchHeader]) -> None:
+    def append_only(self: FollowerPartition, batches: bytes, headers: Sequence[BatchHeader]) -> None:
         append(self, batches, [header._replace(producer_id=ProducerId(-1)) for header in headers])
 
-    patch.setattr(Followed, "append", append_only)
+    patch.setattr(FollowerPartition, "append", append_only)
 
 
 def groups_answer_before_the_log_is_replicated(patch: Patch) -> None:
@@ -189,7 +189,9 @@ def anybody_may_be_elected(patch: Patch) -> None:
 
 
 def consumers_read_to_the_log_end(patch: Patch) -> None:
-    patch.setattr(Partition, "high_watermark", property(lambda self: self.log.end, lambda self, _: None))
+    patch.setattr(
+        LeaderPartition, "high_watermark", property(lambda self: self.log.end, lambda self, _: None)
+    )
 
 
 def old_generations_may_commit(patch: Patch) -> None:
@@ -204,7 +206,7 @@ def old_generations_may_commit(patch: Patch) -> None:
 
 
 def followers_never_cut_back(patch: Patch) -> None:
-    patch.setattr(serving, "judge", lambda *_: None)
+    patch.setattr(fetch_server, "judge", lambda *_: None)
 
 
 def fetch_sessions_keep_old_positions(patch: Patch) -> None:
@@ -220,7 +222,7 @@ def fetch_sessions_keep_old_positions(patch: Patch) -> None:
 
 def acknowledgements_do_not_wait_for_the_disk(patch: Patch) -> None:
     def careless(options: ClusterOptions, number: int) -> NodeOptions:
-        return replace(node_options(options, number), fsync=Fsync.NONE)
+        return replace(node_options(options, number), fsync=FsyncMode.NONE)
 
     patch.setattr("penstock.simulation.cluster.options.node_options", careless)
 

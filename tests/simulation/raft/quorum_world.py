@@ -12,6 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from penstock.broker.cluster import Controller, QuorumOptions, QuorumStore
+from penstock.broker.cluster.peers import PeerManager
+from penstock.broker.cluster.raft_host import RaftQuorum, RaftSetup
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
     AllocateProducerIds,
@@ -25,9 +28,6 @@ from penstock.core.metadata import (
 from penstock.core.model import MILLISECOND, SECOND, Instant, LeaderEpoch, NodeId
 from penstock.core.raft import Configuration, Entry, Index, Member, Raft, RaftOptions
 from penstock.runtime import Address, Callback, Runtime
-from penstock.services.cluster import Controller, QuorumOptions, QuorumStore
-from penstock.services.cluster.raft import RaftQuorum, RaftSetup
-from penstock.services.peering import PeerHub
 from penstock.simulation import FaultPlan, Nemesis, Verdict, World
 from penstock.simulation.checkers.quorum import QuorumChecker
 from penstock.storage.commit import GroupCommit
@@ -177,7 +177,7 @@ class QuorumWorld:
     def _program(self, name: str) -> Callable[[Runtime, Disk], ControllerNode]:
         def program(runtime: Runtime, disk: Disk) -> ControllerNode:
             me = self.member(name)
-            hub = PeerHub(runtime, me.node_id, Address(name, PORT))
+            hub = PeerManager(runtime, me.node_id, Address(name, PORT))
             hub.keep("quorum", self._addresses)
             setup = RaftSetup(me, hub, self._founders, RAFT, self._raft_type)
             node = ControllerNode(runtime, disk, setup, self.journal)

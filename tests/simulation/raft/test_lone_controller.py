@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.cluster import Controller, QuorumOptions, QuorumStore
+from penstock.broker.cluster.raft_host import RaftQuorum, RaftSetup
 from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, MetadataImage, Reply
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime
-from penstock.services.cluster import Controller, QuorumOptions, QuorumStore
-from penstock.services.cluster.raft import RaftQuorum, RaftSetup
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory

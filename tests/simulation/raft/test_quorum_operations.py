@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.broker.cluster.raft_host import CommandOutcome, RaftQuorum
 from penstock.core.metadata import ClusterIdSet
 from penstock.core.model import MILLISECOND, SECOND, Refused, Why
 from penstock.core.raft import (
@@ -13,7 +14,6 @@ from penstock.core.raft import (
     RemoveMember,
     TransferStarted,
 )
-from penstock.services.cluster.raft import Outcome, RaftQuorum
 from tests.simulation.raft.quorum_world import QuorumWorld
 
 
@@ -22,9 +22,9 @@ def leader_of(world: QuorumWorld) -> RaftQuorum:
     return world.controllers[name].quorum
 
 
-def changed(world: QuorumWorld, change: Change) -> Outcome:
+def changed(world: QuorumWorld, change: Change) -> CommandOutcome:
     """Ask whoever leads until it is done, as an operator's tool would."""
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
     for _ in range(100):
         if len(world.leaders()) == 1:
             leader_of(world).change_members(change, outcomes.append)
@@ -88,7 +88,7 @@ def test_leadership_is_handed_over_and_work_goes_on() -> None:
     world = running(3)
     (before,) = world.leaders()
     target = next(name for name in world.controllers if name != before)
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
 
     leader_of(world).transfer(world.member(target), outcomes.append)
     world.world.run(300 * MILLISECOND)
@@ -103,7 +103,7 @@ def test_a_leader_that_hands_over_takes_no_proposals() -> None:
     (before,) = world.leaders()
     target = next(name for name in world.controllers if name != before)
     quorum = leader_of(world)
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
     assert quorum.leader_epoch is not None
     end = quorum.end
 
@@ -118,7 +118,7 @@ def test_a_leader_reads_fresh_and_one_that_was_cut_off_does_not_read_at_all() ->
     world = running(4)
     (leader,) = world.leaders()
     quorum = world.controllers[leader].quorum
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
 
     quorum.read(outcomes.append)
     world.world.run(100 * MILLISECOND)
@@ -137,7 +137,7 @@ def test_a_leader_reads_fresh_and_one_that_was_cut_off_does_not_read_at_all() ->
 def test_a_follower_refuses_what_only_a_leader_can_do() -> None:
     world = running(5)
     follower = next(name for name in world.controllers if name not in world.leaders())
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
 
     world.controllers[follower].quorum.change_members(RemoveMember(world.member("c1")), outcomes.append)
     world.world.run(10 * MILLISECOND)

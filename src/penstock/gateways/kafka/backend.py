@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 
+from penstock.broker.cluster import Controller, QuorumAdmin
+from penstock.broker.configs import ConfigService
+from penstock.broker.coordinator.groups import GroupService
+from penstock.broker.fetch import FetchService
+from penstock.broker.list_offsets import OffsetLookup
+from penstock.broker.partitions import ReplicaManager
+from penstock.broker.produce import ProduceService
+from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.topics import TopicService
 from penstock.core.model import NodeId
 from penstock.runtime import Address
-from penstock.services.cluster import Controller, QuorumDesk
-from penstock.services.groups import Groups
-from penstock.services.partitions import Partitions
-from penstock.services.records import Fetching, Lookups, Producing
-from penstock.services.topics import Configs, ProducerIds, Topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,12 @@ class Backend:
 
     node: NodeFacts
     controller: Controller
-    partitions: Partitions
-    topics: Topics
-    configs: Configs
-    producer_ids: ProducerIds
-    producing: Producing
-    fetching: Fetching
-    lookups: Lookups
-    groups: Groups
-    quorum: QuorumDesk
+    partitions: ReplicaManager
+    topics: TopicService
+    configs: ConfigService
+    producer_ids: ProducerIdManager
+    producing: ProduceService
+    fetching: FetchService
+    lookups: OffsetLookup
+    groups: GroupService
+    quorum: QuorumAdmin

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from penstock.broker.fetch import FetchedPartition
 from penstock.core.model import SECOND, Instant
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.runtime import Clock, Entropy
-from penstock.services.records import Fetched
 
 TOPIC_IDS_SINCE = 13
 NO_SESSION = 0
@@ -56,7 +56,7 @@ class FetchTarget:
         self.max_bytes = part.partition_max_bytes
         self.leader_epoch = part.current_leader_epoch
 
-    def is_news(self, found: Fetched) -> bool:
+    def is_news(self, found: FetchedPartition) -> bool:
         """Whether an incremental answer must mention it; remembers what it says."""
         state = (found.high_watermark, found.last_stable_offset, found.log_start)
         news = found.refused is not None or found.records is not None or state != self.told
@@ -82,7 +82,9 @@ class FetchContext:
         self.targets = targets
         self._session = session
 
-    def changed(self, targets: list[FetchTarget], found: list[Fetched]) -> list[tuple[FetchTarget, Fetched]]:
+    def changed(
+        self, targets: list[FetchTarget], found: list[FetchedPartition]
+    ) -> list[tuple[FetchTarget, FetchedPartition]]:
         rows = list(zip(targets, found, strict=True))
         if self._session is None:
             return rows

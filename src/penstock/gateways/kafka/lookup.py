@@ -1,16 +1,16 @@
 """Finding the partition a request names, or the reason why it is not served here."""
 
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import Refused, Why
 from penstock.gateways.kafka.call import Call
 from penstock.security import AclOperation, Resource, ResourceType
-from penstock.services.partitions import Partition
 
 UNKNOWN = Refused(Why.UNKNOWN_TOPIC)
 NOT_HERE = Refused(Why.NOT_LEADER)
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED)
 
 
-def partition_of(call: Call, topic: str, index: int, operation: AclOperation) -> Partition | Refused:
+def partition_of(call: Call, topic: str, index: int, operation: AclOperation) -> LeaderPartition | Refused:
     """The partition, if this node leads it and the caller may do this to it."""
     if call.gate is not None and not call.authorize(operation, Resource(ResourceType.TOPIC, topic)):
         return NOT_ALLOWED

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.core.model import Offset
 from penstock.gateways.kafka.backend import Backend
-from penstock.services.records import Fetched, FetchLimits, Wanted
 from penstock.simulation.checkers.durability import read_back
 from penstock.simulation.checkers.log import check_log
 from penstock.simulation.checkers.replicas import Copy, check_replicas
@@ -110,8 +110,8 @@ def read_to_the_end(backend: Backend, place: Place) -> list[tuple[int, bytes]]:
     at, end = partition.log.start, partition.high_watermark
     limits = FetchLimits(min_bytes=1, max_bytes=READ_BYTES, max_wait_ms=0)
     while at < end:
-        found: list[Fetched] = []
-        backend.fetching.fetch([Wanted(partition, at, READ_BYTES)], limits, found.extend)
+        found: list[FetchedPartition] = []
+        backend.fetching.fetch([FetchPartition(partition, at, READ_BYTES)], limits, found.extend)
         content = b"" if not found or found[0].records is None else found[0].records.to_bytes()
         more = [pair for pair in values_of(content) if pair[0] >= at]
         if not more:

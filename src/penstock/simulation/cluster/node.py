@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol, assert_never
 from penstock.app import Node, NodeOptions, NodeStorage
 from penstock.app.backstage import Backstage
 from penstock.app.node import KAFKA, PEER, Reserved
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import Index
 from penstock.gateways.kafka.backend import Backend
 from penstock.runtime import Address, Runtime
 from penstock.runtime.tcp import Listen
-from penstock.services.partitions import Partition
 from penstock.simulation.cluster.journal import Journal, Place
 from penstock.simulation.node import SimulatedNode
 from penstock.simulation.tcp import SimulatedTcp
@@ -219,7 +219,7 @@ class LeaderProbe:
         """Whoever follows says so."""
 
 
-def key_of(partition: Partition) -> str:
+def key_of(partition: LeaderPartition) -> str:
     """A partition's name for checkers: topics of one name may follow each other."""
     return f"{partition.name} of {partition.topic_id}"
 

@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass, field
 
 from penstock.app import ListenerOptions, NodeOptions
+from penstock.broker.cluster import QuorumOptions, Voter
 from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.runtime import Address
-from penstock.services.cluster import QuorumOptions, Voter
 from penstock.simulation.faults import FaultPlan
 
 KAFKA_PORT, PEER_PORT = 9092, 7000

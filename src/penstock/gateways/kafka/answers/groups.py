@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from penstock.broker.coordinator.group_metrics import ClientKey
 from penstock.core.model import Refused
 from penstock.core.protocol import ErrorCode
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of
 from penstock.security import AclOperation, Resource, ResourceType
-from penstock.services.groups import Reader
 
 R = TypeVar("R")
 # What is kept of a member must fit into the answers of every version, and into the coordinator's records.
@@ -28,10 +28,10 @@ def code_in(reply: object) -> ErrorCode:
     return code_of(reply) if isinstance(reply, Refused) else ErrorCode.NONE
 
 
-def reader_of(call: Call) -> Reader:
+def reader_of(call: Call) -> ClientKey:
     """Who is calling, in the form that a group keeps of its members."""
     # An address as Java shows it, and Kafka's tools with it.
-    return Reader(call.session.client_id[:NAME_CHARS_MAX], f"/{call.session.host}")
+    return ClientKey(call.session.client_id[:NAME_CHARS_MAX], f"/{call.session.host}")
 
 
 class Rows(Generic[R]):

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from penstock.broker.cluster import Controller
 from penstock.core.metadata import MetadataImage, Partition, Topic
 from penstock.core.model import NodeId, TopicId
 from penstock.core.protocol import ErrorCode
@@ -19,7 +20,6 @@ from penstock.gateways.kafka.addresses import Reach, Standing
 from penstock.gateways.kafka.answers.operations import authorized_operations, topic_resource
 from penstock.gateways.kafka.call import Call
 from penstock.security import AclOperation
-from penstock.services.cluster import Controller
 
 # Until here replicas that cannot be reached are left out, and only the first error is told.
 FILTERED_UNTIL = 0

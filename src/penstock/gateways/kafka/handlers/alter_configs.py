@@ -1,5 +1,6 @@
 """AlterConfigs: replacing all settings of a resource (superseded by IncrementalAlterConfigs)."""
 
+from penstock.broker.configs import ConfigValues
 from penstock.core.metadata import ConfigResource, Ok
 from penstock.core.model import Refused
 from penstock.core.protocol.messages.alter_configs import (
@@ -12,7 +13,6 @@ from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation, QuotaType
-from penstock.services.topics import ConfigValues
 
 Key = tuple[int, str]
 

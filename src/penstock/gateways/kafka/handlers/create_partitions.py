@@ -1,5 +1,6 @@
 """CreatePartitions: adding partitions to topics."""
 
+from penstock.broker.topics import NewPartitions
 from penstock.core.metadata import CreatedPartitions
 from penstock.core.model import NodeId, Refused, Why
 from penstock.core.protocol import ErrorCode
@@ -15,7 +16,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation, QuotaType
-from penstock.services.topics import MorePartitions
 
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
 TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
@@ -47,12 +47,12 @@ def create_partitions(request: CreatePartitionsRequest, call: Call) -> None:
     )
 
 
-def _more(topic: CreatePartitionsRequestTopic) -> MorePartitions:
+def _more(topic: CreatePartitionsRequestTopic) -> NewPartitions:
     assignments = topic.assignments
     if assignments is None:
-        return MorePartitions(topic.name, topic.count)
+        return NewPartitions(topic.name, topic.count)
     placed = tuple(tuple(NodeId(node_id) for node_id in each.broker_ids) for each in assignments)
-    return MorePartitions(topic.name, topic.count, placed)
+    return NewPartitions(topic.name, topic.count, placed)
 
 
 def _row(name: str, outcome: CreatedPartitions | Refused) -> CreatePartitionsResponseTopic:

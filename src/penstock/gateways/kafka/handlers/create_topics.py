@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, ReplicaAssignment
 from penstock.core.model import NodeId, PartitionIndex, Refused, Why
 from penstock.core.protocol import ErrorCode
@@ -18,7 +19,6 @@ from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation, QuotaType
-from penstock.services.topics import NewTopic
 
 CONFIGS_SINCE = 5
 NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not create this topic")

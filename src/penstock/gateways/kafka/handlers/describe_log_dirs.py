@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 
+from penstock.broker.partitions import Replica
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -15,7 +16,6 @@ from penstock.gateways.kafka.answers.operations import CLUSTER
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation
-from penstock.services.partitions import Replica
 
 SPACE_SINCE = 4
 UNKNOWN_SPACE = (-1, -1)

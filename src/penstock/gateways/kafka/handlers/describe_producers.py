@@ -1,5 +1,6 @@
 """DescribeProducers: which producers a partition remembers."""
 
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import ProducerId, Refused
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_producers import (
@@ -15,7 +16,6 @@ from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation
-from penstock.services.partitions import Partition
 
 NONE_OPEN = -1
 NO_SEQUENCE = -1
@@ -52,7 +52,7 @@ def _row(call: Call, topic: str, index: int) -> DescribeProducersResponsePartiti
 
 
 def _producer(
-    partition: Partition, producer_id: ProducerId, producer: ProducerState
+    partition: LeaderPartition, producer_id: ProducerId, producer: ProducerState
 ) -> DescribeProducersResponseProducer:
     last = producer.batches[-1] if producer.batches else None
     started = partition.log.producers.transactions.first_offset_of(producer_id)

@@ -1,5 +1,6 @@
 """DescribeQuorum: who votes on the metadata, who only follows, and how far each has got."""
 
+from penstock.broker.cluster import QuorumMemberStatus, QuorumStatus
 from penstock.core.metadata.topic_names import METADATA_TOPIC
 from penstock.core.model import Refused
 from penstock.core.protocol import ErrorCode
@@ -18,7 +19,6 @@ from penstock.gateways.kafka.answers.rows import by_topic, told
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation
-from penstock.services.cluster import MemberStatus, QuorumStatus
 
 NOT_ALLOWED = "the caller may not describe the cluster"
 NOT_HERE = "the metadata is one partition"
@@ -85,7 +85,7 @@ def _error(index: int, code: ErrorCode, message: str | None) -> DescribeQuorumRe
     )
 
 
-def _replica(member: MemberStatus, version: int) -> DescribeQuorumResponseReplica:
+def _replica(member: QuorumMemberStatus, version: int) -> DescribeQuorumResponseReplica:
     return DescribeQuorumResponseReplica(
         replica_id=member.node_id,
         replica_directory_id=member.directory_id if version >= DIRECTORIES_SINCE else ZERO_UUID,
@@ -101,7 +101,7 @@ def _nodes(status: QuorumStatus | Refused) -> tuple[DescribeQuorumResponseNode, 
     return tuple(map(_node, (*status.voters, *status.learners)))
 
 
-def _node(member: MemberStatus) -> DescribeQuorumResponseNode:
+def _node(member: QuorumMemberStatus) -> DescribeQuorumResponseNode:
     address = member.address
     listeners = (
         ()

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
+from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.core.model import Refused, TopicId, Why
 from penstock.core.protocol import ErrorCode, response_pieces
 from penstock.core.protocol.codec import decoders
@@ -24,7 +25,6 @@ from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, QuotaType
-from penstock.services.records import Fetched, FetchLimits, Wanted
 
 READ_COMMITTED = 1
 LEADERS_SINCE = 16
@@ -43,7 +43,7 @@ def fetch(call: Call, frame: memoryview, position: int) -> None:
     if isinstance(context, SessionRefused):
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
         return
-    wanted: list[Wanted] = []
+    wanted: list[FetchPartition] = []
     for target in context.targets:
         name: str | None = target.topic
         if target.by_id:
@@ -51,7 +51,7 @@ def fetch(call: Call, frame: memoryview, position: int) -> None:
         partition = (
             UNKNOWN_ID if name is None else partition_of(call, name, target.partition, AclOperation.READ)
         )
-        wanted.append(Wanted(partition, target.offset, target.max_bytes, target.leader_epoch))
+        wanted.append(FetchPartition(partition, target.offset, target.max_bytes, target.leader_epoch))
     # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
     max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
     limits = FetchLimits(
@@ -66,7 +66,7 @@ def fetch(call: Call, frame: memoryview, position: int) -> None:
         call.when_abandoned(waiting.cancel)
 
 
-def _respond(call: Call, context: FetchContext, found: list[Fetched]) -> None:
+def _respond(call: Call, context: FetchContext, found: list[FetchedPartition]) -> None:
     if not call.is_open:
         return
     topics: dict[object, tuple[FetchTarget, list[FetchResponsePartition]]] = {}

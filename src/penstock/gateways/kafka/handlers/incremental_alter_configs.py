@@ -1,5 +1,6 @@
 """IncrementalAlterConfigs: changing single settings."""
 
+from penstock.broker.configs import ConfigChanges
 from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Ok
 from penstock.core.model import Refused, Why
 from penstock.core.protocol.messages.incremental_alter_configs import (
@@ -19,7 +20,6 @@ from penstock.gateways.kafka.answers.repeats import repeated
 from penstock.gateways.kafka.call import Call
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation, QuotaType
-from penstock.services.topics import ConfigChanges
 
 Key = tuple[int, str]
 

@@ -1,5 +1,6 @@
 """ListOffsets: the ends of a log, or the first record at or after a time."""
 
+from penstock.broker.list_offsets import ListedOffset
 from penstock.core.model import Offset, Refused
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.list_offsets import (
@@ -15,7 +16,6 @@ from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation
-from penstock.services.records import Position
 
 READ_COMMITTED = 1
 EPOCHS_SINCE = 4
@@ -45,20 +45,20 @@ def list_offsets(request: ListOffsetsRequest, call: Call) -> None:
 
 def _find(
     call: Call, topic: str, part: ListOffsetsRequestPartition, *, read_committed: bool
-) -> Position | Refused:
+) -> ListedOffset | Refused:
     partition = partition_of(call, topic, part.partition_index, AclOperation.DESCRIBE)
     if isinstance(partition, Refused):
         return partition
     found = call.backend.lookups.find(
         partition, part.timestamp, read_committed=read_committed, leader_epoch=part.current_leader_epoch
     )
-    if isinstance(found, Position) and found.offset >= 0:
+    if isinstance(found, ListedOffset) and found.offset >= 0:
         call.backend.groups.looked_up(reader_of(call), partition.name, Offset(found.offset))
     return found
 
 
 def _row(
-    call: Call, part: ListOffsetsRequestPartition, found: Position | Refused
+    call: Call, part: ListOffsetsRequestPartition, found: ListedOffset | Refused
 ) -> ListOffsetsResponsePartition:
     if isinstance(found, Refused):
         code = code_of(found)

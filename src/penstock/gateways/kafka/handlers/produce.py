@@ -6,6 +6,8 @@ it is acknowledged, is the use case's business; here it is only put into Kafka's
 
 from functools import partial
 
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import PendingProduce, Results
 from penstock.core.metadata import INTERNAL_TOPICS
 from penstock.core.model import Refused, TopicId, Why
 from penstock.core.protocol import ErrorCode
@@ -25,8 +27,6 @@ from penstock.gateways.kafka.lookup import partition_of
 from penstock.gateways.kafka.refusals import code_of, message_of
 from penstock.gateways.kafka.routes import routes
 from penstock.security import AclOperation, QuotaType
-from penstock.services.partitions import Partition
-from penstock.services.records import PendingProduce, Results
 
 TOPIC_IDS_SINCE = 13
 LEADERS_SINCE = 10
@@ -45,7 +45,7 @@ def produce(call: Call, frame: memoryview, position: int) -> None:
         _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
     by_id = call.version >= TOPIC_IDS_SINCE
-    batches: list[tuple[Partition | Refused, memoryview | None]] = []
+    batches: list[tuple[LeaderPartition | Refused, memoryview | None]] = []
     names: list[str] = []
     for topic in request.topic_data:
         name = topic.name

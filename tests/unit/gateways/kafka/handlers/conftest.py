@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
+from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import (
     SUPPORTED_FEATURES,
     BrokerEndpoint,
@@ -31,7 +32,6 @@ from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, QuotaType, Resource, Session
-from penstock.services.cluster import SessionOptions
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -137,7 +137,7 @@ class Stage:
             (ListenerOptions(Address("node", 9092)),),
             static={"num.partitions": "2", **(static or {})},
             # Other brokers are registered by tests, and never heard of again.
-            sessions=SessionOptions(session_ms=1_000_000_000),
+            sessions=BrokerSessionOptions(session_ms=1_000_000_000),
         )
         self._listener = KafkaListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
         self.backend: Backend

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.produce import AppendResult
 from penstock.core.metadata import CreateTopic
 from penstock.core.model import TopicId
 from penstock.core.protocol import ErrorCode
@@ -17,7 +18,6 @@ from penstock.core.protocol.messages.describe_producers import (
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.core.records import Record, write_batch
 from penstock.security import AclOperation
-from penstock.services.records import Placed
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -101,7 +101,7 @@ def test_a_partition_remembers_who_wrote_to_it(stage: "Stage") -> None:
     assert partition is not None
     records = [Record(0, 1_700_000_000_000 + number, None, b"v") for number in range(3)]
     batch = write_batch(records, producer_id=7, producer_epoch=2, base_sequence=0)
-    assert isinstance(stage.backend.producing.append(partition, memoryview(batch)), Placed)
+    assert isinstance(stage.backend.producing.append(partition, memoryview(batch)), AppendResult)
 
     row = producers_of(stage, "orders", 0)
 

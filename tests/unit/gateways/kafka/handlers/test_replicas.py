@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import (
     AlterPartition,
     BrokerEndpoint,
@@ -56,7 +57,6 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponsePartition,
 )
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.services.partitions import Partition
 
 if TYPE_CHECKING:
     from tests.unit.gateways.kafka.handlers.conftest import Stage
@@ -89,7 +89,7 @@ class Cluster:
         return state
 
     @property
-    def led(self) -> Partition:
+    def led(self) -> LeaderPartition:
         partition = self.stage.backend.partitions.find("orders", 0)
         assert partition is not None
         return partition

@@ -1,0 +1,490 @@
+"""How a blank node becomes a member: it founds a quorum with others, or joins the one there is.
+
+    blank ── Founding ──┬── every voter answers: blank, and with the same list ──► founding members
+       (asks everybody) ├── somebody is a member, and founded with us ───────────► the same members
+                        ├── somebody is a member of a quorum without us ─────────► Joining
+                        └── lists differ, two clusters, an id that is taken ─────► one line, and the end
+
+Every node asks all voters again and again, in rounds, and says whom it has reached. It founds only
+when all have answered one round with the same list of voters and the same directories, over links
+that go to the addresses in the list: so no two nodes ever found different quorums out of the same
+directories. A node that was away in that moment learns the founding members from another.
+
+`QuorumJoiner` is the newcomer's side: it asks to be let in until it is where it wants to be.
+`JoinHandler` is the leader's: one change of members per question, and each question is safe to
+repeat. A voter whose directory is lost comes back with a new one; the old one is removed first,
+unless a node still runs under it.
+
+    meta/joining      while a newcomer has not got the vote it was started for: see `wishes`
+
+Left out: founding with a part of the voters; discovering voters other than by the list.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from penstock.broker.cluster.node_addresses import AddressBook
+from penstock.broker.cluster.peers import BasePeerWatcher, Peer, PeerManager
+from penstock.broker.cluster.raft_host import CommandOutcome, RaftQuorum
+from penstock.broker.cluster.rpc import (
+    Introduction,
+    IntroductionReply,
+    JoinQuorum,
+    JoinQuorumReply,
+    JoinStatus,
+    NotController,
+    PeerRpc,
+    Respond,
+    RpcReply,
+    Voter,
+)
+from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, PenstockError, Refused, Why
+from penstock.core.raft import (
+    EMPTY_CONFIGURATION,
+    AddLearner,
+    Change,
+    Configuration,
+    Member,
+    PromoteLearner,
+    ProposalAccepted,
+    RemoveMember,
+)
+from penstock.observability import log as events
+from penstock.runtime import Address, Clock, CloseReason, NodeIdentity, Runtime, Timer
+from penstock.storage.data_directory import RecordFileDamaged, read_record, write_record
+from penstock.storage.disk import Disk
+
+# A node that is silent for so long does not run, or is of no use.
+SILENT_NS = 1 * SECOND
+ROUND_MS = 100
+VOTER_REPLY_TIMEOUT_MS = 1_000
+REMINDER_NS = 5 * SECOND
+# Quiet at first: nodes that are started together are there within this.
+FIRST_REMINDER_NS = SECOND
+_META, _NAME, _VOTER = "meta", "joining", "voter"
+AGAIN_MS = 100
+JOIN_REPLY_TIMEOUT_MS = 2_000
+RIVAL_NS = 4 * SECOND
+# Longer than it takes a quorum to notice that its leader is gone.
+NAMESAKE_NS = 5 * SECOND
+
+
+class JoinHandler:
+    """Takes newcomers in, as learners first."""
+
+    def __init__(self, desk: PeerRpc, clock: Clock, book: AddressBook, quorum: RaftQuorum) -> None:
+        self._clock = clock
+        self._book = book
+        self._quorum = quorum
+        desk.serve(JoinQuorum, self._asked)
+
+    def _asked(self, peer: Peer, question: JoinQuorum, respond: Respond) -> None:
+        raft = self._quorum.raft
+        if self._quorum.leader_epoch is None:
+            leader = None if raft.leader is None else raft.leader.node_id
+            respond(NotController(leader, None if leader is None else self._book.address_of(leader)))
+            return
+        newcomer, members = Member(peer.node_id, peer.directory_id), raft.configuration
+        rival = _rival(newcomer, members)
+        if rival is not None and self._is_there(rival):
+            detail = f"node {rival.node_id} runs already, with another data directory"
+            respond(JoinQuorumReply(JoinStatus.REFUSED, detail))
+            return
+        change = _next_change(newcomer, members, rival, wants_vote=question.wants_vote)
+        if change is None:
+            is_voter = newcomer in members.voters
+            respond(JoinQuorumReply(JoinStatus.VOTER if is_voter else JoinStatus.LEARNER))
+            return
+        self._quorum.change_members(change, lambda outcome: _on_reply(change, outcome, respond))
+
+    def _is_there(self, member: Member) -> bool:
+        """Whether a member answers our heartbeats; a link alone may lead to a machine without power."""
+        peer = self._quorum.raft.followers.get(member)
+        return peer is None or self._clock.now() - peer.heard_at < SILENT_NS
+
+
+def _rival(newcomer: Member, members: Configuration) -> Member | None:
+    """Who has the newcomer's node id, or its directory, but not both."""
+    for member in members.members:
+        same = (member.node_id == newcomer.node_id, member.directory_id == newcomer.directory_id)
+        if any(same) and not all(same):
+            return member
+    return None
+
+
+def _next_change(
+    newcomer: Member, members: Configuration, rival: Member | None, *, wants_vote: bool
+) -> Change | None:
+    if rival is not None:
+        return RemoveMember(rival)
+    if newcomer not in members.members:
+        return AddLearner(newcomer)
+    if wants_vote and newcomer in members.learners:
+        return PromoteLearner(newcomer)
+    return None
+
+
+def _on_reply(change: Change, outcome: CommandOutcome, respond: Respond) -> None:
+    node: NodeId = change.member.node_id
+    if isinstance(outcome, ProposalAccepted):
+        events.info("quorum.members_changed", change=type(change).__name__, member=node)
+        respond(JoinQuorumReply(JoinStatus.LATER))
+    elif isinstance(outcome, Refused) and outcome.why is Why.NOT_CONTROLLER:
+        respond(NotController(None, None))
+    else:
+        respond(JoinQuorumReply(JoinStatus.LATER, str(outcome) if isinstance(outcome, Refused) else ""))
+
+
+class BootstrapFailed(PenstockError):
+    """A node cannot take part with the voters it was given: one line for the operator."""
+
+
+class BootstrapAsVoter(NamedTuple):
+    """Begin a log with these founding members."""
+
+    members: Configuration
+
+
+class JoinExisting(NamedTuple):
+    """There is a quorum that does not know us."""
+
+    cluster_id: UUID | None
+
+
+class VoterReply(NamedTuple):
+    """The answer of one voter, and the directory that gave it."""
+
+    directory_id: UUID
+    standing: IntroductionReply
+
+
+BootstrapOutcome: TypeAlias = BootstrapAsVoter | JoinExisting | None
+
+
+def decide_bootstrap(
+    me: Member, voters: Sequence[Voter], heard: Mapping[NodeId, VoterReply]
+) -> BootstrapOutcome:
+    """What to do after a round of answers; None: wait for more. Raises BootstrapFailed."""
+    for voter in voters:
+        answer = heard.get(voter.node_id)
+        if answer is not None:
+            _check_directory(me, voter, answer.standing)
+    members = [
+        voter for voter in voters if voter.node_id in heard and heard[voter.node_id].standing.is_member
+    ]
+    if members:
+        return _follow(me, members, heard)
+    for voter in voters:
+        answer = heard.get(voter.node_id)
+        if answer is not None and answer.standing.voters != tuple(voters):
+            raise BootstrapFailed(
+                f"voter {voter.node_id} at {voter.address} was started with other voters: "
+                f"{show(answer.standing.voters)} there, {show(voters)} here"
+            )
+    return _found(me, voters, heard)
+
+
+def _check_directory(me: Member, voter: Voter, standing: IntroductionReply) -> None:
+    known = standing.known.get(me.node_id, me.directory_id)
+    if known != me.directory_id:
+        raise BootstrapFailed(
+            f"node id {me.node_id} is taken: voter {voter.node_id} at {voter.address} "
+            "knows another node with it, which has another data directory"
+        )
+
+
+def _follow(me: Member, members: Sequence[Voter], heard: Mapping[NodeId, VoterReply]) -> BootstrapOutcome:
+    """Somebody is a member already: of one and the same cluster, if there is sense in it."""
+    clusters: dict[UUID, Voter] = {}
+    for voter in members:
+        cluster_id = heard[voter.node_id].standing.cluster_id
+        if cluster_id is not None:
+            clusters.setdefault(cluster_id, voter)
+    if len(clusters) > 1:
+        first, second = list(clusters.values())[:2]
+        raise BootstrapFailed(
+            f"voter {first.node_id} at {first.address} and voter {second.node_id} at {second.address} "
+            "belong to different clusters"
+        )
+    for voter in members:
+        founding = heard[voter.node_id].standing.founding
+        if founding is not None and me in founding.voters:
+            return BootstrapAsVoter(founding)
+    return JoinExisting(next(iter(clusters), None))
+
+
+def _found(me: Member, voters: Sequence[Voter], heard: Mapping[NodeId, VoterReply]) -> BootstrapOutcome:
+    directories = {me.node_id: me.directory_id}
+    for voter in voters:
+        if voter.node_id in heard:
+            directories[voter.node_id] = heard[voter.node_id].directory_id
+    if any(voter.node_id not in directories for voter in voters) or len(directories) != len(voters):
+        return None  # somebody is missing, or we have no vote and wait for those who have
+    if any(answer.standing.known != directories for answer in heard.values()):
+        return None  # they do not see what we see, yet
+    return BootstrapAsVoter(Configuration(tuple(Member(node, directories[node]) for node, _ in voters)))
+
+
+def show(voters: Sequence[Voter]) -> str:
+    return ",".join(map(str, voters)) or "none"
+
+
+Decided: TypeAlias = Callable[[BootstrapAsVoter | JoinExisting], None]
+
+
+def is_sole_voter(me: NodeId, voters: Sequence[Voter]) -> bool:
+    """Whether nobody needs to be asked."""
+    return all(voter.node_id == me for voter in voters)
+
+
+class Bootstrap(BasePeerWatcher):
+    """Asks in rounds. All that counts is what was answered in one round, on links that are open."""
+
+    def __init__(
+        self, runtime: Runtime, hub: PeerManager, desk: PeerRpc, me: Member, voters: Sequence[Voter]
+    ) -> None:
+        self._runtime = runtime
+        self._hub = hub
+        self._desk = desk
+        self._address: Address | None = None
+        self._me = me
+        self._voters = tuple(sorted(voters))
+        self._others = [voter for voter in self._voters if voter.node_id != me.node_id]
+        self._decided: Decided | None = None
+        self._heard: dict[NodeId, VoterReply] = {}
+        self._round = 0
+        self._timer: Timer | None = None
+        self._remind_at = Instant(0)
+
+    def begin(self, address: Address | None, decided: Decided) -> None:
+        """Ask until there is an answer; what makes no sense is raised."""
+        self._address = address
+        self._decided = decided
+        self._remind_at = Instant(self._runtime.clock.now() + FIRST_REMINDER_NS)
+        self._hub.watch(self)
+        self._hub.when_stranger(self._met_stranger)
+        self._next_round()
+
+    def standing(self) -> IntroductionReply:
+        """Who we are while we do not know yet."""
+        return IntroductionReply(False, None, None, self._voters, self._known())
+
+    def _known(self) -> dict[NodeId, UUID]:
+        """The voters that we reach, and their directories; ourselves included."""
+        known: dict[NodeId, UUID] = {}
+        for voter in self._voters:
+            identity = self._hub.identity_of(voter.node_id)
+            if voter.node_id == self._me.node_id:
+                known[voter.node_id] = self._me.directory_id
+            elif identity is not None:
+                known[voter.node_id] = identity.directory_id
+        return known
+
+    def _next_round(self) -> None:
+        if self._decided is None:
+            return
+        self._round += 1
+        self._heard.clear()
+        question = Introduction(self._address, self._voters, self._known())
+        for voter in self._others:
+            self._ask(voter.node_id, question)
+        self._remind()
+        deadline = Instant(self._runtime.clock.now() + ROUND_MS * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._next_round)
+
+    def _ask(self, node: NodeId, question: Introduction) -> None:
+        number, identity = self._round, self._hub.identity_of(node)
+        if identity is None:
+            return
+        directory_id = identity.directory_id
+
+        def answered(answer: RpcReply | None) -> None:
+            if number == self._round and isinstance(answer, IntroductionReply):
+                self._heard[node] = VoterReply(directory_id, answer)
+                self._judge()
+
+        self._desk.ask(node, question, VOTER_REPLY_TIMEOUT_MS, answered)
+
+    def _judge(self) -> None:
+        decided = self._decided
+        outcome = decide_bootstrap(self._me, self._voters, self._heard)
+        if outcome is None or decided is None:
+            return
+        self._decided = None
+        if self._timer is not None:
+            self._timer.cancel()
+        decided(outcome)
+
+    def _remind(self) -> None:
+        now = self._runtime.clock.now()
+        missing = [voter for voter in self._others if self._hub.identity_of(voter.node_id) is None]
+        if now >= self._remind_at and missing:
+            self._remind_at = Instant(now + REMINDER_NS)
+            whom = ", ".join(f"{voter.node_id} at {voter.address}" for voter in missing)
+            events.info("cluster.waiting_for_voters", voters=whom)
+
+    def _met_stranger(self, node: NodeId, address: Address, identity: NodeIdentity) -> None:
+        if self._decided is None:
+            return
+        if identity.node_id == self._me.node_id and identity.directory_id == self._me.directory_id:
+            raise BootstrapFailed(f"voter {node} is said to be at {address}, but that is this node itself")
+        raise BootstrapFailed(
+            f"voter {node} is said to be at {address}, but node {identity.node_id} answers there"
+        )
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        if self._decided is not None and ending is CloseReason.REJECTED:
+            raise BootstrapFailed(
+                f"voter {node} turned this node away: its version of Penstock does not understand ours"
+            )
+
+
+class ClusterIdMismatch(BasePeerWatcher):
+    """Notices when the voters that a member was started with do not know it.
+
+    One that turns us away is worth a warning. If it is most of them, and we have not seen
+    anybody else lead since the start, then this is the wrong data directory or the wrong cluster.
+    """
+
+    def __init__(self, hub: PeerManager, me: Member, voters: Sequence[Voter]) -> None:
+        self._me = me
+        self._others = {voter.node_id: voter for voter in voters}
+        self._rejecting: dict[NodeId, None] = {}
+        self._is_settled = False
+        hub.watch(self)
+
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
+        self._rejecting.pop(node, None)
+
+    def leader_changed(self, leader: Member | None) -> None:
+        # A node that founded a cluster alone leads it, whatever others belong to.
+        self._is_settled = self._is_settled or (leader is not None and leader != self._me)
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        if ending is not CloseReason.REJECTED:
+            return
+        voter = self._others.get(node)
+        if voter is None or node in self._rejecting:
+            return
+        events.warning("cluster.turned_away", voter=node, address=str(voter.address))
+        self._rejecting[node] = None
+        if not self._is_settled and len(self._rejecting) * 2 > len(self._others) - 1:
+            raise BootstrapFailed(
+                f"voter {node} at {voter.address} belongs to another cluster than this data directory"
+            )
+
+
+def read_join_intent(disk: Disk) -> bool:
+    """Whether this directory joined in order to vote, and has no vote yet. Blocks."""
+    try:
+        return read_record(disk, _META, _NAME) == _VOTER
+    except RecordFileDamaged:
+        # Nothing is lost: an operator can give it a vote.
+        return False
+
+
+def write_join_intent(disk: Disk, *, wants_vote: bool) -> None:
+    """Remember the wish, or forget it. Blocks."""
+    path = f"{_META}/{_NAME}"
+    if wants_vote:
+        write_record(disk, _META, _NAME, _VOTER)
+    elif disk.exists(path):
+        disk.remove(path)
+        disk.sync_directory(_META)
+
+
+class QuorumJoiner:
+    """Asks the leader to be let in, until the members that we know of include us as we wish.
+
+    Who leads is not known before we get the log, so everybody we know is asked in turn, and
+    whoever does not lead says who does.
+    """
+
+    def __init__(self, runtime: Runtime, disk: Disk, desk: PeerRpc, book: AddressBook, me: Member) -> None:
+        self._runtime = runtime
+        self._disk = disk
+        self._desk = desk
+        self._book = book
+        self._me = me
+        self._wants_vote = False
+        self._is_over = True
+        self._turn = 0
+        self._hint: NodeId | None = None
+        self._timer: Timer | None = None
+        self._remind_at = Instant(0)
+        self._refused_at: Instant | None = None
+        self._namesake_until: Instant | None = None
+        self._configuration = EMPTY_CONFIGURATION
+
+    def begin(self, *, wants_vote: bool) -> None:
+        """Ask, unless we are what we want to be."""
+        self._wants_vote = wants_vote
+        self._remind_at = Instant(self._runtime.clock.now() + REMINDER_NS)
+        self._is_over = False
+        self.members_changed(self._configuration)
+        if not self._is_over:
+            self._ask()
+
+    def members_changed(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        enough = configuration.voters if self._wants_vote else configuration.members
+        if self._is_over or self._me not in enough:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._wants_vote:
+            write_join_intent(self._disk, wants_vote=False)
+        events.info("cluster.joined", voter=self._me in configuration.voters)
+
+    def _ask(self) -> None:
+        if self._is_over:
+            return
+        nodes = self._book.reachable()
+        self._turn += 1
+        node = self._hint if self._hint in nodes else nodes[self._turn % len(nodes)] if nodes else None
+        self._hint = None
+        if node is None or not self._desk.ask(
+            node, JoinQuorum(self._wants_vote), JOIN_REPLY_TIMEOUT_MS, self._answered
+        ):
+            self._later()
+
+    def _answered(self, answer: RpcReply | None) -> None:
+        match answer:
+            case JoinQuorumReply(JoinStatus.REFUSED, detail):
+                self._refused(detail)
+            case NotController(leader, _) if leader == self._me.node_id:
+                self._met_namesake()
+            case NotController(leader, address) if leader is not None and address is not None:
+                self._hint = leader
+                self._book.heard_of(leader, address)
+            case _:
+                pass
+        self._later()
+
+    def _met_namesake(self) -> None:
+        """Somebody else leads under our node id; until it was noticed, that may be one that is gone."""
+        now = self._runtime.clock.now()
+        if self._namesake_until is None:
+            self._namesake_until = Instant(now + NAMESAKE_NS)
+        elif now >= self._namesake_until:
+            raise BootstrapFailed(
+                f"the cluster does not take this node: node {self._me.node_id} runs already, with another "
+                "data directory, and leads the quorum"
+            )
+
+    def _refused(self, detail: str) -> None:
+        """A rival may be one that has just ended and is not missed yet."""
+        now = self._runtime.clock.now()
+        if self._refused_at is None:
+            self._refused_at = now
+        elif now - self._refused_at >= RIVAL_NS:
+            raise BootstrapFailed(f"the cluster does not take this node: {detail}")
+
+    def _later(self) -> None:
+        now = self._runtime.clock.now()
+        if now >= self._remind_at and not self._is_over:
+            self._remind_at = Instant(now + REMINDER_NS)
+            events.info("cluster.waiting_to_join", wants_vote=self._wants_vote)
+        self._timer = self._runtime.timers.at(Instant(now + AGAIN_MS * MILLISECOND), self._ask)

@@ -1,0 +1,516 @@
+"""Who is alive: brokers say so, and whoever leads the quorum believes them for a while.
+
+    Pulse (every broker) ── heartbeat, every 500 ms ──► Sessions (the leader)
+        ▲                                                   │ silence for 2 s, or a machine that refuses
+        └── live, fenced or stale ◄─────────────────────────┘   ──► FenceBroker
+
+A broker that is fenced asks to be unfenced, one whose epoch is stale ends. A new leader grants
+everybody a whole session, for it cannot know who was silent before; a process that is gone shows
+at once, because nobody listens where it was, and no link from it is open.
+
+A node that stops says so first (`ControlledShutdown`): its leaderships go to others, it leaves every ISR, and
+the quorum gets another leader. Then nobody notices its end.
+
+Left out: sessions that brokers choose themselves; wall clocks, which have no say here.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from penstock.broker.cluster.controller import Controller
+from penstock.broker.cluster.peers import BasePeerWatcher, Peer, PeerManager
+from penstock.broker.cluster.raft_host import RaftQuorum
+from penstock.broker.cluster.rpc import (
+    BrokerPresence,
+    NotController,
+    PeerRpc,
+    Respond,
+    RpcReply,
+    SendHeartbeat,
+    SendHeartbeatReply,
+)
+from penstock.core.metadata import (
+    NO_BROKER_EPOCH,
+    SUPPORTED_FEATURES,
+    BeginControlledShutdown,
+    BootstrapCluster,
+    Broker,
+    BrokerEndpoint,
+    FenceBroker,
+    MetadataImage,
+    RegisterBroker,
+    RegisteredBroker,
+    RemainingLeaderships,
+    Reply,
+    UnfenceBroker,
+)
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    BrokerEpoch,
+    CorruptionError,
+    Instant,
+    NodeId,
+    PenstockError,
+    Refused,
+    Why,
+)
+from penstock.core.raft import Member
+from penstock.observability import log as events
+from penstock.runtime import Callback, CloseReason, Entropy, Runtime, Timer
+from penstock.storage.data_directory import DataDirectory
+
+# Each fencing decides about all partitions of a broker. A rack that fails must not hold the loop for
+# so long that the other controllers miss us: the rest waits until the loop has been round.
+FENCES_PER_LOOK = 8
+# Everything together; what is not done by then happens to the others as if we had crashed.
+FAREWELL_MS = 1_500
+# Of that, how long replicas that are not in sync may take to take over.
+HANDING_OVER_MS = 1_000
+SHUTDOWN_RETRY_MS = 50
+REGISTRATION_RETRY_MS = 100
+# A broker that was replaced counts as live until its session is over.
+RIVAL_NS = 5 * SECOND
+# Trying again would change nothing.
+FOR_GOOD = (Why.INCONSISTENT_CLUSTER, Why.INVALID_REQUEST, Why.INVALID_FEATURE_LEVEL)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSessionOptions:
+    """How often brokers say that they live, and how long they are believed."""
+
+    heartbeat_ms: int = 500
+    session_ms: int = 2_000
+
+
+class BrokerSessionTracker(BasePeerWatcher):
+    """Fences brokers that are silent or gone, while this node leads."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        hub: PeerManager,
+        desk: PeerRpc,
+        controller: Controller,
+        options: BrokerSessionOptions,
+    ) -> None:
+        self._runtime = runtime
+        self._hub = hub
+        self._controller = controller
+        self._session_ns = options.session_ms * MILLISECOND
+        self._look_ns = options.heartbeat_ms * MILLISECOND // 4
+        # The unfenced brokers, and until when they may be silent.
+        self._until: dict[NodeId, Instant] = {}
+        self._fencing: dict[NodeId, None] = {}
+        self._brokers: object = None
+        self._timer: Timer | None = None
+        desk.serve(SendHeartbeat, self._asked)
+        hub.watch(self)
+        controller.subscribe(self._follow)
+        controller.while_leading(self)
+
+    def began(self) -> None:
+        self._until.clear()
+        self._fencing.clear()
+        self._brokers = None
+        self._follow(self._controller.image)
+        self._look()
+
+    def ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _follow(self, image: MetadataImage) -> None:
+        if not self._controller.is_leading or image.brokers is self._brokers:
+            return
+        self._brokers = image.brokers
+        until = Instant(self._runtime.clock.now() + self._session_ns)
+        self._until = {
+            broker.node_id: self._until.get(broker.node_id, until) for broker in image.live_brokers()
+        }
+        for node in list(self._fencing):
+            if node not in self._until:
+                del self._fencing[node]
+
+    def beat(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
+        """Hear a broker; None: we know too little to say anything."""
+        controller = self._controller
+        broker = controller.image.broker(heartbeat.node_id)
+        if not controller.is_leading or (heartbeat.committed > controller.committed and broker is None):
+            return None
+        if broker is None or broker.epoch > heartbeat.epoch:
+            return SendHeartbeatReply(BrokerPresence.STALE, None if broker is None else broker.epoch)
+        if broker.epoch < heartbeat.epoch:
+            return None
+        if broker.fenced:
+            return SendHeartbeatReply(BrokerPresence.FENCED)
+        self._until[broker.node_id] = Instant(self._runtime.clock.now() + self._session_ns)
+        return SendHeartbeatReply(BrokerPresence.LIVE)
+
+    def _asked(self, _peer: Peer, heartbeat: SendHeartbeat, respond: Respond) -> None:
+        respond(self.beat(heartbeat) or NotController(self._controller.leader, None))
+
+    def _look(self) -> None:
+        now = self._runtime.clock.now()
+        silent = [node for node, until in self._until.items() if now >= until and node not in self._fencing]
+        for node in silent[:FENCES_PER_LOOK]:
+            self._fence(node, "nothing heard")
+        pause_ns = self._look_ns if len(silent) <= FENCES_PER_LOOK else 0
+        self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._look)
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        # While it has a link to us it lives, and it is us who cannot reach it.
+        if ending is CloseReason.REFUSED and node in self._until and not self._hub.hears(node):
+            self._fence(node, "its process is gone")
+
+    def _fence(self, node: NodeId, reason: str) -> None:
+        broker: Broker | None = self._controller.image.broker(node)
+        if broker is None or node in self._fencing or not self._controller.is_leading:
+            return
+        self._fencing[node] = None
+        events.warning("broker.fenced", broker=node, broker_epoch=broker.epoch, reason=reason)
+
+        def fenced(reply: Reply) -> None:
+            if isinstance(reply, Refused):
+                self._fencing.pop(node, None)
+
+        self._controller.submit(FenceBroker(node, broker.epoch), fenced)
+
+
+class BrokerReplaced(PenstockError):
+    """The cluster knows a later broker under our node id: this one must not go on."""
+
+
+class BrokerHeartbeat:
+    """Beats from the registration to the stop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        desk: PeerRpc,
+        controller: Controller,
+        sessions: BrokerSessionTracker,
+        me: NodeId,
+        options: BrokerSessionOptions,
+    ) -> None:
+        self._runtime = runtime
+        self._desk = desk
+        self._controller = controller
+        self._sessions = sessions
+        self._me = me
+        self._options = options
+        self._epoch: BrokerEpoch | None = None
+        self._timer: Timer | None = None
+        self._live: Callback | None = None
+        self._is_unfencing = False
+        self._unfence_at = Instant(0)
+        controller.subscribe(self._follow)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the cluster does not count on us now, as far as we know."""
+        broker = self._controller.image.broker(self._me)
+        return broker is None or broker.epoch != self._epoch or broker.fenced
+
+    def begin(self, epoch: BrokerEpoch, live: Callback) -> None:
+        """Beat under this epoch, and get unfenced; `live` hears when that is so the first time."""
+        self._epoch = epoch
+        self._live = live
+        self._beat()
+        self._consider_unfencing()
+
+    def end(self) -> None:
+        self._epoch = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def leader_changed(self) -> None:
+        """A new leader hears of us at once."""
+        if self._epoch is not None:
+            self._beat()
+
+    def _beat(self) -> None:
+        epoch = self._epoch
+        if epoch is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        heartbeat = SendHeartbeat(self._me, epoch, self._controller.committed)
+        leader, patience_ms = self._controller.leader, self._options.heartbeat_ms
+        if leader == self._me:
+            self._seen(self._sessions.beat(heartbeat))
+        elif leader is not None:
+            self._desk.ask(leader, heartbeat, patience_ms, self._seen)
+        deadline = Instant(self._runtime.clock.now() + patience_ms * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._beat)
+
+    def _seen(self, answer: RpcReply | None) -> None:
+        if self._epoch is None or not isinstance(answer, SendHeartbeatReply):
+            return
+        if answer.presence is BrokerPresence.STALE:
+            raise BrokerReplaced(
+                f"this broker's epoch {self._epoch} is stale, the cluster knows {answer.epoch}: "
+                f"is another node running under id {self._me}, or was this one unregistered?"
+            )
+        if answer.presence is BrokerPresence.FENCED:
+            self._consider_unfencing()
+
+    def _follow(self, image: MetadataImage) -> None:
+        broker = image.broker(self._me)
+        if self._epoch is None or broker is None or broker.epoch != self._epoch:
+            return
+        if broker.fenced:
+            self._consider_unfencing()
+        elif self._live is not None:
+            # Not from within the news: others have to hear of it first.
+            self._runtime.timers.soon(self._live)
+            self._live = None
+
+    def _consider_unfencing(self) -> None:
+        now = self._runtime.clock.now()
+        if self._is_unfencing or now < self._unfence_at or self._epoch is None:
+            return
+        self._is_unfencing = True
+        # Fenced again at once, there is a reason that asking more often does not remove.
+        self._unfence_at = Instant(now + self._options.heartbeat_ms * MILLISECOND // 2)
+
+        def unfenced(reply: Reply) -> None:
+            self._is_unfencing = False
+            events.debug("broker.unfencing", reply=type(reply).__name__)
+
+        self._controller.submit(UnfenceBroker(self._me, self._epoch), unfenced)
+
+
+class ControlledShutdown:
+    """Takes leave of the cluster, within a bounded time."""
+
+    def __init__(
+        self, runtime: Runtime, controller: Controller, quorum: RaftQuorum, pulse: BrokerHeartbeat, me: NodeId
+    ) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._quorum = quorum
+        self._pulse = pulse
+        self._me = me
+        self._done: Callback | None = None
+        self._timer: Timer | None = None
+        self._patience = Instant(0)
+
+    def begin(self, epoch: BrokerEpoch | None, done: Callback) -> None:
+        """Leave; `done` is called once, not inside this call."""
+        now = self._runtime.clock.now()
+        self._done = done
+        self._patience = Instant(now + HANDING_OVER_MS * MILLISECOND)
+        self._timer = self._runtime.timers.at(Instant(now + FAREWELL_MS * MILLISECOND), self._overdue)
+        if epoch is None or not self._has_others():
+            self._hand_over_quorum()
+        else:
+            self._hand_over_partitions(epoch)
+
+    def _has_others(self) -> bool:
+        return any(broker.node_id != self._me for broker in self._controller.image.live_brokers())
+
+    def _overdue(self) -> None:
+        if self._quorum.raft.leader is None:
+            # The last nodes of a cluster that is stopped have nobody to hand over to: nothing is wrong.
+            events.debug("node.farewell_overdue")
+        else:
+            events.warning("node.farewell_overdue")
+        self._end()
+
+    def _end(self) -> None:
+        done, self._done = self._done, None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pulse.end()
+        if done is not None:
+            done()
+
+    def _hand_over_partitions(self, epoch: BrokerEpoch) -> None:
+        def told(reply: Reply) -> None:
+            waits = (
+                isinstance(reply, RemainingLeaderships) and reply.leading > 0 and self._could_be_taken_over()
+            )
+            if waits and self._runtime.clock.now() < self._patience:
+                self._later(lambda: self._hand_over_partitions(epoch))
+            else:
+                self._leave_place(epoch)
+
+        if self._done is not None:
+            self._controller.submit(BeginControlledShutdown(self._me, epoch), told)
+
+    def _could_be_taken_over(self) -> bool:
+        """Whether somebody else who is there has a replica of what we still lead."""
+        image = self._controller.image
+        return any(
+            partition.leader == self._me
+            and any(node != self._me and image.may_lead(node) for node in partition.replicas)
+            for _, partition in image.partitions_of(self._me)
+        )
+
+    def _leave_place(self, epoch: BrokerEpoch) -> None:
+        """Out of every ISR before we stop fetching: no write waits for us then."""
+
+        def told(_: Reply) -> None:
+            self._hand_over_quorum()
+
+        if self._done is not None:
+            self._pulse.end()
+            self._controller.submit(FenceBroker(self._me, epoch), told)
+
+    def _hand_over_quorum(self) -> None:
+        target = self._successor()
+        if self._done is None:
+            return
+        if target is None:
+            self._runtime.timers.soon(self._end)
+        else:
+            self._quorum.transfer(target, lambda _: self._await_successor())
+
+    def _await_successor(self) -> None:
+        leader = self._quorum.raft.leader
+        if self._done is None:
+            return
+        if self._quorum.leader_epoch is None and leader is not None:
+            self._end()
+        else:
+            self._later(self._await_successor)
+
+    def _successor(self) -> Member | None:
+        """The voter that has most of the log, if we lead and there are others."""
+        raft = self._quorum.raft
+        if self._quorum.leader_epoch is None:
+            return None
+        others = [voter for voter in raft.configuration.voters if voter in raft.followers]
+        return max(others, key=lambda voter: raft.followers[voter].match, default=None)
+
+    def _later(self, again: Callback) -> None:
+        self._runtime.timers.at(Instant(self._runtime.clock.now() + SHUTDOWN_RETRY_MS * MILLISECOND), again)
+
+
+def new_cluster_id(entropy: Entropy) -> UUID:
+    """A random id. None that starts with a dash: on a command line it would be an option."""
+    while True:
+        drawn = UUID(bytes=entropy.bytes(16), version=4)
+        if not show_cluster_id(drawn).startswith("-"):
+            return drawn
+
+
+def show_cluster_id(cluster_id: UUID) -> str:
+    """As clients and the metadata log know it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(cluster_id.bytes).rstrip(b"=").decode("ascii")
+
+
+def parse_cluster_id(text: str) -> UUID:
+    """The id that is shown as `text`."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except (binascii.Error, ValueError):
+        raise CorruptionError(f"{text!r} is no cluster id") from None
+
+
+class RegistrationRejected(PenstockError):
+    """The cluster does not take this node as a broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """How the node presents itself. `synced`: it acknowledges only what is on disk."""
+
+    node_id: NodeId
+    listeners: tuple[BrokerEndpoint, ...]
+    rack: str | None = None
+    synced: bool = True
+
+
+class ClusterFormation:
+    """Gives a cluster that has no identity yet its own, if this node is the first to lead it."""
+
+    def __init__(self, controller: Controller, entropy: Entropy) -> None:
+        self._controller = controller
+        self._entropy = entropy
+        controller.while_leading(self)
+
+    def began(self) -> None:
+        if self._controller.image.cluster_id is None:
+            cluster_id = show_cluster_id(new_cluster_id(self._entropy))
+            self._controller.submit(BootstrapCluster(cluster_id), self._formed)
+
+    def ended(self) -> None:
+        """Whoever leads next sees what is missing."""
+
+    def _formed(self, reply: Reply) -> None:
+        if not isinstance(reply, Refused):
+            events.info("cluster.formed", cluster_id=self._controller.image.cluster_id)
+
+
+class BrokerRegistrar:
+    """Registers the broker of this node. What the cluster refuses for good ends the node."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        controller: Controller,
+        directory: DataDirectory,
+        registration: BrokerRegistration,
+    ) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._directory = directory
+        self._registration = registration
+        self._incarnation = UUID(bytes=runtime.entropy.bytes(16), version=4)
+        self._give_up_at = Instant(0)
+        self._peers: tuple[BrokerEndpoint, ...] = ()
+        self._joined: Callable[[BrokerEpoch], None]
+        self.epoch: BrokerEpoch | None = None
+
+    def join(self, done: Callable[[BrokerEpoch], None], peer: BrokerEndpoint | None = None) -> None:
+        """Register a new broker epoch, fenced; `done` hears it once our image has it.
+
+        The image must have the cluster's id. `peer` is where other nodes find us.
+        """
+        self._joined = done
+        self._peers = () if peer is None else (peer,)
+        self._give_up_at = Instant(self._runtime.clock.now() + RIVAL_NS)
+        self._register()
+
+    def _register(self) -> None:
+        cluster_id = self._controller.image.cluster_id
+        assert cluster_id is not None
+        node, clean = self._registration, self._directory.last_clean_epoch
+        former = self._controller.image.broker(node.node_id)
+        command = RegisterBroker(
+            cluster_id,
+            node.node_id,
+            self._directory.directory_id,
+            (*node.listeners, *self._peers),
+            node.rack,
+            SUPPORTED_FEATURES,
+            previous_epoch=NO_BROKER_EPOCH if clean is None else clean,
+            synced=node.synced,
+            incarnation=self._incarnation,
+            known_epoch=NO_BROKER_EPOCH if former is None else former.epoch,
+        )
+        self._controller.submit(command, self._registered)
+
+    def _registered(self, reply: Reply) -> None:
+        if isinstance(reply, Refused):
+            self._refused(reply)
+            return
+        assert isinstance(reply, RegisteredBroker)
+        self.epoch = reply.epoch
+        self._joined(reply.epoch)
+
+    def _refused(self, refusal: Refused) -> None:
+        now = self._runtime.clock.now()
+        is_rival = refusal.why is Why.DUPLICATE_BROKER
+        # The rest passes: there is no controller, its disk is full, or it knew of us what we did not.
+        if refusal.why in FOR_GOOD or (is_rival and now >= self._give_up_at):
+            raise RegistrationRejected(
+                f"the cluster refuses this node: {refusal.detail or refusal.why.value}"
+            )
+        self._runtime.timers.at(Instant(now + REGISTRATION_RETRY_MS * MILLISECOND), self._register)

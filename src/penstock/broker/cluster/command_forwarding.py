@@ -1,0 +1,259 @@
+"""Commands of a node that does not lead: carried to whoever does."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+from penstock.broker.cluster.controller import Controller
+from penstock.broker.cluster.peers import BasePeerWatcher, Channel, Peer
+from penstock.broker.cluster.raft_host import CommandOutcome, RaftQuorum
+from penstock.broker.cluster.rpc import (
+    NotController,
+    PeerRpc,
+    ReadIndexReply,
+    RequestReadIndex,
+    Respond,
+    RpcReply,
+    SubmitCommand,
+    SubmitCommandReply,
+    decode_command,
+    decode_reply,
+    encode_command,
+    encode_reply,
+)
+from penstock.core.metadata import Command, Reply
+from penstock.core.metadata import Ok as Nothing
+from penstock.core.model import MILLISECOND, Instant, NodeId, Offset, ProtocolError, Refused, Why
+from penstock.core.raft import ReadIndex
+from penstock.runtime import Callback, NodeIdentity, Runtime, Timer
+
+Done: TypeAlias = Callable[[Reply], None]
+# How long a command waits for somebody to lead, and then for the answer.
+PATIENCE_MS = 4_000
+PARKED_MAX = 10_000
+# A node that says it does not lead learns who does with the next heartbeats.
+ASK_AGAIN_MS = 50
+ANSWER_MS = 1_000
+AGAIN_MS = 50
+
+
+class LocalController(Protocol):
+    """The controller of this node, as far as it concerns others."""
+
+    @property
+    def is_leading(self) -> bool: ...
+
+    def decide(self, command: Command, done: Callable[[Reply, Offset], None]) -> None:
+        """Decide here; `done` hears the reply, and the log end behind it, once that is committed."""
+
+    def hold(self, end: Offset, reply: Reply, done: Done) -> None:
+        """Give the reply once our own committed image has every fact below `end`."""
+
+
+class ParkedCommand(NamedTuple):
+    """A command that was not sent, or not decided."""
+
+    command: Command
+    done: Done
+    deadline: Instant
+
+
+class CommandForwarder(BasePeerWatcher):
+    """Knows who leads, and brings commands there.
+
+    A command that nobody has seen waits for a leader and may be sent several times. One that
+    was sent and not answered may have been decided: it is refused, and its owner looks again.
+    """
+
+    def __init__(self, runtime: Runtime, desk: PeerRpc, me: NodeId) -> None:
+        self._runtime = runtime
+        self._desk = desk
+        self._me = me
+        self._decider: LocalController
+        self._parked: deque[ParkedCommand] = deque()
+        self._timer: Timer | None = None
+        self._sent = 0
+        self._underway: dict[int, tuple[NodeId, ParkedCommand]] = {}
+        self.leader: NodeId | None = None
+        desk.serve(SubmitCommand, self._asked)
+
+    def serve(self, decider: LocalController) -> None:
+        """Decide here what comes from others."""
+        self._decider = decider
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Have a command decided, wherever that is. `done` is never called inside this call."""
+        if len(self._parked) >= PARKED_MAX:
+            self._runtime.timers.soon(lambda: done(_refused("too many commands wait for a controller")))
+            return
+        deadline = Instant(self._runtime.clock.now() + PATIENCE_MS * MILLISECOND)
+        self._parked.append(ParkedCommand(command, done, deadline))
+        self._pump()
+
+    def leader_changed(self, leader: NodeId | None) -> None:
+        """What was sent to another may be decided or not; what was not sent goes to this one."""
+        self.leader = leader
+        for number, (node, parked) in list(self._underway.items()):
+            if node != leader:
+                del self._underway[number]
+                self._refuse(parked, f"node {node} does not lead the metadata quorum any more")
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Commands that wait may be sent, or decided here."""
+        if self._parked:
+            self._runtime.timers.soon(self._pump)
+
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
+        if node == self.leader:
+            self.look_again()
+
+    def drained(self, node: NodeId, channel: Channel) -> None:
+        if node == self.leader and channel is Channel.CONTROL:
+            self.look_again()
+
+    def _pump(self) -> None:
+        parked = self._parked
+        while parked and self._is_sent(parked[0]):
+            parked.popleft()
+        self._set_timer()
+
+    def _is_sent(self, parked: ParkedCommand) -> bool:
+        if self._decider.is_leading:
+            self._decider.decide(parked.command, lambda reply, _: parked.done(reply))
+            return True
+        leader = self.leader
+        if leader is None or leader == self._me:
+            return False
+        self._sent += 1
+        number = self._sent
+        left_ms = max(1, (parked.deadline - self._runtime.clock.now()) // MILLISECOND)
+        question = SubmitCommand(*encode_command(parked.command))
+        if not self._desk.ask(leader, question, left_ms, lambda answer: self._answered(number, answer)):
+            return False
+        self._underway[number] = (leader, parked)
+        return True
+
+    def _answered(self, number: int, answer: RpcReply | None) -> None:
+        node, parked = self._underway.pop(number, (self._me, None))
+        if parked is None:
+            return
+        match answer:
+            case SubmitCommandReply(name, content, end):
+                try:
+                    reply = decode_reply(name, content)
+                except ProtocolError as wrong:
+                    self._refuse(parked, f"the answer of node {node} cannot be read: {wrong}")
+                    return
+                self._decider.hold(end, reply, parked.done)
+            case NotController():
+                self._parked.append(parked)
+                self._set_timer()
+            case _:
+                self._refuse(parked, f"node {node} did not answer")
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._parked:
+            soon = Instant(self._runtime.clock.now() + ASK_AGAIN_MS * MILLISECOND)
+            self._timer = self._runtime.timers.at(soon, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        now = self._runtime.clock.now()
+        for parked in [parked for parked in self._parked if parked.deadline <= now]:
+            self._parked.remove(parked)
+            self._refuse(parked, "no controller could be reached")
+        self._pump()
+
+    def _refuse(self, parked: ParkedCommand, detail: str) -> None:
+        refusal = _refused(detail)
+        self._runtime.timers.soon(lambda: parked.done(refusal))
+
+    def _asked(self, _peer: Peer, question: SubmitCommand, respond: Respond) -> None:
+        if not self._decider.is_leading:
+            respond(NotController(self.leader, None))
+            return
+
+        def decided(reply: Reply, end: Offset) -> None:
+            respond(SubmitCommandReply(*encode_reply(reply), end))
+
+        try:
+            command = decode_command(question.name, question.content)
+        except ProtocolError as wrong:
+            decided(
+                Refused(Why.INVALID_REQUEST, f"node {self._me} does not know this command: {wrong}"),
+                Offset(0),
+            )
+            return
+        self._decider.decide(command, decided)
+
+
+def _refused(detail: str) -> Refused:
+    return Refused(Why.NOT_CONTROLLER, detail)
+
+
+class ReadIndexBarrier:
+    """Asks the leader how much there is, and waits until the committed image of this node has it."""
+
+    def __init__(
+        self, runtime: Runtime, desk: PeerRpc, quorum: RaftQuorum, controller: Controller, me: NodeId
+    ) -> None:
+        self._runtime = runtime
+        self._desk = desk
+        self._quorum = quorum
+        self._controller = controller
+        self._me = me
+        self._leaderless: list[Callback] = []
+        desk.serve(RequestReadIndex, self._asked)
+
+    def catch_up(self, done: Callback) -> None:
+        """Call `done` once the image is fresh; waits for a leader as long as it takes."""
+        leader = self._controller.leader
+        if leader is None:
+            self._leaderless.append(done)
+        elif leader == self._me:
+            self._quorum.read(lambda outcome: self._read(outcome, done))
+        elif not self._desk.ask(
+            leader, RequestReadIndex(), ANSWER_MS, lambda answer: self._answered(answer, done)
+        ):
+            self._later(done)
+
+    def _answered(self, answer: RpcReply | None, done: Callback) -> None:
+        if isinstance(answer, ReadIndexReply):
+            self._hold(answer.end, done)
+        else:
+            self._later(done)
+
+    def _read(self, outcome: CommandOutcome, done: Callback) -> None:
+        if isinstance(outcome, ReadIndex):
+            self._hold(self._quorum.committed, done)
+        else:
+            self._later(done)
+
+    def leader_changed(self) -> None:
+        """There may be somebody to ask now."""
+        waiting, self._leaderless = self._leaderless, []
+        for done in waiting:
+            self.catch_up(done)
+
+    def _later(self, done: Callback) -> None:
+        deadline = Instant(self._runtime.clock.now() + AGAIN_MS * MILLISECOND)
+        self._runtime.timers.at(deadline, lambda: self.catch_up(done))
+
+    def _hold(self, end: Offset, done: Callback) -> None:
+        def caught_up(_: Reply) -> None:
+            done()
+
+        self._controller.hold(end, Nothing(), caught_up)
+
+    def _asked(self, _peer: Peer, _question: RequestReadIndex, respond: Respond) -> None:
+        def read(outcome: CommandOutcome) -> None:
+            if isinstance(outcome, ReadIndex):
+                respond(ReadIndexReply(self._quorum.committed))
+            else:
+                respond(NotController(self._controller.leader, None))
+
+        self._quorum.read(read)

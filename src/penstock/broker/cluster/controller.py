@@ -1,0 +1,224 @@
+"""Decides commands, and keeps the committed image."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from penstock.broker.cluster.quorum import Quorum
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    Command,
+    ControllerConfig,
+    Fact,
+    MetadataImage,
+    MetadataMachine,
+    Reply,
+    replay,
+)
+from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
+from penstock.runtime import Runtime
+from penstock.storage.disk import DiskFull
+
+Done: TypeAlias = Callable[[Reply], None]
+Decided: TypeAlias = Callable[[Reply, Offset], None]
+Subscriber: TypeAlias = Callable[[MetadataImage], None]
+# More facts than this are appended at once, without waiting for the turn to end.
+FACTS_PER_TURN_MAX = 5_000
+
+
+class UncommittedReply(NamedTuple):
+    """An answer that is known but must not be given before `end` is committed."""
+
+    end: Offset
+    reply: Reply
+    done: Decided
+
+
+class RemoteController(Protocol):
+    """The way to whoever decides, when that is not this node."""
+
+    @property
+    def leader(self) -> NodeId | None:
+        """The node that leads, as far as we know."""
+
+    def submit(self, command: Command, done: Done) -> None: ...
+
+    def look_again(self) -> None:
+        """Commands are decided here from now on."""
+
+
+class ControllerTask(Protocol):
+    """Who has something to do while this node decides."""
+
+    def began(self) -> None:
+        """Commands are decided here; `submit` from here is decided here."""
+
+    def ended(self) -> None:
+        """They are no longer."""
+
+
+class Controller:
+    """The host of the metadata machine on this node.
+
+    Commands of one turn of the loop share one append. A `done` is never called inside
+    `submit`, and answers that are decided here come in the order of the commands. What is
+    decided `elsewhere` is answered once our own committed image has it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        quorum: Quorum,
+        around: ControllerConfig | None = None,
+        elsewhere: RemoteController | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._quorum = quorum
+        self._around = around or ControllerConfig()
+        self._elsewhere = elsewhere
+        self._machine: MetadataMachine | None = None
+        self._epoch = LeaderEpoch(-1)
+        self._pending: list[Fact] = []
+        # The speculative image as far as it is in the log, and the log end behind it.
+        self._appended = EMPTY_IMAGE
+        self._end = Offset(0)
+        self._waiting: deque[UncommittedReply] = deque()
+        # Answers from elsewhere that are ahead of our image, by the log end they need.
+        self._held: list[tuple[Offset, int, Reply, Done]] = []
+        self._holds = 0
+        self._turn_set = False
+        self._subscribers: list[Subscriber] = []
+        self._duties: list[ControllerTask] = []
+        self.image: MetadataImage = EMPTY_IMAGE
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether commands are decided here."""
+        return self._machine is not None
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Which node decides; None if we do not know of any, or if there are no others."""
+        return None if self._elsewhere is None else self._elsewhere.leader
+
+    @property
+    def committed(self) -> Offset:
+        """How many facts the committed image holds: the epoch of whatever is read off it."""
+        return self._quorum.committed
+
+    def start(self) -> None:
+        """Recover the metadata. Blocks on the disk."""
+        self._quorum.start(self)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Hand every new committed image to `subscriber`, before any reply that depends on it."""
+        self._subscribers.append(subscriber)
+
+    def while_leading(self, duty: ControllerTask) -> None:
+        """Tell `duty` whenever this node begins and ceases to decide."""
+        self._duties.append(duty)
+
+    def submit(self, command: Command, done: Done) -> None:
+        """Have a command decided; `done` hears the reply once what it was decided on is committed."""
+        if self._machine is None and self._elsewhere is not None:
+            self._elsewhere.submit(command, done)
+        else:
+            self.decide(command, lambda reply, _: done(reply))
+
+    def decide(self, command: Command, done: Decided) -> None:
+        """Decide a command here; `done` hears the reply and the log end behind it."""
+        machine = self._machine
+        if machine is None:
+            self._waiting.append(UncommittedReply(Offset(0), _NOT_LEADING, done))
+        else:
+            decision = machine.decide(command, self._runtime.clock.now())
+            machine.replay(decision.facts)
+            self._pending += decision.facts
+            seen = Offset(self._end + len(self._pending))
+            self._waiting.append(UncommittedReply(seen, decision.reply, done))
+            if len(self._pending) >= FACTS_PER_TURN_MAX:
+                self._append()
+        if not self._turn_set:
+            self._turn_set = True
+            self._runtime.timers.soon(self._turn_ended)
+
+    def hold(self, end: Offset, reply: Reply, done: Done) -> None:
+        """Give a reply that was decided elsewhere once every fact below `end` is in our image."""
+        self._holds += 1
+        heapq.heappush(self._held, (end, self._holds, reply, done))
+        self._runtime.timers.soon(self._release)
+
+    def _turn_ended(self) -> None:
+        self._turn_set = False
+        self._append()
+        self._release()
+
+    def _append(self) -> None:
+        machine = self._machine
+        if machine is None or not self._pending:
+            return
+        facts, self._pending = tuple(self._pending), []
+        try:
+            end = self._quorum.propose(facts, self._epoch)
+        except DiskFull as full:
+            end = Refused(Why.STORAGE_FAILED, str(full))
+        if isinstance(end, Refused):
+            self._take_back(machine, end)
+        else:
+            self._end, self._appended = end, machine.image
+
+    def _take_back(self, machine: MetadataMachine, refusal: Refused) -> None:
+        """Nothing of this turn was appended: what was decided on it never happened."""
+        machine.image = self._appended
+        kept = (entry for entry in self._waiting if entry.end <= self._end)
+        lost = (
+            UncommittedReply(self._end, refusal, entry.done)
+            for entry in self._waiting
+            if entry.end > self._end
+        )
+        self._waiting = deque((*kept, *lost))
+
+    def _release(self) -> None:
+        waiting, committed = self._waiting, self._quorum.committed
+        while waiting and waiting[0].end <= committed:
+            entry = waiting.popleft()
+            entry.done(entry.reply, entry.end)
+        while self._held and self._held[0][0] <= self._quorum.committed:
+            _, _, reply, done = heapq.heappop(self._held)
+            done(reply)
+
+    def restored(self, image: MetadataImage) -> None:
+        self._follow(image)
+        self._release()
+
+    def facts_committed(self, facts: Sequence[Fact]) -> None:
+        self._follow(replay(self.image, facts))
+        self._release()
+
+    def _follow(self, image: MetadataImage) -> None:
+        self.image = image
+        for subscriber in self._subscribers:
+            subscriber(image)
+
+    def leadership_gained(self, epoch: LeaderEpoch) -> None:
+        self._epoch = epoch
+        self._machine = MetadataMachine(self.image, self._around)
+        self._appended, self._end = self.image, self._quorum.end
+        if self._elsewhere is not None:
+            self._elsewhere.look_again()
+        for duty in self._duties:
+            duty.began()
+
+    def leadership_lost(self) -> None:
+        """Drop the speculative image; whoever waits must ask the new leader what became of it."""
+        self._machine = None
+        for duty in self._duties:
+            duty.ended()
+        self._pending.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            entry.done(_NOT_LEADING, Offset(0))
+
+
+_NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this node does not lead the metadata quorum")

@@ -1,0 +1,156 @@
+"""What whoever leads the quorum does unasked, now and then.
+
+    Balance          gives leaderships back to preferred replicas
+    InternalTopicExpander   gives topics that were made on few brokers more replicas as brokers join
+    Learners         lets brokers have the log, and those go that will not come back
+
+Each looks at the committed image and submits what is missing as commands, so that a leader that
+is none any more can do no harm. Their times begin anew with every leader.
+
+Left out: moving replicas between brokers by load; giving up on moves that take long.
+"""
+
+from collections.abc import Mapping
+
+from penstock.broker.cluster.controller import Controller
+from penstock.broker.cluster.peers import PeerManager
+from penstock.broker.cluster.raft_host import RaftQuorum
+from penstock.core.metadata import (
+    BalancedLeaders,
+    BalanceLeaders,
+    Reply,
+    StartedReassignments,
+    WidenInternalTopics,
+    broker_setting,
+)
+from penstock.core.model import MILLISECOND, SECOND, Instant
+from penstock.core.raft import AddLearner, Change, Member, RemoveMember
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+
+INTERNAL_TOPICS_CHECK_MS = 2_000
+LEARNER_CHECK_MS = 500
+# A learner that is no broker may be one that has just come: it joins before it registers.
+STRANGE_NS = 10 * SECOND
+
+
+class PeriodicTask:
+    """Calls `look` after each `pause_ms`, from the moment the node leads until it does not."""
+
+    def __init__(self, runtime: Runtime, controller: Controller) -> None:
+        self._runtime = runtime
+        self._timer: Timer | None = None
+        self._controller = controller
+        controller.while_leading(self)
+
+    def pause_ms(self) -> int:
+        """How long to wait before the next look."""
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """See what is missing, and submit it."""
+        raise NotImplementedError
+
+    def began(self) -> None:
+        self._wait()
+
+    def ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        deadline = Instant(self._runtime.clock.now() + self.pause_ms() * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._due)
+
+    def _due(self) -> None:
+        if self._controller.is_leading:
+            self.look()
+            self._wait()
+
+
+class LeaderBalancer(PeriodicTask):
+    """Asks for balance as often as `leader.imbalance.check.interval.seconds` says."""
+
+    def __init__(self, runtime: Runtime, controller: Controller, static: Mapping[str, str]) -> None:
+        super().__init__(runtime, controller)
+        self._static = static
+
+    def pause_ms(self) -> int:
+        key = "leader.imbalance.check.interval.seconds"
+        seconds = broker_setting(self._controller.image, key, static=self._static)
+        assert isinstance(seconds, int)
+        return seconds * 1_000
+
+    def look(self) -> None:
+        self._controller.submit(BalanceLeaders(), _on_balance_reply)
+
+
+def _on_balance_reply(reply: Reply) -> None:
+    if isinstance(reply, BalancedLeaders) and reply.moved:
+        events.info("cluster.leaders_balanced", moved=reply.moved, left=reply.left)
+
+
+class InternalTopicExpander(PeriodicTask):
+    """Brings internal topics to three replicas, unless somebody has set another number."""
+
+    def pause_ms(self) -> int:
+        return INTERNAL_TOPICS_CHECK_MS
+
+    def look(self) -> None:
+        self._controller.submit(WidenInternalTopics(), _on_expand_reply)
+
+
+def _on_expand_reply(reply: Reply) -> None:
+    if isinstance(reply, StartedReassignments) and reply.partitions:
+        events.info("cluster.internal_topics_grow", partitions=reply.partitions)
+
+
+class LearnerReconciler(PeriodicTask):
+    """One change at a time: adds brokers that are no members, removes learners that are no brokers."""
+
+    def __init__(
+        self, runtime: Runtime, controller: Controller, quorum: RaftQuorum, hub: PeerManager
+    ) -> None:
+        super().__init__(runtime, controller)
+        self._quorum = quorum
+        self._hub = hub
+        self._strange: dict[Member, Instant] = {}
+
+    def pause_ms(self) -> int:
+        return LEARNER_CHECK_MS
+
+    def began(self) -> None:
+        self._strange.clear()
+        super().began()
+
+    def look(self) -> None:
+        change = self._missing() or self._left_over()
+        if change is not None:
+            events.info("quorum.members_changed", change=type(change).__name__, member=change.member.node_id)
+            self._quorum.change_members(change, lambda _: None)
+
+    def _missing(self) -> Change | None:
+        """A broker that runs without the log: its vote was taken, and it needs the metadata all the same."""
+        members = self._quorum.raft.configuration.members
+        taken = {member.node_id: None for member in members}
+        for broker in self._controller.image.each_broker():
+            member = Member(broker.node_id, broker.directory_id)
+            if broker.node_id not in taken and self._is_there(member):
+                return AddLearner(member)
+        return None
+
+    def _left_over(self) -> Change | None:
+        now, image = self._runtime.clock.now(), self._controller.image
+        strange: dict[Member, Instant] = {}
+        for learner in self._quorum.raft.configuration.learners:
+            broker = image.broker(learner.node_id)
+            is_broker = broker is not None and broker.directory_id == learner.directory_id
+            if not is_broker and not self._is_there(learner):
+                strange[learner] = self._strange.get(learner, now)
+        self._strange = strange
+        return next((RemoveMember(m) for m, since in strange.items() if now - since >= STRANGE_NS), None)
+
+    def _is_there(self, member: Member) -> bool:
+        identity = self._hub.identity_of(member.node_id)
+        return identity is not None and identity.directory_id == member.directory_id

@@ -1,0 +1,262 @@
+"""A node's part in its cluster, from the first contact to the farewell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.broker.cluster.bootstrap import (
+    Bootstrap,
+    BootstrapAsVoter,
+    BootstrapFailed,
+    ClusterIdMismatch,
+    JoinExisting,
+    JoinHandler,
+    QuorumJoiner,
+    is_sole_voter,
+    read_join_intent,
+    write_join_intent,
+)
+from penstock.broker.cluster.broker_lifecycle import (
+    BrokerHeartbeat,
+    BrokerRegistrar,
+    BrokerRegistration,
+    BrokerSessionOptions,
+    BrokerSessionTracker,
+    ClusterFormation,
+    ControlledShutdown,
+    parse_cluster_id,
+)
+from penstock.broker.cluster.command_forwarding import CommandForwarder, ReadIndexBarrier
+from penstock.broker.cluster.controller import Controller
+from penstock.broker.cluster.controller_tasks import InternalTopicExpander, LeaderBalancer, LearnerReconciler
+from penstock.broker.cluster.node_addresses import AddressBook, HelloExchange
+from penstock.broker.cluster.peers import PeerManager
+from penstock.broker.cluster.quorum import QuorumOptions, QuorumStore
+from penstock.broker.cluster.quorum_admin import QuorumAdmin
+from penstock.broker.cluster.raft_host import RaftQuorum, RaftSetup, is_blank
+from penstock.broker.cluster.rpc import IntroductionReply, PeerRpc, Voter
+from penstock.core.metadata import PEER_LISTENER, BrokerEndpoint, ControllerConfig, MetadataImage
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant
+from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member, Raft, RaftOptions
+from penstock.observability import log as events
+from penstock.runtime import Address, Callback, Runtime
+from penstock.storage.data_directory import DataDirectory, WrongNode
+
+FIRST_CAMPAIGN_MS = 150
+
+
+def _as_bound(address: Address) -> Address:
+    return address
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Who the node is in its cluster.
+
+    It listens for peers on `listen`, if anywhere, and tells them `advertised` of the address
+    that it got. `voters` are read when the data directory is blank, and tell addresses later.
+    """
+
+    registration: BrokerRegistration
+    listen: Address | None = None
+    voters: tuple[Voter, ...] = ()
+    is_broker: bool = True
+    is_controller: bool = True
+    advertised: Callable[[Address], Address] = _as_bound
+    around: ControllerConfig = field(default_factory=ControllerConfig)
+    quorum: QuorumOptions = field(default_factory=QuorumOptions)
+    sessions: BrokerSessionOptions = field(default_factory=BrokerSessionOptions)
+    raft: RaftOptions = field(default_factory=RaftOptions)
+    raft_type: type[Raft] = Raft
+
+
+class ClusterMember:
+    """Everything that makes this node one of several; with no others around it is the cluster.
+
+    start ── founded or joined ── registered as a broker ──► `registered`
+             (whoever owns the logs opens them now)  go_live ── unfenced ──► `live`
+    """
+
+    def __init__(
+        self, runtime: Runtime, store: QuorumStore, directory: DataDirectory, options: ClusterOptions
+    ) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._directory = directory
+        self._options = options
+        node_id = options.registration.node_id
+        self.me = Member(node_id, directory.directory_id)
+        self.hub = PeerManager(runtime, node_id, options.listen)
+        self._desk = PeerRpc(runtime, self.hub)
+        self._book = AddressBook(self.me, self.hub, options.voters)
+        self._founding = Bootstrap(runtime, self.hub, self._desk, self.me, options.voters)
+        self._joining = QuorumJoiner(runtime, store.disk, self._desk, self._book, self.me)
+        self._foreigners: ClusterIdMismatch | None = None
+        self._freshness: ReadIndexBarrier | None = None
+        # Whoever leads is about to give the cluster its name, and we wait for it.
+        self._is_nameless = False
+        setup = RaftSetup(self.me, self.hub, EMPTY_CONFIGURATION, options.raft, options.raft_type)
+        joined = directory.cluster_id is not None
+        self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
+        self._forwarding = CommandForwarder(runtime, self._desk, node_id)
+        self.controller = Controller(runtime, self.quorum, options.around, self._forwarding)
+        self._forwarding.serve(self.controller)
+        self.hub.watch(self._forwarding)
+        self.quorum.watch(self)
+        self._sessions = BrokerSessionTracker(
+            runtime, self.hub, self._desk, self.controller, options.sessions
+        )
+        self._pulse = BrokerHeartbeat(
+            runtime, self._desk, self.controller, self._sessions, node_id, options.sessions
+        )
+        self._forming = ClusterFormation(self.controller, runtime.entropy)
+        static = options.around.static
+        self._duties = (
+            LeaderBalancer(runtime, self.controller, static),
+            InternalTopicExpander(runtime, self.controller),
+            LearnerReconciler(runtime, self.controller, self.quorum, self.hub),
+        )
+        self.membership = BrokerRegistrar(runtime, self.controller, directory, options.registration)
+        self.voters: QuorumAdmin
+        self._registered: Callable[[BrokerEpoch | None], None]
+
+    def start(self, registered: Callable[[BrokerEpoch | None], None]) -> None:
+        """Take part; `registered` hears our broker epoch, or None once a node without a broker knows all.
+
+        Blocks on the disk. Whatever makes no sense is raised, now or later.
+        """
+        self._registered = registered
+        options, directory = self._options, self._directory
+        directory.claim(self.me.node_id)
+        if directory.cluster_id is not None:
+            self.hub.join_cluster(directory.cluster_id)
+        self.hub.open()
+        self._reception = HelloExchange(self._desk, self.hub, self._book, self._address(), self._standing)
+        self._book.open()
+        if directory.cluster_id is not None or not is_blank(self._store.disk):
+            self._foreigners = ClusterIdMismatch(self.hub, self.me, options.voters)
+            self._take_part(None)
+        elif is_sole_voter(self.me.node_id, options.voters):
+            self._take_part(Configuration((self.me,)))
+        else:
+            self._founding.begin(self._address(), self._decided)
+
+    def _address(self) -> Address | None:
+        """Where others find us: where the voters look for us, or else where we listen."""
+        listed = (voter.address for voter in self._options.voters if voter.node_id == self.me.node_id)
+        bound = self.hub.address
+        return next(listed, None) or (None if bound is None else self._options.advertised(bound))
+
+    def _decided(self, outcome: BootstrapAsVoter | JoinExisting) -> None:
+        match outcome:
+            case BootstrapAsVoter(members):
+                events.info("quorum.founded", voters=len(members.voters))
+                self._take_part(members)
+                if members.voters[0] == self.me:
+                    # One of us, or two would ask for votes at the same time; the others get ready.
+                    deadline = Instant(self._runtime.clock.now() + FIRST_CAMPAIGN_MS * MILLISECOND)
+                    self._runtime.timers.at(deadline, self.quorum.wait_for_nobody)
+            case JoinExisting():
+                listed = any(voter.node_id == self.me.node_id for voter in self._options.voters)
+                # Before the log: a directory with a log is not asked again what it wants.
+                write_join_intent(self._store.disk, wants_vote=listed and self._options.is_controller)
+                self._take_part(EMPTY_CONFIGURATION)
+
+    def _take_part(self, founders: Configuration | None) -> None:
+        """Recover what there is, or begin with these founders, and be a member from now on."""
+        self.controller.subscribe(self._book.follow)
+        self.controller.subscribe(self._follow)
+        if founders is not None:
+            self.quorum.begin_with(founders)
+        # Raft speaks up from here on, so everybody who is asked about it must be there.
+        self.controller.start()
+        self._check_own_name()
+        self._admission = JoinHandler(self._desk, self._runtime.clock, self._book, self.quorum)
+        freshness = ReadIndexBarrier(self._runtime, self._desk, self.quorum, self.controller, self.me.node_id)
+        self._freshness = freshness
+        self.voters = QuorumAdmin(self._runtime, self._desk, self.quorum, self._book)
+        self._joining.begin(wants_vote=read_join_intent(self._store.disk))
+        freshness.catch_up(self._caught_up)
+
+    def _check_own_name(self) -> None:
+        members = self.quorum.raft.configuration.members
+        for member in members:
+            if member.directory_id == self.me.directory_id and member != self.me:
+                raise WrongNode(str(member.node_id), self.me.node_id)
+        if self._options.listen is None and any(member != self.me for member in members):
+            raise BootstrapFailed(
+                "this data directory is of a cluster with other nodes, who must be able to reach this one: "
+                "say where with --peer, or give --voters as before"
+            )
+
+    def _standing(self) -> IntroductionReply:
+        if self._freshness is None:
+            return self._founding.standing()
+        return IntroductionReply(True, self._directory.cluster_id, self.quorum.raft.founders)
+
+    def members_changed(self, configuration: Configuration) -> None:
+        self._book.members_changed(configuration)
+        self._joining.members_changed(configuration)
+
+    def leader_changed(self, leader: Member | None) -> None:
+        node = None if leader is None else leader.node_id
+        events.info("quorum.leader", leader=node, term=self.quorum.raft.term)
+        self._forwarding.leader_changed(node)
+        self._pulse.leader_changed()
+        if self._freshness is not None:
+            self._freshness.leader_changed()
+        if self._foreigners is not None:
+            self._foreigners.leader_changed(leader)
+
+    def _follow(self, image: MetadataImage) -> None:
+        if image.cluster_id is not None and self._directory.cluster_id is None:
+            # Only now that the metadata is committed: a directory that says it has joined must have it.
+            cluster_id = parse_cluster_id(image.cluster_id)
+            self._directory.join_cluster(cluster_id)
+            self.hub.join_cluster(cluster_id)
+        if self._is_nameless and image.cluster_id is not None:
+            self._is_nameless = False
+            self._runtime.timers.soon(self._caught_up)
+
+    def _caught_up(self) -> None:
+        image = self.controller.image
+        if image.cluster_id is None:
+            self._is_nameless = True
+            return
+        self._directory.join_cluster(parse_cluster_id(image.cluster_id))
+        if self._options.is_broker:
+            address = self._address()
+            peer = None if address is None else BrokerEndpoint(PEER_LISTENER, address.host, address.port)
+            self.membership.join(self._registered, peer)
+        else:
+            self._registered(None)
+
+    def catch_up(self, done: Callback) -> None:
+        """Call `done` once our image has everything that anybody was told before this call."""
+        assert self._freshness is not None, "we are no member yet"
+        self._freshness.catch_up(done)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the cluster does not count on our broker now, as far as we know."""
+        return self._pulse.is_fenced
+
+    def go_live(self, live: Callback) -> None:
+        """The broker can lead from here on; `live` hears when the cluster says so too."""
+        assert self.membership.epoch is not None
+        self._pulse.begin(self.membership.epoch, live)
+
+    def leave(self, done: Callback) -> None:
+        """Hand everything over to others, as far as they are there and time allows."""
+        if self._freshness is None:
+            self._runtime.timers.soon(done)  # we are no member of anything yet
+            return
+        farewell = ControlledShutdown(
+            self._runtime, self.controller, self.quorum, self._pulse, self.me.node_id
+        )
+        farewell.begin(self.membership.epoch, done)
+
+    def close(self) -> None:
+        """Take part no more. Blocks on the disk."""
+        self._pulse.end()
+        self.hub.close()
+        self.quorum.close()

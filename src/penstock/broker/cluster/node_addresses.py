@@ -1,0 +1,155 @@
+"""Where the other nodes are, and to whom links are kept."""
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from penstock.broker.cluster.peers import BasePeerWatcher, Peer, PeerManager
+from penstock.broker.cluster.rpc import Introduction, IntroductionReply, PeerRpc, Respond, RpcReply, Voter
+from penstock.core.metadata import EMPTY_IMAGE, PEER_LISTENER, MetadataImage
+from penstock.core.model import BrokerEpoch, NodeId
+from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member
+from penstock.runtime import Address, CloseReason, NodeIdentity
+
+# The name under which a broker registers where its peers find it.
+_PURPOSE = "cluster"
+# A place that turns us away so often in a row is left for the other one that we know.
+PATIENCE = 3
+ANSWER_MS = 1_000
+
+
+class AddressBook(BasePeerWatcher):
+    """What the start said, what brokers registered, and what nodes say of themselves; the latest counts.
+
+    Which of the first two is later cannot be known: nodes may have moved after their last stop, or
+    since our configuration was written. If nobody is where a broker registered, the place that we
+    were given is tried, and the other way round.
+
+    A voter keeps links to everybody, for it may have to lead, and to the voters it was given, who may
+    be of another cluster; whoever has no vote keeps links to the voters.
+    """
+
+    def __init__(self, me: Member, hub: PeerManager, voters: Sequence[Voter]) -> None:
+        self._me = me
+        self._hub = hub
+        self._given = {voter.node_id: voter.address for voter in voters}
+        self._registered: dict[NodeId, tuple[BrokerEpoch, Address]] = {}
+        self._brokers = EMPTY_IMAGE.brokers
+        self._told: dict[NodeId, Address] = {}
+        self._failures: dict[NodeId, int] = {}
+        self._configuration = EMPTY_CONFIGURATION
+        hub.watch(self)
+
+    def open(self) -> None:
+        self._keep()
+
+    def address_of(self, node: NodeId) -> Address | None:
+        told = self._told.get(node)
+        if told is not None:
+            return told
+        registered, given = self._registered.get(node), self._given.get(node)
+        if registered is None or given is None:
+            return given if registered is None else registered[1]
+        return registered[1] if self._failures.get(node, 0) // PATIENCE % 2 == 0 else given
+
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
+        """Where it is now is where it is: if the link breaks, that place is tried first."""
+        self._failures[node] = self._failures.get(node, 0) // PATIENCE * PATIENCE
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        if ending in (CloseReason.REFUSED, CloseReason.UNREACHABLE):
+            before = self.address_of(node)
+            self._failures[node] = self._failures.get(node, 0) + 1
+            if self.address_of(node) != before:
+                self._keep()
+
+    def introduced(self, node: NodeId, directory_id: UUID, address: Address | None) -> None:
+        """A node says where it listens. A stranger does not take the place of one that is there."""
+        known = self._hub.identity_of(node)
+        is_taken = known is not None and known.directory_id != directory_id
+        if address is None or is_taken or address == self.address_of(node):
+            return
+        if self._configuration == EMPTY_CONFIGURATION and node in self._given:
+            return  # what operators say of founders is not for others to change
+        self._told[node] = address
+        self._keep()
+
+    def heard_of(self, node: NodeId, address: Address) -> None:
+        """Somebody says where another listens; whoever knows more is right."""
+        if self.address_of(node) is None:
+            self._told[node] = address
+            self._keep()
+
+    def reachable(self) -> list[NodeId]:
+        """The nodes that we have links to, and should have."""
+        return [node for node in self._wanted() if self._hub.identity_of(node) is not None]
+
+    def members_changed(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._keep()
+
+    def follow(self, image: MetadataImage) -> None:
+        """Brokers have registered, perhaps elsewhere than before."""
+        if image.brokers is self._brokers:
+            return
+        self._brokers = image.brokers
+        registered: dict[NodeId, tuple[BrokerEpoch, Address]] = {}
+        for broker in image.each_broker():
+            listener = broker.listener(PEER_LISTENER)
+            if listener is not None:
+                registered[broker.node_id] = (broker.epoch, Address(listener.host, listener.port))
+        if registered == self._registered:
+            return
+        for node, (epoch, _) in registered.items():
+            if self._registered.get(node, (None,))[0] != epoch:
+                self._told.pop(node, None)
+                self._failures.pop(node, None)
+        self._registered = registered
+        self._keep()
+
+    def _wanted(self) -> list[NodeId]:
+        configuration = self._configuration
+        if configuration == EMPTY_CONFIGURATION:
+            wanted = [*self._given, *self._told]
+        elif self._me in configuration.voters:
+            members = (member.node_id for member in configuration.members)
+            wanted = [*members, *self._registered, *self._given]
+        else:
+            wanted = [member.node_id for member in configuration.voters]
+        return [node for node in dict.fromkeys(wanted) if node != self._me.node_id]
+
+    def _keep(self) -> None:
+        found = {node: self.address_of(node) for node in self._wanted()}
+        self._hub.keep(_PURPOSE, {node: address for node, address in found.items() if address is not None})
+
+
+class HelloExchange(BasePeerWatcher):
+    """Says where we listen to everyone we reach, takes note of where others do, and tells who we are.
+
+    `standing` says who that is now: it changes when a blank node becomes a member.
+    """
+
+    def __init__(
+        self,
+        desk: PeerRpc,
+        hub: PeerManager,
+        book: AddressBook,
+        address: Address | None,
+        standing: Callable[[], IntroductionReply],
+    ) -> None:
+        self._desk = desk
+        self._book = book
+        self._address = address
+        self._standing = standing
+        desk.serve(Introduction, self._introduced)
+        hub.watch(self)
+
+    def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
+        self._desk.ask(node, Introduction(self._address), ANSWER_MS, _ignore)
+
+    def _introduced(self, peer: Peer, question: Introduction, respond: Respond) -> None:
+        self._book.introduced(peer.node_id, peer.directory_id, question.address)
+        respond(self._standing())
+
+
+def _ignore(_: RpcReply | None) -> None:
+    """It was for their information."""

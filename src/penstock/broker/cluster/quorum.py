@@ -1,0 +1,89 @@
+"""The port between the controller and whoever keeps the metadata log."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.core.metadata import Fact, MetadataImage
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PenstockError, Refused, StorageError
+from penstock.storage.commit import GroupCommit
+from penstock.storage.disk import Disk
+
+
+class NotQuorumLeader(PenstockError):
+    """Facts were proposed under an epoch in which this node does not lead."""
+
+
+class QuorumFailed(StorageError):
+    """The metadata log can no longer be trusted on this node: the node ends."""
+
+
+class MetadataLost(CorruptionError):
+    """The directory belongs to a cluster whose metadata is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStore:
+    """Where the metadata is; `side_disk` is a view of the same directory for work off the loop."""
+
+    disk: Disk
+    side_disk: Disk
+    commit: GroupCommit
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumOptions:
+    """When a snapshot is taken; it also waits for half as many facts as the last one had."""
+
+    snapshot_facts: int = 10_000
+    segment_bytes: int = 16 << 20
+
+
+class QuorumEvents(Protocol):
+    """The host's side. Called on the loop, in this order, never inside a call to the quorum."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """All committed facts, applied: what a snapshot is made of."""
+
+    def restored(self, image: MetadataImage) -> None:
+        """Everything known so far is this; told once at the start, and after a snapshot from a leader."""
+
+    def facts_committed(self, facts: Sequence[Fact]) -> None:
+        """These facts follow, and will never be undone. `Quorum.committed` covers them already."""
+
+    def leadership_gained(self, epoch: LeaderEpoch) -> None:
+        """The node may propose; everything that is in the log by now is committed and was told."""
+
+    def leadership_lost(self) -> None:
+        """Nothing more may be proposed, and what was not committed may never be."""
+
+
+class Quorum(Protocol):
+    """Keeps facts in an order that every node agrees on."""
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch | None:
+        """The epoch under which this node leads; None if it does not."""
+
+    @property
+    def end(self) -> Offset:
+        """The offset that the next fact gets."""
+
+    @property
+    def committed(self) -> Offset:
+        """Every fact below this offset survives whatever a minority of nodes goes through."""
+
+    def start(self, events: QuorumEvents) -> None:
+        """Recover what is on disk and take part. Blocks on the disk; events may come at once."""
+
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
+        """Append facts that count together or not at all; answers the log end behind them.
+
+        Refused while too much waits to be committed, or leadership is being handed over:
+        nothing was appended, as with a StorageError. Raises NotQuorumLeader if the epoch is not the
+        present one.
+        """
+
+    def close(self) -> None:
+        """Make everything durable and take part no more. Blocks on the disk."""

@@ -1,0 +1,686 @@
+"""The metadata quorum of several controllers: Raft, hosted on the runtime port and the storage layer.
+
+    Controller ── propose ──► RaftQuorum ──► RaftHost ── step ──► core.raft.Raft
+         ▲                        ▲              │ effects, in order
+         │                        │              ├── promises      meta/raft/ballot, synced before a vote
+         │                        │              ├── store         meta/raft/log, one record per entry
+         │                        │              ├── links         frames to the other members (codec)
+         └─ facts, leadership ────┴── news ──────┴── snapshotting  meta/raft/<index>.snapshot, off the loop
+
+One proposal is one entry, so its facts
+count together or not at all; every entry carries the number of facts up to it, because offsets
+of the port count facts while Raft counts entries.
+
+A directory is new, or holds a log that was founded once: the founding members are written down
+with it, and whatever a later start says of founders is not looked at. A directory that has
+belonged to a cluster and has no log any more is refused.
+
+Left out: who the founders are, and where members listen (both are the cluster's business);
+authentication of peers beyond the handshake.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
+from uuid import UUID
+
+from penstock.broker.cluster.peers import BasePeerWatcher, Channel, Peer, PeerManager
+from penstock.broker.cluster.quorum import (
+    MetadataLost,
+    NotQuorumLeader,
+    QuorumEvents,
+    QuorumFailed,
+    QuorumOptions,
+    QuorumStore,
+)
+from penstock.broker.cluster.raft_codec import (
+    decode_facts,
+    decode_message,
+    encode_facts,
+    encode_message,
+    facts_end,
+)
+from penstock.broker.cluster.raft_snapshots import SnapshotManager
+from penstock.broker.cluster.raft_storage import (
+    DIRECTORY,
+    MetadataSnapshot,
+    RaftStorage,
+    encode_snapshot,
+    load_newest,
+    read_hard_state,
+    write_hard_state,
+    write_snapshot,
+)
+from penstock.core.metadata import Fact, MetadataImage
+from penstock.core.model import (
+    MILLISECOND,
+    CorruptionError,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    ProtocolError,
+    Refused,
+    StorageError,
+    TopicId,
+    Why,
+)
+from penstock.core.raft import (
+    BLANK_BALLOT,
+    EMPTY_CONFIGURATION,
+    Change,
+    ChangeMembers,
+    Command,
+    CommandId,
+    CommandResult,
+    CommitUpTo,
+    Configuration,
+    Effect,
+    EntriesPersisted,
+    Event,
+    FollowLeader,
+    Index,
+    InstallSnapshot,
+    LeaderGone,
+    Member,
+    MessageReceived,
+    PersistHardState,
+    ProposalAccepted,
+    Propose,
+    Raft,
+    RaftOptions,
+    ReadIndex,
+    RecoveredState,
+    RequestRead,
+    SendMessage,
+    SendSnapshotChunk,
+    SnapshotInstalled,
+    StartLeading,
+    StopLeading,
+    StoreEntries,
+    StoreSnapshotChunk,
+    TimePassed,
+    TransferLeadership,
+    TransferStarted,
+    TruncateLog,
+    UseConfiguration,
+    bootstrap_snapshot,
+)
+from penstock.core.raft.messages import RaftMessage
+from penstock.observability import log as events
+from penstock.runtime import Callback, CloseReason, Runtime, Timer
+from penstock.storage.disk import Disk, DiskFull
+from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
+from penstock.storage.log.file_names import IDENTITY
+
+Arrival: TypeAlias = Callable[[Member, RaftMessage], None]
+LOG = f"{DIRECTORY}/log"
+# The id under which Kafka's tools know the metadata topic.
+TOPIC_ID = TopicId(UUID(int=1))
+# Facts of one command share a batch, so that a torn write takes all of them or none.
+BATCH_BYTES_MAX = 1 << 30
+# How many entries before the newest snapshot stay in memory, for members that lag a little.
+LAG_MAX = 1_000
+FULL_DISK_RETRY_MS = 500
+CommandOutcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | Refused
+Done: TypeAlias = Callable[[CommandOutcome], None]
+CHECKPOINT_LOOK_MS = 1_000
+_NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this member does not lead")
+
+
+class RaftTransport(BasePeerWatcher):
+    """Sends messages to members, and hears whoever sends to us.
+
+    A message goes out only if the node at the other end has the directory that it is meant
+    for; what cannot be sent is lost, as on any network.
+    """
+
+    def __init__(self, hub: PeerManager, arrived: Arrival, gone: Callable[[NodeId], None]) -> None:
+        self._hub = hub
+        self._arrived = arrived
+        self._gone = gone
+        hub.serve(Channel.RAFT, self)
+        hub.watch(self)
+
+    def send(self, to: Member, message: RaftMessage) -> None:
+        identity = self._hub.identity_of(to.node_id)
+        if identity is not None and identity.directory_id == to.directory_id:
+            self._hub.send(Channel.RAFT, to.node_id, encode_message(message))
+
+    def received(self, peer: Peer, frame: memoryview) -> None:
+        try:
+            message = decode_message(frame)
+        except ProtocolError as wrong:
+            events.warning("quorum.bad_message", peer=peer.node_id, reason=str(wrong))
+            return
+        self._arrived(Member(peer.node_id, peer.directory_id), message)
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        # A machine that refuses runs no such process, unless the process itself still talks to us.
+        if ending is CloseReason.REFUSED and not self._hub.hears(node):
+            self._gone(node)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredQuorum:
+    """What there is of a former life; `facts` is the size of the snapshot."""
+
+    store: RaftStorage
+    recovered: RecoveredState
+    image: MetadataImage
+    end: Offset
+    facts: int
+
+
+def is_blank(disk: Disk) -> bool:
+    """Whether nothing that counts was ever written here. Blocks."""
+    return not disk.exists(f"{LOG}/{IDENTITY}") and read_hard_state(disk) is None
+
+
+def recover(
+    place: QuorumStore,
+    founders: Configuration,
+    options: QuorumOptions,
+    ticks: Callable[[], int],
+    *,
+    joined: bool,
+) -> RecoveredQuorum:
+    """Open what is there; a directory that is new begins with the founders as its members. Blocks."""
+    disk = place.disk
+    disk.make_directory(DIRECTORY)
+    disk.sync_directory("meta")
+    log = _open(place, options, ticks)
+    if log is None:
+        _found(place, founders, joined=joined)
+        # The log comes last: a directory that has one has everything.
+        log = PartitionLog.create(
+            disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
+        )
+    snapshot, ballot = load_newest(disk), read_hard_state(disk)
+    if snapshot is None:
+        raise MetadataLost("no snapshot of this data directory can be read")
+    _fit(log, snapshot)
+    store = RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
+    recovered = RecoveredState(ballot or BLANK_BALLOT, store.configurations())
+    return RecoveredQuorum(store, recovered, snapshot.image, snapshot.end, snapshot.facts)
+
+
+def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None:
+    """Write the founding down, unless this directory has promised or applied something before."""
+    former = load_newest(place.disk)
+    is_used = read_hard_state(place.disk) is not None or (former is not None and former.meta.index > 0)
+    if joined or is_used:
+        raise MetadataLost("the raft log of this data directory is gone")
+    if former is None or former.meta.configuration != founders:
+        # One that was interrupted before there was a log has not happened.
+        content = encode_snapshot(bootstrap_snapshot(founders), Offset(0), ())
+        write_snapshot(place.disk, bootstrap_snapshot().index, content)
+
+
+def _fit(log: PartitionLog, snapshot: MetadataSnapshot) -> None:
+    """Let the log go on behind the snapshot, or be the log that the snapshot is of."""
+    index, term = snapshot.meta.index, snapshot.meta.term
+    if log.start > index:
+        raise MetadataLost(f"the newest readable snapshot ends at {index}, the log begins behind {log.start}")
+    # Entry `index` is at the offset before it.
+    is_covered = int(log.start) == index or (
+        index <= log.end and int(log.epochs.epoch_at(Offset(index - 1))) == term
+    )
+    if not is_covered:
+        # The power went between a leader's snapshot and the end of the log it replaces.
+        events.info("metadata.log_replaced", start=log.start, end=log.end, snapshot=index)
+        log.truncate_fully(Offset(index))
+
+
+def _open(place: QuorumStore, options: QuorumOptions, ticks: Callable[[], int]) -> PartitionLog | None:
+    try:
+        log, report = PartitionLog.open(
+            place.disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
+        )
+    except IncompleteLog:
+        return None
+    if report.corruption or log.stopped is not None:
+        log.abandon()
+        raise CorruptionError(f"the raft log is damaged: {report.corruption or log.stopped}")
+    assert log.synced == log.end, "an opened log is durable"
+    return log
+
+
+def _log_options(options: QuorumOptions) -> LogOptions:
+    return LogOptions(
+        segment_bytes=options.segment_bytes,
+        retention_ms=-1,
+        retention_bytes=-1,
+        message_bytes_max=BATCH_BYTES_MAX,
+        checkpoint_bytes=min(1 << 20, options.segment_bytes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSetup:
+    """Who we are, our links to the others, and who founds the quorum if this directory is new.
+
+    Whom the links go to is not the quorum's business; a quorum of one needs none.
+    """
+
+    me: Member
+    hub: PeerManager | None
+    founders: Configuration = EMPTY_CONFIGURATION
+    raft: RaftOptions = field(default_factory=RaftOptions)
+    raft_type: type[Raft] = Raft
+
+
+class RaftObserver(Protocol):
+    """Who wants to know what the machine does. Takes note during a step, and acts on it afterwards."""
+
+    def note(self, effect: Effect) -> None:
+        """An effect that changes nothing on disk or network."""
+
+    def note_snapshot(self, received: MetadataSnapshot) -> None:
+        """A snapshot from a leader takes the place of everything that was applied."""
+
+    def note_failure(self) -> None:
+        """The machine is gone; leadership and everything asked of it with it."""
+
+    def act(self) -> None:
+        """The step is over: a new one may begin."""
+
+
+class RaftHost:
+    """Drives one machine on the runtime port. Effects are carried out in their order.
+
+    When the disk is full, the machine is ahead of the disk and of no use any more: it is
+    dropped, and another is built from what is there once that is durable.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        place: QuorumStore,
+        setup: RaftSetup,
+        found: RecoveredQuorum,
+        noting: RaftObserver,
+    ) -> None:
+        self._runtime = runtime
+        self._disk = place.disk
+        self._setup = setup
+        self._noting = noting
+        self._links = None if setup.hub is None else RaftTransport(setup.hub, self._arrived, self._gone)
+        self._timer: Timer | None = None
+        self._deadline: Instant | None = None
+        self._is_closed = False
+        self._life = 0
+        self.failure: DiskFull | None = None
+        self.store = found.store
+        self.snapshotting = SnapshotManager(
+            runtime.spawn, place.side_disk, found.store, found.facts, found.end
+        )
+        self.raft = self._build(found.recovered)
+
+    def _build(self, recovered: RecoveredState) -> Raft:
+        setup, now = self._setup, self._runtime.clock.now()
+        return setup.raft_type(setup.me, self.store, recovered, self._draw, now, setup.raft)
+
+    def _draw(self, below: int) -> int:
+        return int.from_bytes(self._runtime.entropy.bytes(8), "little") % below
+
+    def begin(self) -> None:
+        """Take part."""
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline = self.raft.next_deadline()
+        if deadline == self._deadline:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._deadline = deadline
+        self._timer = None if deadline is None else self._runtime.timers.at(deadline, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._deadline = None
+        self.step(TimePassed())
+
+    def _arrived(self, sender: Member, message: RaftMessage) -> None:
+        # Whoever sends to this directory means the member that we are.
+        self.step(MessageReceived(sender, self._setup.me, message))
+
+    def _gone(self, node: NodeId) -> None:
+        leader = self.raft.leader
+        if leader is not None and leader.node_id == node:
+            self.step(LeaderGone(leader))
+
+    def _synced(self, life: int, write: int, error: StorageError | None) -> None:
+        if self._is_closed:
+            return
+        if error is not None:
+            raise QuorumFailed(f"the raft log could not be synced: {error}") from error
+        if life == self._life:
+            self.step(EntriesPersisted(write))
+
+    def _installed(self, life: int, received: MetadataSnapshot) -> None:
+        if self._is_closed or life != self._life:
+            return
+        self.store.restart(received.meta, received.end)
+        self._noting.note_snapshot(received)
+        self.step(SnapshotInstalled(received.meta))
+
+    def step(self, event: Event) -> None:
+        if self._is_closed or self.failure is not None:
+            return
+        try:
+            for effect in self.raft.step(event, self._runtime.clock.now()):
+                self._carry_out(effect)
+        except DiskFull as full:
+            self._give_up(full)
+            return
+        self._set_timer()
+        self._noting.act()
+
+    def _carry_out(self, effect: Effect) -> None:
+        life = self._life
+        match effect:
+            case PersistHardState(ballot):
+                write_hard_state(self._disk, ballot)
+            case TruncateLog(start):
+                self.store.truncate(start)
+            case StoreEntries(entries, write):
+                self.store.append(entries, self._runtime.clock.wall())
+                self.store.sync(lambda error: self._synced(life, write, error))
+            case SendMessage(to, message):
+                self._send(to, message)
+            case SendSnapshotChunk() | StoreSnapshotChunk() | InstallSnapshot():
+                self._handle_snapshot(effect, lambda received: self._installed(life, received))
+            case _:
+                self._noting.note(effect)
+
+    def _send(self, to: Member, message: RaftMessage) -> None:
+        if self._links is not None and not self._is_closed:
+            self._links.send(to, message)
+
+    def _handle_snapshot(
+        self,
+        effect: SendSnapshotChunk | StoreSnapshotChunk | InstallSnapshot,
+        installed: Callable[[MetadataSnapshot], None],
+    ) -> None:
+        match effect:
+            case SendSnapshotChunk():
+                self.snapshotting.send(effect, self._send)
+            case StoreSnapshotChunk():
+                self.snapshotting.receive(effect)
+            case InstallSnapshot():
+                self.snapshotting.install(effect, installed)
+
+    def _give_up(self, full: DiskFull) -> None:
+        events.warning("quorum.disk_full", error=full)
+        self._life += 1
+        self.failure = full
+        if self._timer is not None:
+            self._timer.cancel()
+        self._noting.note_failure()
+        # Not now: perhaps we are in the middle of a proposal.
+        self._runtime.timers.soon(self._noting.act)
+        # What is written but not synced must be durable before a new machine may count on it.
+        self.store.sync(self._try_again_later)
+
+    def _try_again_later(self, error: StorageError | None) -> None:
+        if self._is_closed:
+            return
+        if error is not None:
+            raise QuorumFailed(f"the raft log could not be synced: {error}") from error
+        deadline = Instant(self._runtime.clock.now() + FULL_DISK_RETRY_MS * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._begin_again)
+
+    def _begin_again(self) -> None:
+        ballot = read_hard_state(self._disk) or BLANK_BALLOT
+        self.raft = self._build(RecoveredState(ballot, self.store.configurations()))
+        self.failure = self._deadline = None
+        self._set_timer()
+
+    def close(self) -> None:
+        """Take part no more, and close the log."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.snapshotting.close()
+        self.store.log.close()
+
+
+class QuorumWatcher(Protocol):
+    """Who wants to know who takes part and who leads; told after the step, in order."""
+
+    def members_changed(self, configuration: Configuration) -> None:
+        """These take part from now on; also told at the start."""
+
+    def leader_changed(self, leader: Member | None) -> None:
+        """Now `leader` leads, or nobody that we know of."""
+
+
+class RaftQuorum:
+    """One member of the metadata quorum.
+
+    What the controller hears of a step comes after the step, for it may propose from within
+    what it hears.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        place: QuorumStore,
+        setup: RaftSetup,
+        *,
+        joined: bool,
+        options: QuorumOptions | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._place = place
+        self._setup = setup
+        self._joined = joined
+        self._options = options or QuorumOptions()
+        self._events: QuorumEvents
+        self._host: RaftHost
+        self._checkpoint_timer: Timer | None = None
+        self._tickets = 0
+        self._asked: dict[CommandId, Done] = {}
+        self._refusal: Refused | None = None
+        # What we proposed need not be read back from its bytes.
+        self._proposed: dict[Index, Sequence[Fact]] = {}
+        self._news: deque[Callback] = deque()
+        self._watchers: list[QuorumWatcher] = []
+        self._is_acting = False
+        self._is_started = False
+        # What is committed and noted; the controller hears of it a little later.
+        self._applied, self._applied_end = Index(0), Offset(0)
+        self.leader_epoch: LeaderEpoch | None = None
+        self.committed = Offset(0)
+
+    @property
+    def end(self) -> Offset:
+        return self._host.store.end
+
+    @property
+    def me(self) -> Member:
+        return self._setup.me
+
+    @property
+    def raft(self) -> Raft:
+        """For those who ask who leads and who takes part."""
+        return self._host.raft
+
+    def watch(self, watcher: QuorumWatcher) -> None:
+        self._watchers.append(watcher)
+
+    def begin_with(self, founders: Configuration) -> None:
+        """Before the start: who founds the quorum, if this directory is new."""
+        self._setup = replace(self._setup, founders=founders)
+
+    def start(self, events: QuorumEvents) -> None:
+        """Recover, and take part."""
+        self._events = events
+        ticks = self._runtime.clock.now
+        found = recover(self._place, self._setup.founders, self._options, ticks, joined=self._joined)
+        self._applied, self._applied_end = found.store.snapshot.index, found.end
+        self.committed = found.end
+        self._host = RaftHost(self._runtime, self._place, self._setup, found, self)
+        self._is_started = True
+        self._look_for_checkpoints()
+        events.restored(found.image)
+        self._members_changed(self._host.raft.configuration)
+        self._host.begin()
+
+    def _look_for_checkpoints(self) -> None:
+        now = self._runtime.clock.now()
+        self._host.store.log.maybe_checkpoint(now)
+        deadline = Instant(now + CHECKPOINT_LOOK_MS * MILLISECOND)
+        self._checkpoint_timer = self._runtime.timers.at(deadline, self._look_for_checkpoints)
+
+    def note(self, effect: Effect) -> None:
+        match effect:
+            case CommitUpTo(index):
+                self._note_commit(index)
+            case StartLeading(term):
+                self._news.append(lambda: self._gained(LeaderEpoch(term)))
+            case StopLeading():
+                self._proposed.clear()
+                self._news.append(self._lost)
+            case CommandResult(ticket, outcome):
+                self._note_answer(ticket, outcome)
+            case UseConfiguration(configuration):
+                self._news.append(lambda: self._members_changed(configuration))
+            case FollowLeader(_, leader):
+                self._news.append(lambda: self._leader_changed(leader))
+            case _:
+                pass
+
+    def _members_changed(self, configuration: Configuration) -> None:
+        for watcher in self._watchers:
+            watcher.members_changed(configuration)
+
+    def _leader_changed(self, leader: Member | None) -> None:
+        for watcher in self._watchers:
+            watcher.leader_changed(leader)
+
+    def _note_commit(self, index: Index) -> None:
+        if index <= self._applied:
+            return  # a machine that was built again finds out what we know already
+        facts: list[Fact] = []
+        for number in range(self._applied + 1, index + 1):
+            content = self._host.store.at(Index(number)).content
+            if isinstance(content, bytes):
+                facts += self._proposed.pop(Index(number), ()) or decode_facts(content)
+                self._applied_end = facts_end(content)
+        self._applied, end = index, self._applied_end
+        self._news.append(lambda: self._committed(index, end, facts))
+
+    def _note_answer(self, ticket: CommandId, outcome: CommandOutcome) -> None:
+        done = self._asked.pop(ticket, None)
+        if done is not None:
+            self._runtime.timers.soon(lambda: done(outcome))
+        elif isinstance(outcome, Refused):
+            self._refusal = outcome
+
+    def note_snapshot(self, received: MetadataSnapshot) -> None:
+        self._applied, self._applied_end = received.meta.index, received.end
+        self._news.append(lambda: self._restored(received))
+
+    def note_failure(self) -> None:
+        self._proposed.clear()
+        self._news.append(lambda: self._leader_changed(None))
+        for ticket in list(self._asked):
+            self._note_answer(ticket, _NOT_LEADING)
+        self._news.append(self._lost)
+
+    def act(self) -> None:
+        """Let the controller hear what happened; it may ask for more while it does."""
+        if self._is_acting:
+            return
+        self._is_acting = True
+        while self._news:
+            self._news.popleft()()
+        self._is_acting = False
+
+    def _committed(self, index: Index, end: Offset, facts: Sequence[Fact]) -> None:
+        host = self._host
+        self.committed = end
+        host.store.log.set_high_watermark(Offset(index))
+        if facts:
+            self._events.facts_committed(facts)
+        # The image is that of `index` only as long as nothing newer waits to be told.
+        is_newest = index == self._applied and index <= min(host.raft.commit, host.raft.persisted)
+        if is_newest and host.snapshotting.is_due(end, self._options.snapshot_facts):
+            host.snapshotting.take(host.raft.describe_snapshot(index), end, self._events.image)
+
+    def _gained(self, epoch: LeaderEpoch) -> None:
+        self.leader_epoch = epoch
+        self._events.leadership_gained(epoch)
+
+    def _lost(self) -> None:
+        if self.leader_epoch is not None:
+            self.leader_epoch = None
+            self._events.leadership_lost()
+
+    def _restored(self, received: MetadataSnapshot) -> None:
+        self.committed = received.end
+        self._events.restored(received.image)
+
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
+        if self.leader_epoch is None or expected_epoch != self.leader_epoch:
+            raise NotQuorumLeader(f"this node leads in epoch {self.leader_epoch}, not in {expected_epoch}")
+        store = self._host.store
+        index, end = Index(store.last + 1), Offset(store.end + len(facts))
+        self._refusal = None
+        self._host.step(Propose(self._next_ticket(), (encode_facts(end, facts),)))
+        if self._host.failure is not None:
+            raise self._host.failure
+        refused = self._take_refusal()
+        if refused is None:
+            self._proposed[index] = facts
+        return refused or end
+
+    def _take_refusal(self) -> Refused | None:
+        """What became of the proposal during the step, if it was not taken."""
+        refused, self._refusal = self._refusal, None
+        return refused
+
+    def _next_ticket(self) -> CommandId:
+        self._tickets += 1
+        return CommandId(self._tickets)
+
+    def _ask(self, command: Command, done: Done) -> None:
+        self._asked[command.ticket] = done
+        if self._host.failure is None:
+            self._host.step(command)
+        else:
+            self._note_answer(command.ticket, _NOT_LEADING)
+
+    def change_members(self, change: Change, done: Done) -> None:
+        """Add, promote or remove one member; `done` hears whether it is in the leader's log, or why not."""
+        self._ask(ChangeMembers(self._next_ticket(), change), done)
+
+    def wait_for_nobody(self) -> None:
+        """Campaign soon, if nobody has ever led here: the quorum was just founded."""
+        raft = self._host.raft
+        if raft.term == 0 and raft.leader is None:
+            self._host.step(LeaderGone(None))
+
+    def transfer(self, target: Member, done: Done) -> None:
+        """Hand leadership over."""
+        self._ask(TransferLeadership(self._next_ticket(), target), done)
+
+    def read(self, done: Done) -> None:
+        """Make sure that the committed image is fresh: `done` hears when a majority has confirmed it.
+
+        The commit it is confirmed for has been told by then: a leader applies what it commits.
+        """
+        self._ask(RequestRead(self._next_ticket()), done)
+
+    def close(self) -> None:
+        """Take part no more, and close the log."""
+        self.leader_epoch = None
+        self._news.clear()
+        if not self._is_started:
+            return
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
+        self._host.close()

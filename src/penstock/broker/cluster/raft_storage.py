@@ -1,0 +1,271 @@
+"""The raft log of a node: a partition log with one record per entry, and the entries in memory.
+
+offset = index - 1; the leader epoch of a batch is the term of its entry. Entries since the
+newest snapshot, and some before it for members that lag a little, are kept in memory: there
+are never more of them than between two snapshots, and nothing is read from disk to send them.
+
+Snapshots of the quorum on disk.
+
+meta/raft/00000000000000012000.snapshot      everything up to and including entry 12,000
+
+0 index 8 │ 8 term 8 │ 16 members' length 4 │ members … │ facts (see `codec`)     little endian
+
+inside the frame that every small file has. Entry 0 stands for the founding of the quorum. Two
+snapshots are kept: if the newer one is damaged, the older one and the log behind it do.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from uuid import UUID
+
+from penstock.broker.cluster.raft_codec import (
+    decode_configuration,
+    decode_content,
+    decode_facts,
+    encode_configuration,
+    encode_content,
+    encode_facts,
+    facts_end,
+)
+from penstock.core.metadata import EMPTY_IMAGE, Fact, MetadataImage, replay
+from penstock.core.model import CorruptionError, LeaderEpoch, NodeId, Offset, Timestamp
+from penstock.core.raft import (
+    BLANK_BALLOT,
+    Configuration,
+    ConfigurationAt,
+    Entry,
+    HardState,
+    Index,
+    Member,
+    SnapshotMeta,
+    Term,
+)
+from penstock.core.records import Record, check_batches, read_header, read_records, write_batch
+from penstock.observability import log as events
+from penstock.storage.commit import Done
+from penstock.storage.data_directory import RecordFileDamaged, read_record, write_record
+from penstock.storage.disk import Disk, NoSuchFile
+from penstock.storage.log import PartitionLog
+from penstock.storage.log.file_names import TEMPORARY
+from penstock.storage.log.files import FileKind, frame, read_file, replace_durably, unframe
+
+READ_BYTES = 1 << 20
+DIRECTORY = "meta/raft"
+SUFFIX = ".snapshot"
+KEPT = 2
+_HEAD = struct.Struct("<qqI")
+_NAME = "ballot"
+_NOBODY = "-"
+
+
+class RaftStorage:
+    """What the machine sees of its log (a `LogView`), and how it is written."""
+
+    def __init__(self, log: PartitionLog, meta: SnapshotMeta, end: Offset, lag_max: int) -> None:
+        self.log = log
+        self.snapshot = meta
+        self._lag_max = lag_max
+        self._snapshot_end = end
+        self._entries: list[Entry] = list(_read(log))
+        self.first = Index(log.start + 1)
+        self.end = self._end_of_facts()
+
+    @property
+    def last(self) -> Index:
+        return Index(self.first + len(self._entries) - 1)
+
+    def _end_of_facts(self) -> Offset:
+        """How many facts there are up to the end of the log."""
+        for entry in reversed(self._entries):
+            if entry.index <= self.snapshot.index:
+                break
+            if isinstance(entry.content, bytes):
+                return facts_end(entry.content)
+        return self._snapshot_end
+
+    def term_at(self, index: Index) -> Term | None:
+        if index == self.snapshot.index:
+            return self.snapshot.term
+        if self.first <= index <= self.last:
+            return self._entries[index - self.first].term
+        return None
+
+    def at(self, index: Index) -> Entry:
+        return self._entries[index - self.first]
+
+    def entries(self, start: Index, bytes_max: int) -> Sequence[Entry]:
+        taken: list[Entry] = []
+        size_bytes = 0
+        for position in range(start - self.first, len(self._entries)):
+            entry = self._entries[position]
+            size_bytes += entry.size_bytes
+            if taken and size_bytes > bytes_max:
+                break
+            taken.append(entry)
+        return taken
+
+    def configurations(self) -> tuple[ConfigurationAt, ...]:
+        return tuple(
+            ConfigurationAt(entry.index, entry.content)
+            for entry in self._entries
+            if isinstance(entry.content, Configuration)
+        )
+
+    def append(self, entries: Sequence[Entry], now: Timestamp) -> None:
+        """Write entries to the page cache. If the disk is full, some or none of them are written."""
+        assert entries[0].index == self.last + 1
+        for term, entries_of_term in groupby(entries, key=lambda entry: entry.term):
+            run = list(entries_of_term)
+            batches = [write_batch([_record(entry, now)]) for entry in run]
+            headers = [read_header(batch) for batch in batches]
+            self.log.append(bytearray().join(batches), headers, LeaderEpoch(term), now)
+            # Term by term, for the disk may be full in between: we have what the log has.
+            self._entries += run
+        assert int(self.log.end) == self.last
+        self.end = self._end_of_facts()
+
+    def sync(self, done: Done) -> None:
+        self.log.sync(done)
+
+    def truncate(self, start: Index) -> None:
+        """Drop entries from `start` on. Blocks until that is durable."""
+        self.log.truncate_to(Offset(start - 1))
+        del self._entries[start - self.first :]
+        self.end = self._end_of_facts()
+
+    def compact(self, meta: SnapshotMeta, end: Offset) -> None:
+        """A snapshot is durable: drop what it covers, once a whole segment can go. Blocks then."""
+        former, self.snapshot, self._snapshot_end = self.snapshot.index, meta, end
+        drop = meta.index + 1 - self._lag_max - self.first
+        if drop > 0:
+            del self._entries[:drop]
+            self.first = Index(self.first + drop)
+        segments = self.log.segments()
+        # The newer of the two snapshots may turn out damaged: the log goes back to the older one.
+        if len(segments) > 1 and segments[1].base_offset <= former:
+            self.log.delete_records(Offset(former))
+
+    def restart(self, meta: SnapshotMeta, end: Offset) -> None:
+        """A snapshot from a leader is durable: nothing of the log is needed. Blocks."""
+        self.log.truncate_fully(Offset(meta.index))
+        self._entries.clear()
+        self.first = Index(meta.index + 1)
+        self.snapshot, self._snapshot_end, self.end = meta, end, end
+
+
+def _record(entry: Entry, now: Timestamp) -> Record:
+    return Record(0, now, None, encode_content(entry.content), ())
+
+
+def _read(log: PartitionLog) -> Iterator[Entry]:
+    """Every entry of the log. Blocks on the disk."""
+    start = log.start
+    while start < log.end:
+        content = memoryview(log.read(start, READ_BYTES).to_bytes())
+        position = 0
+        for header in check_batches(content):
+            end = position + header.size_bytes
+            for record in read_records(content[position:end]):
+                if record.offset >= start:
+                    assert record.value is not None, "an entry is a record's value"
+                    term = Term(log.epochs.epoch_at(Offset(record.offset)))
+                    yield Entry(Index(record.offset + 1), term, decode_content(bytes(record.value)))
+            position, start = end, Offset(header.next_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """An image, and how many facts led to it (`end`) and describe it (`facts`)."""
+
+    meta: SnapshotMeta
+    end: Offset
+    facts: int
+    image: MetadataImage
+
+
+def encode_snapshot(meta: SnapshotMeta, end: Offset, facts: Iterable[Fact]) -> bytes:
+    members = encode_configuration(meta.configuration)
+    head = _HEAD.pack(meta.index, meta.term, len(members))
+    return frame(FileKind.METADATA, b"".join((head, members, encode_facts(end, facts))))
+
+
+def decode_snapshot(content: bytes) -> MetadataSnapshot:
+    """The snapshot, or CorruptionError."""
+    payload = unframe(FileKind.METADATA, content)
+    if len(payload) < _HEAD.size:
+        raise CorruptionError("the snapshot has no head")
+    index, term, length = _HEAD.unpack_from(payload)
+    start = _HEAD.size + length
+    members = decode_configuration(payload[_HEAD.size : start])
+    content = bytes(payload[start:])
+    facts = decode_facts(content)
+    meta = SnapshotMeta(Index(index), Term(term), members)
+    return MetadataSnapshot(meta, facts_end(content), len(facts), replay(EMPTY_IMAGE, facts))
+
+
+def write_snapshot(disk: Disk, index: Index, content: bytes) -> None:
+    """Make a snapshot durable, and let go of those that two newer ones replace. Blocks."""
+    replace_durably(disk, DIRECTORY, _name(index), content)
+    for old in _list(disk)[:-KEPT]:
+        disk.remove(f"{DIRECTORY}/{_name(old)}")
+
+
+def read_chunk(disk: Disk, index: Index, position: int, bytes_max: int) -> tuple[bytes, bool] | None:
+    """Bytes of a snapshot and whether they are the last; None if it is gone. Blocks."""
+    try:
+        file = disk.open(f"{DIRECTORY}/{_name(index)}", readonly=True)
+    except NoSuchFile:
+        return None
+    try:
+        content = file.pread(position, bytes_max)
+        return content, position + len(content) >= file.size()
+    finally:
+        file.close()
+
+
+def load_newest(disk: Disk) -> MetadataSnapshot | None:
+    """The newest snapshot that can be read; what cannot be is removed. Blocks."""
+    for name in disk.listdir(DIRECTORY):
+        if name.endswith(SUFFIX + TEMPORARY):
+            disk.remove(f"{DIRECTORY}/{name}")
+    for index in reversed(_list(disk)):
+        path = f"{DIRECTORY}/{_name(index)}"
+        try:
+            return decode_snapshot(read_file(disk, path) or b"")
+        except CorruptionError as damage:
+            events.warning("metadata.snapshot_damaged", name=path, reason=str(damage))
+            disk.remove(path)
+    return None
+
+
+def _list(disk: Disk) -> list[Index]:
+    names = [name.removesuffix(SUFFIX) for name in disk.listdir(DIRECTORY) if name.endswith(SUFFIX)]
+    return [Index(int(name)) for name in names if name.isascii() and name.isdigit()]
+
+
+def _name(index: Index) -> str:
+    return f"{index:020d}{SUFFIX}"
+
+
+def read_hard_state(disk: Disk) -> HardState | None:
+    """What this directory has promised; None if nothing yet. Blocks."""
+    try:
+        text = read_record(disk, DIRECTORY, _NAME)
+        if text is None:
+            return None
+        term, node, directory = text.split(" ")
+        voted_for = None if node == _NOBODY else Member(NodeId(int(node)), UUID(directory))
+        return HardState(Term(int(term)), voted_for)
+    except (RecordFileDamaged, ValueError) as broken:
+        # A guess could be a second vote in the same term.
+        raise CorruptionError(f"{DIRECTORY}/{_NAME} cannot be read: {broken}") from None
+
+
+def write_hard_state(disk: Disk, ballot: HardState) -> None:
+    """Promise; it survives a power cut when this returns. Blocks."""
+    assert ballot != BLANK_BALLOT
+    member = ballot.voted_for
+    vote = f"{_NOBODY} {_NOBODY}" if member is None else f"{member.node_id} {member.directory_id}"
+    write_record(disk, DIRECTORY, _NAME, f"{ballot.term} {vote}")

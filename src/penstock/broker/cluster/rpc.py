@@ -1,0 +1,399 @@
+"""What nodes of a cluster ask each other, besides Raft and records: the control channel.
+
+    Forwarding ── Submit ──►                              commands, decided by whoever leads
+    Presence ──── BrokerHeartbeat ──►   PeerRpc ──►   sessions of brokers, kept by whoever leads
+    Founding ──── Introduction ──►      (questions and    who is there, and where
+    Joining ───── Join ──►               answers)         newcomers
+
+A question gets one answer, or none: then the asker hears that it was lost, because the link
+ended or time ran out. A question that arrives twice is answered once. Nothing is asked again
+by itself, for only the asker knows whether that does harm.
+
+    frame     version 1 │ 0 question, 1 answer │ kind 1 │ number 8 │ MessagePack of the message
+
+Left out: questions that are larger than a frame; priorities among questions.
+"""
+
+import enum
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from penstock.broker.cluster.peers import BasePeerWatcher, Channel, Peer, PeerManager
+from penstock.core.metadata import Command, Reply
+from penstock.core.model import (
+    MILLISECOND,
+    BrokerEpoch,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    ProtocolError,
+    Timestamp,
+    Why,
+)
+from penstock.core.raft import Configuration
+from penstock.observability import log as events
+from penstock.runtime import Address, CloseReason, Runtime, Timer
+
+VERSION = 1
+_HEAD = struct.Struct("<BBBQ")
+_COMMANDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Command)}
+_REPLIES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Reply)}
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
+_encode = msgspec.msgpack.Encoder().encode
+# Questions of one node that we remember to have heard.
+HEARD_MAX = 1_000
+
+
+class Voter(NamedTuple):
+    """A founding member of the metadata quorum, and where its peers find it."""
+
+    node_id: NodeId
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.node_id}@{self.address}"
+
+
+class Introduction(Struct, frozen=True):
+    """Here I am, there I listen, and so I was started: who are you.
+
+    `known` are the voters that the asker has reached, with their directories.
+    """
+
+    address: Address | None
+    voters: tuple[Voter, ...] = ()
+    known: dict[NodeId, UUID] = {}
+
+
+class IntroductionReply(Struct, frozen=True):
+    """Who I am: blank, or a member of a quorum. `founding` are its members, if they never changed."""
+
+    is_member: bool
+    cluster_id: UUID | None
+    founding: Configuration | None
+    voters: tuple[Voter, ...] = ()
+    known: dict[NodeId, UUID] = {}
+
+
+class JoinQuorum(Struct, frozen=True):
+    """Let the asker have the log; with `wants_vote` as a voter, once it has caught up."""
+
+    wants_vote: bool
+
+
+class JoinStatus(enum.Enum):
+    """What came of the wish to join."""
+
+    LEARNER = "learner"
+    VOTER = "voter"
+    LATER = "later"
+    REFUSED = "refused"
+
+
+class JoinQuorumReply(Struct, frozen=True):
+    """How far the newcomer is; it asks again until it is where it wants to be."""
+
+    how: JoinStatus
+    detail: str = ""
+
+
+class NotController(Struct, frozen=True):
+    """I do not lead, and have done nothing. `leader` does, as far as I know."""
+
+    leader: NodeId | None
+    address: Address | None
+
+
+class SubmitCommand(Struct, frozen=True):
+    """Decide this command: its name, and its content in MessagePack."""
+
+    name: str
+    content: bytes
+
+
+class SubmitCommandReply(Struct, frozen=True):
+    """The reply; it counts for whoever has seen every fact below `end`."""
+
+    name: str
+    content: bytes
+    end: Offset
+
+
+class SendHeartbeat(Struct, frozen=True):
+    """A broker lives. `committed` is how much metadata it has seen."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+    committed: Offset
+
+
+class BrokerPresence(enum.Enum):
+    """How the cluster sees a broker."""
+
+    LIVE = "live"
+    FENCED = "fenced"
+    STALE = "stale"
+
+
+class SendHeartbeatReply(Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    presence: BrokerPresence
+    # The epoch that counts now, if the broker's own is stale.
+    epoch: BrokerEpoch | None = None
+
+
+class RequestReadIndex(Struct, frozen=True):
+    """Ask up to where one must have come to see everything that was acknowledged so far."""
+
+
+class ReadIndexReply(Struct, frozen=True):
+    """Up to here."""
+
+    end: Offset
+
+
+class QuorumMemberStatus(Struct, frozen=True):
+    """One voter or learner: where its log ends, when it was heard, and when it last had everything."""
+
+    node_id: NodeId
+    directory_id: UUID
+    log_end: Offset
+    heard_at: Timestamp | None
+    caught_up_at: Timestamp | None
+    address: Address | None
+
+
+class QuorumStatus(Struct, frozen=True):
+    """How the quorum stands, as its leader sees it. Offsets count entries of the metadata log."""
+
+    leader: NodeId
+    epoch: LeaderEpoch
+    high_watermark: Offset
+    voters: tuple[QuorumMemberStatus, ...]
+    learners: tuple[QuorumMemberStatus, ...]
+
+
+class DescribeQuorum(Struct, frozen=True):
+    """Ask how the quorum stands; a `QuorumStatus` answers."""
+
+
+class AddVoter(Struct, frozen=True):
+    """Let a node vote."""
+
+    node_id: NodeId
+    directory_id: UUID
+    address: Address | None
+
+
+class RemoveVoter(Struct, frozen=True):
+    """Take a node's vote away."""
+
+    node_id: NodeId
+    directory_id: UUID
+
+
+class ChangeVotersReply(Struct, frozen=True):
+    """It is so, or why it is not."""
+
+    why: Why | None = None
+    detail: str = ""
+
+
+RpcRequest: TypeAlias = (
+    Introduction
+    | JoinQuorum
+    | SubmitCommand
+    | SendHeartbeat
+    | RequestReadIndex
+    | DescribeQuorum
+    | AddVoter
+    | RemoveVoter
+)
+RpcReply: TypeAlias = (
+    IntroductionReply
+    | JoinQuorumReply
+    | NotController
+    | SubmitCommandReply
+    | SendHeartbeatReply
+    | ReadIndexReply
+    | QuorumStatus
+    | ChangeVotersReply
+)
+RpcMessage: TypeAlias = RpcRequest | RpcReply
+# The place in this list is the number on the wire: append only.
+MESSAGES: tuple[type[RpcMessage], ...] = (
+    Introduction,
+    IntroductionReply,
+    JoinQuorum,
+    JoinQuorumReply,
+    NotController,
+    SubmitCommand,
+    SubmitCommandReply,
+    SendHeartbeat,
+    SendHeartbeatReply,
+    RequestReadIndex,
+    ReadIndexReply,
+    DescribeQuorum,
+    QuorumStatus,
+    AddVoter,
+    RemoveVoter,
+    ChangeVotersReply,
+)
+_NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
+
+
+class RpcFrame(NamedTuple):
+    """A message, and the question that it is or answers."""
+
+    is_answer: bool
+    number: int
+    message: RpcMessage
+
+
+def encode_frame(parcel: RpcFrame) -> bytes:
+    kind = _NUMBERS[type(parcel.message)]
+    return _HEAD.pack(VERSION, parcel.is_answer, kind, parcel.number) + _encode(parcel.message)
+
+
+def decode_frame(frame: memoryview) -> RpcFrame:
+    """The parcel, or ProtocolError."""
+    if len(frame) < _HEAD.size:
+        raise ProtocolError("a control frame without its head")
+    version, is_answer, kind, number = _HEAD.unpack_from(frame)
+    if version != VERSION or kind >= len(MESSAGES):
+        raise ProtocolError(f"a control frame of version {version}, kind {kind}")
+    return RpcFrame(bool(is_answer), number, _decode(MESSAGES[kind], frame[_HEAD.size :]))
+
+
+def encode_command(command: Command) -> tuple[str, bytes]:
+    return type(command).__name__, _encode(command)
+
+
+def decode_command(name: str, content: bytes) -> Command:
+    """The command, or ProtocolError: a newer node may know commands that we do not."""
+    command: Command = _decode(_named(_COMMANDS, name), content)
+    return command
+
+
+def encode_reply(reply: Reply) -> tuple[str, bytes]:
+    return type(reply).__name__, _encode(reply)
+
+
+def decode_reply(name: str, content: bytes) -> Reply:
+    """The reply, or ProtocolError."""
+    reply: Reply = _decode(_named(_REPLIES, name), content)
+    return reply
+
+
+def _named(kinds: dict[str, type[Any]], name: str) -> type[Any]:
+    kind = kinds.get(name)
+    if kind is None:
+        raise ProtocolError(f"{name} is not known here")
+    return kind
+
+
+def _decode(kind: type[Any], content: bytes | memoryview) -> Any:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        return decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+        raise ProtocolError(f"a damaged {kind.__name__}: {wrong}") from None
+
+
+# None: lost on the way there, over there, or on the way back.
+Answered: TypeAlias = Callable[[RpcReply | None], None]
+Respond: TypeAlias = Callable[[RpcReply], None]
+Q = TypeVar("Q", bound=RpcMessage)
+
+
+class PendingRpc(NamedTuple):
+    """A question that is underway."""
+
+    node: NodeId
+    done: Answered
+    timer: Timer
+
+
+class PeerRpc(BasePeerWatcher):
+    """Asks other nodes, and hands their questions to whoever answers them."""
+
+    def __init__(self, runtime: Runtime, hub: PeerManager) -> None:
+        self._runtime = runtime
+        self._hub = hub
+        self._clerks: dict[type[Any], Callable[[Peer, Any, Respond], None]] = {}
+        self._asked: dict[int, PendingRpc] = {}
+        # No two lives of a node number their questions alike.
+        self._number = int.from_bytes(runtime.entropy.bytes(5), "little") << 24
+        self._heard: dict[NodeId, OrderedDict[int, None]] = {}
+        hub.serve(Channel.CONTROL, self)
+        hub.watch(self)
+
+    def serve(self, kind: type[Q], clerk: Callable[[Peer, Q, Respond], None]) -> None:
+        """Let `clerk` answer questions of this kind, now or later, once or never."""
+        assert kind not in self._clerks
+        self._clerks[kind] = clerk
+
+    def ask(self, node: NodeId, question: RpcRequest, timeout_ms: int, done: Answered) -> bool:
+        """Ask a node. False: not sent, and `done` will not be called; True: it will be, exactly once."""
+        self._number += 1
+        number = self._number
+        if not self._hub.send(Channel.CONTROL, node, encode_frame(RpcFrame(False, number, question))):
+            return False
+        deadline = Instant(self._runtime.clock.now() + timeout_ms * MILLISECOND)
+        timer = self._runtime.timers.at(deadline, lambda: self._settle(number, None))
+        self._asked[number] = PendingRpc(node, done, timer)
+        return True
+
+    def _settle(self, number: int, answer: RpcReply | None) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            asked.timer.cancel()
+            asked.done(answer)
+
+    def received(self, peer: Peer, frame: memoryview) -> None:
+        try:
+            parcel = decode_frame(frame)
+        except ProtocolError as wrong:
+            events.warning("control.bad_message", peer=peer.node_id, reason=str(wrong))
+            return
+        if not parcel.is_answer:
+            self._answer(peer, parcel)
+            return
+        asked = self._asked.get(parcel.number)
+        if asked is not None and asked.node == peer.node_id:
+            self._settle(parcel.number, parcel.message)  # type: ignore[arg-type]  # an answer, says its head
+
+    def _answer(self, peer: Peer, parcel: RpcFrame) -> None:
+        clerk = self._clerks.get(type(parcel.message))
+        if clerk is None or not self._is_news(peer.node_id, parcel.number):
+            return
+        number = parcel.number
+
+        def respond(answer: RpcReply) -> None:
+            peer.send(encode_frame(RpcFrame(True, number, answer)))
+
+        clerk(peer, parcel.message, respond)
+
+    def _is_news(self, node: NodeId, number: int) -> bool:
+        heard = self._heard.setdefault(node, OrderedDict())
+        if number in heard:
+            return False
+        heard[number] = None
+        if len(heard) > HEARD_MAX:
+            heard.popitem(last=False)
+        return True
+
+    def lost(self, node: NodeId, _ending: CloseReason) -> None:
+        """No answer comes on a link that is over."""
+        for number in [number for number, asked in self._asked.items() if asked.node == node]:
+            self._settle(number, None)

@@ -1,0 +1,180 @@
+"""The coordinators of one internal topic: those that this node leads, and where the others are.
+
+Kafka's rule says which partition looks after a key (a group id, a transactional id), so that its
+tools find the records where they expect them: Java's hash of the key, made positive, modulo the
+number of partitions.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol
+
+from penstock.broker.coordinator.log_replay import LogReplay
+from penstock.broker.coordinator.runtime import (
+    C,
+    Coordinator,
+    CoordinatorContext,
+    CoordinatorOptions,
+    CoordinatorSpec,
+    CoordinatorState,
+    F,
+    M,
+)
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Topic
+from penstock.core.model import NodeId, Refused, Why
+from penstock.observability import log as events
+from penstock.runtime import Runtime
+
+_BITS = 0xFFFF_FFFF
+_SIGN = 0x8000_0000
+NO_TOPIC = Refused(Why.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being made")
+NO_LOG_YET = Refused(Why.COORDINATOR_LOADING, "the coordinator's log is being opened")
+NOT_HERE = Refused(Why.NOT_COORDINATOR)
+
+
+class LedPartitions(Protocol):
+    """The partitions that this node leads."""
+
+    def find(self, topic: str, index: int) -> LeaderPartition | None: ...
+
+    def when_settled(self, done: Callable[[], None]) -> None: ...
+
+
+class InternalTopicCreator(Protocol):
+    """Makes an internal topic unless it exists; `done` hears when it is usable here, or why not."""
+
+    def auto_create(self, name: str, done: Callable[[CreatedTopic | Refused], None]) -> None: ...
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for at in range(0, len(units), 2):
+        hashed = (hashed * 31 + (units[at] << 8 | units[at + 1])) & _BITS
+    return hashed - (_BITS + 1) if hashed & _SIGN else hashed
+
+
+@functools.lru_cache(maxsize=4096)
+def partition_of(key: str, partitions: int) -> int:
+    """The partition that coordinates the key; it is asked for with every heartbeat."""
+    hashed = java_hash(key)
+    # The smallest integer has no positive twin in Java: it counts as 0 there.
+    return 0 if hashed == -_SIGN else abs(hashed) % partitions
+
+
+class Coordinators(Generic[M, C, F]):
+    """Takes over and gives up coordinators as the metadata says, and finds the one of a key.
+
+    `on_metadata` must hear of an image after the partitions have.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        runtime: Runtime,
+        partitions: LedPartitions,
+        topics: InternalTopicCreator,
+        spec: CoordinatorSpec[M, C, F],
+        options: CoordinatorOptions | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._timers = runtime.timers
+        self._partitions = partitions
+        self._topics = topics
+        self._topic_name = spec.topic
+        replay = LogReplay(runtime.timers, runtime.spawn)
+        self._context = CoordinatorContext(spec, runtime, replay, options or CoordinatorOptions())
+        self._led: dict[int, Coordinator[M, C, F]] = {}
+        self._topic: Topic | None = None
+        self._count = 0
+        self._locating: list[tuple[str, Callable[[NodeId | Refused], None]]] = []
+        self._creating = False
+        self._stopped = False
+
+    def find(self, key: str) -> Coordinator[M, C, F] | Refused:
+        """The key's coordinator, if it is on this node."""
+        if self._topic is None:
+            self._create_topic()
+            return NO_TOPIC
+        index = partition_of(key, self._count)
+        coordinator = self._led.get(index)
+        if coordinator is not None:
+            return coordinator
+        ours = self._topic.partitions[index].leader == self._node_id
+        return NO_LOG_YET if ours else NOT_HERE
+
+    def locate(self, key: str, done: Callable[[NodeId | Refused], None]) -> None:
+        """The node that coordinates the key; the topic is made when it is first asked for."""
+        if self._topic is not None and not self._creating:
+            done(self._leader_of(self._topic, key))
+            return
+        self._locating.append((key, done))
+        self._create_topic()
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        """Take over and give up coordinators as the cluster's metadata says."""
+        topic = image.topic(self._topic_name)
+        closed = any(each.state is CoordinatorState.CLOSED for each in self._led.values())
+        if topic is not self._topic or closed:
+            self._topic = topic
+            self._count = 0 if topic is None else len(topic.partitions)
+            self._take_over()
+            # Logs that are still being made come later.
+            self._timers.soon(lambda: self._partitions.when_settled(self._take_over))
+
+    def on_leadership_change(self) -> None:
+        """The node leads other partitions than before: a log may have been made long after its topic."""
+        if not self._stopped:
+            self._take_over()
+
+    def stop(self) -> None:
+        """Give up every coordinator: whoever waits is told to look for another."""
+        self._stopped = True
+        led, self._led = self._led, {}
+        for coordinator in led.values():
+            coordinator.close("the node stops", is_stopping=True)
+
+    def __iter__(self) -> Iterator[Coordinator[M, C, F]]:
+        return iter(list(self._led.values()))
+
+    def _leader_of(self, topic: Topic, key: str) -> NodeId | Refused:
+        leader = topic.partitions[partition_of(key, self._count)].leader
+        return NO_TOPIC if leader == NO_LEADER else leader
+
+    def _create_topic(self) -> None:
+        if not self._creating:
+            self._creating = True
+            self._topics.auto_create(self._topic_name, self._topic_created)
+
+    def _topic_created(self, reply: CreatedTopic | Refused) -> None:
+        self._creating = False
+        self._take_over()
+        refused = NO_TOPIC
+        if isinstance(reply, Refused):
+            refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, reply.detail or reply.why.value)
+            events.warning("coordinator.no_topic", topic=self._topic_name, reason=refused.detail)
+        locating, self._locating = self._locating, []
+        for key, done in locating:
+            done(refused if self._topic is None else self._leader_of(self._topic, key))
+
+    def _take_over(self) -> None:
+        """Have a coordinator for every partition of the topic that this node leads, and no other."""
+        wanted = dict(self._partitions_led())
+        for index, coordinator in list(self._led.items()):
+            closed = coordinator.state is CoordinatorState.CLOSED
+            if closed or wanted.get(index) is not coordinator.partition:
+                del self._led[index]
+                coordinator.close("this node does not lead the partition")
+        for index, partition in wanted.items():
+            if index not in self._led:
+                self._led[index] = coordinator = Coordinator(partition, self._context)
+                coordinator.start()
+
+    def _partitions_led(self) -> Iterator[tuple[int, LeaderPartition]]:
+        for state in self._topic.partitions if self._topic is not None else ():
+            if state.leader == self._node_id:
+                partition = self._partitions.find(self._topic_name, state.index)
+                if partition is not None and partition.stopped is None:
+                    yield state.index, partition

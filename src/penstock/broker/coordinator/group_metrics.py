@@ -1,0 +1,280 @@
+"""The figures of consumer groups: what they are, and how they come about."""
+
+from functools import partial
+from typing import NamedTuple, Protocol, assert_never
+
+from penstock.broker.partitions import Replica
+from penstock.core.groups import (
+    Event,
+    Fact,
+    GroupCoordinator,
+    GroupDeleted,
+    GroupImage,
+    MemberRemoved,
+    OffsetCommitted,
+    OffsetDeleted,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
+from penstock.core.model import MILLISECOND, SECOND, Offset, PenstockError, Timestamp, TopicPartition
+from penstock.core.records import HEADER_BYTES, read_header
+from penstock.observability import Metrics
+from penstock.observability import log as events
+from penstock.runtime import Clock
+from penstock.storage.log import PartitionLog
+
+_MS_PER_SECOND = 1_000
+REMEMBERED_MAX = 10_000
+REBALANCE_BOUNDS_NS = (
+    *(10 * MILLISECOND, 50 * MILLISECOND, 100 * MILLISECOND, 250 * MILLISECOND, 500 * MILLISECOND),
+    *(1 * SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND, 60 * SECOND, 300 * SECOND),
+)
+
+
+class NoCommittedOffset(PenstockError):
+    """The group has no position there, or this node has no replica of the partition."""
+
+
+class GroupPartitionLag(NamedTuple):
+    """Where a group stands in one partition.
+
+    `seconds` is the age of the first record that the group has not consumed: 0 when there is
+    none. `end` and `records` are -1 where this node has no replica of the partition.
+    """
+
+    partition: TopicPartition
+    committed: Offset
+    end: int = -1
+    records: int = -1
+    seconds: float = -1.0
+
+
+class LogLookup(Protocol):
+    """Where the logs of this node are found, those that it leads and those that it follows."""
+
+    def find_log(self, topic: str, index: int) -> Replica | None: ...
+
+
+class LagReader:
+    """Answers from committed positions and high watermarks, when somebody asks.
+
+    A follower's high watermark is the leader's of a moment ago, which is near enough.
+
+    The time of a record is read from its batch's header, once per position: a group that does
+    not move costs nothing at the next scrape.
+    """
+
+    def __init__(self, partitions: LogLookup, clock: Clock) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._times: dict[tuple[str, TopicPartition], tuple[Offset, Timestamp]] = {}
+
+    def of_group(self, image: GroupImage, group_id: str) -> list[GroupPartitionLag]:
+        """Every position of the group, by topic and partition."""
+        return [self._lag(image, group_id, partition) for partition in sorted(image.offsets_of(group_id))]
+
+    def records(self, image: GroupImage, group_id: str, name: TopicPartition) -> float:
+        log, committed = self._find(image, group_id, name)
+        return max(0, log.high_watermark - committed)
+
+    def seconds(self, image: GroupImage, group_id: str, name: TopicPartition) -> float:
+        log, committed = self._find(image, group_id, name)
+        # What retention has deleted will never be consumed.
+        first = max(committed, log.start)
+        if first >= log.high_watermark:
+            return 0.0
+        produced = self._time_of(log, (group_id, name), first)
+        return max(0, self._clock.wall() - produced) / _MS_PER_SECOND
+
+    def forget(self, group_id: str, name: TopicPartition) -> None:
+        self._times.pop((group_id, name), None)
+
+    def _lag(self, image: GroupImage, group_id: str, name: TopicPartition) -> GroupPartitionLag:
+        committed = image.offsets_of(group_id)[name].offset
+        replica = self._partitions.find_log(name.topic, name.partition)
+        if replica is None:
+            return GroupPartitionLag(name, committed)
+        return GroupPartitionLag(
+            name,
+            committed,
+            replica.log.high_watermark,
+            int(self.records(image, group_id, name)),
+            self.seconds(image, group_id, name),
+        )
+
+    def _find(self, image: GroupImage, group_id: str, name: TopicPartition) -> tuple[PartitionLog, Offset]:
+        position = image.offsets_of(group_id).get(name)
+        replica = self._partitions.find_log(name.topic, name.partition)
+        if position is None or replica is None:
+            raise NoCommittedOffset(f"group {group_id} in {name}")
+        return replica.log, position.offset
+
+    def _time_of(self, log: PartitionLog, key: tuple[str, TopicPartition], offset: Offset) -> Timestamp:
+        known = self._times.get(key)
+        if known is not None and known[0] == offset:
+            return known[1]
+        found = log.read(offset, 1).ranges
+        if not found:
+            raise NoCommittedOffset(f"offset {offset} of {key[1]}")
+        header = read_header(found[0].file.pread(found[0].position, HEADER_BYTES))
+        # The batch's first record: records of a batch are as old as each other, give or take a linger.
+        time = Timestamp(header.max_timestamp if header.is_log_append_time else header.base_timestamp)
+        self._times[key] = (offset, time)
+        return time
+
+
+class GroupMetrics(Metrics):
+    """What groups consume, how far they are behind, and how long their rebalances take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        position = ("group", "topic", "partition")
+        self.rebalance_seconds = self.seconds(
+            "penstock_rebalance_seconds",
+            "Time from a rebalance's beginning to its assignment.",
+            ("group",),
+            REBALANCE_BOUNDS_NS,
+        )
+        self.consumed = self.counter(
+            "penstock_messages_consumed_total",
+            "Records between a group's committed offsets: a commit counts those since the one before.",
+            ("group", "topic"),
+        )
+        self.load_failures = self.counter(
+            "penstock_group_load_failures_total",
+            "Times that a coordinator's log could not be read; it is tried again.",
+            ("partition",),
+        )
+        self.lag = self.gauge(
+            "penstock_consumer_lag",
+            "Records between a group's committed offset and the high watermark.",
+            position,
+        )
+        self.lag_seconds = self.gauge(
+            "penstock_consumer_lag_seconds",
+            "Age of the first record that a group has not consumed; 0 if there is none.",
+            position,
+        )
+
+
+class ClientKey(NamedTuple):
+    """A client as lookups and members have it in common."""
+
+    client_id: str
+    client_host: str
+
+
+class ConsumptionTracker:
+    """Counts the records that groups have consumed, as far as their commits tell.
+
+    A commit counts the records between the position before and the new one. A group's first
+    commit in a partition has none before it: there, counting begins where a member was told to
+    begin, by the lookup that every stock client without a position makes. Who never asked (a
+    reader that chose its own offset) is counted from the first commit on.
+    """
+
+    def __init__(self, metrics: GroupMetrics) -> None:
+        self._consumed = metrics.consumed
+        # The oldest go first; they are forgotten too late at worst, and cost one figure's beginning.
+        self._begins: dict[tuple[ClientKey, TopicPartition], Offset] = {}
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def looked_up(self, reader: ClientKey, partition: TopicPartition, offset: Offset) -> None:
+        """A client asked where to begin, and was told."""
+        key = (reader, partition)
+        self._begins.pop(key, None)
+        self._begins[key] = offset
+        if len(self._begins) > REMEMBERED_MAX:
+            del self._begins[next(iter(self._begins))]
+
+    def commits(self, image: GroupImage, fact: OffsetCommitted) -> None:
+        """A position is about to become part of the state."""
+        before = image.offsets_of(fact.group_id).get(fact.partition)
+        begin = before.offset if before is not None else self._begin(image, fact)
+        tally = self._consumed.of(fact.group_id, fact.partition.topic)
+        tally.count += max(0, fact.offset - begin)
+
+    def _begin(self, image: GroupImage, fact: OffsetCommitted) -> Offset:
+        group = image.groups.get(fact.group_id)
+        for member in group.members if group is not None else ():
+            reader = ClientKey(member.client_id, member.client_host)
+            begin = self._begins.pop((reader, fact.partition), None)
+            if begin is not None:
+                return begin
+        return fact.offset
+
+    def deletes(self, image: GroupImage, group_id: str, gone: TopicPartition) -> None:
+        """A position is about to go; with the last one of a topic, the figure goes too."""
+        left = [partition for partition in image.offsets_of(group_id) if partition != gone]
+        if all(partition.topic != gone.topic for partition in left):
+            self._consumed.forget(group_id, gone.topic)
+
+
+class GroupMetricsRecorder:
+    """Hears the facts and events of all group coordinators, for metrics and logs alone."""
+
+    def __init__(self, metrics: GroupMetrics, lags: LagReader, consumption: ConsumptionTracker) -> None:
+        self._metrics = metrics
+        self._consumption = consumption
+        self._lags = lags
+        self._shown: dict[tuple[str, TopicPartition], None] = {}
+
+    def on_fact(self, machine: GroupCoordinator, fact: Fact, *, is_new: bool) -> None:
+        """A fact is about to become part of the state; those read from a log are not new."""
+        if isinstance(fact, OffsetCommitted):
+            if is_new:
+                self._consumption.commits(machine.image, fact)
+            if (fact.group_id, fact.partition) not in self._shown:
+                self._show(machine.image, fact.group_id, fact.partition)
+        elif isinstance(fact, OffsetDeleted):
+            self._hide(fact.group_id, fact.partition)
+            self._consumption.deletes(machine.image, fact.group_id, fact.partition)
+        elif isinstance(fact, GroupDeleted):
+            self._metrics.rebalance_seconds.forget(fact.group_id)
+
+    def on_load_failed(self, partition: TopicPartition) -> None:
+        self._metrics.load_failures.of(partition).count += 1
+
+    def on_closed(self, machine: GroupCoordinator) -> None:
+        """The coordinator with this state is no more."""
+        for group_id, offsets in machine.image.offsets.items():
+            for partition in offsets:
+                self._hide(group_id, partition)
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case RebalanceStarted():
+                events.info(
+                    "group.rebalance_started",
+                    group=event.group_id,
+                    generation=event.generation,
+                    reason=event.reason,
+                )
+            case RebalanceCompleted():
+                self._metrics.rebalance_seconds.of(event.group_id).observe(event.elapsed_ns)
+                events.info(
+                    "group.rebalance_completed",
+                    group=event.group_id,
+                    generation=event.generation,
+                    members=event.members,
+                )
+            case MemberRemoved():
+                events.info(
+                    "group.member_removed", group=event.group_id, member=event.member_id, reason=event.reason
+                )
+            case _:
+                assert_never(event)
+
+    def _show(self, image: GroupImage, group_id: str, partition: TopicPartition) -> None:
+        self._shown[group_id, partition] = None
+        lags, metrics = self._lags, self._metrics
+        metrics.lag.read(partial(lags.records, image, group_id, partition), group_id, *partition)
+        metrics.lag_seconds.read(partial(lags.seconds, image, group_id, partition), group_id, *partition)
+
+    def _hide(self, group_id: str, partition: TopicPartition) -> None:
+        self._shown.pop((group_id, partition), None)
+        self._lags.forget(group_id, partition)
+        self._metrics.lag.forget(group_id, *partition)
+        self._metrics.lag_seconds.forget(group_id, *partition)

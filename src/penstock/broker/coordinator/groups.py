@@ -1,0 +1,232 @@
+"""Every group that this node coordinates.
+
+Consumer groups on this node: the machine of `core.groups` on the coordinators of `__consumer_offsets`.
+
+    Groups ── group id ──► services.coordinator ── GroupCoordinator (core, decides)
+      │                        ├── records: facts in Kafka's own schemas
+      │                        └── GroupMetricsRecorder: figures and events, Consumption
+      └ list, lag
+
+What is replied when, and what becomes of those who wait when a partition moves or fails, is the
+coordinator runtime's; here is what is of groups alone.
+
+Left out: offsets inside transactions, the KIP-848 and share protocols.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from penstock.broker.coordinator import group_records
+from penstock.broker.coordinator.coordinators import Coordinators, InternalTopicCreator, LedPartitions
+from penstock.broker.coordinator.group_metrics import (
+    ClientKey,
+    ConsumptionTracker,
+    GroupMetrics,
+    GroupMetricsRecorder,
+    GroupPartitionLag,
+    LagReader,
+    LogLookup,
+)
+from penstock.broker.coordinator.runtime import Coordinator, CoordinatorOptions, CoordinatorSpec
+from penstock.core.groups import (
+    Command,
+    DescribeGroup,
+    Fact,
+    FetchOffsets,
+    ForgetTopic,
+    GroupCoordinator,
+    GroupOptions,
+    Heartbeat,
+    ListedGroup,
+    ListedGroups,
+    ListGroups,
+    OffsetCommitted,
+    OffsetDeleted,
+    Reply,
+)
+from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
+from penstock.core.metadata.configs import NO_CONFIGS
+from penstock.core.model import NodeId, Offset, Refused, TopicPartition, Why
+from penstock.runtime import Runtime
+
+_MS_PER_MINUTE = 60_000
+# Records have room for 32,767 bytes, whatever the characters.
+GROUP_ID_CHARS_MAX = 8_000
+TOO_LONG = Refused(Why.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_MAX} characters")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupServiceOptions:
+    """How this node keeps groups."""
+
+    machine: GroupOptions = field(default_factory=GroupOptions)
+    coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
+
+
+def options_of_node(
+    image: MetadataImage, node_id: NodeId, static: Mapping[str, str] = NO_CONFIGS
+) -> GroupServiceOptions:
+    """The options under Kafka's names, as they count when the node starts."""
+
+    def number(key: str) -> int:
+        value = broker_setting(image, key, node_id, static)
+        assert isinstance(value, int), key
+        return value
+
+    return GroupServiceOptions(
+        GroupOptions(
+            session_timeout_ms_min=number("group.min.session.timeout.ms"),
+            session_timeout_ms_max=number("group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
+            group_members_max=number("group.max.size"),
+            offset_metadata_chars_max=number("offset.metadata.max.bytes"),
+            offsets_retention_ms=number("offsets.retention.minutes") * _MS_PER_MINUTE,
+            offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
+        ),
+        CoordinatorOptions(commit_timeout_ms=number("offsets.commit.timeout.ms")),
+    )
+
+
+class GroupPartitions(LedPartitions, LogLookup, Protocol):
+    """The partitions that this node leads, and all its logs."""
+
+
+class GroupService:
+    """Brings commands to the coordinator of their group, and knows where that is.
+
+    `follow` must hear of an image after `Partitions.follow` has.
+    """
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        runtime: Runtime,
+        partitions: GroupPartitions,
+        topics: InternalTopicCreator,
+        options: GroupServiceOptions | None = None,
+        metrics: GroupMetrics | None = None,
+    ) -> None:
+        options = options or GroupServiceOptions()
+        self.metrics = metrics or GroupMetrics()
+        self._entropy = runtime.entropy
+        self.consumption = ConsumptionTracker(self.metrics)
+        self._lags = LagReader(partitions, runtime.clock)
+        spec: CoordinatorSpec[GroupCoordinator, Command, Fact] = CoordinatorSpec(
+            OFFSETS_TOPIC,
+            lambda: GroupCoordinator(options.machine),
+            group_records,
+            GroupMetricsRecorder(self.metrics, self._lags, self.consumption),
+            (Heartbeat, FetchOffsets, DescribeGroup, ListGroups, ForgetTopic),
+            self._stale_positions,
+        )
+        self._coordinators = Coordinators(node_id, runtime, partitions, topics, spec, options.coordinator)
+        self._image = MetadataImage()
+
+    def random_id(self) -> str:
+        """The random part of a new member's id, in the form that Kafka gives it."""
+        return str(UUID(bytes=self._entropy.bytes(16), version=4))
+
+    def submit(self, command: Command) -> None:
+        """Serve a command that names one group; its callback hears of the reply, perhaps at once."""
+        assert not isinstance(command, ListGroups | ForgetTopic), "these are not about one group"
+        if len(command.group_id) > GROUP_ID_CHARS_MAX:
+            command.on_reply(TOO_LONG)
+            return
+        coordinator = self._coordinators.find(command.group_id)
+        if isinstance(coordinator, Refused):
+            command.on_reply(coordinator)
+        else:
+            coordinator.submit(command)
+
+    def list_groups(
+        self, states: tuple[str, ...], types: tuple[str, ...], done: Callable[[ListedGroups | Refused], None]
+    ) -> None:
+        """The groups of every coordinator on this node, by id; refused while one of them loads."""
+        coordinators = list(self._coordinators)
+        listing = _Listing(len(coordinators), done)
+        for coordinator in coordinators:
+            coordinator.submit(ListGroups(on_reply=listing.add, states=states, types=types))
+        listing.end()
+
+    def locate(self, group_id: str, done: Callable[[NodeId | Refused], None]) -> None:
+        """The node that coordinates the group; the offsets topic is made when it is first asked for."""
+        self._coordinators.locate(group_id, done)
+
+    def looked_up(self, reader: ClientKey, partition: TopicPartition, offset: Offset) -> None:
+        """A client was told where a partition begins, ends, or was at some time."""
+        self.consumption.looked_up(reader, partition, offset)
+
+    def lag(self, group_id: str) -> list[GroupPartitionLag] | Refused:
+        """How far the group is behind, in records and seconds, wherever it has a position."""
+        coordinator = self._coordinators.find(group_id)
+        if isinstance(coordinator, Refused):
+            return coordinator
+        if coordinator.state.value is not None:
+            return Refused(coordinator.state.value)
+        return self._lags.of_group(coordinator.machine.image, group_id)
+
+    def follow(self, image: MetadataImage) -> None:
+        """Take over and give up coordinators as the cluster's metadata says."""
+        before, self._image = self._image, image
+        self._coordinators.on_metadata(image)
+        for topic_id in before.topics.keys_missing_in(image.topics):
+            gone = before.topic_by_id(topic_id)
+            assert gone is not None
+            for coordinator in self._coordinators:
+                # A callback of its own: the coordinator tells those who wait apart by it.
+                coordinator.submit(ForgetTopic(on_reply=lambda _: None, topic=gone.name))
+
+    def roles_changed(self) -> None:
+        """The node leads other partitions than before."""
+        self._coordinators.on_leadership_change()
+
+    def stop(self) -> None:
+        """Give up every coordinator: whoever waits is told to look for another."""
+        self._coordinators.stop()
+
+    def __iter__(self) -> Iterator[Coordinator[GroupCoordinator, Command, Fact]]:
+        return iter(self._coordinators)
+
+    def _stale_positions(self, machine: GroupCoordinator) -> list[Fact]:
+        """Positions in topics that were deleted while nobody, or another node, kept these groups."""
+        return [
+            OffsetDeleted(group_id, position.partition)
+            for group_id, offsets in machine.image.offsets.items()
+            for position in offsets.values()
+            if not self._is_current(position)
+        ]
+
+    def _is_current(self, position: OffsetCommitted) -> bool:
+        topic_id = self._image.topic_id(position.partition.topic)
+        return topic_id is not None and position.topic_id in (None, topic_id)
+
+
+class _Listing:
+    """Gathers the groups of several coordinators."""
+
+    __slots__ = ("_done", "_groups", "_refused", "_waiting")
+
+    def __init__(self, coordinators: int, done: Callable[[ListedGroups | Refused], None]) -> None:
+        self._done = done
+        self._groups: list[ListedGroup] = []
+        self._refused: Refused | None = None
+        self._waiting = coordinators + 1
+
+    def add(self, reply: Reply) -> None:
+        if isinstance(reply, ListedGroups):
+            self._groups += reply.groups
+        elif isinstance(reply, Refused) and reply.why is not Why.NOT_COORDINATOR:
+            # One that was given up meanwhile is another node's to list.
+            self._refused = reply
+        self.end()
+
+    def end(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._done(self._refused or ListedGroups(tuple(sorted(self._groups, key=_group_id))))
+
+
+def _group_id(group: ListedGroup) -> str:
+    return group.group_id

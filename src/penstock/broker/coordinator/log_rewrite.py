@@ -1,0 +1,96 @@
+"""Keeping the log of a coordinator as short as its state.
+
+The log holds every fact there ever was, the state only the last one per key. When the log
+has grown to several times the state, the state is written once more at its end, a portion per
+turn of the loop, and everything before that is deleted.
+
+    start ─────── old records ───────┬─ state, written again ─┬── end
+                                     └► the new log start, once all of this is committed
+
+A key that changes meanwhile has its new record behind the first of these portions too, so the
+part that goes was superseded whatever the order.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.model import StorageError
+from penstock.observability import log as events
+from penstock.runtime import Timers
+from penstock.storage.log import PartitionLog
+
+PORTION = 500
+# The log may grow to this many times the state, which bounds what rewriting adds to all writes.
+GROWTH_MAX = 4
+
+
+class SnapshotSource(Protocol):
+    """A machine, as far as the rewrite goes."""
+
+    def size(self) -> int: ...
+    def snapshot(self) -> Iterator[Any]: ...
+
+
+class RewritableLog(Protocol):
+    """A coordinator, as far as the rewrite goes."""
+
+    @property
+    def partition(self) -> LeaderPartition: ...
+    @property
+    def machine(self) -> SnapshotSource: ...
+
+    def append(self, facts: Sequence[Any]) -> bool: ...
+
+
+class LogRewrite:
+    """One rewrite under way."""
+
+    def __init__(self, coordinator: RewritableLog, timers: Timers, done: Callable[[], None]) -> None:
+        self._coordinator = coordinator
+        self._timers = timers
+        self._done = done
+        self._start = coordinator.partition.log.end
+        self._facts = coordinator.machine.snapshot()
+        self._cancelled = False
+
+    @staticmethod
+    def is_due(log: PartitionLog, machine: SnapshotSource, records_min: int) -> bool:
+        records = log.end - log.start
+        return records >= records_min and records >= GROWTH_MAX * machine.size()
+
+    def start(self) -> None:
+        self._timers.soon(self._step)
+
+    def cancel(self) -> None:
+        """The machine is being dropped; what was written again stays and does no harm."""
+        self._cancelled = True
+
+    def _step(self) -> None:
+        if self._cancelled:
+            return
+        portion = list(islice(self._facts, PORTION))
+        if portion:
+            if self._coordinator.append(portion):
+                self._timers.soon(self._step)
+            return
+        partition = self._coordinator.partition
+        if partition.when_acknowledged(partition.log.end, self._committed):
+            self._cut()
+
+    def _committed(self, error: object) -> None:
+        if error is None and not self._cancelled:
+            self._cut()
+
+    def _cut(self) -> None:
+        partition = self._coordinator.partition
+        name = str(partition.name)
+        try:
+            partition.log.delete_records(self._start)
+        except StorageError as error:
+            events.warning("coordinator.log_rewrite_failed", partition=name, error=error)
+        else:
+            events.info("coordinator.log_rewritten", partition=name, start=self._start)
+            partition.log_start_moved()
+        self._done()

@@ -1,0 +1,464 @@
+"""One coordinator: a machine, and the log of the partition that it lives on.
+
+    submit ── decide ── facts ── append ── apply ── replies wait for the log end of this moment
+                 ▲                                       │ committed
+          expire (timer)                                 ▼
+                                                  command.on_reply(reply)
+
+Every reply waits, refusals and reads too: they may rest on facts that are not durable yet.
+When nothing is on its way to the disk, that is no wait at all, which is the case for nearly
+every heartbeat.
+
+A new leader's log may end with facts of which nobody knows yet whether all replicas have
+them. It is read once that is known, so that nothing is told that might go back.
+
+Nothing here knows what the machine is about. Whoever brings one implements
+
+    CoordinatorMachine    decide, apply, resume, expire, next_deadline; size and snapshot for the rewrite
+    RecordCodec           facts as keys and values of records
+    CoordinatorObserver   metrics and events
+
+and puts them into a `CoordinatorSpec`.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.broker.coordinator.log_replay import LogReplay, ReplayRequest
+from penstock.broker.coordinator.log_rewrite import LogRewrite
+from penstock.broker.partitions import LeaderPartition, PartitionStopped
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    Now,
+    Offset,
+    PenstockError,
+    ProtocolError,
+    Refused,
+    StorageError,
+    Timestamp,
+    TopicPartition,
+    Why,
+)
+from penstock.core.records import BatchHeader, Record, read_header, write_batch
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+from penstock.storage.log import BatchTooLarge
+
+START_OVER_MS = 500
+# Doubled with every failure: a log that is damaged is read to no avail, at everybody's expense.
+LOAD_RETRY_MS, LOAD_RETRY_MS_MAX = 500, 60_000
+# Batches stay below Kafka's default limit for a message.
+BATCH_BYTES_MAX = 900_000
+_OVERHEAD_BYTES = 30
+
+
+class CoordinatorCommand(Protocol):
+    """What is asked of a machine. `on_reply` is called once; it serves no other command meanwhile."""
+
+    @property
+    def on_reply(self) -> Callable[[Any], None]: ...
+
+
+C = TypeVar("C", bound=CoordinatorCommand)
+F = TypeVar("F")
+C_contra = TypeVar("C_contra", contravariant=True)
+F_co = TypeVar("F_co", covariant=True)
+F_contra = TypeVar("F_contra", contravariant=True)
+E_co = TypeVar("E_co", covariant=True)
+
+
+class CoordinatorOutcome(Protocol[F_co, E_co]):
+    """What a step leads to: facts to store, replies to give once they are stored, events to report."""
+
+    @property
+    def facts(self) -> Sequence[F_co]: ...
+    @property
+    def replies(self) -> Sequence[tuple[Callable[[Any], None], Any]]: ...
+    @property
+    def events(self) -> Sequence[E_co]: ...
+
+
+class CoordinatorMachine(Protocol[C_contra, F, E_co]):
+    """A replicated machine: its facts, replayed in order, rebuild its durable state.
+
+    The facts of every outcome are appended and applied before the next call. What a machine
+    keeps besides (parked requests, sessions) may run ahead of the log: when an append fails, the
+    machine is thrown away, and nobody has heard of anything that did not become durable.
+    """
+
+    def apply(self, fact: F) -> None:
+        """Take over a fact of the log. Total: any fact may follow any other."""
+
+    def resume(self, now: Now) -> CoordinatorOutcome[F, E_co]:
+        """The log is replayed and this node leads: called once, before the first command."""
+
+    def decide(self, command: C_contra, now: Now) -> CoordinatorOutcome[F, E_co]:
+        """Return what the command leads to; nothing durable changes."""
+
+    def expire(self, now: Now) -> CoordinatorOutcome[F, E_co]:
+        """Do what is due, a bounded part of it at a time: called again while `next_deadline` is past."""
+
+    def next_deadline(self) -> Instant | None:
+        """When to call `expire`; too early does no harm."""
+
+    def size(self) -> int:
+        """How many facts `snapshot` has, about."""
+
+    def snapshot(self) -> Iterator[F]:
+        """The durable state as facts, each as it is when it is asked for; applying them again is harmless."""
+
+
+class RecordCodec(Protocol[F]):
+    """Facts as records of the internal topic: one record per fact, one key per piece of state."""
+
+    def encode(self, fact: F) -> tuple[bytes, bytes | None]:
+        """The key and value of the fact's record; no value where the fact removes the key."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> F | None:
+        """The fact that a record tells; None for kinds of state that are not kept here (yet).
+
+        Raises ProtocolError for a value that cannot be read: to skip it would be to go back to
+        what the key's record before said.
+        """
+
+
+M = TypeVar("M", bound=CoordinatorMachine[Any, Any, Any])
+M_contra = TypeVar("M_contra", bound=CoordinatorMachine[Any, Any, Any], contravariant=True)
+
+
+class CoordinatorObserver(Protocol[M_contra, F_contra]):
+    """Hears what happens to the machines of one topic, for metrics and logs alone."""
+
+    def on_fact(self, machine: M_contra, fact: F_contra, *, is_new: bool) -> None:
+        """A fact is about to be applied; it is new unless it was read from the log."""
+
+    def on_event(self, event: Any) -> None:
+        """A machine reports something."""
+
+    def on_closed(self, machine: M_contra) -> None:
+        """The machine is no more."""
+
+    def on_load_failed(self, partition: TopicPartition) -> None:
+        """A coordinator could not be rebuilt from its log."""
+
+
+def nothing_to_correct(_: object) -> Sequence[Any]:
+    """For machines whose logs say all there is to say."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSpec(Generic[M, C, F]):
+    """One kind of coordinator: its machine, its topic, and how its facts are stored there."""
+
+    topic: str
+    new_machine: Callable[[], M]
+    codec: RecordCodec[F]
+    observer: CoordinatorObserver[M, F]
+    # Commands that are served while too few replicas are in sync to write to: those that write
+    # nothing, and those that only this node itself sends.
+    served_below_min_isr: tuple[type, ...] = ()
+    # What to append before the first command, to make good what happened while nobody led.
+    corrections: Callable[[M], Sequence[F]] = nothing_to_correct
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    """How coordinators keep their logs."""
+
+    # A log is not rewritten before it has this many records. Reading them takes a third of a second
+    # when the node starts; rewriting them stops the loop for a few syncs.
+    rewrite_records_min: int = 20_000
+    # How long a reply waits for the other replicas of what it rests on.
+    commit_timeout_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorContext(Generic[M, C, F]):
+    """What all coordinators of one topic share on a node."""
+
+    spec: CoordinatorSpec[M, C, F]
+    runtime: Runtime
+    replay: LogReplay
+    options: CoordinatorOptions
+
+
+class CoordinatorState(enum.Enum):
+    """What a coordinator is doing; the values say what it refuses commands with."""
+
+    LOADING = Why.COORDINATOR_LOADING
+    ACTIVE = None
+    FAILED = Why.COORDINATOR_NOT_AVAILABLE
+    CLOSED = Why.NOT_COORDINATOR
+
+
+class Coordinator(Generic[M, C, F]):
+    """Serves the commands of one partition of an internal topic, while this node leads it."""
+
+    def __init__(self, partition: LeaderPartition, context: CoordinatorContext[M, C, F]) -> None:
+        self.partition = partition
+        self.state = CoordinatorState.LOADING
+        self._context = context
+        self._spec = context.spec
+        self._clock = context.runtime.clock
+        self._timers = context.runtime.timers
+        self._epoch = partition.leader_epoch
+        self.machine = context.spec.new_machine()
+        # Whose command has no reply yet: parked by the machine, or waiting for the log.
+        self._waiting: dict[Callable[[Any], None], None] = {}
+        self._retry_ms = LOAD_RETRY_MS
+        self._has_begun = False
+        self._timer: Timer | None = None
+        self._timer_at: Instant | None = None
+        self._rewrite: LogRewrite | None = None
+        self._check = self._check_partition  # one bound method: partitions know watchers by identity
+
+    @property
+    def waiting(self) -> int:
+        """How many commands have no reply yet."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Read the log as soon as what is in it is known to be committed, then serve."""
+        self.partition.watch(self._check)
+        self._begin()
+
+    def submit(self, command: C) -> None:
+        """Give the command to the machine; its callback hears when the reply may be known."""
+        if self.state is not CoordinatorState.ACTIVE or not self.partition.has_minimum:
+            why = self._why_not(command)
+            if why is not None:
+                command.on_reply(Refused(why))
+                return
+        self._waiting[command.on_reply] = None
+        clock = self._clock
+        self._settle(self.machine.decide(command, Now(clock.now(), clock.wall())))
+
+    def append(self, facts: Sequence[F]) -> bool:
+        """Append facts and apply them; False: they are not in the log, and the machine is gone."""
+        try:
+            self._check_epoch()
+            now = self._clock.wall()
+            batches, headers = write_batches(facts, self._spec.codec, now)
+            self.partition.append(batches, headers, now)
+        except BatchTooLarge as error:
+            self._start_over(error, Refused(Why.BATCH_TOO_LARGE, str(error)))
+            return False
+        except ProtocolError as error:
+            # Something a client sent has no place in the schemas; gateways should have seen to it.
+            self._start_over(error, Refused(Why.INVALID_REQUEST, str(error)))
+            return False
+        except StorageError as error:
+            self._start_over(error, Refused(Why.NOT_COORDINATOR, str(error)))
+            return False
+        except PartitionStopped as error:
+            self.close(str(error))
+            return False
+        machine, observer = self.machine, self._spec.observer
+        for fact in facts:
+            observer.on_fact(machine, fact, is_new=True)
+            machine.apply(fact)
+        return True
+
+    def close(self, reason: str, *, is_stopping: bool = False) -> None:
+        """Lead no more: whoever waits must look for the coordinator again."""
+        if self.state is CoordinatorState.CLOSED:
+            return
+        # A node that stops closes all it has, which is worth no line for each.
+        report = events.debug if is_stopping else events.info
+        report("coordinator.closed", partition=str(self.partition.name), reason=reason)
+        self.partition.unwatch(self._check)
+        for on_reply in self._drop_machine(CoordinatorState.CLOSED):
+            on_reply(Refused(Why.NOT_COORDINATOR, reason))
+
+    def _why_not(self, command: C) -> Why | None:
+        why: Why | None = self.state.value
+        if why is Why.COORDINATOR_LOADING:
+            self._context.replay.hurry(self.partition)
+        if self.partition.has_minimum or why not in (None, Why.COORDINATOR_LOADING):
+            return why
+        if why is None and isinstance(command, self._spec.served_below_min_isr):
+            return None
+        # What was written now would be acknowledged at some time or other, if at all.
+        return Why.COORDINATOR_NOT_AVAILABLE
+
+    def _check_epoch(self) -> None:
+        if self.partition.leader_epoch != self._epoch:
+            raise PartitionStopped(f"{self.partition.name}: leader epoch {self._epoch} is over")
+
+    def _check_partition(self) -> None:
+        if self.partition.stopped is not None:
+            self.close(str(self.partition.stopped))
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._has_begun or not self.partition.is_established:
+            return
+        self._has_begun = True
+        if self.partition.log.start == self.partition.log.end:
+            self._loaded(None)
+        else:
+            self._load()
+
+    def _load(self) -> None:
+        self._timer = None
+        self.state = CoordinatorState.LOADING
+        self.machine = machine = self._spec.new_machine()
+        decode, observer = self._spec.codec.decode, self._spec.observer
+
+        def take(key: bytes | None, value: bytes | None) -> bool:
+            fact = decode(key, value)
+            if fact is None:
+                return False
+            if self.state is CoordinatorState.LOADING:
+                observer.on_fact(machine, fact, is_new=False)
+                machine.apply(fact)
+            return True
+
+        def loaded(error: PenstockError | None) -> None:
+            if self.state is CoordinatorState.LOADING:
+                self._loaded(error)
+
+        # One load at a time: it ends before this coordinator is active, and only an active one starts over.
+        self._context.replay.start(ReplayRequest(self.partition, take, loaded))
+
+    def _loaded(self, error: PenstockError | None) -> None:
+        if error is not None:
+            self._load_failed(error)
+            return
+        self.state = CoordinatorState.ACTIVE
+        self._retry_ms = LOAD_RETRY_MS
+        corrections = self._spec.corrections(self.machine)
+        if not corrections or self.append(corrections):
+            self._settle(self.machine.resume(Now(self._clock.now(), self._clock.wall())))
+
+    def _load_failed(self, error: PenstockError) -> None:
+        """Try again later: a device may respond again, and an operator may put a segment right."""
+        self.state = CoordinatorState.FAILED
+        retry_ms, self._retry_ms = self._retry_ms, min(2 * self._retry_ms, LOAD_RETRY_MS_MAX)
+        name = self.partition.name
+        events.error("coordinator.load_failed", partition=str(name), error=error, retry_ms=retry_ms)
+        self._spec.observer.on_load_failed(name)
+        self._spec.observer.on_closed(self.machine)
+        self._timer = self._after_ms(retry_ms, self._load)
+
+    def _after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
+        return self._timers.at(Instant(self._clock.now() + delay_ms * MILLISECOND), fire)
+
+    def _settle(self, outcome: CoordinatorOutcome[F, Any]) -> None:
+        facts, replies, partition = outcome.facts, outcome.replies, self.partition
+        if facts and not self.append(facts):
+            return
+        for event in outcome.events:
+            self._spec.observer.on_event(event)
+        if replies:
+            end = partition.log.end
+            if end > partition.high_watermark:
+                self._release_when_committed(end, replies)
+            else:
+                self._release(replies)
+        # A callback may have submitted another command, and that one may have ended in disaster.
+        if self.state is not CoordinatorState.ACTIVE:
+            return
+        # Have a timer no later than the machine's deadline; one that is early does no harm.
+        deadline = self.machine.next_deadline()
+        if deadline is not None and (self._timer_at is None or deadline < self._timer_at):
+            self._arm(deadline)
+        if facts and self._rewrite is None:
+            self._rewrite_if_due()
+
+    def _release_when_committed(
+        self, end: Offset, replies: Sequence[tuple[Callable[[Any], None], Any]]
+    ) -> None:
+        def committed(error: object) -> None:
+            if error is None:
+                self._release(replies)
+            elif self.partition.stopped is None:
+                # The replicas took too long. When the partition stops, those who wait are told by
+                # `close`, which its watchers call.
+                refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, str(error))
+                self._release([(on_reply, refused) for on_reply, _ in replies])
+
+        if self.partition.when_acknowledged(end, committed, self._context.options.commit_timeout_ms):
+            self._release(replies)
+
+    def _release(self, replies: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
+        waiting = self._waiting
+        for on_reply, reply in replies:
+            # One that does not wait any more was told when an earlier machine was dropped.
+            if on_reply in waiting:
+                del waiting[on_reply]
+                on_reply(reply)
+
+    def _arm(self, deadline: Instant) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._timers.at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = self._timer_at = None
+        if self.state is CoordinatorState.ACTIVE:
+            self._settle(self.machine.expire(Now(self._clock.now(), self._clock.wall())))
+
+    def _rewrite_if_due(self) -> None:
+        if LogRewrite.is_due(self.partition.log, self.machine, self._context.options.rewrite_records_min):
+            self._rewrite = LogRewrite(self, self._timers, self._rewritten)
+            self._rewrite.start()
+
+    def _rewritten(self) -> None:
+        self._rewrite = None
+
+    def _start_over(self, error: PenstockError, refused: Refused) -> None:
+        """An append failed: the machine is ahead of the log, which alone counts."""
+        if self.partition.stopped is not None:
+            self.close(str(self.partition.stopped))
+            return
+        events.error("coordinator.append_failed", partition=str(self.partition.name), error=error)
+        waiting = self._drop_machine(CoordinatorState.LOADING)
+        # Not at once: a disk that is full is full for a while, and reading the log costs everybody.
+        self._timer = self._after_ms(START_OVER_MS, self._load)
+        for on_reply in waiting:
+            on_reply(refused)
+
+    def _drop_machine(self, state: CoordinatorState) -> list[Callable[[Any], None]]:
+        """Let the machine go; returns whom it owed a reply. They may submit again when they are told."""
+        self.state = state
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timer_at = None
+        if self._rewrite is not None:
+            self._rewrite.cancel()
+            self._rewrite = None
+        self._spec.observer.on_closed(self.machine)
+        waiting = list(self._waiting)
+        # The same dictionary: somebody may be going through replies right now.
+        self._waiting.clear()
+        return waiting
+
+
+def write_batches(
+    facts: Sequence[F], codec: RecordCodec[F], now: Timestamp
+) -> tuple[bytearray, list[BatchHeader]]:
+    """The facts as record batches: one, or as many as their size takes."""
+    portions: list[list[Record]] = [[]]
+    size_bytes = 0
+    for fact in facts:
+        key, value = codec.encode(fact)
+        record_bytes = len(key) + len(value or b"") + _OVERHEAD_BYTES
+        if size_bytes + record_bytes > BATCH_BYTES_MAX and portions[-1]:
+            portions.append([])
+            size_bytes = 0
+        portions[-1].append(Record(0, now, key, value))
+        size_bytes += record_bytes
+    buffer, headers = bytearray(), []
+    for records in portions:
+        batch = write_batch(records)
+        headers.append(read_header(batch))
+        # Nearly always there is one batch, and no copy is made of it.
+        buffer = buffer + batch if buffer else batch
+    return buffer, headers

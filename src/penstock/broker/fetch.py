@@ -1,0 +1,265 @@
+"""Records in and out: produce, fetch, and looking offsets up.
+
+`ProduceService` judges a batch and appends it; `FetchService` reads as much as a request allows, or
+waits until there is enough; `OffsetLookup` answers where things are. None of them touches a
+single record unless the topic asks for it; large batches of such topics go through the
+`workshop`, which keeps the order of each partition.
+
+Left out: transactions' verification before the first append.
+
+Reading for consumers: as much as they allow, as soon as there is enough.
+
+fetch ── read every partition ── enough, or an error, or no wish to wait ──► done
+                │
+                └── too little: watch the partitions' high watermarks until there is
+                    enough, or the time is up ──► read once more ──► done
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from penstock.broker.list_offsets import NOT_ESTABLISHED, check_leader_epoch
+from penstock.broker.partitions import LeaderPartition, Watcher
+from penstock.core.model import (
+    MILLISECOND,
+    CorruptionError,
+    Instant,
+    Offset,
+    PenstockError,
+    Refused,
+    StorageError,
+    Why,
+)
+from penstock.core.replica import AbortedTransaction
+from penstock.observability import log as events
+from penstock.runtime import ExecutorKind, Runtime, Timer
+from penstock.storage.disk import warmer
+from penstock.storage.log import FileRange, OffsetOutOfRange
+
+UNKNOWN_EPOCH = -1
+
+
+class FetchPartition(NamedTuple):
+    """What a consumer wants of one partition; a partition that is not here carries its refusal."""
+
+    partition: LeaderPartition | Refused
+    offset: int
+    max_bytes: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+class FetchLimits(NamedTuple):
+    """How much the whole answer may hold, and how long it may take."""
+
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    read_committed: bool = False
+
+
+class FetchedPartition(NamedTuple):
+    """What was found in one partition."""
+
+    refused: Refused | None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start: int = -1
+    records: FileRange | None = None
+    # None unless the reader asked for committed records only.
+    aborted: Sequence[AbortedTransaction] | None = None
+
+
+Done = Callable[[list[FetchedPartition]], None]
+
+
+class FetchService:
+    """Serves fetches of every door."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def fetch(
+        self, wanted: Sequence[FetchPartition], limits: FetchLimits, done: Done
+    ) -> "DelayedFetch | None":
+        """Read now, or wait; `done` may be called before this returns.
+
+        What waits is answered, for callers whose client may leave: it can be cancelled.
+        """
+        found, is_enough = read_all(wanted, limits)
+        if is_enough or limits.max_wait_ms <= 0:
+            self.deliver(found, done)
+            return None
+        waiting = DelayedFetch(self, self._runtime, wanted, limits, done)
+        waiting.start()
+        return waiting
+
+    def deliver(self, found: list[FetchedPartition], done: Done) -> None:
+        """Make sure that sending will not wait for the device, which would stop every client."""
+        readers: list[Callable[[], None]] = []
+        try:
+            for part in found:
+                piece = part.records
+                if piece is not None and not piece.file.is_warm(piece.position, piece.length):
+                    readers.append(warmer(piece.file, piece.position, piece.length))
+        except StorageError as error:
+            # The socket will meet the same trouble, and knows what to do about it.
+            events.warning("fetch.not_warmed", error=error)
+            readers = []
+        if readers:
+            self._warm(readers, lambda: done(found))
+        else:
+            done(found)
+
+    def _warm(self, readers: list[Callable[[], None]], ready: Callable[[], None]) -> None:
+        def work() -> None:
+            for read in readers:
+                read()
+
+        def failed(error: Exception) -> None:
+            events.warning("fetch.not_warmed", error=error)
+            ready()
+
+        self._runtime.spawn.spawn(work, lambda _: ready(), failed, ExecutorKind.DISK)
+
+
+class DelayedFetch:
+    """One fetch that found too little and waits for more."""
+
+    __slots__ = ("_done", "_fetching", "_limits", "_partitions", "_runtime", "_timer", "_wake", "_wanted")
+
+    def __init__(
+        self,
+        fetching: FetchService,
+        runtime: Runtime,
+        wanted: Sequence[FetchPartition],
+        limits: FetchLimits,
+        done: Done,
+    ) -> None:
+        self._fetching = fetching
+        self._runtime = runtime
+        self._wanted = wanted
+        self._limits = limits
+        self._done: Done | None = done
+        self._timer: Timer | None = None
+        # One bound method, since partitions know watchers by identity.
+        self._wake: Watcher = self._more
+        self._partitions = [want.partition for want in wanted if isinstance(want.partition, LeaderPartition)]
+
+    def start(self) -> None:
+        deadline = Instant(self._runtime.clock.now() + self._limits.max_wait_ms * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._time_is_up)
+        for partition in self._partitions:
+            partition.watch(self._wake)
+
+    def _more(self) -> None:
+        if self._done is None:
+            return
+        found, is_enough = read_all(self._wanted, self._limits)
+        if is_enough:
+            self._finish(found)
+
+    def _time_is_up(self) -> None:
+        self._finish(read_all(self._wanted, self._limits)[0])
+
+    def _finish(self, found: list[FetchedPartition]) -> None:
+        done = self._done
+        assert done is not None, "a fetch ends once"
+        self.cancel()
+        self._fetching.deliver(found, done)
+
+    def cancel(self) -> None:
+        """Wait no more, and answer nothing."""
+        self._done = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for partition in self._partitions:
+            partition.unwatch(self._wake)
+        self._wake = _asleep  # or this object would hold on to itself
+
+
+def _asleep() -> None:
+    """What a fetch that has ended does when it is woken up."""
+
+
+def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[list[FetchedPartition], bool]:
+    """What there is now, and whether that is enough, or waiting could not improve it."""
+    found: list[FetchedPartition] = []
+    size, is_settled = 0, not wanted
+    for want in wanted:
+        partition = want.partition
+        if isinstance(partition, Refused):
+            part = FetchedPartition(partition)
+        else:
+            part = read_one(partition, want, limits, size)
+        found.append(part)
+        if part.refused is not None:
+            is_settled = True
+        elif part.records is not None:
+            size += part.records.length
+    is_enough = is_settled or size >= limits.min_bytes
+    return found, is_enough or (size > 0 and _ends_with_a_segment(wanted, found))
+
+
+def _ends_with_a_segment(wanted: Sequence[FetchPartition], found: list[FetchedPartition]) -> bool:
+    """Whether a read stopped at the end of a segment that is full.
+
+    What is in the next ones is there already, so waiting for more would be waiting for nothing.
+    """
+    for want, part in zip(wanted, found, strict=True):
+        if (
+            part.records is not None
+            and isinstance(want.partition, LeaderPartition)
+            and want.offset < want.partition.log.active_start
+        ):
+            return True
+    return False
+
+
+def read_one(
+    partition: LeaderPartition, want: FetchPartition, limits: FetchLimits, size: int
+) -> FetchedPartition:
+    """Read one partition up to what its readers may see, into an answer that has `size` bytes already.
+
+    The first batch of an answer is given however large it is, or a consumer could never get
+    past it; later partitions give nothing when their first batch does not fit any more.
+    """
+    _, offset, max_bytes, leader_epoch = want
+    log, high_watermark = partition.log, partition.high_watermark
+    log_start, stable = log.start, log.last_stable_offset
+    refused: Refused | None = None
+    if partition.stopped is not None or leader_epoch not in (UNKNOWN_EPOCH, partition.leader_epoch):
+        refused = check_leader_epoch(partition, leader_epoch)
+    elif not log_start <= offset <= high_watermark and not log_start <= offset <= log.end:
+        refused = _out_of_range(partition, offset)
+    if refused is not None:
+        return FetchedPartition(refused, high_watermark, stable, log_start)
+    read_committed = limits.read_committed
+    end = stable if read_committed else high_watermark
+    left = limits.max_bytes - size
+    records: FileRange | None = None
+    if offset < end and (left > 0 or not size):
+        try:
+            ranges = log.read_filled(Offset(offset), min(max_bytes, left), end=end).ranges
+        except PenstockError as error:
+            return FetchedPartition(_refused_read(error), high_watermark, stable, log_start)
+        if ranges and not (size and ranges[0].length > left):
+            records = ranges[0]
+    if not read_committed:
+        return FetchedPartition(None, high_watermark, stable, log_start, records)
+    aborted = log.aborted_between(Offset(offset), end) if records is not None else []
+    return FetchedPartition(None, high_watermark, stable, log_start, records, aborted)
+
+
+def _out_of_range(partition: LeaderPartition, offset: int) -> Refused:
+    log = partition.log
+    if offset > log.end and not partition.is_established:
+        return NOT_ESTABLISHED
+    return Refused(Why.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {log.start}..{log.end}")
+
+
+def _refused_read(error: PenstockError) -> Refused:
+    if isinstance(error, OffsetOutOfRange):
+        return Refused(Why.OFFSET_OUT_OF_RANGE, str(error))
+    if isinstance(error, CorruptionError):
+        return Refused(Why.DAMAGED_LOG, str(error))
+    return Refused(Why.STORAGE_FAILED, str(error))

@@ -1,0 +1,118 @@
+"""Where things are: offsets by time, ends of epochs, and cutting the front of a log off."""
+
+import enum
+from typing import NamedTuple
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, Refused, StorageError, Timestamp, Why
+
+
+class ListOffsetsTimestamp(enum.IntEnum):
+    """Timestamps that are no timestamps, as ListOffsets numbers them."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+class ListedOffset(NamedTuple):
+    """An answer: the record's offset, time and leader epoch; -1 for what there is none of."""
+
+    offset: int
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+NO_OFFSET = ListedOffset(-1)
+# What a new leader answers until its high watermark has caught up with what the old one may have told.
+NOT_ESTABLISHED = Refused(Why.OFFSET_NOT_AVAILABLE)
+
+
+class OffsetLookup:
+    """Answers questions about positions in a partition."""
+
+    def find(
+        self, partition: LeaderPartition, moment: int, *, read_committed: bool, leader_epoch: int = -1
+    ) -> ListedOffset | Refused:
+        """The position for a special moment or a timestamp; nothing visible there answers -1."""
+        refused = check_leader_epoch(partition, leader_epoch)
+        if refused is not None:
+            return refused
+        end = partition.log.last_stable_offset if read_committed else partition.high_watermark
+        try:
+            return self._find(partition, moment, end)
+        except CorruptionError as error:
+            return Refused(Why.DAMAGED_LOG, str(error))
+        except StorageError as error:
+            return Refused(Why.STORAGE_FAILED, str(error))
+
+    def _find(self, partition: LeaderPartition, moment: int, end: Offset) -> ListedOffset | Refused:
+        log = partition.log
+        match moment:
+            case ListOffsetsTimestamp.LATEST:
+                if not partition.is_established:
+                    return NOT_ESTABLISHED
+                return ListedOffset(end, -1, partition.leader_epoch)
+            case ListOffsetsTimestamp.EARLIEST | ListOffsetsTimestamp.EARLIEST_LOCAL:
+                return ListedOffset(log.start, -1, self._epoch_at(partition, log.start))
+            case ListOffsetsTimestamp.LATEST_TIERED:
+                return NO_OFFSET
+            case ListOffsetsTimestamp.MAX_TIMESTAMP:
+                return self._at(partition, log.max_timestamp, end)
+            case _ if moment < 0:
+                return Refused(Why.INVALID_REQUEST, f"there is no special timestamp {moment}")
+            case _:
+                return self._at(partition, Timestamp(moment), end)
+
+    def _at(self, partition: LeaderPartition, timestamp: Timestamp, end: Offset) -> ListedOffset | Refused:
+        if timestamp < 0:
+            return NO_OFFSET
+        found = partition.log.offset_for_timestamp(timestamp)
+        if found is None:
+            return NO_OFFSET
+        if found.offset >= end:
+            # Consumers may have seen it already, where the old leader was.
+            return NO_OFFSET if partition.is_established else NOT_ESTABLISHED
+        return ListedOffset(found.offset, found.timestamp, self._epoch_at(partition, found.offset))
+
+    def _epoch_at(self, partition: LeaderPartition, offset: Offset) -> int:
+        return partition.log.epochs.epoch_at(offset)
+
+    def end_of_epoch(
+        self, partition: LeaderPartition, epoch: int, leader_epoch: int
+    ) -> tuple[int, int] | Refused:
+        """The largest epoch not above `epoch`, and where it ended; (-1, -1) if there is none."""
+        refused = check_leader_epoch(partition, leader_epoch)
+        if refused is not None:
+            return refused
+        if epoch == partition.leader_epoch:
+            return epoch, partition.log.end
+        found = partition.log.end_offset_for(LeaderEpoch(epoch))
+        return (-1, -1) if found is None else (found.epoch, found.start)
+
+    def delete_before(self, partition: LeaderPartition, offset: int) -> int | Refused:
+        """Drop the records below an offset (-1: all that consumers may see); answers the new start."""
+        target = partition.high_watermark if offset == -1 else Offset(offset)
+        if not 0 <= target <= partition.high_watermark:
+            return Refused(
+                Why.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is above the high watermark {partition.high_watermark}",
+            )
+        try:
+            start = partition.log.delete_records(target)
+        except StorageError as error:
+            return Refused(Why.STORAGE_FAILED, str(error))
+        partition.log_start_moved()
+        return start
+
+
+def check_leader_epoch(partition: LeaderPartition, leader_epoch: int) -> Refused | None:
+    """Whether a client's idea of the leader is ours."""
+    if partition.stopped is not None:
+        return partition.stopped
+    if leader_epoch in (-1, partition.leader_epoch):
+        return None
+    older = leader_epoch < partition.leader_epoch
+    return Refused(Why.FENCED_LEADER_EPOCH if older else Why.UNKNOWN_LEADER_EPOCH)

@@ -1,0 +1,491 @@
+"""One partition that this node leads."""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    BrokerEpoch,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PenstockError,
+    Refused,
+    StorageError,
+    Timestamp,
+    TopicId,
+    TopicPartition,
+    Why,
+)
+from penstock.core.records import BatchHeader
+from penstock.core.replica import CommittedPartitionState, IsrTracker, ProposedIsrMember
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+from penstock.storage.log import AppendedRange, PartitionLog
+
+# Refused with NOT_LEADER, the records may be in the log or not; with any other reason they are,
+# and may or may not reach the other replicas.
+OnAcknowledged: TypeAlias = Callable[[Refused | None], None]
+# Who waits until everything below an offset is safe, and until when; a bare tuple, since every
+# small Produce makes one.
+Waiter: TypeAlias = tuple[Offset, OnAcknowledged, Instant | None]
+NEVER = 2**63 - 1
+Watcher: TypeAlias = Callable[[], None]
+# Those who wait for other replicas may wait this much longer than they asked for.
+SWEEP_MS = 250
+
+
+def release(waiting: deque[Waiter], reached: Offset) -> None:
+    """Tell those whose time has come, in the order of offsets."""
+    while waiting and waiting[0][0] <= reached:
+        waiting.popleft()[1](None)
+
+
+def take_overdue(waiting: deque[Waiter], now: Instant) -> tuple[list[Waiter], Instant | None]:
+    """Take out those who have waited too long; answers them, and the next deadline of the others."""
+    overdue, kept = [], []
+    earliest: Instant | None = None
+    for waiter in waiting:
+        deadline = waiter[2]
+        if deadline is not None and deadline <= now:
+            overdue.append(waiter)
+            continue
+        kept.append(waiter)
+        if deadline is not None and (earliest is None or deadline < earliest):
+            earliest = deadline
+    if overdue:
+        waiting.clear()
+        waiting.extend(kept)
+    return overdue, earliest
+
+
+class FsyncMode(enum.Enum):
+    """What an acknowledgement promises."""
+
+    EVERY = "every"
+    INTERVAL = "interval"
+    NONE = "none"
+
+
+class SyncPolicy(NamedTuple):
+    """When a partition's records reach the device: what the node does, and what the topic adds.
+
+    A topic with `flush.messages` 1 waits for every sync, whatever the node's mode; a larger
+    number, or `flush.ms`, starts syncs that nobody waits for.
+    """
+
+    mode: FsyncMode
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+
+    @property
+    def before_acknowledging(self) -> bool:
+        return self.mode is FsyncMode.EVERY or self.flush_messages <= 1
+
+
+class PartitionStopped(PenstockError):
+    """The partition is gone from this node, or its disk failed: ask the leader anew."""
+
+
+class ReplicaRole(Protocol):
+    """Leader or follower, in one leader epoch."""
+
+    def configure(self, policy: SyncPolicy) -> None: ...
+
+    def sync_behind(self) -> None: ...
+
+    def log_start_moved(self) -> None: ...
+
+    def stop(self, reason: str, *, wanted: bool = False) -> None: ...
+
+
+class Replica:
+    """A log, which outlives roles: they come and go with leader epochs, and there may be none for a while."""
+
+    __slots__ = ("in_trouble", "log", "name", "policy", "role", "topic_id")
+
+    def __init__(
+        self, name: TopicPartition, topic_id: TopicId, log: PartitionLog, policy: SyncPolicy
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.policy = policy
+        self.role: ReplicaRole | None = None
+        # Told when something was not written: the disk is full, or failed.
+        self.in_trouble: Callable[[], None] = _ignore
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the log has neither failed nor been removed."""
+        return self.log.stopped is None
+
+    def configure(self, policy: SyncPolicy) -> None:
+        """Go on under another policy."""
+        self.policy = policy
+        if self.role is not None:
+            self.role.configure(policy)
+
+    def sync_behind(self) -> None:
+        """Bring what was appended to the device, without anybody waiting for it."""
+        if self.role is not None:
+            self.role.sync_behind()
+        elif self.log.stopped is None:
+            self.log.sync(_ended)
+
+    def log_start_moved(self) -> None:
+        """Records were deleted from the front."""
+        if self.role is not None:
+            self.role.log_start_moved()
+
+    def stop(self, reason: str) -> None:
+        """The log failed: whoever uses it must hear of it."""
+        if self.role is not None:
+            self.role.stop(reason)
+
+    def leave(self, reason: str) -> None:
+        """Give the role up, if there is one; the log stays."""
+        role, self.role = self.role, None
+        if role is not None:
+            role.stop(reason, wanted=True)
+
+
+def _ignore() -> None:
+    """There is nobody who could take over."""
+
+
+def _ended(_: StorageError | None) -> None:
+    """A log that nobody uses has been synced, or has stopped; the next role finds out."""
+
+
+class Leadership(NamedTuple):
+    """A node's time as leader: in which epoch, and among which replicas."""
+
+    me: NodeId
+    leader_epoch: LeaderEpoch
+    assignment: CommittedPartitionState
+    lag_max_ns: int = 30 * SECOND
+
+    @classmethod
+    def alone(cls, me: NodeId, leader_epoch: LeaderEpoch) -> "Leadership":
+        """The only replica."""
+        return cls(me, leader_epoch, CommittedPartitionState((me,), (me,), 0, 1))
+
+
+class LeaderPartition:
+    """A leader's view of its log, in one leader epoch.
+
+    Appending is synchronous; being acknowledged is not. Callbacks of producers are called in
+    offset order. Watchers are told once per turn of the loop, however many batches became
+    visible in it, so that a consumer's fetch finds them all.
+
+    Without other replicas the high watermark is where this node's own log is safe, and
+    `insync` is not asked: that case is everybody's hot path.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_asked",
+        "_clock",
+        "_end_set",
+        "_end_watchers",
+        "_in_trouble",
+        "_me",
+        "_safe",
+        "_sweep",
+        "_syncs",
+        "_timers",
+        "_waiting",
+        "_waiting_here",
+        "_wake_set",
+        "_watchers",
+        "has_minimum",
+        "has_room",
+        "high_watermark",
+        "insync",
+        "leader_epoch",
+        "log",
+        "name",
+        "policy",
+        "stopped",
+        "topic_id",
+    )
+
+    def __init__(self, replica: Replica, term: Leadership, runtime: Runtime) -> None:
+        self.name = replica.name
+        self.topic_id = replica.topic_id
+        self.log = log = replica.log
+        self.policy = replica.policy
+        self._syncs = self.policy.before_acknowledging
+        self.leader_epoch = term.leader_epoch
+        self.stopped: Refused | None = None
+        # Whether the last batch found room on the disk.
+        self.has_room = True
+        self._in_trouble = replica.in_trouble
+        self._me = term.me
+        self._timers = runtime.timers
+        self._clock = runtime.clock
+        # Up to where somebody has asked for a sync, if nobody waits for it.
+        self._asked = log.synced
+        # Who waits for all replicas, and who for this one only.
+        self._waiting: deque[Waiter] = deque()
+        self._waiting_here: deque[Waiter] = deque()
+        self._watchers: dict[Watcher, None] = {}
+        self._wake_set = False
+        self._end_watchers: dict[Watcher, None] = {}
+        self._end_set = False
+        self._sweep: Timer | None = None
+        log.begin_epoch(term.leader_epoch)
+        self._safe = self._own_position()
+        self.insync = IsrTracker(
+            term.me,
+            term.assignment,
+            log.end,
+            self._safe,
+            min(log.high_watermark, log.end),
+            runtime.clock.now(),
+            term.lag_max_ns,
+        )
+        self._alone = self._is_alone(term.assignment)
+        # Whether enough replicas are in sync to take what all of them shall keep.
+        self.has_minimum = self.insync.has_minimum
+        self.high_watermark = self.insync.high_watermark
+        log.set_high_watermark(self.high_watermark)
+        if self._syncs:
+            # What was appended under an earlier role may still be on its way.
+            self.sync_behind()
+
+    @property
+    def is_established(self) -> bool:
+        """Whether everything that earlier leaders may have acknowledged is below the high watermark."""
+        return self.high_watermark >= self.insync.epoch_start
+
+    def append(
+        self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
+    ) -> AppendedRange:
+        """Append checked batches and set their way to the disk going."""
+        if self.stopped is not None:
+            raise PartitionStopped(str(self.stopped))
+        try:
+            appended = self.log.append(batches, headers, self.leader_epoch, now)
+        except StorageError as error:
+            if self.log.stopped is not None:
+                self.stop(str(error))
+            else:
+                self.has_room = False
+                self._in_trouble()
+            raise
+        self.has_room = True
+        if self._end_watchers and not self._end_set:
+            self._end_set = True
+            self._timers.soon(self._tell_end)
+        if self._syncs:
+            self.log.sync_shared(self.synced)
+        else:
+            if self.log.end - self._asked >= self.policy.flush_messages:
+                self.sync_behind()
+            self._reached(self.log.end)
+        return appended
+
+    def sync_behind(self) -> None:
+        """Bring what was appended to the device, without anybody waiting for it."""
+        if self.stopped is None and self._asked < self.log.end:
+            self._asked = self.log.end
+            self.log.sync(self.synced)
+
+    def configure(self, policy: SyncPolicy) -> None:
+        """Go on under another policy. The high watermark never goes back."""
+        self.policy = policy
+        self._syncs = policy.before_acknowledging
+        self._asked = max(self._asked, self.log.synced)
+        if self._syncs:
+            self.sync_behind()
+        else:
+            self._reached(self.log.end)
+
+    def when_acknowledged(self, end: Offset, done: OnAcknowledged, timeout_ms: int | None = None) -> bool:
+        """True: everything below `end` is acknowledged now. False: `done` is called when it is.
+
+        With other replicas to wait for, `done` hears TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND when
+        the time is up.
+        """
+        if end <= self.high_watermark:
+            return True
+        if self.stopped is not None:
+            self._refuse_soon(done)
+        elif timeout_ms is None or self._alone:
+            self._waiting.append((end, done, None))
+        else:
+            self._sweep_later()
+            self._waiting.append((end, done, Instant(self._clock.now() + timeout_ms * MILLISECOND)))
+        return False
+
+    def when_synced(self, end: Offset, done: OnAcknowledged) -> bool:
+        """Like `when_acknowledged`, but this node's own log is enough."""
+        alone = self._alone
+        if end <= (self.high_watermark if alone else self._safe):
+            return True
+        if self.stopped is not None:
+            self._refuse_soon(done)
+        else:
+            (self._waiting if alone else self._waiting_here).append((end, done, None))
+        return False
+
+    def _refuse_soon(self, done: OnAcknowledged) -> None:
+        """Nobody would look at what waits here."""
+        stopped = self.stopped
+        self._timers.soon(lambda: done(stopped))
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever more can be read, until `unwatch`."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    @property
+    def watchers(self) -> int:
+        """How many wait for more."""
+        return len(self._watchers)
+
+    def watch_end(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever there is more for followers to copy, until `unwatch_end`."""
+        self._end_watchers[watcher] = None
+
+    def unwatch_end(self, watcher: Watcher) -> None:
+        self._end_watchers.pop(watcher, None)
+
+    def synced(self, error: StorageError | None) -> None:
+        """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""
+        if error is not None:
+            self.stop(str(error))
+        elif self._alone:
+            # Also where syncs are not waited for: then it is old news.
+            self._advance(self.log.synced)
+        elif self._syncs:
+            self._reached(self.log.synced)
+
+    def follower_fetched(
+        self, node: NodeId, broker_epoch: BrokerEpoch, fetched: Offset, synced: Offset
+    ) -> None:
+        """A follower has this log up to `fetched`, and safely up to `synced`."""
+        if self.stopped is None and self.insync.follower_fetched(
+            node, broker_epoch, fetched, synced, self.log.end, self._clock.now()
+        ):
+            self._advance(self.insync.high_watermark)
+
+    def assignment_changed(self, assignment: CommittedPartitionState) -> None:
+        """The committed metadata says other things of the replicas, in this leader epoch."""
+        insync = self.insync
+        if self._alone:
+            # Until now nobody told it.
+            self._safe = self._own_position()
+            insync.advance_own(self._safe)
+        self._alone = self._is_alone(assignment)
+        moved = insync.assignment_changed(assignment, self._clock.now())
+        self.has_minimum = insync.has_minimum
+        if moved:
+            self._advance(insync.high_watermark)
+
+    def proposal(self) -> tuple[ProposedIsrMember, ...] | None:
+        """The ISR to propose to the controller now, if there is a reason to."""
+        if self._alone or self.stopped is not None:
+            return None
+        return self.insync.proposal(self.log.end, self._clock.now())
+
+    def proposal_ended(self, *, accepted: bool | None) -> None:
+        """The controller has answered, or (None) nobody knows what became of the proposal."""
+        if self.insync.proposal_ended(accepted=accepted):
+            self._advance(self.insync.high_watermark)
+
+    def log_start_moved(self) -> None:
+        """Records were deleted from the front: whoever waits below the new start must hear of it."""
+        self._wake_soon()
+
+    def stop(self, reason: str, *, wanted: bool = False) -> None:
+        """Take no more writes; everyone who waits is told to look for the leader again."""
+        if self.stopped is not None:
+            return
+        self.stopped = stopped = Refused(Why.NOT_LEADER, f"{self.name}: {reason}")
+        tell = events.debug if wanted else events.error
+        tell("partition.stopped", partition=str(self.name), reason=reason)
+        if not wanted:
+            self._in_trouble()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        waiting, self._waiting = [*self._waiting, *self._waiting_here], deque()
+        self._waiting_here = deque()
+        for _, done, _ in waiting:
+            done(stopped)
+        self._wake_soon()
+        if self._end_watchers and not self._end_set:
+            self._end_set = True
+            self._timers.soon(self._tell_end)
+
+    def _own_position(self) -> Offset:
+        return self.log.synced if self._syncs else self.log.end
+
+    def _is_alone(self, assignment: CommittedPartitionState) -> bool:
+        return assignment.replicas == (self._me,) and assignment.isr == (self._me,)
+
+    def _reached(self, safe: Offset) -> None:
+        """The log of this node is safe up to here."""
+        if self._alone:
+            self._advance(safe)
+        elif self.stopped is None:
+            self._safe = safe
+            release(self._waiting_here, safe)
+            if self.insync.advance_own(safe):
+                self._advance(self.insync.high_watermark)
+
+    def _advance(self, offset: Offset) -> None:
+        if self.stopped is not None or offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        self.log.set_high_watermark(offset)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](None)
+        if self._watchers:
+            self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if not self._wake_set:
+            self._wake_set = True
+            self._timers.soon(self._wake)
+
+    def _wake(self) -> None:
+        self._wake_set = False
+        for watcher in list(self._watchers):
+            watcher()
+
+    def _tell_end(self) -> None:
+        self._end_set = False
+        for watcher in list(self._end_watchers):
+            watcher()
+
+    def _sweep_later(self) -> None:
+        if self._sweep is None and self.stopped is None:
+            deadline = Instant(self._clock.now() + SWEEP_MS * MILLISECOND)
+            self._sweep = self._timers.at(deadline, self._sweep_overdue)
+
+    def _sweep_overdue(self) -> None:
+        """One look at all who wait, now and then, is cheaper than a timer for each."""
+        self._sweep = None
+        overdue, next_deadline = take_overdue(self._waiting, self._clock.now())
+        if next_deadline is not None:
+            self._sweep_later()
+        for end, done, _ in overdue:
+            done(self._overdue(end))
+
+    def _overdue(self, end: Offset) -> Refused:
+        if self.has_minimum:
+            detail = f"the replicas have not confirmed {end - 1} in time"
+            return Refused(Why.TIMED_OUT, f"{self.name}: {detail}")
+        state = self.insync.assignment
+        detail = f"{len(state.isr)} in sync, {min(state.minimum, len(state.replicas))} are needed"
+        return Refused(Why.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")

@@ -1,0 +1,97 @@
+"""Compacting logs in the background: the dirtiest one first, one at a time."""
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.broker.partitions.leader_partition import Replica
+from penstock.core.model import MILLISECOND, Instant, StorageError
+from penstock.observability import log as events
+from penstock.runtime import ExecutorFull, ExecutorKind, Job, Runtime, Timer, WorkerDied
+from penstock.storage.log import CleaningResult, Compaction, CompactionRules, CompactionTask
+
+TOKEN_BYTES = 8
+
+
+class LogCleaner:
+    """Looks every so often for a log that is worth compacting, and has a worker do it."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        clean: Callable[[CompactionTask], CleaningResult],
+        candidates: Callable[[], list[tuple[Replica, CompactionRules]]],
+    ) -> None:
+        self._runtime = runtime
+        self._clean = clean
+        self._candidates = candidates
+        self._backoff_ms = 0
+        self._timer: Timer | None = None
+        self._job: Job | None = None
+        # Damaged logs, and those that nobody can read: to try them again and again would help nobody.
+        self._uncleanable: dict[Replica, None] = {}
+
+    def start(self, backoff_ms: int) -> None:
+        self._backoff_ms = backoff_ms
+        self._look_later()
+
+    def stop(self) -> None:
+        """What a worker is doing is forgotten; the next start removes its files."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._job is not None:
+            self._job.cancel()
+
+    def _look_later(self) -> None:
+        self._job = None
+        deadline = Instant(self._runtime.clock.now() + self._backoff_ms * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._look)
+
+    def _look(self) -> None:
+        """Give the dirtiest log to a worker, if there is one."""
+        now = self._runtime.clock.wall()
+        best: tuple[float, Replica, CompactionRules] | None = None
+        for replica, rules in self._candidates():
+            if not replica.is_usable or replica in self._uncleanable:
+                continue
+            ratio = replica.log.dirty_ratio(rules, now)
+            if ratio > 0 and (best is None or ratio > best[0]):
+                best = (ratio, replica, rules)
+        token = self._runtime.entropy.bytes(TOKEN_BYTES).hex() if best is not None else ""
+        compaction = None if best is None else best[1].log.begin_compaction(best[2], now, token)
+        if best is None or compaction is None:
+            self._look_later()
+        else:
+            self._spawn(best[1], compaction)
+
+    def _spawn(self, replica: Replica, compaction: Compaction) -> None:
+        def done(cleaned: CleaningResult) -> None:
+            self._finish(replica, compaction, cleaned)
+            self._look_later()
+
+        def failed(error: Exception) -> None:
+            self._give_up(replica, compaction, error)
+            self._look_later()
+
+        work = partial(self._clean, compaction.order)
+        self._job = self._runtime.spawn.spawn(work, done, failed, ExecutorKind.WORKER)
+
+    def _finish(self, replica: Replica, compaction: Compaction, cleaned: CleaningResult) -> None:
+        if not replica.is_usable:
+            compaction.cancel()
+            return
+        try:
+            compacted = replica.log.finish_compaction(compaction, cleaned)
+        except StorageError as error:
+            self._give_up(replica, compaction, error)
+            return
+        if compacted is not None:
+            events.info("partition.compacted", partition=str(replica.name), **compacted._asdict())
+
+    def _give_up(self, replica: Replica, compaction: Compaction, error: Exception) -> None:
+        events.warning("partition.not_compacted", partition=str(replica.name), error=error)
+        if not isinstance(error, StorageError | ExecutorFull | WorkerDied):
+            self._uncleanable[replica] = None
+        if not replica.is_usable:
+            replica.stop(str(error))
+        else:
+            compaction.cancel()

@@ -1,0 +1,99 @@
+"""What must be done for logs every now and then: checkpoints, syncs behind, retention."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from penstock.broker.partitions.leader_partition import FsyncMode, Replica
+from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+
+LOOK_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogMaintenanceOptions:
+    """How often."""
+
+    fsync: FsyncMode = FsyncMode.EVERY
+    fsync_interval_ms: int = 1_000
+    retention_check_ms: int = 300_000
+
+
+class LogMaintenance:
+    """Looks after every log that `all_of_them` answers, by timers."""
+
+    def __init__(
+        self, runtime: Runtime, all_of_them: Callable[[], list[Replica]], options: LogMaintenanceOptions
+    ) -> None:
+        self._runtime = runtime
+        self._all = all_of_them
+        self._options = options
+        self._timers: dict[str, Timer] = {}
+        # Partitions with unsynced records whose topic sets `flush.ms`, and since when.
+        self._dirty_since: dict[Replica, Instant] = {}
+
+    def start(self) -> None:
+        self._every("look", LOOK_MS, self._look)
+        self._every("retention", self._options.retention_check_ms, self.enforce_retention)
+        if self._options.fsync is FsyncMode.INTERVAL:
+            self._every("fsync", self._options.fsync_interval_ms, self._sync_all)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _every(self, name: str, interval_ms: int, act: Callable[[], None]) -> None:
+        def fire() -> None:
+            act()
+            self._every(name, interval_ms, act)
+
+        deadline = Instant(self._runtime.clock.now() + interval_ms * MILLISECOND)
+        self._timers[name] = self._runtime.timers.at(deadline, fire)
+
+    def _look(self) -> None:
+        now = self._runtime.clock.now()
+        # Made anew, so that partitions which are gone are forgotten.
+        before, self._dirty_since = self._dirty_since, {}
+        for replica in self._all():
+            replica.log.maybe_checkpoint(now)
+            if replica.policy.before_acknowledging or replica.log.synced == replica.log.end:
+                continue
+            since = before.get(replica, now)
+            if now - since >= replica.policy.flush_ms * MILLISECOND:
+                since = now
+                replica.sync_behind()
+            self._dirty_since[replica] = since
+
+    def _sync_all(self) -> None:
+        for replica in self._all():
+            if replica.log.synced < replica.log.end:
+                replica.sync_behind()
+
+    def enforce_retention(self) -> None:
+        """Delete what is too old or too much: of one log per turn, since that waits for the device."""
+        self._expire_on(iter(self._all()), self._runtime.clock.wall())
+
+    def _expire_on(self, replicas: Iterator[Replica], now: Timestamp) -> None:
+        for replica in replicas:
+            if self._expire(replica, now):
+                self._timers["expiring"] = self._runtime.timers.soon(lambda: self._expire_on(replicas, now))
+                return
+
+    def _expire(self, replica: Replica, now: Timestamp) -> bool:
+        """Whether something was deleted."""
+        if not replica.is_usable:
+            return False
+        try:
+            deleted = replica.log.expire(now)
+        except StorageError as error:
+            if replica.log.stopped is not None:
+                replica.stop(str(error))
+            else:
+                # A disk that is full, say: nothing was changed, and there may be room next time.
+                events.warning("partition.retention_failed", partition=str(replica.name), error=error)
+            return False
+        if deleted:
+            events.info("partition.segments_deleted", partition=str(replica.name), segments=len(deleted))
+            replica.log_start_moved()
+        return bool(deleted)

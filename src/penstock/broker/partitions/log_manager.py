@@ -1,0 +1,265 @@
+"""Logs as files that need looking after, whatever the node is to them.
+
+    Shelf          directories: making logs off the loop, opening, removing, what stops left behind
+    Housekeeping   checkpoints, syncs behind, retention, by timers
+    Compactor      the dirtiest log first, one at a time, by a worker
+    Mending        damaged replicas resign, and are filled anew by their leader
+
+Followers expire and compact by the same rules as leaders, each on its own: what is deleted
+lies below the high watermark, which is the same for all of them sooner or later.
+
+Left out: checking old segments for damage in the background; logs whose disk failed are not
+opened again before the node starts again.
+
+Removing the files of deleted records without making the loop wait for the device.
+
+    loop      the files get other names ─────────┬ the names go ───┐
+    thread                         opened, so that│removing a name  │ closed: the file system
+                                   frees nothing ─┘                 └ gives a gigabyte back
+
+The names go on the loop's own view of the disk, which keeps a file readable for clients that
+are being sent a part of it. What a stop or a crash comes before, the next start removes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.core.model import MILLISECOND, Instant, PartitionIndex, StorageError, TopicId, TopicPartition
+from penstock.observability import log as events
+from penstock.runtime import Entropy, Executor, ExecutorKind, Runtime
+from penstock.storage.commit import GroupCommit
+from penstock.storage.data_directory import LOGS, CreatedReplicas, partition_path
+from penstock.storage.disk import Disk, File, NoSuchFile
+from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
+
+# A topic may have thousands of partitions, and others want to use the disk lane too.
+AT_ONCE = 32
+DELETED = ".deleted"
+
+
+class LogCreation(NamedTuple):
+    """A log to be made, and who wants to know."""
+
+    path: str
+    topic_id: TopicId
+    partition: PartitionIndex
+    options: LogOptions
+    made: Callable[[], None]
+    failed: Callable[[Exception], None]
+
+
+class LogCreator:
+    """Makes empty logs in the order they are asked for, some of them side by side."""
+
+    def __init__(self, spawn: Executor, side_disk: Disk) -> None:
+        self._spawn = spawn
+        self._disk = side_disk
+        self._created = CreatedReplicas(side_disk)
+        self._orders: deque[LogCreation] = deque()
+        self._underway = 0
+
+    def make(self, order: LogCreation) -> None:
+        """Make a log; either `made` or `failed` is called later."""
+        self._orders.append(order)
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._orders and self._underway < AT_ONCE:
+            self._underway += 1
+            self._make(self._orders.popleft())
+
+    def _make(self, order: LogCreation) -> None:
+        disk, created = self._disk, self._created
+
+        def work() -> None:
+            PartitionLog.create(disk, order.path, order.topic_id, order.options).close()
+            try:
+                created.add(((order.topic_id, order.partition),))
+            except StorageError:
+                # Nothing has been written to it: it is made again, and noted then.
+                disk.remove_tree(order.path)
+                raise
+
+        def made(_: None) -> None:
+            self._underway -= 1
+            self._begin()
+            order.made()
+
+        def failed(error: Exception) -> None:
+            self._underway -= 1
+            self._begin()
+            order.failed(error)
+
+        self._spawn.spawn(work, made, failed, ExecutorKind.DISK)
+
+
+class LogRemover:
+    """Removes files that nobody looks for any more."""
+
+    def __init__(self, runtime: Runtime, disk: Disk, side_disk: Disk) -> None:
+        self._runtime = runtime
+        self._spawn = runtime.spawn
+        self._disk = disk
+        self._side_disk = side_disk
+
+    def discard(self, paths: list[str], delay_ms: int) -> None:
+        """Remove them, this much later at the earliest."""
+        if delay_ms == 0:
+            self._discard(paths)
+            return
+        deadline = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
+        self._runtime.timers.at(deadline, lambda: self._discard(paths))
+
+    def _discard(self, paths: list[str]) -> None:
+        side_disk = self._side_disk
+
+        def hold() -> list[File]:
+            held = []
+            for path in paths:
+                # Its topic may have been deleted meanwhile, and its directory with it.
+                with suppress(NoSuchFile):
+                    held.append(side_disk.open(path, readonly=True))
+            return held
+
+        def failed(error: Exception) -> None:
+            events.warning("partition.files_not_held", error=error)
+            self._remove(paths)
+
+        def held(files: list[File]) -> None:
+            self._remove(paths)
+            self._let_go(files)
+
+        self._spawn.spawn(hold, held, failed, ExecutorKind.DISK)
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                with suppress(NoSuchFile):
+                    self._disk.remove(path)
+            except StorageError as error:
+                events.warning("partition.file_not_removed", path=path, error=error)
+
+    def _let_go(self, files: list[File]) -> None:
+        def close() -> None:
+            for file in files:
+                file.close()
+
+        self._spawn.spawn(close, lambda _: None, lambda _: close(), ExecutorKind.DISK)
+
+
+def deleted_log_path(partition: TopicPartition, entropy: Entropy) -> str:
+    """Where a deleted partition's directory waits for its removal, out of the way of its name."""
+    return f"{partition_path(partition)}.{entropy.bytes(8).hex()}{DELETED}"
+
+
+def find_stray_logs(disk: Disk, is_topic: Callable[[str], bool]) -> Iterator[str]:
+    """The directories that wait for their removal; those of topics that are gone and empty go at once."""
+    if not disk.is_directory(LOGS):
+        return
+    for topic in disk.listdir(LOGS):
+        path = f"{LOGS}/{topic}"
+        if not disk.is_directory(path):
+            continue
+        names = disk.listdir(path)
+        if not names and not is_topic(topic):
+            disk.remove_tree(path)
+        yield from (f"{path}/{name}" for name in names if name.endswith(DELETED))
+
+
+@dataclass(frozen=True, slots=True)
+class LogStore:
+    """Where the logs are: `disk` belongs to the loop.
+
+    New logs are made off the loop, on `side_disk`: a second view of the same directory that
+    shares no state with the first.
+    """
+
+    disk: Disk
+    side_disk: Disk
+    commit: GroupCommit
+
+
+class LogManager:
+    """Makes, opens and removes logs."""
+
+    def __init__(self, runtime: Runtime, store: LogStore) -> None:
+        self._runtime = runtime
+        self._store = store
+        # Which replicas have had a log here.
+        self.created = CreatedReplicas(store.disk)
+        self._maker = LogCreator(runtime.spawn, store.side_disk)
+        self._discarding = LogRemover(runtime, store.disk, store.side_disk)
+
+    def open(
+        self, name: TopicPartition, topic_id: TopicId, options: LogOptions
+    ) -> tuple[PartitionLog, RecoveryReport]:
+        """Open a log that is there. Blocks."""
+        log, report = PartitionLog.open(
+            self._store.disk,
+            partition_path(name),
+            topic_id,
+            options,
+            commit=self._store.commit,
+            ticks=self._runtime.clock.now,
+        )
+        _report(name, report)
+        log.discard_with(self._discarding.discard)
+        return log, report
+
+    def make(
+        self,
+        name: TopicPartition,
+        topic_id: TopicId,
+        options: LogOptions,
+        made: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Make an empty log; either `made` or `failed` is called later."""
+        self._maker.make(LogCreation(partition_path(name), topic_id, name.partition, options, made, failed))
+
+    def discard(self, name: TopicPartition, topic_id: TopicId) -> None:
+        """Remove a log's directory; under another name first, so that it may be made anew."""
+        self._remove(self.condemn(name, topic_id))
+
+    def condemn(self, name: TopicPartition, topic_id: TopicId) -> str:
+        """Leave a log's directory to the next `remove_leftovers`; answers its new name."""
+        doomed = deleted_log_path(name, self._runtime.entropy)
+        self.created.discard((topic_id, name.partition))
+        self._store.disk.rename(partition_path(name), doomed)
+        return doomed
+
+    def remove_leftovers(self, is_topic: Callable[[str], bool]) -> None:
+        """Remove what a stop or a crash came before."""
+        for leftover in find_stray_logs(self._store.disk, is_topic):
+            self._remove(leftover)
+
+    def _remove(self, doomed: str) -> None:
+        disk = self._store.side_disk
+
+        def work() -> None:
+            disk.remove_tree(doomed)
+
+        def failed(error: Exception) -> None:
+            events.warning("partition.not_removed", path=doomed, error=error)
+
+        self._runtime.spawn.spawn(work, lambda _: None, failed, ExecutorKind.DISK)
+
+
+def _report(name: TopicPartition, report: RecoveryReport) -> None:
+    """What an operator should know of a log that was opened."""
+    if (cut := report.cut) is not None:
+        events.warning(
+            "partition.tail_cut",
+            partition=str(name),
+            offset=cut.offset,
+            lost_bytes=cut.lost_bytes,
+            reason=cut.reason,
+            kept=cut.kept,
+        )
+    for damage in report.corruption:
+        events.error(
+            "partition.damaged", partition=str(name), start=damage.start, end=damage.end, reason=damage.reason
+        )

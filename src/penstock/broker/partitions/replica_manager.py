@@ -1,0 +1,666 @@
+"""Every log of this node, and what the node is to it, kept in step with the cluster's metadata.
+
+What this node is to each of its logs: leader, follower, or neither for now.
+
+    leader is this node     ──► Partition, one for every leader epoch
+    leader is another node  ──► Followed, likewise
+    there is no leader      ──► nothing; the log is kept
+
+Whoever used an old role finds it stopped, and looks for the leader anew.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from penstock.broker.partitions.follower_partition import FollowerPartition
+from penstock.broker.partitions.leader_partition import LeaderPartition, Leadership, Replica, SyncPolicy
+from penstock.broker.partitions.log_cleaner import LogCleaner
+from penstock.broker.partitions.log_maintenance import LogMaintenance, LogMaintenanceOptions
+from penstock.broker.partitions.log_manager import LogManager, LogStore
+from penstock.broker.partitions.replica_repair import ReplicaRepair, Submit
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    ConfigResourceType,
+    MetadataImage,
+    Topic,
+    broker_setting,
+    options_of,
+)
+from penstock.core.metadata import Partition as PartitionState
+from penstock.core.metadata.configs import NO_CONFIGS, CleanupPolicy, InvalidConfigValue, TopicOptions
+from penstock.core.metadata.effective_configs import topic_value
+from penstock.core.model import (
+    MILLISECOND,
+    BrokerEpoch,
+    Instant,
+    NodeId,
+    StorageError,
+    TopicId,
+    TopicPartition,
+)
+from penstock.core.replica import CommittedPartitionState
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cleaner_for
+
+# A negative retention keeps everything.
+FOR_EVER = -1
+MAKING_RETRY_MS = 1_000
+# While logs are being made, those that have a role by now may wait this long before it is told.
+TELLING_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaManagerOptions:
+    """How the node keeps its logs; `static` holds its broker settings under Kafka's names."""
+
+    static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
+    housekeeping: LogMaintenanceOptions = field(default_factory=LogMaintenanceOptions)
+    time_index_interval_ms: int = 1_000
+
+
+class LogSettings:
+    """Topics' and the broker's settings as they count here; those of topics are kept once worked out.
+
+    What is committed may be nothing that a log can work with: another version may have allowed it.
+    A topic goes on then with the last settings that it had in this life of the node; one that never
+    had any is not usable until its settings are changed.
+    """
+
+    def __init__(self, node_id: NodeId, options: ReplicaManagerOptions) -> None:
+        self._node_id = node_id
+        self._options = options
+        self._image = EMPTY_IMAGE
+        self.known: dict[str, TopicOptions] = {}
+        self._minima: dict[str, int] = {}
+        self._last_good: dict[str, TopicOptions] = {}
+        self._unusable: dict[str, None] = {}
+
+    def follow(self, image: MetadataImage) -> bool:
+        """Take up a new image; answers whether settings may have changed in it."""
+        before, self._image = self._image, image
+        if before.configs is image.configs:
+            return False
+        changed = image.configs.keys_changed_since(before.configs)
+        changed += before.configs.keys_missing_in(image.configs)
+        if any(resource.kind is ConfigResourceType.BROKER for resource in changed):
+            self.known.clear()
+            self._minima.clear()
+            self._unusable.clear()
+        for resource in changed:
+            if resource.kind is ConfigResourceType.TOPIC:
+                self._outdate(resource.name)
+        return True
+
+    def topic_changed(self, topic: Topic, before: Topic | None) -> None:
+        """How many replicas must be in sync depends on how many there are."""
+        if before is not None and before.replicas_to_rely_on != topic.replicas_to_rely_on:
+            self._outdate(topic.name)
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone, or is another one now."""
+        self._outdate(topic)
+        self._last_good.pop(topic, None)
+
+    def _outdate(self, topic: str) -> None:
+        """The topic's settings must be worked out anew."""
+        self.known.pop(topic, None)
+        self._minima.pop(topic, None)
+        self._unusable.pop(topic, None)
+
+    def is_usable(self, topic: str) -> bool:
+        """Whether a log can work with what the topic is set to."""
+        return self._find(topic) is not None
+
+    def of(self, topic: str) -> TopicOptions:
+        """A topic's options; the topic must be usable."""
+        found = self.known.get(topic) or self._find(topic)
+        assert found is not None, f"the settings of {topic} are not usable"
+        return found
+
+    def _find(self, topic: str) -> TopicOptions | None:
+        found = self.known.get(topic)
+        if found is None and topic not in self._unusable:
+            found = self._work_out(topic)
+            if found is None:
+                self._unusable[topic] = None
+            else:
+                self.known[topic] = self._last_good[topic] = found
+        return found
+
+    def _work_out(self, topic: str) -> TopicOptions | None:
+        try:
+            options = options_of(self._image, topic, self._node_id, self._options.static)
+            self._log_options(options)
+        except ValueError as error:
+            former = self._last_good.get(topic)
+            named = error if isinstance(error, InvalidConfigValue) else None
+            events.error(
+                "topic.settings_invalid",
+                topic=topic,
+                setting="" if named is None else named.key,
+                value="" if named is None else named.value,
+                error=error,
+                partitions="offline" if former is None else "go on with their former settings",
+            )
+            return former
+        return options
+
+    def minimum_in_sync(self, name: str) -> int:
+        """How many replicas must be in sync, as the cluster sees it.
+
+        Settings of this one broker do not count: the controller could not know what a leader
+        takes for committed, and might let somebody lead who does not have it.
+        """
+        found = self._minima.get(name)
+        if found is None:
+            topic = self._image.topic(name)
+            assert topic is not None
+            value = topic_value(self._image, topic, "min.insync.replicas", self._options.static)
+            assert isinstance(value, int)
+            found = self._minima[name] = value
+        return found
+
+    def sync_policy(self, topic: str) -> SyncPolicy:
+        options = self.of(topic)
+        return SyncPolicy(self._options.housekeeping.fsync, options.flush_messages, options.flush_ms)
+
+    def log_options(self, topic: str) -> LogOptions:
+        return self._log_options(self.of(topic))
+
+    def _log_options(self, options: TopicOptions) -> LogOptions:
+        deletes = CleanupPolicy.DELETE in options.cleanup
+        return LogOptions(
+            segment_bytes=options.segment_bytes,
+            # What is still growing cannot be compacted.
+            segment_ms=min(options.segment_ms, options.max_compaction_lag_ms)
+            if options.compacted
+            else options.segment_ms,
+            segment_jitter_ms=options.segment_jitter_ms,
+            index_interval_bytes=options.index_interval_bytes,
+            index_bytes_max=options.segment_index_bytes,
+            time_index_interval_ms=self._options.time_index_interval_ms,
+            retention_ms=options.retention_ms if deletes else FOR_EVER,
+            retention_bytes=options.retention_bytes if deletes else FOR_EVER,
+            message_bytes_max=options.max_message_bytes,
+            producer_expiry_ms=self._broker("producer.id.expiration.ms"),
+            file_delete_delay_ms=options.file_delete_delay_ms,
+        )
+
+    def compaction(self, topic: str) -> CompactionRules | None:
+        """How the topic is compacted, if it is."""
+        options = self.of(topic)
+        if not options.compacted:
+            return None
+        return CompactionRules(
+            options.min_cleanable_dirty_ratio,
+            options.delete_retention_ms,
+            options.min_compaction_lag_ms,
+            options.max_compaction_lag_ms,
+        )
+
+    def cleaner_backoff_ms(self) -> int | None:
+        """How often to look for something to compact; None: never."""
+        if not self._broker("log.cleaner.enable"):
+            return None
+        return self._broker("log.cleaner.backoff.ms")
+
+    def lag_max_ns(self) -> int:
+        """How long a replica may lag behind before it leaves the ISR."""
+        return self._broker("replica.lag.time.max.ms") * MILLISECOND
+
+    def _broker(self, key: str) -> int:
+        value = broker_setting(self._image, key, self._node_id, self._options.static)
+        assert isinstance(value, int), key
+        return value
+
+
+class ReplicaRoles:
+    """Gives roles, takes them back, and finds them."""
+
+    def __init__(self, me: NodeId, runtime: Runtime, settings: LogSettings, mending: ReplicaRepair) -> None:
+        self._me = me
+        self._runtime = runtime
+        self._settings = settings
+        self._mending = mending
+        self.led: dict[tuple[str, int], LeaderPartition] = {}
+        self.led_by_id: dict[tuple[TopicId, int], LeaderPartition] = {}
+        self.followed: dict[tuple[TopicId, int], FollowerPartition] = {}
+
+    def assign(self, replica: Replica, state: PartitionState) -> bool:
+        """Let the node be to a log what the metadata says; answers whether that is something new."""
+        role = replica.role
+        if state.leader == self._me:
+            assignment = CommittedPartitionState(
+                state.replicas, state.isr, state.partition_epoch, self._minimum(replica)
+            )
+            if isinstance(role, LeaderPartition) and role.leader_epoch == state.leader_epoch:
+                role.assignment_changed(assignment)
+                return False
+            self.take_back(replica, f"leader epoch {state.leader_epoch} began")
+            term = Leadership(self._me, state.leader_epoch, assignment, self._settings.lag_max_ns())
+            self._lead(replica, LeaderPartition(replica, term, self._runtime))
+            return True
+        if state.leader == NO_LEADER:
+            self.take_back(replica, "nobody leads it")
+            return role is not None
+        if isinstance(role, FollowerPartition) and role.leader_epoch == state.leader_epoch:
+            return False
+        self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
+        self._mending.mend(replica, state)
+        followed = FollowerPartition(
+            replica, state.leader, state.leader_epoch, self._runtime.clock, state.unclean_epoch
+        )
+        replica.role = followed
+        self.followed[replica.topic_id, replica.name.partition] = followed
+        return True
+
+    def settings_changed(self, replica: Replica) -> None:
+        """The topic may ask for more or fewer replicas in sync."""
+        role = replica.role
+        if isinstance(role, LeaderPartition):
+            role.assignment_changed(role.insync.assignment._replace(minimum=self._minimum(replica)))
+
+    def _minimum(self, replica: Replica) -> int:
+        return self._settings.minimum_in_sync(replica.name.topic)
+
+    def _lead(self, replica: Replica, partition: LeaderPartition) -> None:
+        replica.role = partition
+        self.led[replica.name.topic, replica.name.partition] = partition
+        self.led_by_id[replica.topic_id, replica.name.partition] = partition
+
+    def take_back(self, replica: Replica, reason: str) -> None:
+        """The node is neither leader nor follower of this log any more."""
+        topic, index = replica.name
+        key = (replica.topic_id, index)
+        if self.led_by_id.pop(key, None) is not None:
+            del self.led[topic, index]
+        self.followed.pop(key, None)
+        replica.leave(reason)
+
+
+class ReplicaManager:
+    """Opens, makes, serves and removes the logs of this node."""
+
+    def __init__(
+        self, node_id: NodeId, runtime: Runtime, store: LogStore, options: ReplicaManagerOptions | None = None
+    ) -> None:
+        options = options or ReplicaManagerOptions()
+        self._node_id = node_id
+        self._runtime = runtime
+        self._settings = LogSettings(node_id, options)
+        # What `options` has worked out, by topic: asked for by every batch.
+        self.known_options: Mapping[str, TopicOptions] = self._settings.known
+        self._shelf = LogManager(runtime, store)
+        self._replicas: dict[tuple[TopicId, int], Replica] = {}
+        self._mending = ReplicaRepair(node_id, runtime, self._all)
+        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._mending)
+        # By topic and index, for whoever asks with every request.
+        self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
+        self._image = EMPTY_IMAGE
+        # By name: of two topics of one name, the second waits until the first is out of the way.
+        self._making: dict[TopicPartition, None] = {}
+        # Logs that wait for usable settings, and whether they are on disk already.
+        self._offline: dict[tuple[TopicId, int], bool] = {}
+        self._when_settled: list[Callable[[], None]] = []
+        self._when_roles_change: list[Callable[[], None]] = []
+        self._retry: Timer | None = None
+        self._telling: Timer | None = None
+        self.housekeeping = LogMaintenance(runtime, self._all, options.housekeeping)
+        self.compactor = LogCleaner(runtime, cleaner_for(store.side_disk), self._compacted)
+
+    def _all(self) -> list[Replica]:
+        return list(self._replicas.values())
+
+    def _compacted(self) -> list[tuple[Replica, CompactionRules]]:
+        """The logs whose topics ask for compaction, and how."""
+        ruled = ((replica, self._settings.compaction(replica.name.topic)) for replica in self)
+        return [(replica, rules) for replica, rules in ruled if rules is not None]
+
+    def find(self, topic: str, index: int) -> LeaderPartition | None:
+        """The partition, if this node leads it."""
+        return self.led_by_name.get((topic, index))
+
+    def find_by_id(self, topic_id: TopicId, index: int) -> LeaderPartition | None:
+        """The partition, if this node leads it."""
+        return self._roles.led_by_id.get((topic_id, index))
+
+    def find_followed(self, topic_id: TopicId, index: int) -> FollowerPartition | None:
+        """The partition, if this node follows its leader."""
+        return self._roles.followed.get((topic_id, index))
+
+    def find_log(self, topic: str, index: int) -> Replica | None:
+        """The log, whatever this node is to it."""
+        topic_id = self._image.topic_id(topic)
+        return None if topic_id is None else self._replicas.get((topic_id, index))
+
+    def led(self) -> list[LeaderPartition]:
+        """Every partition that this node leads."""
+        return list(self.led_by_name.values())
+
+    def followed(self) -> list[FollowerPartition]:
+        """Every partition whose leader this node follows."""
+        return list(self._roles.followed.values())
+
+    def when_roles_change(self, told: Callable[[], None]) -> None:
+        """Call `told` whenever this node has begun or ceased to lead or follow something."""
+        self._when_roles_change.append(told)
+
+    def when_settled(self, done: Callable[[], None]) -> None:
+        """Call `done` when every log that the metadata asks for is there; perhaps at once."""
+        if self._making:
+            self._when_settled.append(done)
+        else:
+            done()
+
+    def options(self, topic: str) -> TopicOptions:
+        """A topic's options."""
+        return self.known_options.get(topic) or self._settings.of(topic)
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def start_mending(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
+        """From now on, resign from logs that are damaged, with the controller's consent."""
+        self._mending.start(broker_epoch, submit)
+
+    def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
+        """Open every log that the metadata places here, before anybody is served. Blocks.
+
+        Directories that the metadata does not know are set aside; those of replicas that were
+        moved to other brokers are removed.
+        """
+        self._image = image
+        self._settings.follow(image)
+        self._mending.follow(image)
+        reports = []
+        damaged: dict[tuple[TopicId, int], str] = {}
+        for found in directory.partitions():
+            topic = image.topic(found.partition.topic)
+            state = topic.partition(found.partition.partition) if topic is not None else None
+            if topic is None or state is None or found.topic_id != topic.id or found.damage:
+                place = directory.set_aside(found)
+                events.warning("partition.set_aside", partition=str(found.partition), place=place)
+                if topic is not None and state is not None and found.damage:
+                    damaged[topic.id, state.index] = f"{found.damage}; it is kept in {place}"
+            elif self._node_id not in state.replicas:
+                events.info("partition.moved_away", partition=str(found.partition))
+                self._shelf.condemn(found.partition, topic.id)
+            elif not self._settings.is_usable(topic.name):
+                self._take_offline(topic, state, on_disk=True)
+            else:
+                reports.append(self._open(topic, state))
+        self._shelf.remove_leftovers(lambda name: image.topic(name) is not None)
+        self.housekeeping.start()
+        backoff_ms = self._settings.cleaner_backoff_ms()
+        if backoff_ms is not None:
+            self.compactor.start(backoff_ms)
+        self._find_lost(damaged)
+        # A crash may have come between a topic and its logs.
+        self._make_missing()
+        self._tell_roles()
+        return reports
+
+    def _find_lost(self, damaged: Mapping[tuple[TopicId, int], str]) -> None:
+        """Tell logs that are missing from those that were never made."""
+        created = self._shelf.created
+        known = dict.fromkeys(created.all())
+        expected = {
+            (topic.id, state.index): (topic, state)
+            for topic, state in self._image.partitions_of(self._node_id)
+        }
+        present = [key for key in expected if key in self._replicas or key in self._offline]
+        unknown = [key for key in present if key not in known]
+        if unknown:
+            # Their creation was cut short, or they are from before such a list was kept.
+            created.add(unknown)
+        for key, (topic, state) in expected.items():
+            reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
+            if reason and key not in self._replicas and key not in self._offline:
+                self._mending.lose(topic, state, reason)
+        for key in known:
+            if key not in expected:
+                created.discard(key)
+
+    def follow(self, image: MetadataImage) -> None:
+        """Bring the logs in step with a new image, and this node's part in them."""
+        before, self._image = self._image, image
+        self._mending.follow(image)
+        if self._settings.follow(image):
+            self._apply_settings()
+        if before.topics is image.topics:
+            return
+        changed = False
+        for topic_id in before.topics.keys_missing_in(image.topics):
+            gone = before.topic_by_id(topic_id)
+            assert gone is not None
+            changed = self._remove_topic(gone) or changed
+        for topic_id in image.topics.keys_changed_since(before.topics):
+            topic = image.topic_by_id(topic_id)
+            assert topic is not None
+            changed = self._follow_topic(topic, before.topic_by_id(topic_id)) or changed
+        if changed:
+            self._tell_roles()
+
+    def _follow_topic(self, topic: Topic, before: Topic | None) -> bool:
+        """Whether this node has another part in one of its partitions now."""
+        self._settings.topic_changed(topic, before)
+        changed = False
+        for state in topic.partitions:
+            if before is not None and before.partition(state.index) is state:
+                continue
+            replica = self._replicas.get((topic.id, state.index))
+            if self._node_id not in state.replicas:
+                if replica is not None:
+                    self._remove(replica, "the replica was moved to other brokers")
+                    changed = True
+                else:
+                    self._remove_offline(topic, state)
+            elif replica is None:
+                self._make(topic, state)
+            else:
+                changed = self._roles.assign(replica, state) or changed
+        return changed
+
+    def _tell_roles(self) -> None:
+        # One line for all of them: a broker that fails may have led thousands.
+        events.info(
+            "partitions.roles_changed",
+            leads=len(self.led_by_name),
+            follows=len(self._roles.followed),
+            logs=len(self),
+        )
+        for told in self._when_roles_change:
+            told()
+
+    def _tell_roles_soon(self) -> None:
+        """Topics may have thousands of partitions, and each telling is about all of them."""
+
+        def tell() -> None:
+            self._telling = None
+            self._tell_roles()
+
+        if self._telling is None:
+            pause_ms = TELLING_MS if self._making else 0
+            deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
+            self._telling = self._runtime.timers.at(deadline, tell)
+
+    def _apply_settings(self) -> None:
+        for replica in self:
+            topic = self._image.topic_by_id(replica.topic_id)
+            if topic is not None:
+                replica.log.configure(self._settings.log_options(topic.name))
+                replica.configure(self._settings.sync_policy(topic.name))
+                self._roles.settings_changed(replica)
+        self._bring_online()
+
+    def _take_offline(self, topic: Topic, state: PartitionState, *, on_disk: bool) -> None:
+        if (topic.id, state.index) not in self._offline:
+            self._offline[topic.id, state.index] = on_disk
+            events.error("partition.offline", partition=f"{topic.name}/{state.index}", reason="its settings")
+
+    def _bring_online(self) -> None:
+        """Open and make the logs whose settings can be used by now. Blocks, if there are any."""
+        for (topic_id, index), on_disk in list(self._offline.items()):
+            topic = self._image.topic_by_id(topic_id)
+            state = None if topic is None else topic.partition(index)
+            if topic is None or state is None or self._node_id not in state.replicas:
+                # What is done about it, is done when the topics are gone through.
+                continue
+            if not self._settings.is_usable(topic.name):
+                continue
+            del self._offline[topic_id, index]
+            if not on_disk:
+                self._make(topic, state)
+                continue
+            try:
+                self._open(topic, state)
+            except StorageError as error:
+                self._offline[topic_id, index] = True
+                events.error("partition.not_opened", partition=f"{topic.name}/{index}", error=error)
+                self._try_again_later()
+            else:
+                events.info("partition.online", partition=f"{topic.name}/{index}")
+                self._tell_roles_soon()
+
+    def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
+        """A log that could not be opened is not wanted any more."""
+        if self._offline.pop((topic.id, state.index), False):
+            self._shelf.discard(TopicPartition(topic.name, state.index), topic.id)
+
+    def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
+        name = TopicPartition(topic.name, state.index)
+        log, report = self._shelf.open(name, topic.id, self._settings.log_options(topic.name))
+        replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
+        replica.in_trouble = partial(self._mending.make_way, topic.id, name)
+        self._replicas[topic.id, state.index] = replica
+        self._roles.assign(replica, state)
+        return report
+
+    def _make_missing(self) -> None:
+        for topic, state in self._image.partitions_of(self._node_id):
+            if (topic.id, state.index) not in self._replicas:
+                self._make(topic, state)
+
+    def _make(self, topic: Topic, state: PartitionState) -> None:
+        name = TopicPartition(topic.name, state.index)
+        if name in self._making or (topic.id, state.index) in self._offline:
+            return
+        if not self._mending.may_make(topic.id, state):
+            return
+        if not self._settings.is_usable(topic.name):
+            self._take_offline(topic, state, on_disk=False)
+            return
+        self._making[name] = None
+
+        def made() -> None:
+            del self._making[name]
+            self._made(topic.id, name)
+            self._settle()
+
+        def failed(error: Exception) -> None:
+            del self._making[name]
+            self._not_made(topic.id, name, error)
+            self._settle()
+
+        self._shelf.make(name, topic.id, self._settings.log_options(topic.name), made, failed)
+
+    def _made(self, topic_id: TopicId, name: TopicPartition) -> None:
+        """A log is there, empty; much may have happened since it was asked for."""
+        topic = self._image.topic_by_id(topic_id)
+        state = None if topic is None else topic.partition(name.partition)
+        if topic is None or state is None or self._node_id not in state.replicas:
+            self._shelf.discard(name, topic_id)
+            # Perhaps a topic of the same name has been waiting for this one to go.
+            self._make_missing()
+            return
+        try:
+            self._open(topic, state)
+        except StorageError as error:
+            # Without descriptors, say. It is there, so it need only be opened.
+            self._offline[topic_id, name.partition] = True
+            self._not_made(topic_id, name, error)
+        else:
+            self._tell_roles_soon()
+
+    def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
+        events.error("partition.not_made", partition=str(name), error=error)
+        self._mending.make_way(topic_id, name)
+        self._try_again_later()
+
+    def _try_again_later(self) -> None:
+        """A full disk may have room again, and a topic of the same name may be gone for good."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._runtime.timers.at(
+            Instant(self._runtime.clock.now() + MAKING_RETRY_MS * MILLISECOND), self._try_again
+        )
+
+    def _try_again(self) -> None:
+        self._bring_online()
+        self._make_missing()
+
+    def _settle(self) -> None:
+        if not self._making:
+            waiting, self._when_settled = self._when_settled, []
+            for done in waiting:
+                done()
+
+    def _remove_topic(self, topic: Topic) -> bool:
+        """Whether a log went with it."""
+        self._settings.forget(topic.name)
+        for state in topic.partitions:
+            self._remove_offline(topic, state)
+        keys = ((topic.id, state.index) for state in topic.partitions)
+        doomed = [replica for replica in map(self._replicas.get, keys) if replica is not None]
+        for replica in doomed:
+            self._remove(replica, "the topic was deleted")
+        for state in topic.partitions:
+            if self._node_id in state.replicas:
+                # Of those that were lost, too.
+                self._shelf.created.discard((topic.id, state.index))
+        return bool(doomed)
+
+    def _remove(self, replica: Replica, reason: str) -> None:
+        del self._replicas[replica.topic_id, replica.name.partition]
+        self._roles.take_back(replica, reason)
+        replica.log.abandon()
+        self._shelf.discard(replica.name, replica.topic_id)
+
+    def checkpoint_all(self, done: Callable[[], None]) -> None:
+        """Take a checkpoint of every log that needs one, side by side; `done` hears when they have ended.
+
+        Syncs are shared that way, and `close` finds nothing left to wait for.
+        """
+        logs = [log for log in (replica.log for replica in self) if log.stopped is None]
+        logs = [log for log in logs if not log.is_checkpointed]
+        left = len(logs)
+
+        def ended(_: StorageError | None) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done()
+
+        for log in logs:
+            log.checkpoint(ended)
+        if not logs:
+            done()
+
+    def close(self) -> None:
+        """Make every log durable and close it. Blocks."""
+        self.housekeeping.stop()
+        self.compactor.stop()
+        self._mending.stop()
+        for timer in (self._retry, self._telling):
+            if timer is not None:
+                timer.cancel()
+        for replica in self:
+            if replica.log.stopped is None:
+                replica.log.close()

@@ -1,0 +1,173 @@
+"""Logs that are damaged, or cannot be written: the replica resigns, and others go on without it.
+
+    damage is found ──► ResignReplica ──► committed: nobody counts on this replica any more
+                                             │  a new leader epoch, in which this node follows
+                                             ▼
+                        damaged segments go to quarantine, the log ends before the first of them,
+                        and the leader sends the rest again
+
+Nothing is cut before the resignation is committed: until then this replica may be the only one
+that has the records behind the damage. A log that failed (its sync did) resigns as well and stays
+as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
+there is room, so that nobody waits for it until then. The only complete replica cannot resign: its
+trouble is reported, and what can be read is read.
+
+A log that is not there at all, although it was, is made anew and filled by the leader once the replica
+has resigned. Until then, and for ever if there is no other replica, its partition is offline: an empty log
+in its place would pass for a complete one, and others would cut theirs to match it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from penstock.broker.partitions.leader_partition import Replica
+from penstock.core.metadata import EMPTY_IMAGE, Command, MetadataImage, Reply, ResignReplica, Topic
+from penstock.core.metadata import Partition as PartitionState
+from penstock.core.model import (
+    MILLISECOND,
+    BrokerEpoch,
+    CorruptionError,
+    Instant,
+    NodeId,
+    PartitionIndex,
+    Refused,
+    StorageError,
+    TopicId,
+    TopicPartition,
+)
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+
+LOOK_MS = 5_000
+Key: TypeAlias = tuple[TopicId, PartitionIndex]
+# A way to the controller, wherever it is.
+Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
+
+
+class ReplicaRepair:
+    """Looks for trouble every so often, and resigns from what is in trouble."""
+
+    def __init__(self, me: NodeId, runtime: Runtime, logs: Callable[[], list[Replica]]) -> None:
+        self._me = me
+        self._runtime = runtime
+        self._logs = logs
+        self._image = EMPTY_IMAGE
+        self._broker_epoch = BrokerEpoch(-1)
+        self._submit: Submit | None = None
+        self._timer: Timer | None = None
+        # Logs that could not be opened: they are not made anew while anybody counts on them.
+        self._lost: dict[Key, None] = {}
+        # What was asked for, and from when on it may be asked for again.
+        self._asked: dict[Key, Instant] = {}
+
+    def start(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
+        """Look now, and from time to time."""
+        self._broker_epoch = broker_epoch
+        self._submit = submit
+        self._look()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def follow(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def counts(self, state: PartitionState) -> bool:
+        """Whether the cluster relies on this node for what the partition holds."""
+        return len(state.replicas) > 1 and self._me in (state.leader, *state.isr, *state.elr)
+
+    def _matters(self, state: PartitionState) -> bool:
+        """Whether somebody would miss what the log of this node held, or elect it for it."""
+        return len(state.replicas) == 1 or self.counts(state) or self._me in state.last_known_elr
+
+    def lose(self, topic: Topic, state: PartitionState, reason: str) -> None:
+        """The log of a replica is there no more, or cannot be identified."""
+        if self._matters(state):
+            self._lost[topic.id, state.index] = None
+        events.error(
+            "replica.lost",
+            partition=f"{topic.name}/{state.index}",
+            reason=reason,
+            replicas=len(state.replicas),
+            online=not self._matters(state),
+        )
+
+    def may_make(self, topic_id: TopicId, state: PartitionState) -> bool:
+        """Whether an empty log does no harm: one that matters must not be taken for complete."""
+        if (topic_id, state.index) in self._lost and self._matters(state):
+            return False
+        self._lost.pop((topic_id, state.index), None)
+        return True
+
+    def mend(self, replica: Replica, state: PartitionState) -> None:
+        """Cut off what is damaged, if nobody counts on it. Blocks; the leader's epoch is a new one."""
+        log = replica.log
+        damaged = log.corruption
+        if not damaged or self.counts(state) or not _can_mend(replica):
+            return
+        end = min(damage.segment for damage in damaged)
+        try:
+            for damage in damaged:
+                log.quarantine(damage.segment)
+            log.truncate_to(end)
+        except StorageError as error:
+            events.error("partition.not_mended", partition=str(replica.name), error=error)
+        else:
+            events.warning("partition.mended", partition=str(replica.name), end=log.end)
+
+    def make_way(self, topic_id: TopicId, name: TopicPartition) -> None:
+        """Something could not be written or made: others had better go on without this replica."""
+
+        def resign() -> None:
+            state = self._image.partition(name.topic, name.partition)
+            if state is not None and self.counts(state):
+                self._resign(topic_id, name.partition)
+
+        self._runtime.timers.soon(resign)
+
+    def _look(self) -> None:
+        for topic_id, index in list(self._lost):
+            topic = self._image.topic_by_id(topic_id)
+            state = None if topic is None else topic.partition(index)
+            if state is None:
+                del self._lost[topic_id, index]
+            elif len(state.replicas) > 1 and self._matters(state):
+                self._resign(topic_id, index)
+        for replica in self._logs():
+            log = replica.log
+            if log.corruption or log.stopped is not None:
+                self._consider(replica)
+        deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._look)
+
+    def _consider(self, replica: Replica) -> None:
+        state = self._image.partition(replica.name.topic, replica.name.partition)
+        if state is None or len(state.replicas) == 1:
+            return
+        # Under a new leader epoch a follower is mended; one that cannot be has nothing to gain.
+        if self.counts(state) or (_can_mend(replica) and replica.role is not None):
+            self._resign(replica.topic_id, replica.name.partition)
+
+    def _resign(self, topic_id: TopicId, index: PartitionIndex) -> None:
+        key, now = (topic_id, index), self._runtime.clock.now()
+        if self._submit is not None and now >= self._asked.get(key, now):
+            self._asked[key] = Instant(now + LOOK_MS * MILLISECOND)
+            command = ResignReplica(self._me, self._broker_epoch, topic_id, index)
+            self._submit(command, partial(self._resigned, key))
+
+    def _resigned(self, key: Key, reply: Reply) -> None:
+        name = self._image.topic_name(key[0]) or str(key[0])
+        if isinstance(reply, Refused):
+            # Perhaps the others have caught up next time.
+            reason = reply.detail or reply.why.value
+            events.error("replica.cannot_resign", partition=f"{name}/{key[1]}", reason=reason)
+        else:
+            self._asked.pop(key, None)
+            events.warning("replica.resigned", partition=f"{name}/{key[1]}")
+
+
+def _can_mend(replica: Replica) -> bool:
+    stopped = replica.log.stopped
+    return bool(replica.log.corruption) and (stopped is None or isinstance(stopped, CorruptionError))

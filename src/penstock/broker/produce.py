@@ -1,0 +1,552 @@
+"""Produce: a producer's batches are judged, appended, and acknowledged.
+
+    produce ── each batch is judged by its header and CRC, and appended to its partition
+            ── acks=0: done at once
+               acks=1: done when what was appended is on this node's device
+               acks=all: done when the high watermark has reached it, on all in-sync replicas
+
+The order of the checks is the order of their cost: what the header says, the CRC, the
+producer's sequence. Records are walked only where the topic asks for it (compacted, deep
+validation, another codec, or its own timestamps); of large batches, by a worker.
+
+Batches of topics that want their records looked at, or stored with another codec.
+
+This walks and copies records, and so costs what the hot path must not: only topics that are
+compacted, ask for deep validation or name a `compression.type` come here. Workers run it on
+large batches, so it depends on its arguments alone, and its answer can be pickled.
+
+Large batches that must be walked or compressed anew: by a worker, while the loop goes on.
+
+    batches of one partition   1   2   3
+                               │ worker ──► appended ─┐
+                                   └ waits ───────────┴► judged, appended ─► 3 …
+
+A partition takes its batches in the order they came, however long one of them is away: the
+sequence of an idempotent producer is judged when it is the batch's turn. Partitions do not
+wait for each other, unless for a worker.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from penstock.broker.partitions import LeaderPartition, PartitionStopped, ReplicaManager
+from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
+from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Timestamp, Why
+from penstock.core.records import (
+    PREFIX_BYTES,
+    BatchHeader,
+    CompressionType,
+    InvalidRecord,
+    UnsupportedMagic,
+    check_batch,
+    read_records,
+    stamp_log_append_time,
+    validate_records,
+    write_batch,
+)
+from penstock.core.replica import DuplicateBatch
+from penstock.observability import CounterValue, HistogramValue, Metrics
+from penstock.observability import log as events
+from penstock.runtime import Callback, Clock, Executor, ExecutorKind
+from penstock.storage.log import BatchTooLarge
+
+# Less is done at once: a worker costs two copies, and some tenths of a millisecond.
+LARGE_BYTES = 64 << 10
+MANY_RECORDS = 1_000
+# What became of a batch: its new bytes, None if it stays as it is, or why it does not.
+Finished: TypeAlias = "bytes | Refused | None"
+# Deals with a batch whose turn it is; answers whether that has gone to a worker too.
+Turn: TypeAlias = Callable[[], bool]
+NO_TIMESTAMP = -1
+NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+DELETE_ONLY = CleanupPolicy.DELETE
+# Bits of a batch's attributes that no client may set yet.
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
+# One batch for each partition, or the reason why the partition is not served here.
+Batches: TypeAlias = Sequence[tuple[LeaderPartition | Refused, memoryview | None]]
+
+
+class ProduceMetrics(Metrics):
+    """What came in, by topic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = self.counter("penstock_messages_produced_total", "Records appended.", ("topic",))
+        self.bytes = self.counter(
+            "penstock_bytes_produced_total", "Bytes of record batches appended.", ("topic",)
+        )
+        self.errors = self.counter(
+            "penstock_produce_errors_total", "Batches that were refused, by reason.", ("topic", "error")
+        )
+        self.seconds_to_ack = self.seconds(
+            "penstock_produce_seconds", "Time from a batch's arrival to its acknowledgement.", ("topic",)
+        )
+        # Records, bytes and the time to the acknowledgement: what every batch counts, in place.
+        self.by_topic: dict[str, tuple[CounterValue, CounterValue, HistogramValue]] = {}
+
+    def refused(self, topic: str, why: Why) -> None:
+        self.errors.of(topic, why.name.lower()).count += 1
+
+    def figures_of(self, topic: str) -> tuple[CounterValue, CounterValue, HistogramValue]:
+        """The row of `by_topic`, made when a topic is first met."""
+        figures = (self.messages.of(topic), self.bytes.of(topic), self.seconds_to_ack.of(topic))
+        self.by_topic[topic] = figures
+        return figures
+
+
+def finish_batch(
+    batch: bytes | memoryview, codec: CompressionType | None, level: int | None = None, *, keyed: bool
+) -> bytes | Refused | None:
+    """The batch with the topic's codec, None if it may stay as it is, or why the topic does not take it."""
+    records = memoryview(batch)
+    try:
+        if keyed and (missing := keyless(records)):
+            return Refused(Why.INVALID_RECORD, "a compacted topic takes no record without a key", missing)
+        validate_records(records)
+        header = check_batch(records)
+        return (
+            None if codec is None or codec is header.codec else _recompressed(records, header, codec, level)
+        )
+    except InvalidRecord as error:
+        return Refused(Why.INVALID_RECORD, str(error), (error.index,))
+    except CorruptionError as error:
+        return Refused(Why.CORRUPT_BATCH, str(error))
+
+
+def _recompressed(
+    records: memoryview, header: BatchHeader, codec: CompressionType, level: int | None
+) -> bytes:
+    batch = write_batch(
+        read_records(records),
+        codec=codec,
+        level=level,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        log_append_time=header.max_timestamp if header.is_log_append_time else None,
+    )
+    return bytes(batch)
+
+
+def keyless(records: memoryview) -> tuple[int, ...]:
+    """Which records have no key: compaction keeps the latest per key, so every record needs one."""
+    return tuple(index for index, record in enumerate(read_records(records)) if record.key is None)
+
+
+def is_large(header: BatchHeader) -> bool:
+    return header.size_bytes > LARGE_BYTES or header.record_count > MANY_RECORDS
+
+
+class BatchOffload:
+    """Which partitions have a batch with a worker, and what waits behind it."""
+
+    def __init__(self, spawn: Executor) -> None:
+        self._spawn = spawn
+        # What waits behind a batch that is away, for each partition that has one.
+        self.queues: dict[LeaderPartition, deque[Turn]] = {}
+
+    def send(
+        self,
+        partition: LeaderPartition,
+        work: Callable[[], Finished],
+        done: Callable[[Finished], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Have a worker do it; then `done` or `failed` is called, and then it is the next one's turn."""
+        self.queues.setdefault(partition, deque())
+
+        def ended(finished: Finished) -> None:
+            done(finished)
+            self._go_on(partition)
+
+        def broke(error: Exception) -> None:
+            failed(error)
+            self._go_on(partition)
+
+        self._spawn.spawn(work, ended, broke, ExecutorKind.WORKER)
+
+    def wait(self, partition: LeaderPartition, turn: Turn) -> None:
+        """Take turns with those that came before."""
+        self.queues[partition].append(turn)
+
+    def _go_on(self, partition: LeaderPartition) -> None:
+        queue = self.queues[partition]
+        while queue:
+            if queue.popleft()():
+                return
+        del self.queues[partition]
+
+
+class AppendResult(NamedTuple):
+    """A batch that is in the log: acknowledged once the high watermark has reached `end`."""
+
+    first_offset: Offset
+    end: Offset
+    log_append_time: int = NO_TIMESTAMP
+    log_start: Offset = Offset(-1)
+
+
+class PendingAppend:
+    """A batch that takes a while. Whoever gets this says who hears of the outcome, before anything else."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        self.done: Callable[[AppendResult | Refused], None] = _ignore
+
+
+Results: TypeAlias = list[AppendResult | Refused]
+
+
+class PendingProduce:
+    """One Produce request, until its last batch is as safe as was asked.
+
+    `done` hears the results in the order of the batches. A batch that a worker has to look at
+    keeps its client from being read: `pause` is called then, and `resume` when it is back.
+    """
+
+    __slots__ = (
+        "acks",
+        "batches",
+        "began_ns",
+        "done",
+        "pause",
+        "results",
+        "resume",
+        "timeout_ms",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        acks: int,
+        timeout_ms: int,
+        began_ns: int,
+        done: Callable[[Results], None],
+        pause: Callback,
+        resume: Callback,
+    ) -> None:
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.began_ns = began_ns
+        self.done = done
+        self.pause = pause
+        self.resume = resume
+        self.batches: Batches = ()
+        self.results: Results = []
+        # One for the request itself, so that nothing is done before every batch was appended.
+        self.waiting = 1
+
+
+class ProduceService:
+    """Appends for producers of every door."""
+
+    def __init__(
+        self, partitions: ReplicaManager, clock: Clock, metrics: ProduceMetrics, spawn: Executor
+    ) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._metrics = metrics
+        self._workshop = BatchOffload(spawn)
+
+    def produce(self, request: PendingProduce, batches: Batches) -> None:
+        """Append every batch; `request.done` hears the results, perhaps before this returns."""
+        request.batches = batches
+        results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
+        for partition, records in batches:
+            if isinstance(partition, Refused) or not records:
+                results.append(partition if isinstance(partition, Refused) else EMPTY)
+                continue
+            if self._workshop.queues:
+                outcome = self.append(partition, records, on_all=on_all)
+            else:
+                # The same without a call: nobody's batch is with a worker, as a rule.
+                outcome = self._append(partition, records, on_all)
+                if isinstance(outcome, Refused):
+                    self._metrics.refused(partition.name.topic, outcome.why)
+            if isinstance(outcome, PendingAppend):
+                self._await_worker(request, partition, outcome)
+                continue
+            results.append(outcome)
+            if acks and isinstance(outcome, AppendResult):
+                self._await(request, len(results) - 1, partition, outcome[1])
+        if request.waiting > 1:
+            request.waiting -= 1
+        else:
+            self._settled(request)
+
+    def append(
+        self, partition: LeaderPartition, records: memoryview, *, on_all: bool = False
+    ) -> AppendResult | Refused | PendingAppend:
+        """Append one batch, as clients of the Kafka protocol send it.
+
+        `records` must be writable: offsets are stamped into it. It is not kept. One that shall
+        be on all replicas before it counts (`on_all`) is refused while too few are in sync.
+        """
+        if self._workshop.queues and partition in self._workshop.queues:
+            return self._wait(partition, bytearray(records), on_all=on_all)
+        outcome = self._append(partition, records, on_all)
+        if isinstance(outcome, Refused):
+            self._metrics.refused(partition.name.topic, outcome.why)
+        return outcome
+
+    def _await_worker(
+        self, request: PendingProduce, partition: LeaderPartition, pending: PendingAppend
+    ) -> None:
+        """A worker has the batch: its result comes later, and its client is not read until then."""
+        at = len(request.results)
+        request.results.append(EMPTY)
+        request.waiting += 1
+        request.pause()
+
+        def done(outcome: AppendResult | Refused) -> None:
+            request.results[at] = outcome
+            if request.acks and isinstance(outcome, AppendResult):
+                self._await(request, at, partition, outcome.end)
+            request.resume()
+            self._settled(request)
+
+        pending.done = done
+
+    def _await(self, request: PendingProduce, at: int, partition: LeaderPartition, end: Offset) -> None:
+        """Let the request wait until everything below `end` is as safe as was asked."""
+        acknowledged = partial(self._settled, request, at)
+        if request.acks == ALL_ACKS:
+            is_safe = partition.when_acknowledged(end, acknowledged, request.timeout_ms)
+        else:
+            is_safe = partition.when_synced(end, acknowledged)
+        if not is_safe:
+            request.waiting += 1
+
+    def _settled(self, request: PendingProduce, at: int = -1, error: Refused | None = None) -> None:
+        """One thing less to wait for: a batch is as safe as was asked, or (`error`) may never be.
+
+        After the last one the request is done, and if nothing was refused its time counts.
+        """
+        if error is not None:
+            request.results[at] = error
+        request.waiting -= 1
+        if request.waiting:
+            return
+        is_acknowledged = request.acks != NO_ACKS
+        for result in request.results:
+            if isinstance(result, Refused):
+                is_acknowledged = False
+        if is_acknowledged:
+            elapsed_ns = self._clock.now() - request.began_ns
+            observed = ""
+            for partition, _ in request.batches:
+                assert isinstance(partition, LeaderPartition)
+                topic = partition.name.topic
+                if topic != observed:
+                    observed = topic
+                    figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
+                    took = figures[2]
+                    took.counts[bisect_left(took.bounds, elapsed_ns)] += 1
+                    took.total += elapsed_ns
+        request.done(request.results)
+
+    def _wait(self, partition: LeaderPartition, records: bytearray, *, on_all: bool) -> PendingAppend:
+        """An earlier batch is with a worker."""
+        pending = PendingAppend()
+
+        def turn() -> bool:
+            outcome = self._append(partition, memoryview(records), on_all)
+            if isinstance(outcome, PendingAppend):
+                outcome.done = pending.done
+                return True
+            self._settle(partition, pending, outcome)
+            return False
+
+        self._workshop.wait(partition, turn)
+        return pending
+
+    def _settle(
+        self, partition: LeaderPartition, pending: PendingAppend, outcome: AppendResult | Refused
+    ) -> None:
+        if isinstance(outcome, Refused):
+            self._metrics.refused(partition.name.topic, outcome.why)
+        pending.done(outcome)
+
+    def _append(  # noqa: C901 - the hot path, straight on purpose
+        self, partition: LeaderPartition, records: memoryview, on_all: bool
+    ) -> AppendResult | Refused | PendingAppend:
+        # Before the options, which a deleted topic has none of, and before a retry is called
+        # a duplicate: what it repeats may never have reached the device.
+        if partition.stopped is not None or (on_all and not partition.has_minimum):
+            return _cannot_take(partition)
+        topic = partition.name.topic
+        options = self._partitions.known_options.get(topic) or self._partitions.options(topic)
+        try:
+            header = check_batch(records)
+            size = PREFIX_BYTES + header[1]
+            producer_id = header.producer_id
+            if (
+                size != len(records)
+                or size > options.max_message_bytes
+                or header.attributes & (CONTROL | TRANSACTIONAL)
+                or (producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
+            ):
+                return _refused_header(header, records, options)
+            now = self._clock.wall()
+            latest = header.max_timestamp
+            # Kafka compares every record's time; the header's extremes say the same for honest batches.
+            if (
+                latest >= 0
+                and options.timestamp_type is not LOG_APPEND_TIME
+                and (
+                    latest - now > options.timestamp_after_max_ms
+                    or now - header.base_timestamp > options.timestamp_before_max_ms
+                )
+            ):
+                return _refused_time(header, now, options)
+            if producer_id >= 0:
+                verdict = partition.log.producers.check(header)
+                if isinstance(verdict, DuplicateBatch):
+                    return _placed_before(verdict, options, partition)
+                if isinstance(verdict, Refused):
+                    return _rejected(partition, verdict)
+            if (
+                options.deep_validation
+                or options.compression is not None
+                # Asking a flag for its parts costs two calls, and nearly every topic is one of these.
+                or (options.cleanup is not DELETE_ONLY and options.compacted)
+            ):
+                return self._look_into(partition, records, header, options)
+            return self._place(partition, records, header, options, now)
+        except UnsupportedMagic as error:
+            return Refused(Why.UNSUPPORTED_FORMAT, str(error))
+        except CorruptionError as error:
+            return Refused(Why.CORRUPT_BATCH, str(error))
+
+    def _look_into(
+        self, partition: LeaderPartition, records: memoryview, header: BatchHeader, options: TopicOptions
+    ) -> AppendResult | Refused | PendingAppend:
+        if is_large(header):
+            return self._send(partition, bytes(records), options)
+        finished = finish_batch(
+            records, options.compression, options.compression_level, keyed=options.compacted
+        )
+        return self._place_finished(partition, records, finished, options)
+
+    def _send(self, partition: LeaderPartition, batch: bytes, options: TopicOptions) -> PendingAppend:
+        """Have a worker look at the records, and compress them anew."""
+        pending = PendingAppend()
+
+        def done(finished: Finished) -> None:
+            outcome: AppendResult | Refused
+            if partition.stopped is not None:
+                outcome = partition.stopped
+            else:
+                outcome = self._place_finished(partition, memoryview(bytearray(batch)), finished, options)
+            self._settle(partition, pending, outcome)
+
+        def failed(error: Exception) -> None:
+            # Perhaps it is this batch that kills workers: it must not be given to the loop.
+            events.warning("produce.worker_failed", partition=str(partition.name), error=error)
+            self._settle(partition, pending, Refused(Why.STORAGE_FAILED, f"no worker: {error}"))
+
+        work = partial(
+            finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
+        )
+        self._workshop.send(partition, work, done, failed)
+        return pending
+
+    def _place_finished(
+        self, partition: LeaderPartition, records: memoryview, finished: Finished, options: TopicOptions
+    ) -> AppendResult | Refused:
+        if isinstance(finished, Refused):
+            return finished
+        if finished is not None:
+            records = memoryview(bytearray(finished))
+        return self._place(partition, records, check_batch(records), options, self._clock.wall())
+
+    def _place(
+        self,
+        partition: LeaderPartition,
+        records: memoryview,
+        header: BatchHeader,
+        options: TopicOptions,
+        now: Timestamp,
+    ) -> AppendResult | Refused:
+        append_time = NO_TIMESTAMP
+        if options.timestamp_type is LOG_APPEND_TIME:
+            stamp_log_append_time(records, 0, now)
+            header = check_batch(records)
+            append_time = now
+        try:
+            appended = partition.append(records, (header,), now)
+        except PartitionStopped as error:
+            return Refused(Why.NOT_LEADER, str(error))
+        except BatchTooLarge as error:
+            return Refused(Why.BATCH_TOO_LARGE, str(error))
+        except StorageError as error:
+            return Refused(Why.STORAGE_FAILED, str(error))
+        first, end = appended[0], Offset(appended[1] + 1)
+        topic = partition.name.topic
+        figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
+        figures[0].count += end - first
+        figures[1].count += len(records)
+        # Not by its constructor, which is a Python call.
+        return tuple.__new__(AppendResult, (first, end, append_time, appended.log_start))
+
+
+def _ignore(_: AppendResult | Refused) -> None:
+    """The caller has not said yet who wants to know."""
+
+
+def _cannot_take(partition: LeaderPartition) -> Refused:
+    if partition.stopped is not None:
+        return partition.stopped
+    state = partition.insync.assignment
+    return Refused(
+        Why.NOT_ENOUGH_REPLICAS,
+        f"{len(state.isr)} of {len(state.replicas)} replicas are in sync, {state.minimum} are needed",
+    )
+
+
+def _rejected(partition: LeaderPartition, verdict: Refused) -> Refused:
+    if verdict.why is Why.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
+        # What it follows was not written: its sender must not think that records were lost.
+        return Refused(Why.STORAGE_FAILED, "the batch before it found no room on the disk")
+    return verdict
+
+
+def _placed_before(seen: DuplicateBatch, options: TopicOptions, partition: LeaderPartition) -> AppendResult:
+    """The answer that the first copy of a batch was given, or is still waiting for."""
+    by_broker = options.timestamp_type is LOG_APPEND_TIME
+    append_time = seen.timestamp if by_broker else NO_TIMESTAMP
+    return AppendResult(seen.first_offset, Offset(seen.last_offset + 1), append_time, partition.log.start)
+
+
+def _refused_time(header: BatchHeader, now: Timestamp, options: TopicOptions) -> Refused:
+    if header.max_timestamp - now > options.timestamp_after_max_ms:
+        detail = f"timestamp {header.max_timestamp} is more than {options.timestamp_after_max_ms} ms ahead"
+    else:
+        detail = f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old"
+    return Refused(Why.INVALID_TIMESTAMP, detail)
+
+
+def _refused_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> Refused:
+    """Which of the things that a header may say is the reason."""
+    size = header.size_bytes
+    if size != len(records):
+        return EMPTY
+    if size > options.max_message_bytes:
+        return Refused(
+            Why.BATCH_TOO_LARGE,
+            f"the batch has {size} bytes, the topic's max.message.bytes is {options.max_message_bytes}",
+        )
+    if header.is_control:
+        return Refused(Why.INVALID_RECORD, "clients do not write control batches")
+    if header.is_transactional:
+        return Refused(Why.INVALID_TRANSACTION, "transactions are not available yet")
+    return Refused(Why.INVALID_RECORD, "an idempotent batch carries an epoch and a sequence")

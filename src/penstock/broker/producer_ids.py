@@ -1,0 +1,57 @@
+"""Ids for idempotent producers, out of blocks that the cluster gave to this broker."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from penstock.broker.cluster import Controller
+from penstock.core.metadata import AllocateProducerIds, ProducerIdBlock, Reply
+from penstock.core.model import BrokerEpoch, NodeId, ProducerId, Refused
+
+OnProducerId: TypeAlias = Callable[[ProducerId | Refused], None]
+
+
+class ProducerIdManager:
+    """Hands out producer ids, none twice. A block that a crash cuts short is lost, not reused."""
+
+    def __init__(self, controller: Controller, node_id: NodeId, broker_epoch: BrokerEpoch) -> None:
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._next = 0
+        self._end = 0
+        self._waiting: deque[OnProducerId] = deque()
+        self._asking = False
+
+    def next(self, given: OnProducerId) -> None:
+        """Give the next id: at once, inside the call, while the block lasts; otherwise later."""
+        if self._next < self._end and not self._waiting:
+            given(self._take())
+            return
+        self._waiting.append(given)
+        self._ask()
+
+    def _take(self) -> ProducerId:
+        taken = ProducerId(self._next)
+        self._next += 1
+        return taken
+
+    def _ask(self) -> None:
+        if not self._asking:
+            self._asking = True
+            command = AllocateProducerIds(self._node_id, self._broker_epoch)
+            self._controller.submit(command, self._allocated)
+
+    def _allocated(self, reply: Reply) -> None:
+        self._asking = False
+        if isinstance(reply, Refused):
+            waiting, self._waiting = self._waiting, deque()
+            for given in waiting:
+                given(reply)
+            return
+        assert isinstance(reply, ProducerIdBlock)
+        self._next, self._end = reply.start, reply.start + reply.count
+        while self._waiting and self._next < self._end:
+            self._waiting.popleft()(self._take())
+        if self._waiting:
+            self._ask()

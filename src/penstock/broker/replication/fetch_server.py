@@ -1,0 +1,659 @@
+"""The leader's side: answering the fetches of followers.
+
+Looking at a log of which a follower says that it got something damaged out of it.
+
+A leader sends what is in its files without looking at it: batches were checked when they came in.
+If a bit has changed since, followers notice, and cannot help it. So the leader checks the segment in
+question, a little at a time. What it finds is refused to readers from then on, and the replica resigns
+(see `services.partitions`); the next leader has a copy that is whole.
+
+What a leader remembers of its followers between their fetches.
+
+A session belongs to one node. It begins with a fetch that names every partition and goes on with
+fetches that name those whose position changed. `number` and `sequence` only grow, so that a frame
+that was late or came twice is known as such; a gap means that one was lost, and the session has to
+begin anew.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from penstock.broker.cluster.peers import Peer
+from penstock.broker.partitions import LeaderPartition, ReplicaManager
+from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions
+from penstock.broker.replication.protocol import (
+    CorruptBatchReport,
+    FollowerProgress,
+    ReplicaFetch,
+    ReplicaFetchPartition,
+    ReplicaFetchResponsePartition,
+    ReplicaFetchStatus,
+    RestartSession,
+    encode_response,
+    encode_restart,
+    partition_of,
+)
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    BrokerEpoch,
+    CorruptionError,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PenstockError,
+    StorageError,
+)
+from penstock.core.replica import diverging_epoch
+from penstock.observability import log as events
+from penstock.runtime import Buffer, ExecutorKind, Runtime, Timer
+from penstock.storage.disk import warmer
+from penstock.storage.log import FileRange, PartitionLog, ScrubStep
+
+STEP_MS = 5
+# A log that was found whole is not looked at again for so long, whatever is said of it.
+REST_NS = 60 * SECOND
+# Follows on no sequence: what comes next has to begin a session.
+ENDED = -2
+NEVER_TOLD = -1
+UNLIMITED = 2**63 - 1
+NO_BYTES = b""
+NO_EPOCH = -1
+# A link whose buffer is full is tried again, after a longer pause each time: two seconds in all.
+FULL_LINK_MS = 4
+FULL_LINK_TRIES = 9
+# A follower that has not been heard of for so long has gone, or follows others now.
+SILENCE_NS = 60 * SECOND
+# Followers outside the ISR that do not move are thought of again so often: there may be thousands.
+OUTSIDE_NS = 250 * MILLISECOND
+# Every so many idle rounds all partitions are looked at for a log start that moved.
+ROUNDS_BETWEEN_LOOKS = 10
+
+
+class SegmentVerifier:
+    """Checks segments that are in doubt, each partition once in a while."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._checked_at: dict[LeaderPartition, Instant] = {}
+
+    def doubt(self, partition: LeaderPartition, position: Offset) -> None:
+        """A follower got something damaged from this position on."""
+        now = self._runtime.clock.now()
+        self._checked_at = {
+            one: at for one, at in self._checked_at.items() if now - at < REST_NS and one.stopped is None
+        }
+        log = partition.log
+        if partition in self._checked_at or not log.start <= position < log.end:
+            return
+        self._checked_at[partition] = now
+        events.warning("replication.doubted", partition=str(partition.name), offset=position)
+        self._go_on(partition, log.scrub(around=position))
+
+    def _go_on(self, partition: LeaderPartition, steps: Iterator[ScrubStep]) -> None:
+        if partition.stopped is not None:
+            return
+        try:
+            step = next(steps, None)
+        except PenstockError as error:
+            events.error("replication.not_verified", partition=str(partition.name), error=error)
+            return
+        if step is None:
+            return
+        if step.damage is not None:
+            _, start, end, reason = step.damage
+            events.error(
+                "partition.damaged", partition=str(partition.name), start=start, end=end, reason=reason
+            )
+        deadline = Instant(self._runtime.clock.now() + STEP_MS * MILLISECOND)
+        self._runtime.timers.at(deadline, lambda: self._go_on(partition, steps))
+
+
+class FollowerSessionPartition:
+    """One partition that a follower fetches."""
+
+    __slots__ = (
+        "_more",
+        "is_at_end",
+        "is_warming",
+        "key",
+        "last_epoch",
+        "leader_epoch",
+        "partition",
+        "position",
+        "synced",
+        "told_start",
+        "told_watermark",
+        "verdict",
+    )
+
+    def __init__(self, key: bytes, more: Callable[["FollowerSessionPartition"], None]) -> None:
+        self.key = key
+        self._more = more
+        self.leader_epoch = self.position = self.last_epoch = self.synced = -1
+        # None while this node does not lead it in the follower's epoch: then it waits.
+        self.partition: LeaderPartition | None = None
+        # What is wrong with the position; followers at such positions have nothing in common with us.
+        self.verdict: tuple[ReplicaFetchStatus, int, int] | None = None
+        self.told_watermark = self.told_start = NEVER_TOLD
+        # Whether there was nothing to fetch, the last time we looked.
+        self.is_at_end = False
+        self.is_warming = False
+
+    def say(self, said: ReplicaFetchPartition) -> None:
+        """The follower says where it is."""
+        _, self.leader_epoch, self.position, self.last_epoch, self.synced = said
+
+    def attach(self, partition: LeaderPartition | None) -> None:
+        """Listen to this partition, and to no other."""
+        if partition is self.partition:
+            return
+        if self.partition is not None:
+            self.partition.unwatch_end(self.woken)
+        self.partition = partition
+        self.told_watermark = self.told_start = NEVER_TOLD
+        if partition is not None:
+            partition.watch_end(self.woken)
+
+    def woken(self) -> None:
+        """There is more in the log."""
+        self._more(self)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether high watermark or log start are not what the follower was told."""
+        partition = self.partition
+        return partition is not None and (
+            partition.insync.high_watermark != self.told_watermark or partition.log.start != self.told_start
+        )
+
+    def answered(
+        self, status: ReplicaFetchStatus, epoch: int = -1, end: int = -1
+    ) -> ReplicaFetchResponsePartition:
+        """What to tell the follower."""
+        partition = self.partition
+        if partition is None:
+            return ReplicaFetchResponsePartition(
+                self.key, status, self.leader_epoch, self.position, 0, 0, epoch, end
+            )
+        watermark, start = partition.insync.high_watermark, partition.log.start
+        return ReplicaFetchResponsePartition(
+            self.key, status, self.leader_epoch, self.position, watermark, start, epoch, end
+        )
+
+    def told(self, row: ReplicaFetchResponsePartition) -> None:
+        """The follower was sent this."""
+        if self.partition is not None:
+            self.told_watermark, self.told_start = row.high_watermark, row.log_start
+
+
+class FollowerSession:
+    """One follower node."""
+
+    __slots__ = (
+        "broker_epoch",
+        "deadline",
+        "heard_at",
+        "is_waking",
+        "news_at",
+        "node",
+        "number",
+        "outside",
+        "outside_at",
+        "pending",
+        "progress_number",
+        "ready",
+        "rows",
+        "sequence",
+        "timer",
+        "turned_away",
+        "unsettled",
+    )
+
+    def __init__(self, node: NodeId, first: ReplicaFetch) -> None:
+        self.node = node
+        self.broker_epoch = first.broker_epoch
+        self.number = first.session
+        self.sequence = first.sequence - 1
+        self.progress_number = -1
+        self.rows: dict[bytes, FollowerSessionPartition] = {}
+        # Those that may have something to tell, the longest-waiting first.
+        self.ready: dict[FollowerSessionPartition, None] = {}
+        # Those whose follower does not know yet that all it has is below the high watermark.
+        self.unsettled: dict[FollowerSessionPartition, None] = {}
+        # Those whose follower is not in the ISR: any fetch may change that, also one that does not name them.
+        self.outside: dict[FollowerSessionPartition, None] = {}
+        # The fetch that waits for an answer, if there is one.
+        self.pending: Peer | None = None
+        self.deadline = self.heard_at = self.news_at = self.outside_at = Instant(0)
+        # How often in a row its link did not take the answer.
+        self.turned_away = 0
+        self.timer: Timer | None = None
+        self.is_waking = False
+
+    def is_older_than(self, broker_epoch: int, number: int) -> bool:
+        return (self.broker_epoch, self.number) < (broker_epoch, number)
+
+    def forget(self, key: bytes) -> None:
+        row = self.rows.pop(key, None)
+        if row is not None:
+            row.attach(None)
+            self.ready.pop(row, None)
+            self.unsettled.pop(row, None)
+            self.outside.pop(row, None)
+
+    def end(self) -> None:
+        """Nothing follows on this. Its number is kept, so that it does not rise from a late frame."""
+        for key in list(self.rows):
+            self.forget(key)
+        self.pending = None
+        self.sequence = ENDED
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class ReplicationThrottle:
+    """Bytes per second, given out as they come; a sender may overdraw once and then waits for it."""
+
+    def __init__(self, runtime: Runtime, bytes_per_second: int = UNLIMITED) -> None:
+        self._runtime = runtime
+        self._rate = bytes_per_second
+        self._free_at = runtime.clock.now()
+        self._waiting: dict[object, Callable[[], None]] = {}
+        self._timer: Timer | None = None
+
+    def configure(self, bytes_per_second: int) -> None:
+        """Go on at another rate."""
+        if bytes_per_second != self._rate:
+            self._rate = bytes_per_second
+            self._free_at = self._runtime.clock.now()
+            self._tell()
+
+    def has_room(self, asker: object, tell: Callable[[], None]) -> bool:
+        """Whether something may be sent now; if not, `tell` is called when it may, once per asker."""
+        now = self._runtime.clock.now()
+        if self._free_at <= now:
+            return True
+        self._waiting[asker] = tell
+        if self._timer is None:
+            self._timer = self._runtime.timers.at(self._free_at, self._tell)
+        return False
+
+    def spend(self, size_bytes: int) -> None:
+        now = self._runtime.clock.now()
+        # What was not used in time is lost: a pause must not become a burst.
+        self._free_at = Instant(max(self._free_at, now) + size_bytes * SECOND // self._rate)
+
+    def _tell(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, {}
+        for tell in waiting.values():
+            tell()
+
+
+class ResponseBuilder:
+    """Reads for followers. What is sent changes nothing here: only the next fetch tells what arrived."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        options: ReplicationOptions,
+        throttle: ReplicationThrottle,
+        wake: Callable[[FollowerSession], None],
+    ) -> None:
+        self._runtime = runtime
+        self._options = options
+        self._throttle = throttle
+        self._wake = wake
+
+    def collect(
+        self, session: FollowerSession, *, time_is_up: bool
+    ) -> tuple[list[ReplicaFetchResponsePartition], list[Buffer]]:
+        """Rows and their batches; without any, the fetch had better wait."""
+        rows: list[ReplicaFetchResponsePartition] = []
+        contents: list[Buffer] = []
+        left = self._options.answer_bytes_max
+        for row in list(session.ready):
+            if left <= 0:
+                break
+            if row.is_warming:
+                continue
+            answer, content = self._read(session, row, left)
+            if answer is None:
+                continue
+            rows.append(answer)
+            contents.append(content)
+            left -= len(content)
+        now = self._runtime.clock.now()
+        if time_is_up or (rows and now >= session.news_at):
+            session.news_at = Instant(now + self._options.fetch_wait_ms * MILLISECOND)
+            self._collect_news(session, rows, contents)
+        return rows, contents
+
+    def sent(
+        self, session: FollowerSession, rows: list[ReplicaFetchResponsePartition], contents: list[Buffer]
+    ) -> None:
+        """The answer is on its way: these have nothing to tell until the follower has moved."""
+        for answer, content in zip(rows, contents, strict=True):
+            row = session.rows[answer.key]
+            row.told(answer)
+            session.ready.pop(row, None)
+            if _is_catching_up(session, row):
+                self._throttle.spend(len(content))
+
+    def _read(
+        self, session: FollowerSession, row: FollowerSessionPartition, left: int
+    ) -> tuple[ReplicaFetchResponsePartition | None, Buffer]:
+        if row.verdict is not None:
+            return row.answered(*row.verdict), NO_BYTES
+        partition = row.partition
+        if partition is None or partition.stopped is not None or row.position >= partition.log.end:
+            del session.ready[row]
+            return None, NO_BYTES
+        if _is_catching_up(session, row) and not self._throttle.has_room(
+            session, partial(self._wake, session)
+        ):
+            return None, NO_BYTES
+        try:
+            limit = min(left, self._options.partition_bytes_max)
+            ranges = partition.log.read(Offset(row.position), limit).ranges
+            if not ranges or self._is_cold(session, row, ranges[0]):
+                return None, NO_BYTES
+            content = ranges[0].to_bytes()
+        except PenstockError as error:
+            return self._unreadable(row, partition, error), NO_BYTES
+        session.unsettled[row] = None
+        return row.answered(ReplicaFetchStatus.OK, end=partition.log.end), content
+
+    def _is_cold(self, session: FollowerSession, row: FollowerSessionPartition, piece: FileRange) -> bool:
+        """A read that would wait for the device would make every client wait: a thread does it first."""
+        if piece.is_warm():
+            return False
+        read = warmer(piece.file, piece.position, piece.length)
+
+        def ready() -> None:
+            row.is_warming = False
+            self._wake(session)
+
+        def failed(error: Exception) -> None:
+            # The read itself will meet the same trouble, and tell.
+            events.warning("replication.not_warmed", error=error)
+            ready()
+
+        row.is_warming = True
+        self._runtime.spawn.spawn(read, lambda _: ready(), failed, ExecutorKind.DISK)
+        return True
+
+    def _unreadable(
+        self, row: FollowerSessionPartition, partition: LeaderPartition, error: PenstockError
+    ) -> ReplicaFetchResponsePartition | None:
+        is_damage = isinstance(error, CorruptionError)
+        if not is_damage and not isinstance(error, StorageError):
+            # The log start has moved past the follower since it was judged.
+            return row.answered(ReplicaFetchStatus.OUT_OF_RANGE, end=partition.log.end)
+        events.error("replication.unreadable", partition=str(partition.name), error=error)
+        return row.answered(ReplicaFetchStatus.DAMAGED)
+
+    def _collect_news(
+        self, session: FollowerSession, rows: list[ReplicaFetchResponsePartition], contents: list[Buffer]
+    ) -> None:
+        """High watermarks and log starts that moved without new records."""
+        named = {answer.key for answer in rows}
+        for row in list(session.unsettled):
+            if row.key in named or row in session.ready:
+                # What is ready gets its news with its batches.
+                continue
+            if row.has_news and row.verdict is None:
+                rows.append(row.answered(ReplicaFetchStatus.OK))
+                contents.append(NO_BYTES)
+            elif row.partition is None or row.told_watermark >= row.position:
+                del session.unsettled[row]
+
+
+def _is_catching_up(session: FollowerSession, row: FollowerSessionPartition) -> bool:
+    return row.partition is not None and session.node not in row.partition.insync.assignment.isr
+
+
+def check_position(
+    log: PartitionLog, position: Offset, last_epoch: LeaderEpoch
+) -> tuple[ReplicaFetchStatus, int, int] | None:
+    """What a follower has to do first, if it cannot go on from where it is."""
+    if position >= log.start:
+        parting = diverging_epoch(log.epochs, log.end, position, last_epoch)
+        if parting is not None:
+            return ReplicaFetchStatus.DIVERGED, *parting
+        if position <= log.end:
+            return None
+    return ReplicaFetchStatus.OUT_OF_RANGE, NO_EPOCH, log.end
+
+
+class ReplicaFetchServer:
+    """Keeps one session per follower node, and at most one fetch of each waiting."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        partitions: ReplicaManager,
+        options: ReplicationOptions,
+        metrics: ReplicationMetrics,
+        approach: Callable[[LeaderPartition], None],
+    ) -> None:
+        self._runtime = runtime
+        self._partitions = partitions
+        self._wait_ns = options.fetch_wait_ms * MILLISECOND
+        # Told when a follower outside the ISR has come closer.
+        self._approach = approach
+        self._metrics = metrics
+        self._sessions: dict[NodeId, FollowerSession] = {}
+        self._rounds = 0
+        self.throttle = ReplicationThrottle(runtime)
+        self._verifying = SegmentVerifier(runtime)
+        self._answering = ResponseBuilder(runtime, options, self.throttle, self._wake)
+
+    def fetch(self, peer: Peer, fetch: ReplicaFetch) -> None:
+        """A follower asks for more."""
+        session = self._session_of(peer, fetch)
+        if session is None:
+            return
+        session.sequence = fetch.sequence
+        session.heard_at = self._runtime.clock.now()
+        for key in fetch.forgotten:
+            session.forget(key)
+        for said in fetch.rows:
+            row = session.rows.get(said.key)
+            if row is None:
+                row = session.rows[said.key] = self._new_row(session, said.key)
+            row.say(said)
+            self._look_at(session, row)
+        if session.outside and session.heard_at >= session.outside_at:
+            session.outside_at = Instant(session.heard_at + OUTSIDE_NS)
+            for row in list(session.outside):
+                self._count(session, row)
+        session.pending = peer
+        session.turned_away = 0
+        session.deadline = Instant(session.heard_at + self._wait_ns)
+        self._answer(session)
+
+    def progress(self, peer: Peer, progress: FollowerProgress) -> None:
+        """A follower has made more of its log safe."""
+        session = self._sessions.get(peer.node_id)
+        if (
+            session is None
+            or (session.broker_epoch, session.number) != (progress.broker_epoch, progress.session)
+            or progress.number <= session.progress_number
+        ):
+            return
+        session.progress_number = progress.number
+        for said in progress.rows:
+            row = session.rows.get(said.key)
+            if row is not None and row.leader_epoch == said.leader_epoch:
+                row.synced = said.synced
+                self._count(session, row)
+
+    def doubt(self, doubt: CorruptBatchReport) -> None:
+        """A follower got damaged batches from us."""
+        partition = self._partitions.find_by_id(*partition_of(doubt.key))
+        if partition is not None and partition.leader_epoch == doubt.leader_epoch:
+            self._verifying.doubt(partition, Offset(doubt.position))
+
+    def roles_changed(self) -> None:
+        """What was not led here may be now, and the other way round."""
+        for session in self._sessions.values():
+            for row in session.rows.values():
+                if _is_stale(row):
+                    self._look_at(session, row)
+            self._wake(session)
+
+    def look_outside(self) -> None:
+        """Find followers that left the ISR without a word of theirs: their next fetch may bring them back."""
+        for session in self._sessions.values():
+            for row in session.rows.values():
+                if row.partition is not None and session.node not in row.partition.insync.assignment.isr:
+                    session.outside[row] = None
+
+    def stop(self) -> None:
+        for session in self._sessions.values():
+            session.end()
+
+    def _session_of(self, peer: Peer, fetch: ReplicaFetch) -> FollowerSession | None:
+        """The session that a fetch belongs to; None if it is late, or has to begin one."""
+        session = self._sessions.get(peer.node_id)
+        if session is None or session.is_older_than(fetch.broker_epoch, fetch.session):
+            if fetch.sequence != 0:
+                peer.send(encode_restart(RestartSession(fetch.session, fetch.sequence)))
+                return None
+            if session is not None:
+                session.end()
+            session = self._sessions[peer.node_id] = FollowerSession(peer.node_id, fetch)
+        elif (session.broker_epoch, session.number) != (fetch.broker_epoch, fetch.session):
+            return None
+        if fetch.sequence != session.sequence + 1:
+            if fetch.sequence > session.sequence + 1:
+                session.end()
+                peer.send(encode_restart(RestartSession(fetch.session, fetch.sequence)))
+            return None
+        return session
+
+    def _new_row(self, session: FollowerSession, key: bytes) -> FollowerSessionPartition:
+        def more(row: FollowerSessionPartition) -> None:
+            if row.is_at_end and row.partition is not None:
+                row.is_at_end = False
+                row.partition.insync.fell_behind(session.node, self._runtime.clock.now())
+            session.ready[row] = None
+            self._wake(session)
+
+        return FollowerSessionPartition(key, more)
+
+    def _look_at(self, session: FollowerSession, row: FollowerSessionPartition) -> None:
+        """Find out what a follower's position means here."""
+        found = self._partitions.find_by_id(*partition_of(row.key)) if _is_stale(row) else row.partition
+        row.verdict = None
+        row.is_at_end = False
+        if found is None or found.stopped is not None or found.leader_epoch != row.leader_epoch:
+            row.attach(None)
+            session.ready.pop(row, None)
+            if found is not None and found.leader_epoch > row.leader_epoch:
+                row.verdict = ReplicaFetchStatus.FENCED, found.leader_epoch, -1
+                session.ready[row] = None
+            # Otherwise the follower knows more than we do: it waits until we know it too.
+            return
+        row.attach(found)
+        row.verdict = check_position(found.log, Offset(row.position), LeaderEpoch(row.last_epoch))
+        self._count(session, row)
+        row.is_at_end = row.verdict is None and row.position >= found.log.end
+        if row.is_at_end:
+            session.ready.pop(row, None)
+        else:
+            session.ready[row] = None
+        session.unsettled[row] = None
+
+    def _count(self, session: FollowerSession, row: FollowerSessionPartition) -> None:
+        """Let the follower's position count, if it is one in our log."""
+        node, partition = session.node, row.partition
+        if partition is None or row.verdict is not None:
+            session.outside.pop(row, None)
+            return
+        partition.follower_fetched(
+            node, BrokerEpoch(session.broker_epoch), Offset(row.position), Offset(row.synced)
+        )
+        if node in partition.insync.assignment.isr:
+            session.outside.pop(row, None)
+        else:
+            session.outside[row] = None
+            self._approach(partition)
+
+    def _wake(self, session: FollowerSession) -> None:
+        """Answer soon: with all that becomes ready in this turn."""
+        if session.pending is not None and not session.is_waking:
+            session.is_waking = True
+            self._runtime.timers.soon(lambda: self._woken(session))
+
+    def _woken(self, session: FollowerSession) -> None:
+        session.is_waking = False
+        self._answer(session)
+
+    def _answer(self, session: FollowerSession, *, time_is_up: bool = False) -> None:
+        """Answer the fetch that waits, if there is a reason to."""
+        peer = session.pending
+        if peer is None:
+            return
+        rows, contents = self._answering.collect(session, time_is_up=time_is_up)
+        if not rows and not time_is_up:
+            self._arm(session, session.deadline)
+        elif peer.send(*encode_response(session.number, session.sequence, rows, contents)):
+            session.pending = None
+            session.turned_away = 0
+            self._metrics.fetches.count += 1
+            self._metrics.bytes_sent.count += sum(map(len, contents))
+            self._answering.sent(session, rows, contents)
+        else:
+            self._try_later(session)
+
+    def _try_later(self, session: FollowerSession) -> None:
+        """Either the link is full for a moment, or it is gone: then the follower will fetch again."""
+        pause_ms = FULL_LINK_MS << session.turned_away
+        session.turned_away += 1
+        if session.turned_away > FULL_LINK_TRIES:
+            session.pending = None
+            session.turned_away = 0
+        else:
+            session.deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
+            if session.timer is not None:
+                session.timer.cancel()
+                session.timer = None
+            self._arm(session, session.deadline)
+
+    def _arm(self, session: FollowerSession, deadline: Instant) -> None:
+        """One timer per session. It is not moved with every fetch, but looks again when it fires."""
+        if session.timer is None:
+            session.timer = self._runtime.timers.at(deadline, lambda: self._fired(session))
+
+    def _fired(self, session: FollowerSession) -> None:
+        session.timer = None
+        now = self._runtime.clock.now()
+        if session.pending is None:
+            return
+        if now < session.deadline:
+            self._arm(session, session.deadline)
+            return
+        self._rounds += 1
+        if self._rounds % ROUNDS_BETWEEN_LOOKS == 0:
+            session.unsettled.update((row, None) for row in session.rows.values() if row.has_news)
+            self._dismiss_silent(now)
+        self._answer(session, time_is_up=True)
+
+    def _dismiss_silent(self, now: Instant) -> None:
+        for session in self._sessions.values():
+            if session.rows and now - session.heard_at > SILENCE_NS:
+                events.info("replication.follower_gone", peer=session.node)
+                session.end()
+
+
+def _is_stale(row: FollowerSessionPartition) -> bool:
+    """Whether the partition must be looked up: one that was found and goes on needs not."""
+    partition = row.partition
+    return partition is None or partition.stopped is not None or partition.leader_epoch != row.leader_epoch

@@ -1,0 +1,182 @@
+"""Proposing another ISR for partitions that this node leads.
+
+`InSync` says what to propose; this is where it is asked, and where the answers go. It is asked
+when a follower that is not in the ISR has fetched, and when the time of one that is has run out.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions, Submit
+from penstock.core.metadata import AlteredPartition, AlterPartition, IsrMember, MetadataImage, Reply
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, Refused, Why
+from penstock.core.replica import UNKNOWN_EPOCH, ProposedIsrMember
+from penstock.observability import log as events
+from penstock.runtime import Runtime, Timer
+
+# The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
+# said whether the proposal, or a copy of it, was accepted before or will be after.
+TURNED_DOWN = (Why.INELIGIBLE_REPLICA, Why.INVALID_REQUEST)
+_OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
+
+
+class IsrCheck(NamedTuple):
+    """When to look at a partition again; `number` keeps the order of equal moments."""
+
+    at: Instant
+    number: int
+    partition: LeaderPartition
+
+
+class IsrManager:
+    """Submits the proposals of every led partition, one at a time each."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node_id: NodeId,
+        submit: Submit,
+        options: ReplicationOptions,
+        metrics: ReplicationMetrics,
+    ) -> None:
+        self._runtime = runtime
+        self._node_id = node_id
+        self._submit = submit
+        self._metrics = metrics
+        self._retry_ns = options.proposal_retry_ms * MILLISECOND
+        self._broker_epoch = UNKNOWN_EPOCH
+        self._image: MetadataImage | None = None
+        self._looks: list[IsrCheck] = []
+        self._numbers = 0
+        # Of several looks at one partition, the one that was asked for last counts.
+        self._last_asked: dict[LeaderPartition, int] = {}
+        # Partitions whose proposal is on its way or accepted, and the partition epoch it is based on.
+        self._proposed: dict[LeaderPartition, int] = {}
+        # Those that were turned away lately.
+        self._pausing: dict[LeaderPartition, None] = {}
+        self._timer: Timer | None = None
+        self._is_stopped = False
+
+    def start(self, broker_epoch: BrokerEpoch) -> None:
+        self._broker_epoch = broker_epoch
+
+    def follow(self, image: MetadataImage) -> None:
+        """New metadata was committed, and the partitions have heard of it."""
+        self._image = image
+        for partition, epoch in list(self._proposed.items()):
+            if partition.stopped is not None or partition.insync.assignment.partition_epoch > epoch:
+                del self._proposed[partition]
+                self._look_later(partition)
+
+    def roles_changed(self, led: Iterable[LeaderPartition]) -> None:
+        """These are the partitions to look after."""
+        for partition in led:
+            if partition not in self._last_asked and partition not in self._proposed:
+                self._look_later(partition)
+
+    def consider(self, partition: LeaderPartition) -> None:
+        """Propose another ISR if there is a reason to."""
+        if partition in self._proposed or partition in self._pausing or partition.stopped is not None:
+            return
+        if self._image is None or self._is_stopped:
+            return
+        members = partition.proposal()
+        if members is None:
+            return
+        before = partition.insync.assignment
+        command = self._command(partition, self._image, members)
+        events.info(
+            "partition.isr_proposed",
+            partition=str(partition.name),
+            isr=[member.node_id for member in command.isr],
+            before=list(before.isr),
+            leader_epoch=partition.leader_epoch,
+        )
+        self._proposed[partition] = before.partition_epoch
+        self._submit(command, partial(self._ended, partition, before.partition_epoch))
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _command(
+        self, partition: LeaderPartition, image: MetadataImage, members: tuple[ProposedIsrMember, ...]
+    ) -> AlterPartition:
+        def epoch_of(member: ProposedIsrMember) -> BrokerEpoch:
+            if member.node_id == self._node_id:
+                return self._broker_epoch
+            broker = image.broker(member.node_id) if member.broker_epoch == UNKNOWN_EPOCH else None
+            return member.broker_epoch if broker is None else broker.epoch
+
+        return AlterPartition(
+            self._node_id,
+            self._broker_epoch,
+            partition.topic_id,
+            partition.name.partition,
+            partition.leader_epoch,
+            partition.insync.assignment.partition_epoch,
+            tuple(IsrMember(member.node_id, epoch_of(member)) for member in members),
+        )
+
+    def _ended(self, partition: LeaderPartition, epoch: int, reply: Reply) -> None:
+        why = reply.why if isinstance(reply, Refused) else None
+        outcome = _outcome_of(reply)
+        self._metrics.proposals.of(_OUTCOMES[outcome]).count += 1
+        if self._proposed.get(partition) != epoch or partition.stopped is not None:
+            # Committed metadata was quicker.
+            return
+        if outcome:
+            # It goes on counting as proposed until its metadata is here.
+            partition.proposal_ended(accepted=True)
+            return
+        del self._proposed[partition]
+        events.info("partition.isr_refused", partition=str(partition.name), reason=str(why))
+        self._end_without(partition, accepted=outcome)
+
+    def _end_without(self, partition: LeaderPartition, *, accepted: bool | None) -> None:
+        """Try again after a pause."""
+        partition.proposal_ended(accepted=accepted)
+        self._pausing[partition] = None
+        self._look_at(partition, Instant(self._runtime.clock.now() + self._retry_ns))
+
+    def _look_later(self, partition: LeaderPartition) -> None:
+        """When the first member of its ISR will have lagged for too long."""
+        deadline = partition.insync.next_deadline()
+        if deadline is not None and partition.stopped is None:
+            self._look_at(partition, deadline)
+
+    def _look_at(self, partition: LeaderPartition, at: Instant) -> None:
+        self._numbers += 1
+        self._last_asked[partition] = self._numbers
+        heappush(self._looks, IsrCheck(at, self._numbers, partition))
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._looks and not self._is_stopped:
+            self._timer = self._runtime.timers.at(self._looks[0].at, self._fired)
+
+    def _fired(self) -> None:
+        self._timer = None
+        now = self._runtime.clock.now()
+        while self._looks and self._looks[0].at <= now:
+            _, number, partition = heappop(self._looks)
+            if self._last_asked.get(partition) == number:
+                del self._last_asked[partition]
+                self._pausing.pop(partition, None)
+                self.consider(partition)
+                self._look_later(partition)
+        self._arm()
+
+
+def _outcome_of(reply: Reply) -> bool | None:
+    """Whether the proposal was accepted; None if nobody knows."""
+    if isinstance(reply, AlteredPartition):
+        return True
+    return False if isinstance(reply, Refused) and reply.why in TURNED_DOWN else None

@@ -1,0 +1,268 @@
+"""Frames between a follower and its leader, little endian. A changed layout takes a new kind.
+
+    fetch      1 │ broker epoch 8 │ session 4 │ sequence 4 │ rows 4 │ forgotten 4
+      row      topic id 16 │ partition 4 │ leader epoch 4 │ position 8 │ last epoch 4 │ synced 8
+      forgotten  topic id 16 │ partition 4
+    answer     2 │ session 4 │ sequence 4 │ rows 4
+      row      topic id 16 │ partition 4 │ status 1 │ leader epoch 4 │ position 8
+               │ high watermark 8 │ log start 8 │ epoch 4 │ end 8 │ bytes 4
+      then the bytes of all rows: whole batches, as they stand in the leader's log
+    restart    3 │ session 4 │ sequence 4
+    progress   4 │ broker epoch 8 │ session 4 │ number 4 │ rows 4
+      row      topic id 16 │ partition 4 │ leader epoch 4 │ synced 8
+    doubt      5 │ topic id 16 │ partition 4 │ leader epoch 4 │ position 8
+
+A partition is known by the twenty bytes of its topic id and number: both sides look it up as they
+stand, without building anything from them. Fetch positions are log ends: the next offset wanted.
+"""
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from penstock.core.model import PartitionIndex, ProtocolError, TopicId
+from penstock.runtime import Buffer
+
+_FETCH = struct.Struct("<BqIIII")
+_FETCH_ROW = struct.Struct("<20siqiq")
+_KEY = struct.Struct("<20s")
+_ANSWER = struct.Struct("<BIII")
+_ANSWER_ROW = struct.Struct("<20sBiqqqiqI")
+_RESTART = struct.Struct("<BII")
+_PROGRESS = struct.Struct("<BqIII")
+_PROGRESS_ROW = struct.Struct("<20siq")
+_DOUBT = struct.Struct("<B20siq")
+_INDEX = struct.Struct("<i")
+_TOPIC_ID_BYTES = 16
+
+
+class ReplicationFrameKind(enum.IntEnum):
+    """What a frame is: its first byte."""
+
+    FETCH = 1
+    ANSWER = 2
+    RESTART = 3
+    PROGRESS = 4
+    DOUBT = 5
+
+
+class ReplicaFetchStatus(enum.IntEnum):
+    """What a leader says of one partition."""
+
+    OK = 0
+    # The follower's leader epoch is over: it will hear of the next one.
+    FENCED = 1
+    # The follower's last epoch ended earlier in the leader's log: at `end`, under `epoch`.
+    DIVERGED = 2
+    # The position is not in the leader's log, which begins at `log_start`.
+    OUT_OF_RANGE = 3
+    # The leader cannot read its own log there.
+    DAMAGED = 4
+
+
+class ReplicaFetchPartition(NamedTuple):
+    """What a follower has of one partition. `last_epoch` wrote its last record; -1 if it has none."""
+
+    key: bytes
+    leader_epoch: int
+    position: int
+    last_epoch: int
+    synced: int
+
+
+class ReplicaFetch(NamedTuple):
+    """A follower wants more. Partitions that it does not name are as they were before."""
+
+    broker_epoch: int
+    session: int
+    sequence: int
+    rows: Sequence[ReplicaFetchPartition]
+    forgotten: Sequence[bytes]
+
+
+class ReplicaFetchResponsePartition(NamedTuple):
+    """News of one partition; `position` is the one that was asked for.
+
+    `end` is the leader's log end, unless the status gives it another meaning.
+    """
+
+    key: bytes
+    status: int
+    leader_epoch: int
+    position: int
+    high_watermark: int
+    log_start: int
+    epoch: int = -1
+    end: int = -1
+
+
+class ReplicaFetchResponse(NamedTuple):
+    """What a leader has to say to a fetch, and the batches of each row."""
+
+    session: int
+    sequence: int
+    rows: Sequence[tuple[ReplicaFetchResponsePartition, memoryview]]
+
+
+class RestartSession(NamedTuple):
+    """The leader does not know the session that this fetch belongs to."""
+
+    session: int
+    sequence: int
+
+
+class FollowerProgressPartition(NamedTuple):
+    """What a follower has made safe since its last fetch."""
+
+    key: bytes
+    leader_epoch: int
+    synced: int
+
+
+class FollowerProgress(NamedTuple):
+    """Said between fetches, and not answered; a later `number` counts."""
+
+    broker_epoch: int
+    session: int
+    number: int
+    rows: Sequence[FollowerProgressPartition]
+
+
+class CorruptBatchReport(NamedTuple):
+    """What the leader sent for this position was damaged; not answered."""
+
+    key: bytes
+    leader_epoch: int
+    position: int
+
+
+Frame: TypeAlias = (
+    ReplicaFetch | ReplicaFetchResponse | RestartSession | FollowerProgress | CorruptBatchReport
+)
+
+
+def key_of(topic_id: TopicId, index: int) -> bytes:
+    """The twenty bytes that stand for a partition."""
+    return topic_id.bytes + _INDEX.pack(index)
+
+
+def partition_of(key: bytes) -> tuple[TopicId, PartitionIndex]:
+    topic_id = TopicId(UUID(bytes=key[:_TOPIC_ID_BYTES]))
+    return topic_id, PartitionIndex(_INDEX.unpack_from(key, _TOPIC_ID_BYTES)[0])
+
+
+def encode_fetch(fetch: ReplicaFetch) -> bytes:
+    head = _FETCH.pack(
+        ReplicationFrameKind.FETCH,
+        fetch.broker_epoch,
+        fetch.session,
+        fetch.sequence,
+        len(fetch.rows),
+        len(fetch.forgotten),
+    )
+    rows = [_FETCH_ROW.pack(*row) for row in fetch.rows]
+    return b"".join((head, *rows, *fetch.forgotten))
+
+
+def encode_response(
+    session: int, sequence: int, rows: Sequence[ReplicaFetchResponsePartition], contents: Sequence[Buffer]
+) -> list[Buffer]:
+    """The parts of an answer; `contents` has the batches of each row, perhaps none."""
+    parts = [_ANSWER.pack(ReplicationFrameKind.ANSWER, session, sequence, len(rows))]
+    parts += [_ANSWER_ROW.pack(*row, len(content)) for row, content in zip(rows, contents, strict=True)]
+    return [b"".join(parts), *(content for content in contents if len(content))]
+
+
+def encode_restart(restart: RestartSession) -> bytes:
+    return _RESTART.pack(ReplicationFrameKind.RESTART, *restart)
+
+
+def encode_progress(progress: FollowerProgress) -> bytes:
+    head = _PROGRESS.pack(ReplicationFrameKind.PROGRESS, *progress[:3], len(progress.rows))
+    return b"".join((head, *(_PROGRESS_ROW.pack(*row) for row in progress.rows)))
+
+
+def encode_corrupt_batch_report(doubt: CorruptBatchReport) -> bytes:
+    return _DOUBT.pack(ReplicationFrameKind.DOUBT, *doubt)
+
+
+def decode(frame: memoryview) -> Frame:
+    """What a peer said. ProtocolError if it makes no sense; nothing is kept of such a frame."""
+    kind = frame[0] if len(frame) else 0
+    try:
+        match kind:
+            case ReplicationFrameKind.FETCH:
+                return _decode_fetch(frame)
+            case ReplicationFrameKind.ANSWER:
+                return _decode_answer(frame)
+            case ReplicationFrameKind.RESTART:
+                return _decode_restart(frame)
+            case ReplicationFrameKind.PROGRESS:
+                return _decode_progress(frame)
+            case ReplicationFrameKind.DOUBT:
+                return _decode_doubt(frame)
+            case _:
+                raise ProtocolError(f"no replication frame is of kind {kind}")
+    except struct.error:
+        raise ProtocolError("a replication frame ends early") from None
+
+
+def _decode_fetch(frame: memoryview) -> ReplicaFetch:
+    _, broker_epoch, session, sequence, row_count, forgotten_count = _FETCH.unpack_from(frame)
+    rows_end = _FETCH.size + row_count * _FETCH_ROW.size
+    _expect(frame, rows_end + forgotten_count * _KEY.size)
+    rows = [ReplicaFetchPartition._make(row) for row in _FETCH_ROW.iter_unpack(frame[_FETCH.size : rows_end])]
+    for row in rows:
+        if row.position < 0 or row.synced < 0:
+            raise ProtocolError("a fetch from before the beginning")
+    forgotten = [key for (key,) in _KEY.iter_unpack(frame[rows_end:])]
+    return ReplicaFetch(broker_epoch, session, sequence, rows, forgotten)
+
+
+def _decode_answer(frame: memoryview) -> ReplicaFetchResponse:
+    _, session, sequence, row_count = _ANSWER.unpack_from(frame)
+    position = _ANSWER.size + row_count * _ANSWER_ROW.size
+    if position > len(frame):
+        raise ProtocolError(f"an answer of {len(frame)} bytes cannot have {row_count} rows")
+    rows = []
+    for *fields, length in _ANSWER_ROW.iter_unpack(frame[_ANSWER.size : position]):
+        row = ReplicaFetchResponsePartition._make(fields)
+        if row.high_watermark < 0 or row.log_start < 0:
+            raise ProtocolError("an answer from before the beginning")
+        rows.append((row, frame[position : position + length]))
+        position += length
+    _expect(frame, position)
+    return ReplicaFetchResponse(session, sequence, rows)
+
+
+def _decode_restart(frame: memoryview) -> RestartSession:
+    _, session, sequence = _RESTART.unpack_from(frame)
+    _expect(frame, _RESTART.size)
+    return RestartSession(session, sequence)
+
+
+def _decode_progress(frame: memoryview) -> FollowerProgress:
+    _, broker_epoch, session, number, row_count = _PROGRESS.unpack_from(frame)
+    _expect(frame, _PROGRESS.size + row_count * _PROGRESS_ROW.size)
+    rows = [
+        FollowerProgressPartition._make(row) for row in _PROGRESS_ROW.iter_unpack(frame[_PROGRESS.size :])
+    ]
+    if any(row.synced < 0 for row in rows):
+        raise ProtocolError("progress from before the beginning")
+    return FollowerProgress(broker_epoch, session, number, rows)
+
+
+def _decode_doubt(frame: memoryview) -> CorruptBatchReport:
+    _, key, leader_epoch, position = _DOUBT.unpack_from(frame)
+    _expect(frame, _DOUBT.size)
+    if position < 0:
+        raise ProtocolError("doubt from before the beginning")
+    return CorruptBatchReport(key, leader_epoch, position)
+
+
+def _expect(frame: memoryview, length: int) -> None:
+    """Before anything is built: the counts must be true."""
+    if len(frame) != length:
+        raise ProtocolError(f"a replication frame of {len(frame)} bytes should have {length}")

@@ -1,0 +1,175 @@
+"""Replication of one node: as the leader of some partitions, and as a follower of others."""
+
+from penstock.broker.cluster.peers import Channel, Peer, PeerManager
+from penstock.broker.partitions import FollowerPartition, ReplicaManager
+from penstock.broker.replication.fetch_server import ReplicaFetchServer
+from penstock.broker.replication.fetcher import ReplicaFetcher
+from penstock.broker.replication.isr_manager import IsrManager
+from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions, Submit
+from penstock.broker.replication.protocol import (
+    CorruptBatchReport,
+    FollowerProgress,
+    ReplicaFetch,
+    ReplicaFetchResponse,
+    RestartSession,
+    decode,
+    key_of,
+)
+from penstock.core.metadata import PEER_LISTENER, MetadataImage, broker_setting
+from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
+from penstock.core.replica import UNKNOWN_EPOCH
+from penstock.observability import log as events
+from penstock.runtime import Address, Buffer, CloseReason, NodeIdentity, Runtime, Timer
+
+LOOK_MS = 200
+RATE_SETTING = "leader.replication.throttled.rate"
+
+
+class ReplicationService:
+    """Handler of the replication channel; see the package."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        hub: PeerManager,
+        partitions: ReplicaManager,
+        submit: Submit,
+        node_id: NodeId,
+        options: ReplicationOptions | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._hub = hub
+        self._partitions = partitions
+        self._options = options or ReplicationOptions()
+        self._node_id = node_id
+        self._broker_epoch = UNKNOWN_EPOCH
+        self._fetchers: dict[NodeId, ReplicaFetcher] = {}
+        self._is_running = False
+        self._look: Timer | None = None
+        # As they were in the last image, which shares with the next what has not changed.
+        self._brokers: object = None
+        self._configs: object = None
+        self.metrics = ReplicationMetrics()
+        self.metrics.watch(partitions.led)
+        self.proposing = IsrManager(runtime, node_id, submit, self._options, self.metrics)
+        self.serving = ReplicaFetchServer(
+            runtime, partitions, self._options, self.metrics, self.proposing.consider
+        )
+        hub.serve(Channel.REPLICATION, self)
+        hub.watch(self, Channel.REPLICATION)
+        partitions.when_roles_change(self._roles_changed)
+
+    def start(self, broker_epoch: BrokerEpoch) -> None:
+        """Begin: the node is registered as a broker under this epoch."""
+        self._broker_epoch = broker_epoch
+        self._is_running = True
+        self.proposing.start(broker_epoch)
+        self._roles_changed()
+
+    def follow(self, image: MetadataImage) -> None:
+        """New metadata was committed. Call this after the partitions have followed it."""
+        if self._brokers is not image.brokers:
+            self._brokers = image.brokers
+            self._hub.keep("replication", _peers_of(image, self._node_id))
+        if self._configs is not image.configs:
+            self._configs = image.configs
+            rate = broker_setting(image, RATE_SETTING, self._node_id)
+            assert isinstance(rate, int)
+            self.serving.throttle.configure(rate)
+        self.proposing.follow(image)
+        self._look_later()
+
+    def stop(self) -> None:
+        self._is_running = False
+        if self._look is not None:
+            self._look.cancel()
+        self.proposing.stop()
+        self.serving.stop()
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+
+    def received(self, peer: Peer, frame: memoryview) -> None:
+        """A frame of the replication channel."""
+        if not self._is_running:
+            return
+        try:
+            message = decode(frame)
+        except ProtocolError as error:
+            events.warning("replication.bad_frame", peer=peer.node_id, error=error)
+            return
+        match message:
+            case ReplicaFetch():
+                self.serving.fetch(peer, message)
+            case FollowerProgress():
+                self.serving.progress(peer, message)
+            case CorruptBatchReport():
+                self.serving.doubt(message)
+            case ReplicaFetchResponse() | RestartSession():
+                self._heard_of_leader(peer.node_id, message)
+
+    def _heard_of_leader(self, node: NodeId, message: ReplicaFetchResponse | RestartSession) -> None:
+        fetcher = self._fetchers.get(node)
+        if fetcher is None:
+            return
+        if isinstance(message, ReplicaFetchResponse):
+            fetcher.answered(message)
+        else:
+            fetcher.restarted(message)
+
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:  # noqa: ARG002
+        """A session begins on every new link."""
+        if self._is_running and node in self._fetchers:
+            self._fetchers[node].reached()
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        """Nothing to do: the link is dialled again, and then a session begins."""
+
+    def drained(self, node: NodeId, channel: Channel) -> None:
+        if self._is_running and channel is Channel.REPLICATION and node in self._fetchers:
+            self._fetchers[node].drained()
+
+    def _roles_changed(self) -> None:
+        if not self._is_running:
+            return
+        by_leader: dict[NodeId, dict[bytes, FollowerPartition]] = {node: {} for node in self._fetchers}
+        for followed in self._partitions.followed():
+            if followed.stopped:
+                # Its log takes no more writes.
+                continue
+            key = key_of(followed.topic_id, followed.name.partition)
+            by_leader.setdefault(followed.leader, {})[key] = followed
+        for node, wanted in by_leader.items():
+            fetcher = self._fetchers.get(node)
+            if fetcher is None:
+                fetcher = self._fetchers[node] = self._new_fetcher(node)
+            fetcher.follow(wanted)
+        self.serving.roles_changed()
+        self.proposing.roles_changed(self._partitions.led())
+        self._look_later()
+
+    def _look_later(self) -> None:
+        """Some things need a look at every partition: not with each of many changes, but after them."""
+        if self._look is None and self._is_running:
+            deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
+            self._look = self._runtime.timers.at(deadline, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        self._look = None
+        self.serving.look_outside()
+        self.metrics.follow(self._partitions.led())
+
+    def _new_fetcher(self, node: NodeId) -> ReplicaFetcher:
+        def send(frame: Buffer) -> bool:
+            return self._hub.send(Channel.REPLICATION, node, frame)
+
+        return ReplicaFetcher(self._runtime, node, self._broker_epoch, send, self._options, self.metrics)
+
+
+def _peers_of(image: MetadataImage, node_id: NodeId) -> dict[NodeId, Address]:
+    """Where the other brokers can be reached."""
+    found = {}
+    for broker in image.brokers.values():
+        listener = broker.listener(PEER_LISTENER)
+        if broker.node_id != node_id and listener is not None:
+            found[broker.node_id] = Address(listener.host, listener.port)
+    return found

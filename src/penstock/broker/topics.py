@@ -1,0 +1,299 @@
+"""Topics as clients manage them: create, delete, grow, configure, move; and ids for producers.
+
+Every use case turns a request into commands for the controller and calls back with one
+answer per item, in the order of the items. What changes logs (`create`, `add_partitions`,
+`delete`) answers when this node's logs are there or gone, or when the time is up: whether
+the metadata says so is certain by then, the logs follow.
+
+`TopicService.auto_create` is for clients that ask for a topic which does not exist: those who ask
+while it is being created share one command. The internal topics are made the same way when
+they are first needed, with the configuration that their owners count on.
+
+`reassign` and `elect` answer when the cluster has decided: a move goes on for as long as the new
+replicas take to catch up, and the metadata shows how far it is.
+
+Left out: quotas on how fast topics may be created.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+from uuid import UUID
+
+from penstock.broker.cluster import Controller
+from penstock.broker.partitions import ReplicaManager
+from penstock.core.metadata import (
+    BY_DEFAULT,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    AlteredPartition,
+    CreatedPartitions,
+    CreatedTopic,
+    CreatePartitions,
+    CreateTopic,
+    DeletedTopic,
+    DeleteTopic,
+    ElectLeader,
+    MetadataImage,
+    ReassignPartition,
+    ReplicaAssignment,
+    Reply,
+    broker_setting,
+    is_internal,
+)
+from penstock.core.metadata.configs import NO_CONFIGS
+from penstock.core.model import MILLISECOND, Instant, NodeId, Refused, TopicId, Why
+from penstock.runtime import Callback, Runtime
+
+# The settings that say how many partitions, how many replicas, and how large a segment is.
+_SETTINGS = {
+    OFFSETS_TOPIC: (
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
+    ),
+    TRANSACTIONS_TOPIC: (
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        None,
+    ),
+}
+R = TypeVar("R")
+TIMED_OUT = Refused(Why.TIMED_OUT, "the cluster has not decided in time")
+# Kafka's clients choose their own; this is for callers who do not care.
+TIMEOUT_MS = 30_000
+Created: TypeAlias = Callable[[list[CreatedTopic | Refused]], None]
+Deleted: TypeAlias = Callable[[list[DeletedTopic | Refused]], None]
+Grown: TypeAlias = Callable[[list[CreatedPartitions | Refused]], None]
+Changed: TypeAlias = Callable[[list[AlteredPartition | Refused]], None]
+CreatedOne: TypeAlias = Callable[[CreatedTopic | Refused], None]
+_DUPLICATE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that somebody wants; -1 leaves a number to the cluster."""
+
+    name: str
+    partitions: int = BY_DEFAULT
+    replication_factor: int = BY_DEFAULT
+    assignments: tuple[ReplicaAssignment, ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic shall have, and where the new ones go (None: anywhere)."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[NodeId, ...], ...] | None = None
+
+
+def internal_topic(name: str, image: MetadataImage, static: Mapping[str, str]) -> NewTopic | None:
+    """An internal topic with the configuration that its owner counts on; None for other names."""
+    settings = _SETTINGS.get(name)
+    if settings is None:
+        return None
+    partitions, factor, segment = settings
+    configs: list[tuple[str, str | None]] = [("cleanup.policy", "compact"), ("compression.type", "producer")]
+    if segment is not None:
+        configs.append(("segment.bytes", str(_number(image, segment, static))))
+    return NewTopic(
+        name, _number(image, partitions, static), _number(image, factor, static), (), tuple(configs)
+    )
+
+
+def _number(image: MetadataImage, key: str, static: Mapping[str, str]) -> int:
+    value = broker_setting(image, key, static=static)
+    assert isinstance(value, int), key
+    return value
+
+
+class ReplyCollector(Generic[R]):
+    """Collects one reply per item and hands them over together, once.
+
+    When all are there and one of them changed something, `settle` is asked to call when the
+    change has taken effect. At the deadline, whoever has no reply yet has timed out.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        kind: type[R],
+        count: int,
+        done: Callable[[list[R | Refused]], None],
+        timeout_ms: int = TIMEOUT_MS,
+        settle: Callable[[Callback], None] | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._kind = kind
+        self._missing = count
+        self._done: Callable[[list[R | Refused]], None] | None = done
+        self._settle = settle
+        self._replies: list[R | Refused] = [TIMED_OUT] * count
+        deadline = Instant(runtime.clock.now() + max(timeout_ms, 0) * MILLISECOND)
+        self._timer = runtime.timers.at(deadline, self._finish)
+        if count == 0:
+            runtime.timers.soon(self._finish)
+
+    def slot(self, index: int) -> Callable[[Reply], None]:
+        """Takes the reply to one item."""
+
+        def fill(reply: Reply) -> None:
+            assert isinstance(reply, Refused | self._kind), f"{reply} does not answer this command"
+            self._replies[index] = reply
+            self._missing -= 1
+            if self._missing == 0:
+                self._complete()
+
+        return fill
+
+    def refuse(self, index: int, refusal: Refused) -> None:
+        """Answer an item that does not become a command."""
+        fill = self.slot(index)
+        self._runtime.timers.soon(lambda: fill(refusal))
+
+    def _complete(self) -> None:
+        changed = any(not isinstance(reply, Refused) for reply in self._replies)
+        if self._settle is not None and changed:
+            self._settle(self._finish)
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            self._timer.cancel()
+            done(list(self._replies))
+
+
+def duplicates(names: Sequence[str]) -> frozenset[str]:
+    """The names that occur more than once."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+    return frozenset(name for name, count in seen.items() if count > 1)
+
+
+class TopicService:
+    """The use cases around whole topics. No `done` is called inside the call that it was given to."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        controller: Controller,
+        partitions: ReplicaManager,
+        static: Mapping[str, str] = NO_CONFIGS,
+    ) -> None:
+        self._runtime = runtime
+        self._controller = controller
+        self._partitions = partitions
+        self._static = static
+        self._creating: dict[str, list[CreatedOne]] = {}
+
+    def create(
+        self,
+        wanted: Sequence[NewTopic],
+        done: Created,
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        """Create topics, each on its own; answers when their logs are there."""
+        settle = None if validate_only else self._partitions.when_settled
+        gathering = ReplyCollector(self._runtime, CreatedTopic, len(wanted), done, timeout_ms, settle)
+        twice = duplicates([topic.name for topic in wanted])
+        for index, topic in enumerate(wanted):
+            if topic.name in twice:
+                gathering.refuse(index, _DUPLICATE)
+            else:
+                self._controller.submit(self._command(topic, validate_only), gathering.slot(index))
+
+    def _command(self, topic: NewTopic, validate_only: bool) -> CreateTopic:
+        return CreateTopic(
+            topic.name,
+            TopicId(UUID(bytes=self._runtime.entropy.bytes(16), version=4)),
+            topic.partitions,
+            topic.replication_factor,
+            topic.assignments,
+            topic.configs,
+            validate_only,
+        )
+
+    def delete(self, doomed: Sequence[str | TopicId], done: Deleted, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Delete topics by name or id; answers when nobody is served from them any more."""
+        gathering = ReplyCollector(self._runtime, DeletedTopic, len(doomed), done, timeout_ms)
+        for index, which in enumerate(doomed):
+            command = DeleteTopic(name=which) if isinstance(which, str) else DeleteTopic(topic_id=which)
+            self._controller.submit(command, gathering.slot(index))
+
+    def add_partitions(
+        self,
+        wanted: Sequence[NewPartitions],
+        done: Grown,
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        """Let topics have more partitions; answers when their logs are there."""
+        settle = None if validate_only else self._partitions.when_settled
+        gathering = ReplyCollector(self._runtime, CreatedPartitions, len(wanted), done, timeout_ms, settle)
+        twice = duplicates([more.name for more in wanted])
+        for index, more in enumerate(wanted):
+            if more.name in twice:
+                gathering.refuse(index, _DUPLICATE)
+                continue
+            command = CreatePartitions(more.name, more.count, more.assignments, validate_only)
+            self._controller.submit(command, gathering.slot(index))
+
+    def reassign(
+        self, wanted: Sequence[ReassignPartition], done: Changed, *, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """Start moves of partitions, or call them off; answers when that is decided, not when they end."""
+        self._change(wanted, done, timeout_ms)
+
+    def elect(self, wanted: Sequence[ElectLeader], done: Changed, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Give partitions other leaders; answers when that is decided."""
+        self._change(wanted, done, timeout_ms)
+
+    def _change(
+        self, wanted: Sequence[ReassignPartition | ElectLeader], done: Changed, timeout_ms: int
+    ) -> None:
+        gathering = ReplyCollector(self._runtime, AlteredPartition, len(wanted), done, timeout_ms)
+        for index, command in enumerate(wanted):
+            self._controller.submit(command, gathering.slot(index))
+
+    def auto_create(self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Create a topic because a client asked for it; those who ask meanwhile share answer and timeout.
+
+        Internal topics are made whenever they are asked for, others if
+        `auto.create.topics.enable` says so. A topic that exists is an answer too.
+        """
+        waiting = self._creating.get(name)
+        if waiting is not None:
+            waiting.append(done)
+            return
+        allowed = broker_setting(self._controller.image, "auto.create.topics.enable", static=self._static)
+        if not (allowed or is_internal(name)):
+            refusal = Refused(Why.UNKNOWN_TOPIC, f"there is no topic '{name}'")
+            self._runtime.timers.soon(lambda: done(refusal))
+            return
+        self._creating[name] = [done]
+        self.create(
+            [self._automatic(name)],
+            lambda replies: self._created(name, replies[0]),
+            timeout_ms=timeout_ms,
+        )
+
+    def _automatic(self, name: str) -> NewTopic:
+        special = internal_topic(name, self._controller.image, self._static)
+        return NewTopic(name) if special is None else special
+
+    def _created(self, name: str, reply: CreatedTopic | Refused) -> None:
+        topic = self._controller.image.topic(name)
+        if isinstance(reply, Refused) and reply.why is Why.TOPIC_EXISTS and topic is not None:
+            # Somebody else was faster: whoever asked has what they wanted.
+            reply = CreatedTopic(topic.name, topic.id, len(topic.partitions), topic.replication_factor)
+        for done in self._creating.pop(name):
+            done(reply)

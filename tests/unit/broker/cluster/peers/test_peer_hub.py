@@ -1,0 +1,279 @@
+"""Nodes find each other again, tell channels apart, and notice who is gone."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from penstock.broker.cluster.peers import Channel, Peer, PeerManager
+from penstock.core.model import MILLISECOND, SECOND, NodeId
+from penstock.runtime import Address, Callback, CloseReason, NodeIdentity, Runtime
+from penstock.simulation import World
+from penstock.storage.disk import Disk
+
+PORT = 7000
+NODES = {name: NodeId(number) for number, name in enumerate(("a", "b", "c"), 1)}
+EVERYWHERE = {node: Address(name, PORT) for name, node in NODES.items()}
+
+
+class Speaking:
+    """A node with nothing but a hub. It answers what begins with a question mark."""
+
+    def __init__(self, runtime: Runtime, name: str, kept: dict[NodeId, Address]) -> None:
+        self.heard: list[str] = []
+        self.notes: list[str] = []
+        self.hub = PeerManager(runtime, NODES[name], Address(name, PORT))
+        for channel in (Channel.RAFT, Channel.CONTROL, Channel.REPLICATION):
+            self.hub.serve(channel, Ear(self, channel))
+        self.hub.watch(self)
+        self.hub.watch(Bulk(self), Channel.REPLICATION)
+        self.hub.when_stranger(lambda node, _, who: self.notes.append(f"{who.node_id} instead of {node}"))
+        self.hub.open()
+        self.hub.keep("test", kept)
+
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:
+        assert identity.node_id == node
+        self.notes.append(f"reached {node}")
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        self.notes.append(f"lost {node} {ending.name}")
+
+    def drained(self, node: NodeId, channel: Channel) -> None:
+        self.notes.append(f"room for {channel.name} to {node}")
+
+    def stop(self, done: Callback) -> None:
+        self.hub.close()
+        done()
+
+
+class Bulk:
+    """Watches the line for records."""
+
+    def __init__(self, node: Speaking) -> None:
+        self._node = node
+
+    def reached(self, node: NodeId, identity: NodeIdentity) -> None:
+        self._node.notes.append(f"bulk {node}")
+
+    def lost(self, node: NodeId, ending: CloseReason) -> None:
+        self._node.notes.append(f"bulk lost {node} {ending.name}")
+
+    def drained(self, node: NodeId, channel: Channel) -> None:
+        """The other watcher is told as well."""
+
+
+class Ear:
+    """The handler of one channel."""
+
+    def __init__(self, node: Speaking, channel: Channel) -> None:
+        self._node = node
+        self._channel = channel
+
+    def received(self, peer: Peer, frame: memoryview) -> None:
+        text = bytes(frame).decode()
+        self._node.heard.append(f"{self._channel.name} {peer.node_id}: {text}")
+        if text.startswith("?"):
+            peer.send(b"because ", text[1:].encode())
+
+
+class Stage:
+    """Three machines; a node's program is made anew at each start."""
+
+    def __init__(self, seed: int = 1, kept: dict[NodeId, Address] | None = None) -> None:
+        self.world = World(seed)
+        self.nodes: dict[str, Speaking] = {}
+        for name in NODES:
+            self.world.add(name, self._program(name, EVERYWHERE if kept is None else kept))
+
+    def _program(self, name: str, kept: dict[NodeId, Address]) -> Callable[[Runtime, Disk], Speaking]:
+        def program(runtime: Runtime, _: Disk) -> Speaking:
+            self.nodes[name] = Speaking(runtime, name, kept)
+            return self.nodes[name]
+
+        return program
+
+    def run(self, duration_ms: int) -> None:
+        self.world.run(duration_ms * MILLISECOND)
+
+
+def together(seed: int = 1) -> Stage:
+    stage = Stage(seed)
+    stage.world.start_all()
+    stage.run(1_000)
+    return stage
+
+
+def test_nodes_that_start_together_all_reach_each_other() -> None:
+    stage = together()
+
+    reached = {
+        name: sorted(note for note in node.notes if "reached" in note) for name, node in stage.nodes.items()
+    }
+
+    assert reached == {
+        "a": ["reached 2", "reached 3"],
+        "b": ["reached 1", "reached 3"],
+        "c": ["reached 1", "reached 2"],
+    }
+
+
+def test_frames_go_to_the_handler_of_their_channel_and_answers_come_back_on_it() -> None:
+    stage = together()
+    a, b = stage.nodes["a"], stage.nodes["b"]
+
+    assert a.hub.send(Channel.RAFT, NODES["b"], b"vo", b"te")
+    assert a.hub.send(Channel.CONTROL, NODES["b"], b"?why")
+    stage.run(100)
+
+    assert sorted(b.heard) == ["CONTROL 1: ?why", "RAFT 1: vote"]
+    assert a.heard == ["CONTROL 2: because why"]
+
+
+def test_the_line_for_records_is_dialled_when_it_is_first_used_and_says_when_it_is_there() -> None:
+    stage = together()
+    a, b = stage.nodes["a"], stage.nodes["b"]
+    a.notes.clear()
+
+    taken = [a.hub.send(Channel.REPLICATION, NODES["b"], b"early")]
+    stage.run(100)
+    taken.append(a.hub.send(Channel.REPLICATION, NODES["b"], b"records"))
+    stage.run(100)
+
+    assert taken == [False, True]
+    assert a.notes == ["bulk 2", "room for REPLICATION to 2"]
+    assert b.heard == ["REPLICATION 1: records"]
+
+
+def test_a_process_that_ended_is_dialled_again_at_once_and_refuses() -> None:
+    stage = together()
+    a = stage.nodes["a"]
+    a.notes.clear()
+
+    stage.world.nodes["b"].kill()
+    stage.run(10)
+
+    assert a.notes[:2] == ["lost 2 ENDED", "lost 2 REFUSED"]
+    assert not a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert not a.hub.hears(NODES["b"])
+    assert a.hub.hears(NODES["c"])
+
+
+def test_a_node_that_comes_back_is_reached_by_everybody_soon() -> None:
+    stage = together()
+    stage.world.nodes["b"].kill()
+    stage.run(60_000)
+    a = stage.nodes["a"]
+    a.notes.clear()
+
+    stage.world.nodes["b"].start()
+    # Less than the pause between two attempts by now: it is the other's call that says so.
+    stage.run(20)
+
+    assert "reached 2" in a.notes
+    assert a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+
+
+def test_an_attempt_that_hangs_is_given_up_when_the_other_side_calls() -> None:
+    stage = Stage()
+    stage.world.network.cut("a", "b")
+    stage.world.start_all()
+    stage.run(1_500)
+    a = stage.nodes["a"]
+
+    stage.world.network.mend("a", "b")
+    stage.world.nodes["b"].kill()
+    stage.world.nodes["b"].start()
+    stage.run(300)
+
+    assert "reached 2" in a.notes
+
+
+def test_the_union_of_all_purposes_is_dialled() -> None:
+    stage = Stage(kept={})
+    stage.world.start_all()
+    a = stage.nodes["a"]
+    stage.run(100)
+
+    a.hub.keep("raft", {NODES["b"]: EVERYWHERE[NODES["b"]]})
+    a.hub.keep("records", EVERYWHERE)
+    stage.run(100)
+    a.hub.keep("records", {})
+    stage.run(100)
+
+    assert a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert not a.hub.send(Channel.CONTROL, NODES["c"], b"hello")
+
+
+def test_a_node_that_moved_is_dialled_at_its_new_address() -> None:
+    stage = Stage(kept={})
+    stage.world.start_all()
+    a = stage.nodes["a"]
+    stage.run(100)
+    a.hub.keep("raft", {NODES["b"]: Address("b", PORT + 1)})
+    stage.run(1_000)
+
+    a.hub.keep("raft", {NODES["b"]: Address("b", PORT)})
+    stage.run(20)
+
+    assert a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+
+
+def test_another_node_at_the_address_is_turned_away() -> None:
+    stage = Stage(kept={})
+    stage.world.start_all()
+    a = stage.nodes["a"]
+    stage.run(100)
+
+    a.hub.keep("raft", {NODES["b"]: Address("c", PORT)})
+    stage.run(30)
+
+    assert a.notes[:2] == ["3 instead of 2", "lost 2 OURS"]
+    assert not a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+
+
+def test_nodes_of_other_clusters_are_turned_away_once_we_have_joined() -> None:
+    stage = Stage(kept={})
+    stage.world.start_all()
+    a, b, c = stage.nodes["a"], stage.nodes["b"], stage.nodes["c"]
+    stage.run(100)
+    c.hub.join_cluster(UUID(int=9))
+    c.hub.keep("raft", {NODES["a"]: EVERYWHERE[NODES["a"]]})
+    stage.run(100)
+    known = a.hub.hears(NODES["c"])
+
+    a.hub.join_cluster(UUID(int=8))
+    b.hub.join_cluster(UUID(int=8))
+    b.hub.keep("raft", {NODES["a"]: EVERYWHERE[NODES["a"]]})
+    c.notes.clear()
+    stage.run(1_000)
+
+    assert known
+    assert not a.hub.hears(NODES["c"])
+    assert "lost 1 REJECTED" in c.notes
+    assert a.hub.hears(NODES["b"])
+
+
+def test_what_does_not_fit_is_turned_away_and_told_when_there_is_room() -> None:
+    stage = together()
+    a, b = stage.nodes["a"], stage.nodes["b"]
+    a.notes.clear()
+
+    taken = 0
+    while a.hub.send(Channel.CONTROL, NODES["b"], bytes(100_000)):
+        taken += 1
+    stage.run(500)
+
+    assert a.notes == ["room for CONTROL to 2"]
+    assert len(b.heard) == taken
+
+
+def test_a_hub_that_is_closed_hears_nothing_more() -> None:
+    stage = together()
+    a = stage.nodes["a"]
+    a.notes.clear()
+
+    a.hub.close()
+    stage.world.nodes["b"].kill()
+    stage.world.run(2 * SECOND)
+
+    assert a.notes == []
+    assert a.heard == []
+    assert not stage.nodes["c"].hub.hears(NODES["a"])

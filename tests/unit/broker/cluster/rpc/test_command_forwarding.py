@@ -1,0 +1,172 @@
+"""Commands work on every node, and an answer is never ahead of what its node has seen."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, Reply
+from penstock.core.model import Refused, TopicId, Why
+from penstock.simulation import Weather
+from tests.unit.broker.cluster.cluster_stage import cluster_of
+
+
+def creation(number: int) -> CreateTopic:
+    return CreateTopic(f"topic-{number}", TopicId(UUID(int=1000 + number)), partitions=2)
+
+
+@pytest.mark.parametrize("name", ["n1", "n2", "n3"])
+def test_a_command_is_decided_wherever_it_is_asked_for(name: str) -> None:
+    stage = cluster_of(3)
+
+    reply = stage.submit(name, creation(1))
+    stage.until(lambda: all(stage.image(each).topic("topic-1") is not None for each in stage.options))
+
+    assert isinstance(reply, CreatedTopic)
+
+
+def test_the_node_that_asked_has_seen_what_it_is_told() -> None:
+    stage = cluster_of(3)
+    follower = stage.followers()[0]
+    seen: list[bool] = []
+
+    def told(reply: Reply) -> None:
+        name = reply.name if isinstance(reply, CreatedTopic) else ""
+        seen.append(stage.image(follower).topic(name) is not None)
+
+    for number in range(50):
+        stage.member(follower).controller.submit(creation(number), told)
+    stage.until(lambda: len(seen) == 50)
+
+    assert all(seen)
+
+
+def test_commands_of_one_node_are_decided_in_their_order() -> None:
+    stage = cluster_of(3)
+    follower = stage.followers()[0]
+    replies: list[Reply] = []
+    controller = stage.member(follower).controller
+
+    for number in range(10):
+        controller.submit(creation(number), replies.append)
+        controller.submit(DeleteTopic(f"topic-{number}"), replies.append)
+    stage.until(lambda: len(replies) == 20)
+
+    kinds = [type(reply) for reply in replies]
+    assert kinds == [CreatedTopic, DeletedTopic] * 10
+
+
+def test_a_refusal_comes_back_as_it_was_decided() -> None:
+    stage = cluster_of(3)
+    follower = stage.followers()[0]
+
+    reply = stage.submit(follower, DeleteTopic("nothing"))
+
+    assert isinstance(reply, Refused)
+    assert reply.why is Why.UNKNOWN_TOPIC
+
+
+def test_a_command_waits_for_somebody_to_lead() -> None:
+    stage = cluster_of(3)
+    old = stage.leader()
+    follower = stage.followers()[0]
+    stage.world.nodes[old].cut_power()
+    stage.run_ms(100)
+
+    # The power went: nothing refuses, and patience ends only after a while.
+    reply = stage.submit(follower, creation(1))
+
+    assert isinstance(reply, CreatedTopic | Refused)
+    if isinstance(reply, Refused):
+        assert reply.why is Why.NOT_CONTROLLER
+
+
+def test_without_a_majority_a_command_is_refused_after_a_while() -> None:
+    stage = cluster_of(3)
+    leader, follower = stage.leader(), stage.followers()[0]
+    third = next(name for name in stage.options if name not in (leader, follower))
+    for name in (leader, third):
+        stage.world.nodes[name].kill()
+
+    reply = stage.submit(follower, creation(1))
+
+    assert isinstance(reply, Refused)
+    assert reply.why is Why.NOT_CONTROLLER
+
+
+def test_a_command_whose_leader_ends_is_refused_at_once() -> None:
+    stage = cluster_of(3)
+    leader, follower = stage.leader(), stage.followers()[0]
+    replies: list[Reply] = []
+    stage.member(follower).controller.submit(creation(1), replies.append)
+
+    stage.world.nodes[leader].kill()
+    stage.run_ms(50)
+
+    assert len(replies) == 1
+    if isinstance(replies[0], Refused):
+        assert replies[0].why is Why.NOT_CONTROLLER
+
+
+def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads() -> None:
+    stage = cluster_of(3)
+    leader, follower = stage.leader(), stage.followers()[0]
+    replies: list[Reply] = []
+    stage.world.nodes[leader].pause()
+    stage.member(follower).controller.submit(creation(1), replies.append)
+
+    others = [name for name in stage.options if name != leader]
+    stage.until(lambda: any(stage.member(name).controller.is_leading for name in others))
+    stage.run_ms(200)
+
+    # Long before the patience of the question is over.
+    assert len(replies) == 1
+    assert isinstance(replies[0], Refused)
+    assert replies[0].why is Why.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: int) -> None:
+    stage = cluster_of(3, seed)
+    luck, nodes = stage.world.random("commands"), stage.world.nodes
+    stage.world.network.weather = Weather(loss=0.02, duplicate=0.1, reorder=0.2)
+    asked: dict[int, tuple[str, int]] = {}
+    replies: dict[int, list[Reply]] = {}
+
+    for number in range(60):
+        name = luck.choice(list(stage.options))
+        asked[number], replies[number] = (name, nodes[name].lives), []
+        stage.member(name).controller.submit(creation(number), replies[number].append)
+        if number % 20 == 10:
+            victim = nodes[luck.choice(list(stage.options))]
+            victim.kill()
+            stage.run_ms(luck.randint(1, 200))
+            victim.start()
+        stage.run_ms(luck.randint(1, 60))
+    stage.world.network.weather = Weather()
+    stage.run_ms(10_000)
+
+    # Whoever asked a node that died then hears nothing.
+    survived = [number for number, (name, life) in asked.items() if nodes[name].lives == life]
+    assert [len(replies[number]) for number in survived] == [1] * len(survived)
+    created = [n for n, told in replies.items() if any(isinstance(reply, CreatedTopic) for reply in told)]
+    assert len(created) > 20
+    for name in stage.options:
+        assert [n for n in created if stage.image(name).topic(f"topic-{n}") is None] == []
+    assert stage.world.failures == []
+
+
+def test_a_fresh_read_sees_what_another_node_was_told() -> None:
+    stage = cluster_of(3)
+    asker, reader = stage.followers()
+    stage.world.network.cut(stage.leader(), reader)
+    assert isinstance(stage.submit(asker, creation(1)), CreatedTopic)
+    stage.run_ms(100)
+    behind = stage.image(reader).topic("topic-1")
+    stage.world.network.mend(stage.leader(), reader)
+
+    caught_up: list[bool] = []
+    stage.member(reader).catch_up(lambda: caught_up.append(stage.image(reader).topic("topic-1") is not None))
+    stage.until(lambda: bool(caught_up))
+
+    assert behind is None
+    assert caught_up == [True]

@@ -1,0 +1,265 @@
+"""The controller answers nothing before its time, and batches what comes together."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.cluster import Controller, NotQuorumLeader, QuorumEvents
+from penstock.core.metadata import (
+    SUPPORTED_FEATURES,
+    BootstrapCluster,
+    CreatedTopic,
+    CreateTopic,
+    Fact,
+    MetadataImage,
+    Ok,
+    RegisterBroker,
+    RegisteredBroker,
+    Reply,
+    UnfenceBroker,
+)
+from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, TopicId, Why
+from penstock.runtime import Callback, Runtime, Service
+from penstock.simulation import World
+from penstock.storage.disk import Disk, DiskFull
+
+
+class HeldQuorum:
+    """A quorum that commits when it is told to."""
+
+    def __init__(self) -> None:
+        self.leader_epoch: LeaderEpoch | None = None
+        self.end = Offset(0)
+        self.committed = Offset(0)
+        self.appends: list[Sequence[Fact]] = []
+        self.full = False
+        self.refused: Refused | None = None
+        self._told = 0
+        self._events: QuorumEvents
+
+    def start(self, events: QuorumEvents) -> None:
+        self._events = events
+        events.restored(MetadataImage())
+
+    def lead(self, epoch: int) -> None:
+        self.leader_epoch = LeaderEpoch(epoch)
+        self._events.leadership_gained(self.leader_epoch)
+
+    def lose(self) -> None:
+        self.leader_epoch = None
+        self._events.leadership_lost()
+
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
+        if expected_epoch != self.leader_epoch:
+            raise NotQuorumLeader("no")
+        if self.full:
+            raise DiskFull("append", "meta/metadata", 28)
+        if self.refused is not None:
+            return self.refused
+        self.appends.append(facts)
+        self.end = Offset(self.end + len(facts))
+        return self.end
+
+    def commit(self) -> None:
+        facts = [fact for append in self.appends[self._told :] for fact in append]
+        self._told = len(self.appends)
+        self.committed = self.end
+        self._events.facts_committed(facts)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Idle:
+    def stop(self, done: Callback) -> None:
+        done()
+
+
+class Stage:
+    """A controller on a held quorum, in virtual time."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.quorum = HeldQuorum()
+        self.replies: list[Reply] = []
+        self.world.add("node", self._program).start()
+        self.turn()
+
+    def _program(self, runtime: Runtime, _disk: Disk) -> Service:
+        self.controller = Controller(runtime, self.quorum)
+        self.controller.start()
+        self.quorum.lead(1)
+        return Idle()
+
+    def turn(self) -> None:
+        self.world.run(1)
+        assert self.world.failures == []
+
+    def submit(self, *commands: CreateTopic | BootstrapCluster | RegisterBroker | UnfenceBroker) -> None:
+        for command in commands:
+            self.controller.submit(command, self.replies.append)
+
+    def with_a_broker(self) -> "Stage":
+        self.submit(BootstrapCluster("cluster"), REGISTER)
+        self.turn()
+        self.quorum.commit()
+        assert isinstance(self.replies[-1], RegisteredBroker)
+        self.submit(UnfenceBroker(NodeId(1), self.replies[-1].epoch))
+        self.turn()
+        self.quorum.commit()
+        self.replies.clear()
+        return self
+
+
+REGISTER = RegisterBroker("cluster", NodeId(1), UUID(int=9), features=SUPPORTED_FEATURES)
+
+
+def topic(name: str, number: int = 1, partitions: int = 1) -> CreateTopic:
+    return CreateTopic(name, TopicId(UUID(int=number)), partitions, 1)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage().with_a_broker()
+
+
+def test_a_reply_waits_until_what_it_decided_is_committed(stage: Stage) -> None:
+    stage.submit(topic("orders"))
+    stage.turn()
+
+    assert stage.replies == []
+    assert stage.controller.image.topic("orders") is None
+
+    stage.quorum.commit()
+
+    assert [type(reply) for reply in stage.replies] == [CreatedTopic]
+    assert stage.controller.image.topic("orders") is not None
+
+
+def test_a_refusal_waits_until_what_it_was_decided_on_is_committed(stage: Stage) -> None:
+    stage.submit(topic("orders", 1))
+    stage.turn()
+    stage.submit(topic("orders", 2))
+    stage.turn()
+
+    assert stage.replies == []
+
+    stage.quorum.commit()
+
+    assert [getattr(reply, "why", None) for reply in stage.replies] == [None, Why.TOPIC_EXISTS]
+
+
+def test_a_refusal_on_committed_ground_comes_at_the_end_of_the_turn(stage: Stage) -> None:
+    stage.submit(CreateTopic("bad name!", TopicId(UUID(int=1))))
+    inside = list(stage.replies)
+    stage.turn()
+
+    assert inside == []
+    assert [reply.why for reply in stage.replies if isinstance(reply, Refused)] == [Why.INVALID_TOPIC_NAME]
+
+
+def test_validation_alone_appends_nothing_and_waits_all_the_same(stage: Stage) -> None:
+    stage.submit(topic("orders", 1))
+    stage.submit(CreateTopic("others", TopicId(UUID(int=2)), 1, 1, validate_only=True))
+    stage.turn()
+    before = len(stage.replies)
+    stage.quorum.commit()
+
+    assert before == 0
+    assert [type(reply) for reply in stage.replies] == [CreatedTopic, CreatedTopic]
+    assert stage.controller.image.topic("others") is None
+
+
+def test_commands_of_one_turn_share_one_append(stage: Stage) -> None:
+    appends = len(stage.quorum.appends)
+
+    stage.submit(*(topic(f"topic-{number}", number) for number in range(1, 6)))
+    stage.turn()
+
+    assert len(stage.quorum.appends) == appends + 1
+
+
+def test_subscribers_hear_of_an_image_before_the_reply_that_depends_on_it(stage: Stage) -> None:
+    heard: list[str] = []
+    stage.controller.subscribe(lambda image: heard.append(f"image {len(image.topics)}"))
+    stage.controller.submit(topic("orders"), lambda reply: heard.append(type(reply).__name__))
+    stage.turn()
+
+    stage.quorum.commit()
+
+    assert heard == ["image 1", "CreatedTopic"]
+
+
+def test_a_full_disk_refuses_the_turn_and_nothing_of_it_counts(stage: Stage) -> None:
+    stage.quorum.full = True
+    stage.submit(topic("orders", 1), topic("orders", 2))
+    stage.turn()
+    refusals = list(stage.replies)
+    stage.quorum.full = False
+    stage.submit(topic("orders", 3))
+    stage.turn()
+    stage.quorum.commit()
+
+    assert [reply.why for reply in refusals if isinstance(reply, Refused)] == [Why.STORAGE_FAILED] * 2
+    assert isinstance(stage.replies[-1], CreatedTopic)
+
+
+def test_what_the_quorum_refuses_is_told_as_it_is_and_nothing_of_the_turn_counts(stage: Stage) -> None:
+    stage.quorum.refused = Refused(Why.QUORUM_BUSY, "leadership is being handed over")
+    stage.submit(topic("orders", 1), topic("orders", 2))
+    stage.turn()
+    refusals = list(stage.replies)
+    stage.quorum.refused = None
+    stage.submit(topic("orders", 3))
+    stage.turn()
+    stage.quorum.commit()
+
+    assert refusals == [Refused(Why.QUORUM_BUSY, "leadership is being handed over")] * 2
+    assert isinstance(stage.replies[-1], CreatedTopic)
+
+
+def test_who_waits_when_leadership_is_lost_is_told_so(stage: Stage) -> None:
+    stage.submit(topic("orders"))
+    stage.turn()
+
+    stage.quorum.lose()
+
+    assert [reply.why for reply in stage.replies if isinstance(reply, Refused)] == [Why.NOT_CONTROLLER]
+    assert not stage.controller.is_leading
+
+
+def test_a_node_that_does_not_lead_decides_nothing(stage: Stage) -> None:
+    stage.quorum.lose()
+
+    stage.submit(topic("orders"))
+    stage.turn()
+
+    assert [reply.why for reply in stage.replies if isinstance(reply, Refused)] == [Why.NOT_CONTROLLER]
+
+
+def test_a_new_leadership_decides_on_the_committed_image(stage: Stage) -> None:
+    stage.submit(topic("lost"))
+    stage.turn()
+    stage.quorum.lose()
+    stage.quorum.end = stage.quorum.committed
+    stage.quorum.appends.pop()
+    stage.quorum.lead(2)
+
+    stage.submit(topic("lost", 2))
+    stage.turn()
+    stage.quorum.commit()
+
+    assert isinstance(stage.replies[-1], CreatedTopic)
+    assert stage.controller.image.topic_names() == ["lost"]
+
+
+def test_forming_the_cluster_is_an_ordinary_command() -> None:
+    stage = Stage()
+
+    stage.submit(BootstrapCluster("cluster"))
+    stage.turn()
+    stage.quorum.commit()
+
+    assert stage.replies == [Ok()]
+    assert stage.controller.image.cluster_id == "cluster"

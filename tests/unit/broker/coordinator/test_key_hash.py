@@ -1,0 +1,26 @@
+"""Keys are kept where Kafka keeps them; the hashes are what a JVM returned."""
+
+import pytest
+
+from penstock.broker.coordinator import java_hash, partition_of
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("console-consumer-12345", 158455506),
+        ("polygenelubricants", -(2**31)),
+        ("gruppe-ä", 673522898),
+        ("😀", 1772899),
+    ],
+)
+def test_hashes_are_those_of_java(text: str, hashed: int) -> None:
+    assert java_hash(text) == hashed
+
+
+@pytest.mark.parametrize(("key", "partition"), [("a", 47), ("hello", 22), ("", 0), ("polygenelubricants", 0)])
+def test_the_partition_is_the_positive_hash_modulo_their_number(key: str, partition: int) -> None:
+    assert partition_of(key, 50) == partition

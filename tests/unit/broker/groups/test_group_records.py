@@ -1,0 +1,110 @@
+"""Facts as records: nothing is lost, and the bytes are Kafka's."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.coordinator import group_records
+from penstock.broker.coordinator.group_records import decode, encode
+from penstock.broker.coordinator.runtime import BATCH_BYTES_MAX, write_batches
+from penstock.core.groups import Fact, GroupDeleted, GroupStored, OffsetCommitted, OffsetDeleted, StoredMember
+from penstock.core.model import (
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    ProtocolError,
+    Timestamp,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
+from penstock.core.records import check_batches, read_records
+
+AT = TopicPartition(TopicName("orders"), PartitionIndex(3))
+MEMBER = StoredMember("m-1", "static-1", "client", "/127.0.0.1", 60_000, 10_000, b"topics", b"partitions")
+STORED = GroupStored("g1", "consumer", 7, "range", "m-1", Timestamp(1_700_000_000_000), (MEMBER,))
+COMMITTED = OffsetCommitted("g1", AT, Offset(42), LeaderEpoch(5), "note", Timestamp(1_700_000_000_000))
+
+FACTS: list[Fact] = [
+    STORED,
+    replace(STORED, protocol=None, leader=None, members=()),
+    replace(STORED, members=(MEMBER, replace(MEMBER, member_id="m-2", instance_id=None, assignment=b""))),
+    GroupDeleted("g1"),
+    COMMITTED,
+    replace(COMMITTED, topic_id=TopicId(UUID(int=9))),
+    replace(COMMITTED, leader_epoch=LeaderEpoch(-1), metadata=""),
+    OffsetDeleted("g1", AT),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=repr)
+def test_a_fact_survives_being_a_record(fact: Fact) -> None:
+    assert decode(*encode(fact)) == fact
+
+
+def test_an_offset_with_an_expiry_keeps_it_and_loses_what_that_version_cannot_say() -> None:
+    expiring = replace(COMMITTED, expires_at=Timestamp(1_700_000_009_999), topic_id=TopicId(UUID(int=9)))
+
+    assert decode(*encode(expiring)) == replace(expiring, leader_epoch=LeaderEpoch(-1), topic_id=None)
+
+
+# Written by the classes of Apache Kafka 4.3.1 for the same content.
+KEY_OF_OFFSET = "00010002673100066f726465727300000003"
+KEY_OF_GROUP = "000200026731"
+VALUE = "0003000000000000002a0000000500046e6f74650000018bcfe56800"
+VALUE_WITH_TOPIC_ID = (
+    "0004000000000000002a00000005056e6f74650000018bcfe5680001001000000000000000000000000000000009"
+)
+VALUE_WITH_EXPIRY = "0001000000000000002a00046e6f74650000018bcfe568000000018bcfe58f0f"
+VALUE_OF_GROUP = (
+    "00030008636f6e73756d657200000007000572616e676500036d2d310000018bcfe568000000000100036d2d3100087374"
+    "617469632d310006636c69656e74000a2f3132372e302e302e310000ea600000271000000006746f706963730000000a70"
+    "6172746974696f6e73"
+)
+
+
+@pytest.mark.parametrize(
+    ("fact", "key", "value"),
+    [
+        (COMMITTED, KEY_OF_OFFSET, VALUE),
+        (replace(COMMITTED, topic_id=TopicId(UUID(int=9))), KEY_OF_OFFSET, VALUE_WITH_TOPIC_ID),
+        (replace(COMMITTED, expires_at=Timestamp(1_700_000_009_999)), KEY_OF_OFFSET, VALUE_WITH_EXPIRY),
+        (STORED, KEY_OF_GROUP, VALUE_OF_GROUP),
+    ],
+    ids=["offset", "offset with topic id", "offset with expiry", "group"],
+)
+def test_records_are_the_bytes_that_kafka_writes(fact: Fact, key: str, value: str) -> None:
+    assert encode(fact) == (bytes.fromhex(key), bytes.fromhex(value))
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\x00\x63rest", b"\x00\x03\x00\x02g1"])
+def test_records_of_other_kinds_are_no_facts(key: bytes | None) -> None:
+    assert decode(key, b"\x00\x00") is None
+
+
+def test_a_value_that_cannot_be_read_is_an_error_and_not_a_tombstone() -> None:
+    key, _ = encode(COMMITTED)
+
+    with pytest.raises(ProtocolError):
+        decode(key, b"\x00\x63")
+
+
+def test_many_facts_are_split_into_batches_that_a_topic_takes() -> None:
+    facts: list[Fact] = [replace(COMMITTED, group_id=f"g{n}", metadata="x" * 4_000) for n in range(500)]
+
+    buffer, headers = write_batches(facts, group_records, Timestamp(1))
+
+    assert len(headers) > 1
+    assert check_batches(bytes(buffer)) == headers
+    assert all(header.size_bytes <= BATCH_BYTES_MAX + 1_000 for header in headers)
+    assert _facts_in(buffer) == facts
+
+
+def _facts_in(buffer: bytearray) -> list[Fact | None]:
+    found, at = [], 0
+    for header in check_batches(bytes(buffer)):
+        batch = bytes(buffer[at : at + header.size_bytes])
+        found += [decode(record.key, record.value) for record in read_records(batch)]
+        at += header.size_bytes
+    return found

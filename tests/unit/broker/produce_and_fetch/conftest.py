@@ -1,0 +1,107 @@
+"""The services of one node in virtual time, and topics to write to and read from."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.app import Backstage, NodeOptions, NodeStorage
+from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import AppendResult, PendingAppend, ProduceMetrics
+from penstock.broker.topics import NewTopic
+from penstock.core.metadata import CreatedTopic
+from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
+from penstock.core.records import Record, write_batch
+from penstock.gateways.kafka.backend import Backend
+from penstock.runtime import Callback, Runtime, Service
+from penstock.simulation import World
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import Disk
+
+
+class Bench:
+    """One node without doors."""
+
+    def __init__(self) -> None:
+        self.world = World(11)
+        self.backend: Backend
+        self._runtime: Runtime
+        self.node = self.world.add("node", self._program)
+        self.node.start()
+        self.run(5 * SECOND)
+
+    def _program(self, runtime: Runtime, disk: Disk) -> Service:
+        self._runtime = runtime
+        storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
+        self._backstage = Backstage(runtime, storage, NodeOptions("data", NodeId(1), ()), ())
+        self._backstage.start(self._ready)
+        return self
+
+    def _ready(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def stop(self, done: Callback) -> None:
+        self._backstage.close()
+        done()
+
+    def run(self, duration_ns: int = 100 * MILLISECOND) -> None:
+        self.world.run(duration_ns)
+        assert self.world.failures == []
+
+    @property
+    def produce_metrics(self) -> ProduceMetrics:
+        return self._backstage.produce_metrics
+
+    @property
+    def wall_ms(self) -> int:
+        return self._runtime.clock.wall()
+
+    def topic(self, name: str = "orders", **configs: str) -> LeaderPartition:
+        """The only partition of a new topic; a config's dots are underscores here."""
+        outcome: list[CreatedTopic | Refused] = []
+        values = tuple((key.replace("_", "."), value) for key, value in configs.items())
+        self.backend.topics.create([NewTopic(name, partitions=1, configs=values)], outcome.extend)
+        self.run(5 * SECOND)
+        assert isinstance(outcome[0], CreatedTopic), outcome
+        partition = self.backend.partitions.find(name, 0)
+        assert partition is not None
+        return partition
+
+    def batch(self, *values: bytes, **fields: int) -> memoryview:
+        records = [Record(0, self.wall_ms, b"key", value) for value in values or (b"value",)]
+        return memoryview(write_batch(records, **fields))  # type: ignore[arg-type]
+
+    def append(self, partition: LeaderPartition, *values: bytes, **fields: int) -> AppendResult | Refused:
+        outcome = self.backend.producing.append(partition, self.batch(*values, **fields))
+        assert not isinstance(outcome, PendingAppend)
+        return outcome
+
+    def acknowledgement(
+        self, partition: LeaderPartition, placed: AppendResult | Refused
+    ) -> list[Refused | None]:
+        """Fills when the batch is acknowledged or given up."""
+        assert isinstance(placed, AppendResult)
+        heard: list[Refused | None] = []
+        if partition.when_acknowledged(placed.end, heard.append):
+            heard.append(None)
+        return heard
+
+    def written(self, partition: LeaderPartition, *values: bytes) -> AppendResult:
+        """Append and wait for the acknowledgement."""
+        placed = self.append(partition, *values)
+        heard = self.acknowledgement(partition, placed)
+        self.run()
+        assert heard == [None]
+        assert isinstance(placed, AppendResult)
+        return placed
+
+    def fetch(self, limits: FetchLimits, *wanted: FetchPartition) -> list[list[FetchedPartition]]:
+        """Fills with the answer when there is one."""
+        answers: list[list[FetchedPartition]] = []
+        self.backend.fetching.fetch(wanted, limits, answers.append)
+        return answers
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()

@@ -1,0 +1,55 @@
+"""The compactor of a node, on the simulated runtime and disk."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.model import SECOND, Offset
+from penstock.core.records import Record, check_batches, read_records
+
+if TYPE_CHECKING:
+    from tests.unit.broker.produce_and_fetch.conftest import Bench
+
+EAGER = {"cleanup_policy": "compact", "segment_bytes": "1000", "min_cleanable_dirty_ratio": "0.1"}
+LONG_ENOUGH = 60 * SECOND
+
+
+def records_of(partition: LeaderPartition) -> list[Record]:
+    found: list[Record] = []
+    offset = int(partition.log.start)
+    while offset < partition.high_watermark:
+        content = memoryview(partition.log.read(Offset(offset), 1).to_bytes())
+        (header,) = check_batches(content, compacted=True)
+        found += read_records(content)
+        offset = header.next_offset
+    return found
+
+
+def fill(bench: "Bench", partition: LeaderPartition) -> None:
+    for number in range(60):
+        bench.append(partition, b"%d" % number)
+        bench.run()
+
+
+def test_a_compacted_topic_gets_smaller_and_keeps_the_latest_record(bench: "Bench") -> None:
+    partition = bench.topic("prices", **EAGER)
+    fill(bench, partition)
+    before = partition.log.size_bytes
+
+    bench.run(LONG_ENOUGH)
+
+    assert partition.log.stats.compactions >= 1
+    assert partition.log.size_bytes < before
+    assert (records_of(partition)[-1].offset, records_of(partition)[-1].value) == (59, b"59")
+
+
+@pytest.mark.parametrize("changed", [{"cleanup_policy": "delete"}, {"min_compaction_lag_ms": "900000"}])
+def test_a_topic_that_does_not_want_it_yet_is_left_alone(bench: "Bench", changed: dict[str, str]) -> None:
+    partition = bench.topic("prices", **{**EAGER, **changed})
+    fill(bench, partition)
+
+    bench.run(LONG_ENOUGH)
+
+    assert partition.log.stats.compactions == 0
+    assert len(records_of(partition)) == 60

@@ -1,0 +1,131 @@
+"""Large batches of topics that have their records looked at: elsewhere, and still in order."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import AppendResult, PendingAppend
+from penstock.core.model import Offset, Refused, Why
+from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
+
+if TYPE_CHECKING:
+    from tests.unit.broker.produce_and_fetch.conftest import Bench
+
+ME = {"producer_id": 7, "producer_epoch": 0}
+LARGE = b"v" * 100_000
+SMALL = b"v"
+
+
+def produce(bench: "Bench", partition: LeaderPartition, value: bytes, **fields: Any) -> list[Any]:
+    """Append a batch of one record; the list gets its outcome, at once or later."""
+    records = [Record(0, bench.wall_ms, fields.pop("key", b"key"), value)]
+    outcomes: list[Any] = []
+    outcome = bench.backend.producing.append(partition, memoryview(write_batch(records, **fields)))
+    if isinstance(outcome, PendingAppend):
+        outcome.done = outcomes.append
+    else:
+        outcomes.append(outcome)
+    return outcomes
+
+
+def offsets(*outcomes: list[Any]) -> list[int | Why]:
+    return [one.first_offset if isinstance(one, AppendResult) else one.why for (one,) in outcomes]
+
+
+def test_a_large_batch_is_compressed_anew_while_the_loop_goes_on(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="zstd")
+
+    outcomes = produce(bench, orders, LARGE)
+    at_once, end = list(outcomes), orders.log.end
+    bench.run()
+
+    assert (at_once, end) == ([], 0)
+    assert offsets(outcomes) == [0]
+    content = orders.log.read(Offset(0), 1 << 20).to_bytes()
+    (header,) = check_batches(content)
+    assert header.codec is CompressionType.ZSTD
+    assert [record.value for record in read_records(memoryview(content))] == [LARGE]
+
+
+def test_batches_of_a_partition_stay_in_order_whatever_their_size(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="gzip")
+    sizes = (LARGE, SMALL, LARGE, SMALL, SMALL)
+
+    outcomes = [produce(bench, orders, size, base_sequence=number, **ME) for number, size in enumerate(sizes)]
+    waiting = sum(not outcome for outcome in outcomes)
+    bench.run()
+
+    assert waiting == 5
+    assert offsets(*outcomes) == [0, 1, 2, 3, 4]
+    assert orders.log.end == 5
+
+
+def test_partitions_do_not_wait_for_each_other(bench: "Bench") -> None:
+    orders, bills = bench.topic(compression_type="gzip"), bench.topic("bills", compression_type="gzip")
+
+    slow = produce(bench, orders, LARGE)
+    quick = produce(bench, bills, SMALL)
+
+    assert slow == []
+    assert offsets(quick) == [0]
+    bench.run()
+    assert offsets(slow) == [0]
+
+
+def test_a_batch_that_comes_again_while_it_is_away_is_not_stored_twice(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="gzip")
+
+    first = produce(bench, orders, LARGE, base_sequence=0, **ME)
+    again = produce(bench, orders, LARGE, base_sequence=0, **ME)
+    beyond = produce(bench, orders, SMALL, base_sequence=5, **ME)
+    bench.run()
+
+    assert offsets(first, again, beyond) == [0, 0, Why.OUT_OF_ORDER_SEQUENCE]
+    assert orders.log.end == 1
+
+
+@pytest.mark.parametrize("value", [LARGE, SMALL])
+def test_a_compacted_topic_takes_no_record_without_a_key_however_large(bench: "Bench", value: bytes) -> None:
+    orders = bench.topic(cleanup_policy="compact")
+
+    outcomes = produce(bench, orders, value, key=None)
+    bench.run()
+
+    (refused,) = outcomes
+    assert isinstance(refused, Refused)
+    assert (refused.why, refused.records) == (Why.INVALID_RECORD, (0,))
+    assert bench.produce_metrics.errors.of("orders", "invalid_record").count == 1
+
+
+def test_a_topic_that_goes_while_its_batch_is_away_takes_nothing(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="gzip")
+
+    outcomes = [produce(bench, orders, LARGE), produce(bench, orders, SMALL)]
+    orders.stop("the topic was deleted", wanted=True)
+    bench.run()
+
+    assert offsets(*outcomes) == [Why.NOT_LEADER, Why.NOT_LEADER]
+
+
+def test_the_log_append_time_is_that_of_the_append(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="gzip", message_timestamp_type="LogAppendTime")
+
+    outcomes = produce(bench, orders, LARGE)
+    bench.run()
+
+    (placed,) = outcomes
+    (header,) = check_batches(orders.log.read(Offset(0), 1 << 20).to_bytes())
+    assert header.is_log_append_time
+    assert header.max_timestamp == placed.log_append_time > 0
+
+
+def test_nothing_is_left_waiting_when_all_is_done(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="gzip")
+    produce(bench, orders, LARGE)
+    produce(bench, orders, SMALL)
+    bench.run()
+
+    outcomes = produce(bench, orders, SMALL)
+
+    assert offsets(outcomes) == [2]

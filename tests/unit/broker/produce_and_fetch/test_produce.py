@@ -1,0 +1,257 @@
+"""What becomes of a producer's batch."""
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import AppendResult, PendingAppend
+from penstock.core.model import SECOND, Refused, Why
+from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
+from penstock.storage.disk import FailureRule
+
+if TYPE_CHECKING:
+    from tests.unit.broker.produce_and_fetch.conftest import Bench
+
+ME = {"producer_id": 7, "producer_epoch": 0}
+LAST_SEQUENCE = 2**31 - 1
+
+
+def why_of(outcome: AppendResult | Refused | PendingAppend) -> Why | None:
+    return outcome.why if isinstance(outcome, Refused) else None
+
+
+def stored(partition: LeaderPartition) -> bytes:
+    return partition.log.read(partition.log.start, 1 << 20).to_bytes()
+
+
+def test_a_batch_is_acknowledged_when_it_is_on_the_device_and_not_before(bench: "Bench") -> None:
+    orders = bench.topic()
+
+    placed = bench.append(orders, b"one", b"two")
+    heard = bench.acknowledgement(orders, placed)
+
+    assert isinstance(placed, AppendResult)
+    assert (placed.first_offset, placed.end, placed.log_append_time) == (0, 2, -1)
+    assert heard == []
+    bench.run()
+    assert heard == [None]
+    assert orders.log.synced == 2
+
+
+def test_a_retry_waits_for_the_sync_of_what_it_repeats(bench: "Bench") -> None:
+    orders = bench.topic()
+    first = bench.append(orders, base_sequence=0, **ME)
+
+    again = bench.append(orders, base_sequence=0, **ME)
+    heard = bench.acknowledgement(orders, again)
+
+    assert again == first
+    assert heard == []
+    bench.run()
+    assert heard == [None]
+    assert orders.log.end == 1
+
+
+def test_each_of_the_last_five_batches_is_known_again_and_the_sixth_is_a_hole(bench: "Bench") -> None:
+    orders = bench.topic()
+    for sequence in range(6):
+        bench.append(orders, base_sequence=sequence, **ME)
+
+    answers = [bench.append(orders, base_sequence=sequence, **ME) for sequence in range(6)]
+
+    assert why_of(answers[0]) is Why.OUT_OF_ORDER_SEQUENCE
+    assert [placed.first_offset for placed in answers[1:] if isinstance(placed, AppendResult)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert orders.log.end == 6
+
+
+def test_sequences_begin_again_at_zero_after_the_last_one(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, b"1", b"2", base_sequence=LAST_SEQUENCE - 1, **ME)
+
+    assert why_of(bench.append(orders, base_sequence=1, **ME)) is Why.OUT_OF_ORDER_SEQUENCE
+    assert isinstance(bench.append(orders, base_sequence=0, **ME), AppendResult)
+
+
+def test_a_batch_may_span_the_end_of_the_sequences(bench: "Bench") -> None:
+    orders = bench.topic()
+    spanning = bench.append(orders, b"1", b"2", b"3", base_sequence=LAST_SEQUENCE, **ME)
+
+    assert bench.append(orders, b"1", b"2", b"3", base_sequence=LAST_SEQUENCE, **ME) == spanning
+    assert isinstance(bench.append(orders, base_sequence=2, **ME), AppendResult)
+
+
+def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, base_sequence=0, producer_id=7, producer_epoch=1)
+
+    answers = [
+        bench.append(orders, base_sequence=1, producer_id=7, producer_epoch=2),
+        bench.append(orders, base_sequence=0, producer_id=7, producer_epoch=2),
+        bench.append(orders, base_sequence=1, producer_id=7, producer_epoch=1),
+    ]
+
+    assert [why_of(answer) for answer in answers] == [Why.OUT_OF_ORDER_SEQUENCE, None, Why.PRODUCER_FENCED]
+
+
+def test_a_producer_that_is_not_known_any_more_goes_on_with_its_sequence(bench: "Bench") -> None:
+    orders = bench.topic()
+
+    assert isinstance(bench.append(orders, base_sequence=41, **ME), AppendResult)
+    assert isinstance(bench.append(orders, base_sequence=42, **ME), AppendResult)
+
+
+def test_a_retry_on_a_topic_with_the_brokers_time_is_told_the_time_of_the_first_copy(
+    bench: "Bench",
+) -> None:
+    orders = bench.topic(message_timestamp_type="LogAppendTime")
+    first = bench.append(orders, base_sequence=0, **ME)
+    bench.run(180 * SECOND)
+
+    again = bench.append(orders, base_sequence=0, **ME)
+
+    assert isinstance(first, AppendResult)
+    assert first.log_append_time > 0
+    assert again == first
+
+
+def test_the_brokers_time_is_stored_in_the_batch(bench: "Bench") -> None:
+    orders = bench.topic(message_timestamp_type="LogAppendTime")
+    batch = memoryview(write_batch([Record(0, 5, None, b"long ago")]))
+
+    placed = bench.backend.producing.append(orders, batch)
+
+    (header,) = check_batches(stored(orders))
+    assert isinstance(placed, AppendResult)
+    assert header.is_log_append_time
+    assert header.max_timestamp == placed.log_append_time == bench.wall_ms
+
+
+def test_a_topics_own_codec_leaves_sequences_and_records_as_they_were(bench: "Bench") -> None:
+    orders = bench.topic(compression_type="zstd")
+    first = bench.append(orders, b"one", b"two", base_sequence=0, **ME)
+
+    again = bench.append(orders, b"one", b"two", base_sequence=0, **ME)
+    after = bench.append(orders, b"three", base_sequence=2, **ME)
+
+    assert again == first
+    assert isinstance(after, AppendResult)
+    assert after.first_offset == 2
+    content = stored(orders)
+    headers = check_batches(content)
+    assert [(header.codec, header.base_sequence, header.producer_id) for header in headers] == [
+        (CompressionType.ZSTD, 0, 7),
+        (CompressionType.ZSTD, 2, 7),
+    ]
+    assert [record.value for record in read_records(content[: headers[0].size_bytes])] == [b"one", b"two"]
+
+
+def test_a_topics_own_codec_works_as_hard_as_the_topic_says(bench: "Bench") -> None:
+    quick = bench.topic("quick", compression_type="zstd", compression_zstd_level="-1000")
+    thorough = bench.topic("thorough", compression_type="zstd", compression_zstd_level="19")
+    text = b"".join(b"line %d of a text that packs well\n" % number for number in range(1_000))
+
+    bench.append(quick, text)
+    bench.append(thorough, text)
+
+    assert len(stored(thorough)) < len(stored(quick))
+
+
+def test_what_is_counted_is_what_was_stored(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, b"one", b"two", base_sequence=0, **ME)
+    bench.append(orders, b"one", b"two", base_sequence=0, **ME)
+
+    metrics = bench.produce_metrics
+
+    assert metrics.messages.of("orders").count == 2
+    assert metrics.bytes.of("orders").count == orders.log.size_bytes
+
+
+def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.node.fail_disk(FailureRule("sync", path_ends=".log"))
+    placed = bench.append(orders, base_sequence=0, **ME)
+    heard = bench.acknowledgement(orders, placed)
+    bench.run()
+
+    again = bench.append(orders, base_sequence=0, **ME)
+
+    assert [error is None for error in heard] == [False]
+    assert why_of(again) is Why.NOT_LEADER
+
+
+def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(bench: "Bench") -> None:
+    orders = bench.topic()
+    bench.append(orders, base_sequence=0, **ME)
+    bench.node.fail_disk(FailureRule("append", errno.ENOSPC, path_ends=".log", times=1))
+
+    turned_away = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
+    again = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
+    out_of_order = bench.append(orders, base_sequence=9, **ME)
+
+    assert [why_of(outcome) for outcome in turned_away] == [Why.STORAGE_FAILED, Why.STORAGE_FAILED]
+    assert [why_of(outcome) for outcome in again] == [None, None]
+    assert why_of(out_of_order) is Why.OUT_OF_ORDER_SEQUENCE
+
+
+def test_whoever_asks_a_stopped_partition_for_an_acknowledgement_is_told(bench: "Bench") -> None:
+    orders = bench.topic()
+    placed = bench.append(orders)
+    orders.stop("the disk failed")
+
+    heard = bench.acknowledgement(orders, placed)
+    bench.run()
+
+    assert [str(error) for error in heard] == ["orders/0: the disk failed"]
+
+
+@pytest.mark.parametrize(
+    ("config", "value", "why"),
+    [
+        ("max_message_bytes", "500", Why.BATCH_TOO_LARGE),
+        ("message_timestamp_after_max_ms", "1000", Why.INVALID_TIMESTAMP),
+    ],
+)
+def test_what_a_topic_does_not_allow_is_refused(bench: "Bench", config: str, value: str, why: Why) -> None:
+    strict, open_to_all = bench.topic("strict", **{config: value}), bench.topic("open")
+    records = [Record(0, bench.wall_ms + 60_000, b"key", b"x" * 1_000)]
+
+    answers = [
+        bench.backend.producing.append(topic, memoryview(write_batch(records)))
+        for topic in (strict, open_to_all)
+    ]
+
+    assert [why_of(answer) for answer in answers] == [why, None]
+    assert strict.log.end == 0
+
+
+def test_every_damage_to_a_batch_is_refused(bench: "Bench") -> None:
+    orders = bench.topic()
+    good = bytes(bench.batch(b"one", b"two"))
+    damaged = {
+        "a flipped bit": good[:-1] + bytes([good[-1] ^ 1]),
+        "an old magic": good[:16] + b"\x01" + good[17:],
+        "a second batch": good + good,
+        "a missing end": good[:-1],
+    }
+
+    answers = {
+        what: why_of(bench.backend.producing.append(orders, memoryview(bytearray(batch))))
+        for what, batch in damaged.items()
+    }
+
+    assert answers == {
+        "a flipped bit": Why.CORRUPT_BATCH,
+        "an old magic": Why.UNSUPPORTED_FORMAT,
+        "a second batch": Why.INVALID_RECORD,
+        "a missing end": Why.CORRUPT_BATCH,
+    }
+    assert orders.log.end == 0

@@ -1,0 +1,150 @@
+"""What is committed is not cut: not by a leader that lost it, and not by one that came back empty."""
+
+import pytest
+
+from penstock.core.metadata import ElectionType, ElectLeader, IncrementalAlterConfigs
+from penstock.core.metadata.commands import ConfigChange, ConfigOperation
+from penstock.core.metadata.image import ConfigResource, ConfigResourceType
+from penstock.core.model import NodeId, Offset, PartitionIndex
+from tests.support.recorded_events import recorded_events
+from tests.unit.broker.replication.stage import Stage
+
+RECORDS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """Three replicas of three records that every one of them knows to be committed."""
+    stage = Stage()
+    stage.create(1, 2, 3)
+    for value in RECORDS:
+        stage.append(value)
+        stage.run(100)
+    stage.run(1_000)
+    assert [stage.log(node).high_watermark for node in (1, 2, 3)] == [3, 3, 3]
+    return stage
+
+
+def remove_logs(stage: Stage, node: int) -> None:
+    stage.world.nodes[stage.name_of(NodeId(node))].disk.remove_tree("logs/t")
+
+
+def restart_in_order(stage: Stage, node: int) -> None:
+    """A new life of a follower, which remembers its high watermark; its leader judges it anew."""
+    stage.world.nodes[stage.name_of(NodeId(node))].stop()
+    stage.run(1_000)
+    stage.fence(node)
+    stage.start(node)
+    stage.run(5_000)
+
+
+def test_a_follower_does_not_cut_what_its_leader_has_lost(stage: Stage) -> None:
+    # As if its files had been taken away from under it.
+    stage.leader().log.truncate_to(Offset(1))
+
+    with recorded_events() as events:
+        restart_in_order(stage, 3)
+
+    assert stage.values(3) == RECORDS
+    refused = events.named("replica.truncation_refused")[0]
+    assert (refused["partition"], refused["offset"], refused["high_watermark"]) == ("t/0", 1, 3)
+    assert events.named("replica.truncated") == []
+    assert 3 not in stage.isr()
+
+
+def test_a_leader_that_lost_its_log_is_filled_by_those_who_have_it(stage: Stage) -> None:
+    for node in (1, 2, 3):
+        stage.kill(node)
+    remove_logs(stage, 1)
+
+    stage.start_all()
+    stage.run(10_000)
+
+    assert [stage.values(node) for node in (1, 2, 3)] == [RECORDS] * 3
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_a_lost_log_is_filled_even_where_its_replica_comes_back_alone_first(stage: Stage) -> None:
+    for node in (3, 2, 1):
+        stage.kill(node)
+    assert stage.isr() == []
+    remove_logs(stage, 1)
+
+    stage.start(1)
+    stage.run(2_000)
+    assert stage.brokers[NodeId(1)].partitions.find("t", 0) is None
+    stage.start(2)
+    stage.start(3)
+    stage.run(10_000)
+
+    assert [stage.values(node) for node in (2, 3)] == [RECORDS] * 2
+
+
+def test_an_unclean_election_that_was_asked_for_cuts_what_only_others_had() -> None:
+    stage = Stage(2)
+    stage.create(1, 2)
+    stage.append("a")
+    stage.run(100)
+    stage.kill(2)
+    stage.append("b", "c")
+    stage.run(5_000)
+    assert (stage.isr(), stage.log(1).high_watermark) == ([1], 3)
+    stage.fence(1)
+    stage.start(2)
+    stage.run(100)
+
+    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
+    stage.run(100)
+    stage.append("d")
+    stage.unfence(1)
+    stage.run(5_000)
+
+    assert stage.values(1) == stage.values(2) == ["a", "d"]
+    assert stage.isr() == [1, 2]
+
+
+def test_an_unclean_election_that_the_topic_allows_cuts_what_only_others_had() -> None:
+    stage = Stage(2)
+    stage.create(1, 2)
+    stage.append("a")
+    stage.run(100)
+    stage.kill(2)
+    stage.append("b", "c")
+    stage.run(5_000)
+    stage.fence(1)
+    stage.start(2)
+    stage.run(100)
+
+    change = ConfigChange(ConfigOperation.SET, "unclean.leader.election.enable", "true")
+    stage.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "t"), (change,)))
+    stage.run(100)
+    stage.unfence(1)
+    stage.run(5_000)
+
+    assert stage.values(1) == stage.values(2) == ["a"]
+
+
+def test_a_cut_is_refused_again_after_the_unclean_leader_has_written() -> None:
+    stage = Stage(2)
+    stage.create(1, 2)
+    stage.append("a")
+    stage.run(100)
+    stage.kill(1)
+    stage.kill(2)
+    stage.start(2)
+    stage.run(100)
+    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
+    stage.start(1)
+    stage.run(1_000)
+    stage.append("b")
+    stage.run(5_000)
+    assert stage.values(1) == stage.values(2) == ["a", "b"]
+    assert stage.isr() == [1, 2]
+
+    follower = 1 if stage.leader() is stage.brokers[NodeId(2)].partitions.find("t", 0) else 2
+    stage.leader().log.truncate_to(Offset(1))
+    with recorded_events() as events:
+        restart_in_order(stage, follower)
+
+    assert stage.values(follower) == ["a", "b"]
+    assert events.named("replica.truncation_refused")

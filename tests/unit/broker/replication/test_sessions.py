@@ -1,0 +1,208 @@
+"""Frames that are late, doubled or lost: what a leader believes, and what it does not."""
+
+from uuid import UUID
+
+from penstock.broker.replication.fetch_server import FollowerSession
+from penstock.broker.replication.fetcher import ReplicaFetcher
+from penstock.broker.replication.protocol import (
+    FollowerProgress,
+    FollowerProgressPartition,
+    ReplicaFetch,
+    ReplicaFetchPartition,
+    encode_fetch,
+    encode_progress,
+    key_of,
+)
+from penstock.core.model import MILLISECOND, NodeId, TopicId
+from penstock.runtime import Buffer
+from penstock.simulation import Weather
+from tests.unit.broker.replication.stage import Stage
+
+KEY = key_of(TopicId(UUID(int=ord("t"))), 0)
+FAR = 1_000
+
+
+def followed() -> Stage:
+    """One record everywhere, and one that node 2 cannot get: it is cut off from the leader's answers."""
+    stage = Stage()
+    stage.create(1, 2)
+    stage.append("a")
+    stage.run(1_000)
+    stage.world.network.cut("n1", "n2")
+    stage.append("b")
+    stage.run(50)
+    assert stage.leader().high_watermark == 1
+    return stage
+
+
+def session_of(stage: Stage) -> FollowerSession:
+    return stage.brokers[NodeId(1)].replication.serving._sessions[NodeId(2)]
+
+
+def fetcher_of(stage: Stage) -> ReplicaFetcher:
+    return stage.brokers[NodeId(2)].replication._fetchers[NodeId(1)]
+
+
+def claim(stage: Stage, *, session: int = 0, sequence: int = 0, broker_epoch: int = 0) -> bytes:
+    """A fetch that says more than is true; the numbers are added to those of the session."""
+    known = session_of(stage)
+    leader_epoch = stage.leader().leader_epoch
+    row = ReplicaFetchPartition(KEY, leader_epoch, 2, leader_epoch, 2)
+    return encode_fetch(
+        ReplicaFetch(
+            known.broker_epoch + broker_epoch,
+            known.number + session,
+            sequence if session or broker_epoch else known.sequence + sequence,
+            [row],
+            [],
+        )
+    )
+
+
+def watermark_after(stage: Stage, frame: bytes) -> int:
+    stage.send_raw(2, 1, frame)
+    stage.run(20)
+    return stage.leader().high_watermark
+
+
+def test_the_next_fetch_of_the_session_counts() -> None:
+    stage = followed()
+
+    assert watermark_after(stage, claim(stage, sequence=1)) == 2
+
+
+def test_a_fetch_that_comes_twice_or_late_does_not_count() -> None:
+    stage = followed()
+
+    assert watermark_after(stage, claim(stage, sequence=0)) == 1
+    assert watermark_after(stage, claim(stage, sequence=-1)) == 1
+
+
+def test_the_first_fetch_of_an_earlier_session_does_not_bring_it_back() -> None:
+    stage = followed()
+    number = session_of(stage).number
+
+    assert number > 1
+    assert watermark_after(stage, claim(stage, session=-1)) == 1
+    assert session_of(stage).number == number
+
+
+def test_words_of_a_former_life_do_not_count() -> None:
+    stage = followed()
+
+    assert watermark_after(stage, claim(stage, broker_epoch=-1)) == 1
+
+
+def test_a_fetch_behind_a_gap_ends_the_session_and_the_follower_begins_another() -> None:
+    stage = followed()
+    stage.world.network.mend_all()
+    before = session_of(stage).number
+
+    stage.send_raw(2, 1, claim(stage, sequence=7))
+    stage.run(200)
+
+    assert session_of(stage).number > before
+    assert session_of(stage).sequence >= 0
+    assert stage.leader().high_watermark == 2
+
+
+def test_progress_beyond_what_was_fetched_does_not_count() -> None:
+    stage = followed()
+    known = session_of(stage)
+    row = FollowerProgressPartition(KEY, stage.leader().leader_epoch, FAR)
+
+    progress = FollowerProgress(known.broker_epoch, known.number, known.progress_number + 1, [row])
+
+    assert watermark_after(stage, encode_progress(progress)) == 1
+
+
+def test_progress_of_another_session_or_epoch_is_ignored() -> None:
+    stage = followed()
+    # The leader knows that the follower has the second record, and not that it is synced.
+    known = session_of(stage)
+    leader_epoch = stage.leader().leader_epoch
+    row = ReplicaFetchPartition(KEY, leader_epoch, 2, leader_epoch, 1)
+    fetch = ReplicaFetch(known.broker_epoch, known.number, known.sequence + 1, [row], [])
+    assert watermark_after(stage, encode_fetch(fetch)) == 1
+    number = known.progress_number + 1
+    said = [FollowerProgressPartition(KEY, leader_epoch, 2)]
+    old_epoch = [FollowerProgressPartition(KEY, leader_epoch - 1, 2)]
+
+    for late in (
+        FollowerProgress(known.broker_epoch, known.number - 1, number, said),
+        FollowerProgress(known.broker_epoch - 1, known.number, number, said),
+        FollowerProgress(known.broker_epoch, known.number, number, old_epoch),
+        FollowerProgress(known.broker_epoch, known.number, known.progress_number, said),
+    ):
+        assert watermark_after(stage, encode_progress(late)) == 1
+
+    good = FollowerProgress(known.broker_epoch, known.number, number + 1, said)
+    assert watermark_after(stage, encode_progress(good)) == 2
+
+
+def test_a_session_does_not_name_what_has_not_moved() -> None:
+    stage = Stage()
+    stage.create(1, 2, partitions=30)
+    # Fetches overtook each other when the partitions came, so everything is said once more.
+    stage.run(5_000)
+    sizes: list[int] = []
+    fetcher = fetcher_of(stage)
+    send = fetcher._send
+
+    def measured(frame: Buffer) -> bool:
+        sizes.append(len(frame))
+        return send(frame)
+
+    fetcher._send = measured
+
+    stage.run(2_000)
+    idle = max(sizes)
+    sizes.clear()
+    stage.append("a", index=7)
+    stage.run(100)
+
+    assert idle == len(encode_fetch(ReplicaFetch(0, 0, 0, [], [])))
+    assert max(sizes) == len(
+        encode_fetch(ReplicaFetch(0, 0, 0, [ReplicaFetchPartition(KEY, 0, 0, 0, 0)], []))
+    )
+
+
+def test_answers_that_come_twice_do_not_breed_fetches() -> None:
+    stage = Stage()
+    stage.create(1, 2)
+    stage.run(5_000)
+    sent: list[Buffer] = []
+    fetcher = fetcher_of(stage)
+    send = fetcher._send
+
+    def counted(frame: Buffer) -> bool:
+        sent.append(frame)
+        return send(frame)
+
+    fetcher._send = counted
+    stage.world.network.weather = Weather(delay_max_ns=20 * MILLISECOND, duplicate=0.3)
+
+    for number in range(150):
+        stage.append(f"{number}")
+        stage.run(5)
+    stage.run(200)
+
+    assert stage.ends(2) == [150]
+    # For each record a fetch that says where the log ends now, and a word about each sync.
+    assert len(sent) < 400
+
+
+def test_an_answer_that_is_lost_while_another_fetch_is_under_way_is_made_up_for() -> None:
+    stage = followed()
+    # The leader has answered with the record, and waits for the follower to move. Before that is
+    # missed, the follower takes up another partition, and says nothing of the first.
+    stage.world.network.mend("n1", "n2")
+    stage.create_another("u", 1, 2)
+    assert stage.ends(2) == [1]
+    assert fetcher_of(stage)._is_waiting
+
+    # Every fetch is answered in time from here on.
+    stage.run(6_000)
+
+    assert stage.ends(2) == [2]
+    assert stage.leader().high_watermark == 2
