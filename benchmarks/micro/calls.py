@@ -35,9 +35,6 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import penstock
-from penstock.app.node import NodeAddresses
-from penstock.app.options import ListenerOptions, NodeOptions
-from penstock.app.running import run_node
 from penstock.client.connection import BrokerConnection
 from penstock.core.model import NodeId
 from penstock.core.protocol import ErrorCode, Message
@@ -52,6 +49,9 @@ from penstock.core.protocol.messages.produce import (
 )
 from penstock.core.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from penstock.core.records import Record, write_batch
+from penstock.node.node import NodeAddresses
+from penstock.node.options import ListenerOptions, NodeOptions
+from penstock.node.run import run_node
 from penstock.runtime import Address
 
 ROUNDS = 40

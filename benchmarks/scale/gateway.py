@@ -7,7 +7,6 @@ from the last byte of a request to the last byte of its answer.
 from uuid import UUID
 
 from benchmarks.scale.shape import Shape, cpu_ms
-from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import RegisteredBroker, Reply, UnfenceBroker
 from penstock.core.metadata.commands import Command
@@ -15,15 +14,15 @@ from penstock.core.model import SECOND, NodeId, Refused
 from penstock.core.protocol import Message, RequestHeader, request_frame
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.core.protocol.messages.registry import APIS
-from penstock.gateways.kafka.backend import Backend, KafkaListener
-from penstock.gateways.kafka.connection import Connection
-from penstock.gateways.kafka.door import Door, Serving
-from penstock.gateways.kafka.fetch_sessions import FetchSessions
-from penstock.gateways.kafka.handlers import every_route
-from penstock.gateways.kafka.metrics import KafkaMetrics
+from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime
 from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
 from penstock.runtime.tcp import Part
+from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
+from penstock.server.kafka.connection import KafkaConnection
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.handlers import every_route
+from penstock.server.kafka.listener import Listener, ListenerContext
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -64,7 +63,7 @@ class LargeNode:
 
     def __init__(self) -> None:
         self.world = World(5)
-        self._listener = KafkaListener("PLAINTEXT", "PLAINTEXT", Address("n1", 9092))
+        self._listener = AdvertisedListener("PLAINTEXT", "PLAINTEXT", Address("n1", 9092))
         self.backend: Backend
         self.world.add("n1", self._program, 1).start()
         self.run()
@@ -78,7 +77,7 @@ class LargeNode:
             sessions=BrokerSessionOptions(session_ms=1_000_000_000),
         )
         self._runtime = runtime
-        self.backstage = Backstage(runtime, storage, options, (self._listener,))
+        self.backstage = NodeServices(runtime, storage, options, (self._listener,))
         self.backstage.start(self._ready)
         return self
 
@@ -101,21 +100,21 @@ class LargeNode:
         assert not any(isinstance(reply, Refused) for reply in replies), replies
         return replies
 
-    def connection(self) -> tuple[Connection, Sink]:
+    def connection(self) -> tuple[KafkaConnection, Sink]:
         runtime = self._runtime
-        serving = Serving(
+        serving = ListenerContext(
             backend=self.backend,
             gate=None,
             routes=every_route(),
             runtime=runtime,
             metrics=KafkaMetrics(),
-            fetch_sessions=FetchSessions(runtime.clock, runtime.entropy),
+            fetch_sessions=FetchSessionCache(runtime.clock, runtime.entropy),
             budget=RequestMemoryLimit(runtime.timers.soon),
             backlog=ResponseMemoryLimit(runtime.timers.soon),
             report=_fail,
         )
         sink = Sink()
-        return Connection(sink, Door("PLAINTEXT", serving)), sink
+        return KafkaConnection(sink, Listener("PLAINTEXT", serving)), sink
 
 
 def _fail(error: Exception) -> None:

@@ -4,8 +4,8 @@ import random
 
 from fuzz.harness import Target
 from penstock.core.model import ProtocolError
-from penstock.gateways.kafka.assembly import Assembly
 from penstock.runtime.memory_limits import RequestMemoryLimit
+from penstock.server.kafka.frame_decoder import FrameDecoder
 
 FRAME_BYTES_MAX = 1 << 16
 SCRATCH_BYTES = 256
@@ -29,7 +29,7 @@ def _deliver(stream: bytes, bite: int) -> int:
         return True
 
     budget = RequestMemoryLimit(lambda wake: wake(), 4 * FRAME_BYTES_MAX)
-    assembly = Assembly(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX, budget)
+    assembly = FrameDecoder(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX, budget)
     while stream:
         buffer = assembly.target
         count = min(len(stream), len(buffer), bite)

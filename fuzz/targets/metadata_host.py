@@ -9,8 +9,8 @@ from penstock.core.metadata import ClusterIdSet, ConfigSet, Fact, Partition, Par
 from penstock.core.metadata.image import ConfigResourceType
 from penstock.core.model import CorruptionError, NodeId, Offset, PartitionIndex, TopicId, TopicName
 from penstock.core.raft import Configuration, Index, Member, SnapshotMeta, Term
-from penstock.gateways.http import Answer
-from penstock.gateways.http.messages import respond
+from penstock.server.http import HttpResponse
+from penstock.server.http.server import respond
 from penstock.storage.log.files import FileKind, frame, unframe
 
 FRAME_BYTES = 16
@@ -38,7 +38,7 @@ def a_request(rng: random.Random) -> bytes:
 
 
 def answered(content: bytes) -> object:
-    return respond(content, {"/metrics": lambda: Answer(200, b"x")})
+    return respond(content, {"/metrics": lambda: HttpResponse(200, b"x")})
 
 
 TARGETS = (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.app.addresses import Reservations
 from penstock.client import Endpoint, Sender, SenderOptions, Topics
+from penstock.node.options import PortReservations
 from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, until
 from tests.support.nodes import NodeProcess
@@ -51,7 +51,7 @@ def test_a_blank_node_with_the_id_of_one_that_runs_is_refused(
     # Its peer address may be what the voters are told, since they are told a name: but it is not.
     port = cluster.door(2, "peer").port
     voters = cluster.voters.replace(f"2@127.0.0.1:{port}", f"2@localhost:{port}")
-    with closing(Reservations({"peer": Address("127.0.0.2", port)})):
+    with closing(PortReservations({"peer": Address("127.0.0.2", port)})):
         impostor = NodeProcess(
             tmp_path / "data", "node.id=2", f"cluster.voters={voters}", f"listen.peer=127.0.0.2:{port}"
         )
@@ -68,7 +68,7 @@ def test_a_node_of_another_cluster_is_refused(cluster: ClusterProcesses, tmp_pat
     stranger.start()
     stranger.stop()
 
-    with closing(Reservations({"peer": Address("127.0.0.1", 0)})) as reserved:
+    with closing(PortReservations({"peer": Address("127.0.0.1", 0)})) as reserved:
         line = refusal(
             NodeProcess(
                 tmp_path / "data",
@@ -85,7 +85,7 @@ def test_a_node_that_looks_for_a_voter_where_another_one_is_is_refused(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
     first, second = cluster.door(1, "peer"), cluster.door(2, "peer")
-    with closing(Reservations({"peer": Address("127.0.0.1", 0)})) as reserved:
+    with closing(PortReservations({"peer": Address("127.0.0.1", 0)})) as reserved:
         line = refusal(
             NodeProcess(
                 tmp_path / "data",
@@ -101,7 +101,7 @@ def test_a_node_that_looks_for_a_voter_where_another_one_is_is_refused(
 
 def test_nodes_that_disagree_about_their_voters_found_nothing(tmp_path: Path) -> None:
     names = ("one", "two", "three")
-    with closing(Reservations({name: Address("127.0.0.1", 0) for name in names})) as reserved:
+    with closing(PortReservations({name: Address("127.0.0.1", 0) for name in names})) as reserved:
         one, two, three = (reserved[name] for name in names)
         first = NodeProcess(tmp_path / "1", "node.id=1", f"cluster.voters=1@{one},2@{two}")
         second = NodeProcess(tmp_path / "2", "node.id=2", f"cluster.voters=1@{one},2@{two},3@{three}")
@@ -143,7 +143,7 @@ def test_a_directory_that_is_in_use_is_refused(cluster: ClusterProcesses) -> Non
 
 
 def test_a_member_that_nobody_could_reach_is_refused(tmp_path: Path) -> None:
-    with closing(Reservations({name: Address("127.0.0.1", 0) for name in ("one", "two")})) as reserved:
+    with closing(PortReservations({name: Address("127.0.0.1", 0) for name in ("one", "two")})) as reserved:
         voters = f"cluster.voters=1@{reserved['one']},2@{reserved['two']}"
         nodes = [NodeProcess(tmp_path / str(number), f"node.id={number}", voters) for number in (1, 2)]
         for node in nodes:

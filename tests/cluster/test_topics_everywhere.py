@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.app.addresses import Reservations
 from penstock.cli import main
 from penstock.cli.cluster.asking import door_to
 from penstock.client import Endpoint, Sender, SenderOptions, Topics, reach
+from penstock.node.options import PortReservations
 from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, cluster_of, until
 from tests.support.nodes import NodeProcess
@@ -37,7 +37,7 @@ def test_every_node_names_the_same_controller_and_brokers(cluster: ClusterProces
 
 
 def test_a_broker_that_does_not_vote_joins_and_serves(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    with closing(Reservations({"peer": Address("127.0.0.1", 0)})) as reserved:
+    with closing(PortReservations({"peer": Address("127.0.0.1", 0)})) as reserved:
         broker = NodeProcess(
             tmp_path / "data",
             *("node.id=4", "node.roles=broker", f"cluster.voters={cluster.voters}"),
@@ -57,7 +57,7 @@ def test_a_broker_that_does_not_vote_joins_and_serves(cluster: ClusterProcesses,
 
 def test_controllers_and_brokers_can_be_different_nodes(tmp_path: Path) -> None:
     with closing(
-        Reservations({"controller": Address("127.0.0.1", 0), "broker": Address("127.0.0.1", 0)})
+        PortReservations({"controller": Address("127.0.0.1", 0), "broker": Address("127.0.0.1", 0)})
     ) as at:
         voters = f"cluster.voters=1@{at['controller']}"
         controller = NodeProcess(tmp_path / "1", "node.id=1", "node.roles=controller", voters)

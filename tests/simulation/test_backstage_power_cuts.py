@@ -4,7 +4,6 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.broker.cluster import QuorumOptions
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult
@@ -12,8 +11,9 @@ from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, DeletedTopic
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, Instant, NodeId, Offset, Refused
 from penstock.core.records import Record, check_batches, read_records, write_batch
-from penstock.gateways.kafka.backend import Backend
+from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime, Service
+from penstock.server.kafka.backend import Backend
 from penstock.simulation import SimulatedNode, World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -53,7 +53,7 @@ class NodeUnderTest:
         self._values = 0
         self.backend: Backend | None = None
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
-        self.backstage = Backstage(runtime, storage, OPTIONS, ())
+        self.backstage = NodeServices(runtime, storage, OPTIONS, ())
         self.backstage.start(self._ready)
 
     def _ready(self, backend: Backend) -> None:

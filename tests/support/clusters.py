@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.app.addresses import Reservations
 from penstock.core.model import SECOND
 from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
@@ -14,6 +13,7 @@ from penstock.core.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
+from penstock.node.options import PortReservations
 from penstock.runtime import Address
 from penstock.runtime.loop import MachineClock
 from tests.support.network import Network
@@ -42,7 +42,7 @@ class ClusterProcesses:
         self._network = network
         numbers = range(1, count + 1)
         wanted = {f"{door} {number}": Address(HOST, 0) for number in numbers for door in PORTS}
-        self._reserved = Reservations({} if network else wanted)
+        self._reserved = PortReservations({} if network else wanted)
         self.voters = ",".join(f"{number}@{self.door(number, 'peer')}" for number in numbers)
         self.nodes = {number: self._node(number) for number in numbers}
 

@@ -13,10 +13,10 @@ from typing import Any
 import penstock
 from penstock.cli.commands import announced, command_tree
 from penstock.config.reference import reference as settings_reference
-from penstock.gateways.kafka.handlers import every_route
-from penstock.gateways.kafka.refusals import CODES
 from penstock.observability import Metrics
 from penstock.observability.reference import reference as metrics_reference
+from penstock.server.kafka.errors import CODES
+from penstock.server.kafka.handlers import every_route
 
 _CLI_INTRODUCTION = """\
 # Commands
@@ -25,7 +25,6 @@ Exit codes: 0 done; 1 refused or failed, with one line on stderr; 2 used wrongly
 `penstock COMMAND --help` says the same as this page. The defaults of `penstock up` are those of the
 [settings](settings.md). Tables are plain text in columns under a header where stdout is not a terminal.
 `penstock --install-completion` lets your shell complete commands and options."""
-
 
 _KAFKA_INTRODUCTION = """\
 # Kafka APIs

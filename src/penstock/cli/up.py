@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
-from penstock.app import NodeAddresses
 from penstock.cli.configuration import FILE_OPTION, SET_OPTION
 from penstock.config import SETTINGS, Config, Loaded
 from penstock.core.model import PenstockError
+from penstock.node import NodeAddresses
 from penstock.runtime import Address
 
 # Flag -> the setting it stands for.
@@ -117,10 +117,10 @@ def _ready_to_start(config: "Config") -> None:
 
 def run(config: "Config", as_json: bool) -> None:
     """Run a node of this configuration until it is stopped."""
-    from penstock.app import options_from, run_node
-    from penstock.app.addresses import AddressTaken
-    from penstock.app.running import DataDirectoryUnusable
     from penstock.core.model import CorruptionError, StorageError
+    from penstock.node import options_from, run_node
+    from penstock.node.options import AddressInUse
+    from penstock.node.run import DataDirectoryUnusable
     from penstock.storage.disk import DirectoryLocked
 
     _listen_to_events(config)
@@ -131,7 +131,7 @@ def run(config: "Config", as_json: bool) -> None:
 
     try:
         run_node(options_from(config), ready)
-    except AddressTaken as taken:
+    except AddressInUse as taken:
         raise NodeNotStarted(f"{taken}: {other_address(_flag_of(taken.name))}") from taken
     except (DataDirectoryUnusable, DirectoryLocked) as unusable:
         raise NodeNotStarted(f"{unusable}: choose another with --data-dir") from unusable

@@ -15,7 +15,7 @@ YAML or in a variable. Each value keeps where it came from (`penstock.yaml:12`,
 collected before the first is shown.
 
 `Config` is the shape of the file and nothing more. Components define their own frozen
-options beside their code; only `app` reads a `Config` and passes the options on.
+options beside their code; only `node` reads a `Config` and passes the options on.
 
 Left out: changing settings while a node runs, secrets (they are files named by settings,
 never values), and per-topic settings, which live in the cluster's metadata.

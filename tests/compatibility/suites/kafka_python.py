@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tests.compatibility.node import Broker, running_node
-from tests.compatibility.suites.fetching import Unavailable, run, unpack
+from tests.compatibility.suites.downloads import Unavailable, run, unpack
 from tests.compatibility.suites.outcomes import Outcome
 
 VERSION = "3.0.12"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.compatibility.node import Broker, running_node
-from tests.compatibility.suites.fetching import Unavailable, run, unpack
+from tests.compatibility.suites.downloads import Unavailable, run, unpack
 from tests.compatibility.suites.outcomes import Outcome
 
 PACKAGE = "@confluentinc/kafka-javascript"

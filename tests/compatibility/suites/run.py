@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.compatibility.suites import kafka_python, librdkafka
-from tests.compatibility.suites.fetching import Unavailable
+from tests.compatibility.suites.downloads import Unavailable
 from tests.compatibility.suites.outcomes import Comparison, Expected, Outcome, compare, read_list
 
 

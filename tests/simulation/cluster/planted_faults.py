@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.broker.cluster import Controller
 from penstock.broker.cluster.member import ClusterOptions as MemberOptions
 from penstock.broker.coordinator import Coordinator
@@ -29,8 +28,9 @@ from penstock.core.protocol.messages.fetch import FetchRequestPartition
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
 from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
-from penstock.gateways.kafka.backend import KafkaListener
-from penstock.gateways.kafka.fetch_sessions import FetchTarget
+from penstock.node import NodeOptions, NodeServices, NodeStorage
+from penstock.server.kafka.backend import AdvertisedListener
+from penstock.server.kafka.fetch_sessions import FetchSessionPartition
 from penstock.simulation.cluster import BrokerProcess, ClusterOptions, MakeProcess
 from penstock.simulation.cluster.options import node_options
 from penstock.simulation.faults import Aim, FaultKind, FaultPlan
@@ -44,14 +44,14 @@ Patch = pytest.MonkeyPatch
 def with_raft(raft_type: type[Raft]) -> MakeProcess:
     """Nodes whose quorum is kept by another machine."""
 
-    class WrongBackstage(Backstage):
+    class WrongBackstage(NodeServices):
         def _cluster_options(self) -> MemberOptions:
             return replace(super()._cluster_options(), raft_type=raft_type)
 
     class WrongProcess(BrokerProcess):
         def _compose(
-            self, storage: NodeStorage, options: NodeOptions, listeners: tuple[KafkaListener, ...]
-        ) -> Backstage:
+            self, storage: NodeStorage, options: NodeOptions, listeners: tuple[AdvertisedListener, ...]
+        ) -> NodeServices:
             return WrongBackstage(self._runtime, storage, options, listeners)
 
     return WrongProcess
@@ -210,14 +210,14 @@ def followers_never_cut_back(patch: Patch) -> None:
 
 
 def fetch_sessions_keep_old_positions(patch: Patch) -> None:
-    update = FetchTarget.update
+    update = FetchSessionPartition.update
 
-    def update_once(self: FetchTarget, part: FetchRequestPartition) -> None:
+    def update_once(self: FetchSessionPartition, part: FetchRequestPartition) -> None:
         offset = getattr(self, "offset", part.fetch_offset)
         update(self, part)
         self.offset = offset
 
-    patch.setattr(FetchTarget, "update", update_once)
+    patch.setattr(FetchSessionPartition, "update", update_once)
 
 
 def acknowledgements_do_not_wait_for_the_disk(patch: Patch) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.app import static_settings
-from penstock.app.settings import node_facts
 from penstock.config import SETTINGS, Config, load, override, warnings_for
 from penstock.config.warnings import WITHOUT_EFFECT
 from penstock.core.metadata import ConfigResourceType
@@ -25,6 +23,8 @@ from penstock.core.metadata.configs import (
     definitions,
     topic_options,
 )
+from penstock.node import static_settings
+from penstock.node.options import node_facts
 from penstock.storage.log import LogOptions
 
 SOURCE = Path(penstock.__file__).parent

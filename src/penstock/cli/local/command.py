@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from penstock.app.addresses import AddressTaken, Reservations
 from penstock.cli.local.launching import ClusterNotStarted, LocalCluster
 from penstock.cli.local.node import NodeChild
 from penstock.cli.local.plan import PORT_STEP, NodePlan, data_dir_of, plan_nodes, voters_of
 from penstock.cli.up import FLAGS, other_address
 from penstock.config import Address as ConfiguredAddress
 from penstock.config import ConfigError, Loaded, not_available
+from penstock.node.options import AddressInUse, PortReservations
 from penstock.runtime import Address
 
 
@@ -67,17 +67,17 @@ def ready_line(data_dir: str, children: Sequence[NodeChild], as_json: bool) -> s
     return f"ready: {count}, {shown}, data in {data_dir}"
 
 
-def _reserve(plans: Sequence[NodePlan]) -> Reservations:
+def _reserve(plans: Sequence[NodePlan]) -> PortReservations:
     """Hold every address until the nodes listen, so that two starts at a time cannot find the same ports."""
     try:
-        return Reservations(
+        return PortReservations(
             {
                 f"{plan.number} {key}": Address(door.host, door.port)
                 for plan in plans
                 for key, door in plan.doors.items()
             }
         )
-    except AddressTaken as taken:
+    except AddressInUse as taken:
         number, key, *_ = taken.name.split()
         flag = next((flag for flag, setting in FLAGS.items() if setting == key), key)
         raise ClusterNotStarted(
@@ -85,7 +85,7 @@ def _reserve(plans: Sequence[NodePlan]) -> Reservations:
         ) from taken
 
 
-def _found(plans: Sequence[NodePlan], reserved: Reservations) -> Iterator[dict[str, ConfiguredAddress]]:
+def _found(plans: Sequence[NodePlan], reserved: PortReservations) -> Iterator[dict[str, ConfiguredAddress]]:
     for plan in plans:
         yield {key: ConfiguredAddress(*reserved[f"{plan.number} {key}"]) for key in plan.doors}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.core.model import Offset
-from penstock.gateways.kafka.backend import Backend
+from penstock.server.kafka.backend import Backend
 from penstock.simulation.checkers.durability import read_back
 from penstock.simulation.checkers.log import check_log
 from penstock.simulation.checkers.replicas import Copy, check_replicas

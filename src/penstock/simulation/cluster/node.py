@@ -5,16 +5,16 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
-from penstock.app import Node, NodeOptions, NodeStorage
-from penstock.app.backstage import Backstage
-from penstock.app.node import KAFKA, PEER, Reserved
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import Index
-from penstock.gateways.kafka.backend import Backend
+from penstock.node import Node, NodeOptions, NodeStorage
+from penstock.node.node import KAFKA, PEER, ReservedAddresses
+from penstock.node.services import NodeServices
 from penstock.runtime import Address, Runtime
 from penstock.runtime.tcp import Listen
+from penstock.server.kafka.backend import Backend
 from penstock.simulation.cluster.journal import Journal, Place
 from penstock.simulation.node import SimulatedNode
 from penstock.simulation.tcp import SimulatedTcp
@@ -43,7 +43,7 @@ class Register(NamedTuple):
 
 
 class BrokerProcess(Node):
-    """A node as `app` composes it. An error that nobody foresaw ends it, so that the run fails."""
+    """A node as `node` composes it. An error that nobody foresaw ends it, so that the run fails."""
 
     def _report(self, error: Exception) -> None:
         def end() -> None:
@@ -65,7 +65,7 @@ class MakeProcess(Protocol):
         runtime: Runtime,
         storage: NodeStorage,
         options: NodeOptions,
-        reserved: Reserved,
+        reserved: ReservedAddresses,
         ready: Callable[[Node], None],
         listen: Listen,
     ) -> BrokerProcess: ...
@@ -115,7 +115,7 @@ class ClusterNode:
         return self._processes[-1] if self.machine.is_up and self._processes else None
 
     @property
-    def backstage(self) -> Backstage | None:
+    def backstage(self) -> NodeServices | None:
         process = self.process
         return None if process is None else process.backstage
 
@@ -207,7 +207,7 @@ class ClusterNode:
 class LeaderProbe:
     """Tells the checkers when a node begins to lead the metadata quorum."""
 
-    def __init__(self, backstage: Backstage, journal: Journal) -> None:
+    def __init__(self, backstage: NodeServices, journal: Journal) -> None:
         self._backstage = backstage
         self._journal = journal
 

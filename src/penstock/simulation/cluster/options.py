@@ -3,9 +3,9 @@
 import random
 from dataclasses import dataclass, field
 
-from penstock.app import ListenerOptions, NodeOptions
 from penstock.broker.cluster import QuorumOptions, Voter
 from penstock.core.model import MILLISECOND, SECOND, NodeId
+from penstock.node import ListenerOptions, NodeOptions
 from penstock.runtime import Address
 from penstock.simulation.faults import FaultPlan
 

@@ -5,14 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import Backstage, NodeOptions, NodeStorage
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, DeletedTopic
 from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
 from penstock.core.records import Record, check_batches, write_batch
-from penstock.gateways.kafka.backend import Backend
+from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Callback, Runtime, Service
+from penstock.server.kafka.backend import Backend
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk, FailureRule
@@ -34,7 +34,7 @@ class Bench:
     def _program(self, runtime: Runtime, disk: Disk) -> Service:
         self._runtime = runtime
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
-        self._backstage = Backstage(
+        self._backstage = NodeServices(
             runtime, storage, NodeOptions("data", NodeId(1), (), retention_check_ms=1_000), ()
         )
         self._backstage.start(self._ready)

@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 
-from penstock.app import Backstage, ListenerOptions, NodeOptions, NodeStorage
 from penstock.broker.configs import ConfigChanges, ConfigValues
 from penstock.broker.topics import NewPartitions, NewTopic
 from penstock.core.metadata import (
@@ -21,8 +20,9 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.configs import ConfigSource
 from penstock.core.model import MILLISECOND, SECOND, NodeId, ProducerId, Refused, Why
-from penstock.gateways.kafka.backend import Backend
+from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime, Service
+from penstock.server.kafka.backend import Backend
 from penstock.simulation import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk, FailureRule
@@ -44,7 +44,7 @@ class Stage:
 
     def _program(self, runtime: Runtime, disk: Disk) -> Service:
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
-        self.backstage = Backstage(runtime, storage, self.options, ())
+        self.backstage = NodeServices(runtime, storage, self.options, ())
         self.backstage.start(self._ready)
         return self
 

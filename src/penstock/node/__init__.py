@@ -1,0 +1,37 @@
+"""The composition root: builds, starts and stops one node.
+
+    run_node(options)
+      └ the data directory is locked, the addresses are reserved      (one clear line if not)
+        └ runtime ── Node.start
+             health page opened ── cluster founded or joined ── broker registered
+                   ── logs opened ── unfenced ── doors opened ── ready
+             stop: leaderships handed over ── no new clients ── replies under way leave
+                   ── doors closed ── logs synced and closed ── metadata closed ── clean marker
+
+Only this package reads a `Config`: it becomes `NodeOptions` and, for what Kafka's tools ask
+about, broker settings under Kafka's names. `NodeServices` is a node without doors: every service
+on a disk and a runtime. The simulator runs a whole `Node`, and only lets it listen elsewhere.
+
+A node whose only role is controller registers no broker and has no door for clients; one whose
+only role is broker never votes.
+
+Left out: several nodes in one process; changing roles while a node runs.
+"""
+
+from penstock.node.node import Node, NodeAddresses, build
+from penstock.node.options import ListenerOptions, NodeOptions, options_from, static_settings
+from penstock.node.run import run_node
+from penstock.node.services import NodeServices, NodeStorage
+
+__all__ = [
+    "run_node",
+    "build",
+    "Node",
+    "NodeAddresses",
+    "NodeOptions",
+    "ListenerOptions",
+    "options_from",
+    "static_settings",
+    "NodeServices",
+    "NodeStorage",
+]

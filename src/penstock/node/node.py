@@ -1,0 +1,291 @@
+"""One node: its services, and the doors in front of them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.node.metrics import MetricsPage
+from penstock.node.options import ListenerOptions, NodeOptions, PortReservations
+from penstock.node.services import BROKER, NodeServices, NodeStorage
+from penstock.observability import EventMetrics
+from penstock.observability import log as events
+from penstock.runtime import Address, Callback, ExecutorKind, Runtime
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Acceptor, Listen, TcpConnection, TcpListener, TcpProtocol
+from penstock.server.http import HttpResponse, HttpServer, Page
+from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.handlers import every_route
+from penstock.server.kafka.listener import Listener, ListenerContext
+
+HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
+# How long a stop waits for syncs under way, so that their answers can still leave.
+FAREWELL_MS = 500
+FAREWELL_LOOK_MS = 5
+# How long a stop takes at most, checkpoints of all logs included, so that there is time to leave in order.
+STOP_MS = 3_500
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddresses:
+    """Where a node that is ready can be reached."""
+
+    kafka: Mapping[str, Address]
+    http: Address | None
+    metrics: Address | None
+    peer: Address | None = None
+
+
+class ReservedAddresses(Protocol):
+    """The addresses that a node may use, by what will listen there."""
+
+    def __getitem__(self, name: str) -> Address: ...
+
+    def close(self) -> None:
+        """The listeners are open."""
+
+
+def listen_on_socket(address: Address, welcome: Callable[[TcpConnection], TcpProtocol]) -> TcpListener:
+    """Open a listener of this machine, on the running loop."""
+    return Acceptor(asyncio.get_running_loop(), address, welcome)
+
+
+class Node:
+    """The service that a process runs; `listen` opens its Kafka listeners."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        storage: NodeStorage,
+        options: NodeOptions,
+        reserved: ReservedAddresses,
+        ready: Callable[["Node"], None],
+        listen: Listen = listen_on_socket,
+    ) -> None:
+        self._runtime = runtime
+        self._listen = listen
+        self._options = options
+        self._reserved = reserved
+        self._ready = ready
+        self._kafka: list[Listener] = []
+        self._metrics = KafkaMetrics()
+        self._http: dict[str, HttpServer] = {}
+        self._stopping = False
+        self.is_ready = False
+        self.is_closed = False
+        self.backend: Backend | None = None
+        listeners = tuple(_listener(listener, reserved) for listener in _doors(options))
+        if options.peer is not None:
+            options = replace(options, peer=reserved[PEER])
+        self.backstage = self._compose(storage, options, listeners)
+        self.addresses = NodeAddresses(
+            {listener.name: listener.bound for listener in listeners},
+            reserved[HTTP] if options.http else None,
+            reserved[METRICS] if options.metrics else None,
+            reserved[PEER] if options.peer else None,
+        )
+
+    def _compose(
+        self, storage: NodeStorage, options: NodeOptions, listeners: tuple[AdvertisedListener, ...]
+    ) -> NodeServices:
+        return NodeServices(self._runtime, storage, options, listeners)
+
+    def start(self) -> None:
+        """Recover and join; the doors open when there is something to serve.
+
+        Health and figures can be asked for at once: joining may take as long as others do.
+        """
+        self._open_http(self._metrics)
+        self.backstage.start(self._open_doors, self._open_no_door)
+
+    def _open_doors(self, backend: Backend) -> None:
+        if self._stopping:
+            return
+        self.backend = backend
+        metrics = self._metrics
+        serving = ListenerContext(
+            backend=backend,
+            gate=None,
+            routes=every_route(),
+            runtime=self._runtime,
+            metrics=metrics,
+            fetch_sessions=FetchSessionCache(self._runtime.clock, self._runtime.entropy),
+            budget=RequestMemoryLimit(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
+            backlog=ResponseMemoryLimit(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
+            report=self._report,
+            limits=self._options.connections,
+        )
+        metrics.in_flight_bytes.read(lambda: serving.budget.claimed_bytes, "requests")
+        metrics.in_flight_bytes.read(lambda: serving.backlog.held_bytes, "answers")
+        for listener in backend.node.listeners:
+            door = Listener(listener.name, serving)
+            door.listen(listener.bound, self._listen)
+            self._kafka.append(door)
+        self._opened()
+
+    def _open_no_door(self) -> None:
+        """A node that is no broker serves no clients."""
+        if not self._stopping:
+            self._opened()
+
+    def _opened(self) -> None:
+        # The library behind the figures takes a while to load: not on the loop, at the first scrape.
+        self._runtime.spawn.spawn(MetricsPage.prepare, _ignore, _ignore, ExecutorKind.DISK)
+        self._reserved.close()
+        self.is_ready = True
+        self._ready(self)
+
+    def _open_http(self, kafka: KafkaMetrics) -> None:
+        behind = self.backstage
+        declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
+        page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
+        page.follow(self.backstage.controller.image)
+        self.backstage.controller.subscribe(page.follow)
+        pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
+        if self.addresses.http is not None:
+            self._open_page(HTTP, self.addresses.http, {**pages, "/metrics": page})
+        if self.addresses.metrics is not None:
+            self._open_page(METRICS, self.addresses.metrics, {"/metrics": page, **pages})
+
+    def _open_page(self, name: str, address: Address, pages: dict[str, Page]) -> None:
+        door = self._http[name] = HttpServer(self._runtime, pages)
+        door.open(asyncio.get_running_loop(), address)
+
+    def _health(self) -> HttpResponse:
+        """Alive: it answers. What keeps it from being ready is told as well."""
+        trouble = self._trouble()
+        return _status(200, "ok", trouble)
+
+    def _readiness(self) -> HttpResponse:
+        """Ready: clients should be sent here."""
+        if self._stopping:
+            return _status(503, "stopping")
+        if not self.is_ready:
+            return _status(503, "starting")
+        trouble = self._trouble()
+        return _status(200, "ready") if trouble is None else _status(503, "not ready", trouble)
+
+    def _trouble(self) -> str | None:
+        """What keeps the cluster from counting on this node."""
+        if self.backstage.controller.leader is None:
+            return "no controller"
+        return "fenced" if self.backend is not None and self.backstage.member.is_fenced else None
+
+    def _report(self, error: Exception) -> None:
+        """A handler failed in a way that nobody foresaw; a failed assert means a broken state: end."""
+        if isinstance(error, AssertionError):
+
+            def end() -> None:
+                raise error
+
+            self._runtime.timers.soon(end)
+
+    def stop(self, done: Callback) -> None:
+        """Hand over to other nodes, let nobody in, let the answers under way leave, and close the logs."""
+        self._stopping = True
+        until = Instant(self._runtime.clock.now() + STOP_MS * MILLISECOND)
+        self.backstage.leave(lambda: self._shut(until, done))
+
+    def _shut(self, until: Instant, done: Callback) -> None:
+        for door in self._kafka:
+            door.stop_accepting()
+        self.backstage.resign()
+        answered = Instant(self._runtime.clock.now() + FAREWELL_MS * MILLISECOND)
+        self._await_syncs(answered, lambda: self._close(until, done))
+
+    def _await_syncs(self, until: Instant, then: Callback) -> None:
+        now = self._runtime.clock.now()
+        if self.backstage.commit.is_idle or now >= until:
+            self._runtime.timers.soon(then)
+            return
+        look = Instant(now + FAREWELL_LOOK_MS * MILLISECOND)
+        self._runtime.timers.at(look, lambda: self._await_syncs(until, then))
+
+    def _close(self, until: Instant, done: Callback) -> None:
+        for door in self._kafka:
+            door.close()
+
+        def overdue() -> None:
+            events.warning("node.logs_not_closed", partitions=len(self.backstage.partitions))
+            self._leave(self.backstage.abandon, done)
+
+        deadline = self._runtime.timers.at(until, overdue)
+
+        def settled() -> None:
+            deadline.cancel()
+            if not self.is_closed:
+                self._leave(self.backstage.close, done)
+
+        self.backstage.wind_down(settled)
+
+    def _leave(self, last: Callback, done: Callback) -> None:
+        last()
+        for page in self._http.values():
+            page.close()
+        self.is_closed = True
+        done()
+
+
+class NodeProgram:
+    """What the runtime runs; `node` is there once it does."""
+
+    def __init__(
+        self,
+        storage: NodeStorage,
+        options: NodeOptions,
+        reserved: PortReservations,
+        ready: Callable[[Node], None],
+    ) -> None:
+        self._storage = storage
+        self._options = options
+        self._reserved = reserved
+        self._ready = ready
+        self.node: Node | None = None
+
+    def __call__(self, runtime: Runtime) -> Node:
+        self.node = Node(runtime, self._storage, self._options, self._reserved, self._ready)
+        self.node.start()
+        return self.node
+
+
+def build(
+    storage: NodeStorage, options: NodeOptions, reserved: PortReservations, ready: Callable[[Node], None]
+) -> NodeProgram:
+    """The program of a node whose directory is locked and whose addresses are reserved."""
+    return NodeProgram(storage, options, reserved, ready)
+
+
+def reserve(options: NodeOptions) -> PortReservations:
+    """Make sure of every address; AddressUnavailable names the first that cannot be had."""
+    wanted = {f"{KAFKA} {listener.name}": listener.bind for listener in _doors(options)}
+    if options.http is not None:
+        wanted[HTTP] = options.http
+    if options.metrics is not None:
+        wanted[METRICS] = options.metrics
+    if options.peer is not None:
+        wanted[PEER] = options.peer
+    return PortReservations(wanted)
+
+
+def _doors(options: NodeOptions) -> tuple[ListenerOptions, ...]:
+    """The Kafka listeners; only brokers have any."""
+    return options.listeners if BROKER in options.roles else ()
+
+
+def _listener(options: ListenerOptions, reserved: ReservedAddresses) -> AdvertisedListener:
+    bound = reserved[f"{KAFKA} {options.name}"]
+    advertised = options.advertised
+    if advertised is not None and advertised.port == 0:
+        advertised = Address(advertised.host, bound.port)
+    return AdvertisedListener(options.name, options.security, bound, advertised)
+
+
+def _status(code: int, status: str, reason: str | None = None) -> HttpResponse:
+    detail = "" if reason is None else f',"reason":"{reason}"'
+    return HttpResponse(code, f'{{"status":"{status}"{detail}}}\n'.encode(), "application/json")
+
+
+def _ignore(_: object) -> None:
+    """Whether it worked shows when somebody asks for the page."""

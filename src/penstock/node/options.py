@@ -1,0 +1,241 @@
+"""What a node is built from.
+
+Finding out early whether the addresses of a node can be had.
+
+A socket that is bound and does not listen keeps a port for us, and fails if somebody listens
+there already; with SO_REUSEADDR the listener that comes later may bind the same address.
+That way a node names its listeners, chosen ports included, before it lets anybody in.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
+from penstock.broker.partitions import FsyncMode
+from penstock.broker.replication.options import ReplicationOptions
+from penstock.config import Address as ConfiguredAddress
+from penstock.config import Config
+from penstock.core.metadata import PEER_LISTENER
+from penstock.core.metadata.configs import BROKER_CONFIGS, NO_CONFIGS
+from penstock.core.model import NodeId
+from penstock.core.raft import RaftOptions
+from penstock.runtime import Address, AddressUnavailable
+from penstock.server.kafka.connection import ConnectionLimits
+from penstock.server.kafka.fetch_sessions import FetchSessionLimits
+from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
+
+EVERYWHERE = ("", "0.0.0.0", "::")
+
+
+def static_settings(config: Config) -> Mapping[str, str]:
+    """Every broker setting that the configuration decides, so that DescribeConfigs tells the truth.
+
+    What is as Kafka has it anyway is left out: tools show it as a default, not as somebody's wish.
+    """
+    values = {**node_facts(config), **_topics(config), **_groups(config)}
+    for key, value in values.items():
+        complaint = BROKER_CONFIGS[key].problem(value)
+        assert complaint is None, complaint
+    return {key: value for key, value in values.items() if value != BROKER_CONFIGS[key].default}
+
+
+def node_facts(config: Config) -> dict[str, str]:
+    """What is only shown: how the node is, whoever reads it."""
+    listeners = config.listen.kafka_listeners
+    data_dir = os.path.abspath(config.node.data_dir)
+    return {
+        "node.id": str(config.node.id),
+        "broker.id": str(config.node.id),
+        "process.roles": ",".join(config.node.roles),
+        **({"broker.rack": config.node.rack} if config.node.rack else {}),
+        "log.dir": data_dir,
+        "log.dirs": data_dir,
+        "controller.quorum.voters": ",".join(str(voter) for voter in config.cluster.voters),
+        "listeners": ",".join(f"{listener.name}://{listener.bind}" for listener in listeners),
+        "advertised.listeners": ",".join(
+            f"{listener.name}://{listener.bind if listener.advertised == 'auto' else listener.advertised}"
+            for listener in listeners
+        ),
+        "listener.security.protocol.map": ",".join(
+            f"{listener.name}:{listener.protocol}" for listener in listeners
+        ),
+        "controller.listener.names": PEER_LISTENER,
+        "inter.broker.listener.name": PEER_LISTENER,
+        "log.retention.check.interval.ms": str(config.storage.retention_check_ms),
+        **_limits(),
+    }
+
+
+def _limits() -> dict[str, str]:
+    connections, sessions = ConnectionLimits(), BrokerSessionOptions()
+    return {
+        "socket.request.max.bytes": str(connections.frame_bytes_max),
+        "connections.max.idle.ms": str(connections.idle_ms_max),
+        "max.incremental.fetch.session.cache.slots": str(FetchSessionLimits().sessions_max),
+        "fetch.max.bytes": str(FETCH_BYTES_MAX),
+        "replica.fetch.max.bytes": str(ReplicationOptions().partition_bytes_max),
+        "broker.session.timeout.ms": str(sessions.session_ms),
+        "broker.heartbeat.interval.ms": str(sessions.heartbeat_ms),
+    }
+
+
+def _topics(config: Config) -> dict[str, str]:
+    topics, storage = config.topics, config.storage
+    factor = -1 if topics.replication_factor == "auto" else topics.replication_factor
+    values = {
+        "auto.create.topics.enable": "true" if topics.auto_create else "false",
+        "num.partitions": str(topics.partitions),
+        "default.replication.factor": str(factor),
+        "log.retention.hours": str(topics.retention_hours),
+        "log.retention.bytes": str(topics.retention_bytes),
+        "message.max.bytes": str(topics.message_bytes_max),
+        "log.segment.bytes": str(storage.segment_bytes),
+        "log.index.interval.bytes": str(storage.index_interval_bytes),
+        "log.cleaner.backoff.ms": str(storage.compaction_interval_ms),
+    }
+    if storage.fsync.mode == "every":
+        values["log.flush.interval.messages"] = "1"
+    elif storage.fsync.mode == "interval":
+        values["log.flush.interval.ms"] = str(storage.fsync.interval_ms)
+    return values
+
+
+def _groups(config: Config) -> dict[str, str]:
+    groups = config.groups
+    return {
+        "group.initial.rebalance.delay.ms": str(groups.initial_rebalance_delay_ms),
+        "group.min.session.timeout.ms": str(groups.session_timeout_ms_min),
+        "group.max.session.timeout.ms": str(groups.session_timeout_ms_max),
+        "offsets.topic.num.partitions": str(groups.offsets_partitions),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """A Kafka listener to open; without `advertised`, clients are told the address they came to."""
+
+    bind: Address
+    name: str = "PLAINTEXT"
+    security: str = "PLAINTEXT"
+    advertised: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """Everything about one node. `static` are its broker settings under Kafka's names.
+
+    Without `peer` nobody can join this node; without `voters` a blank one founds a cluster alone.
+    """
+
+    data_dir: str
+    node_id: NodeId
+    listeners: tuple[ListenerOptions, ...]
+    http: Address | None = None
+    metrics: Address | None = None
+    peer: Address | None = None
+    voters: tuple[Voter, ...] = ()
+    roles: tuple[str, ...] = ("broker", "controller")
+    rack: str | None = None
+    fsync: FsyncMode = FsyncMode.EVERY
+    fsync_interval_ms: int = 1_000
+    time_index_interval_ms: int = 1_000
+    retention_check_ms: int = 300_000
+    static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
+    quorum: QuorumOptions = field(default_factory=QuorumOptions)
+    raft: RaftOptions = field(default_factory=RaftOptions)
+    sessions: BrokerSessionOptions = field(default_factory=BrokerSessionOptions)
+    # Requests that are not complete and answers that are not read yet: half for each.
+    in_flight_bytes_max: int = 512 << 20
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+def options_from(config: Config) -> NodeOptions:
+    """The options that a configuration stands for."""
+    fsync = config.storage.fsync
+    return NodeOptions(
+        data_dir=os.path.abspath(config.node.data_dir),
+        node_id=NodeId(config.node.id),
+        listeners=tuple(
+            ListenerOptions(
+                _address(listener.bind),
+                listener.name,
+                listener.protocol,
+                None if listener.advertised == "auto" else _address(listener.advertised),
+            )
+            for listener in config.listen.kafka_listeners
+        ),
+        http=_address(config.listen.http),
+        metrics=_address(config.listen.metrics) if config.metrics.enabled else None,
+        peer=None if config.peer is None else _address(config.peer),
+        voters=tuple(
+            Voter(NodeId(voter.node_id), _address(voter.address)) for voter in config.cluster.voters
+        ),
+        roles=config.node.roles,
+        rack=config.node.rack or None,
+        fsync=FsyncMode(fsync.mode),
+        fsync_interval_ms=fsync.interval_ms,
+        time_index_interval_ms=config.storage.time_index_interval_ms,
+        retention_check_ms=config.storage.retention_check_ms,
+        static=static_settings(config),
+        in_flight_bytes_max=config.listen.in_flight_bytes_max,
+    )
+
+
+def _address(configured: ConfiguredAddress) -> Address:
+    return Address(configured.host, configured.port)
+
+
+class AddressInUse(AddressUnavailable):
+    """An address that a node needs cannot be had; `name` says what would have listened there."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+
+
+class PortReservation:
+    """An address that nobody else listens on; `address` has the port that was found."""
+
+    def __init__(self, wanted: Address) -> None:
+        family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((wanted.host, wanted.port))
+        except OSError as error:
+            self._socket.close()
+            raise AddressUnavailable(f"cannot listen on {wanted}: {error.strerror or error}") from error
+        self.address = Address(wanted.host, self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Let go, after the listener is open."""
+        self._socket.close()
+
+
+class PortReservations:
+    """Addresses by the name of what will listen there; all of them or none."""
+
+    def __init__(self, wanted: dict[str, Address]) -> None:
+        self._held: dict[str, PortReservation] = {}
+        try:
+            for name, address in wanted.items():
+                self._held[name] = PortReservation(address)
+        except AddressUnavailable as error:
+            self.close()
+            raise AddressInUse(name, str(error)) from error
+
+    def __getitem__(self, name: str) -> Address:
+        return self._held[name].address
+
+    def close(self) -> None:
+        for reservation in self._held.values():
+            reservation.close()
+
+
+def reachable(address: Address) -> Address:
+    """An address that other machines can use, where the bound one means every interface."""
+    if address.host in EVERYWHERE:
+        return Address(socket.gethostname(), address.port)
+    return address

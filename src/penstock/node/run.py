@@ -1,0 +1,125 @@
+"""Running one node in this process until it is told to stop."""
+
+import errno as errnos
+import os
+import shutil
+from collections.abc import Callable
+from uuid import UUID
+
+from penstock.core.model import PenstockError
+from penstock.node.node import Node, NodeAddresses, NodeProgram, build, reserve
+from penstock.node.options import NodeOptions
+from penstock.node.services import NodeStorage
+from penstock.observability import log as events
+from penstock.runtime import NodeIdentity
+from penstock.runtime.loop import run
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import DiskFailed, PosixDisk
+
+NO_CLUSTER = UUID(int=0)
+UNSERVED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class DataDirectoryUnusable(PenstockError):
+    """The data directory cannot be made, read or written; says which one and what is in the way."""
+
+    def __init__(self, path: str, errno: int) -> None:
+        super().__init__(f"cannot use the data directory {path}: {_obstacle(path, errno)}")
+        self.path = path
+
+
+def _obstacle(path: str, errno: int) -> str:
+    above = path
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        return "it is a file" if above == path else f"{above} is a file"
+    if errno in (errnos.ENOSPC, errnos.EDQUOT):
+        return "there is no space left on its disk"
+    if errno in (errnos.EACCES, errnos.EPERM):
+        return f"no permission to write to {above}"
+    return os.strerror(errno).lower()
+
+
+class UnsupportedOptions(PenstockError):
+    """The options ask for something that this version cannot do."""
+
+
+def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None = None) -> int:
+    """Start a node, tell `ready` where it is, and return 0 when it was stopped by a signal.
+
+    Whatever prevents the start, or ends the node against its will, is raised: a PenstockError
+    is for the operator and fits on one line; anything else is a bug.
+    """
+    _check(options)
+    made = _first_missing(os.path.abspath(options.data_dir))
+    storage = open_storage(options)
+    program: NodeProgram | None = None
+    try:
+        reserved = reserve(options)
+        try:
+            program = build(storage, options, reserved, lambda node: ready(node.addresses) if ready else None)
+            failure = run(program, _identity(options, storage.directory))
+        finally:
+            reserved.close()
+    finally:
+        _leave(storage, None if program is None else program.node)
+        if program is None:
+            _remove(made)
+    if failure is not None:
+        raise failure
+    events.info("node.stopped")
+    return 0
+
+
+def _identity(options: NodeOptions, directory: DataDirectory) -> NodeIdentity:
+    return NodeIdentity(directory.cluster_id or NO_CLUSTER, options.node_id, directory.directory_id)
+
+
+def open_storage(options: NodeOptions) -> NodeStorage:
+    """Lock the data directory, making it if there is none; DataDirectoryUnusable says why that cannot be."""
+    disk = PosixDisk(options.data_dir)
+    made = _first_missing(disk.root)
+    try:
+        directory = DataDirectory.open(disk, UUID(bytes=os.urandom(16), version=4))
+    except DiskFailed as error:
+        _remove(made)
+        raise DataDirectoryUnusable(disk.root, error.errno) from error
+    return NodeStorage(disk, PosixDisk(options.data_dir), directory)
+
+
+def _first_missing(path: str) -> str | None:
+    """The topmost directory of `path` that does not exist; None if all of them do."""
+    missing = None
+    while not os.path.lexists(path):
+        missing, path = path, os.path.dirname(path)
+    return missing
+
+
+def _remove(made: str | None) -> None:
+    """Remove what a start has made that then could not be: it is of no use to anybody."""
+    if made is not None:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _leave(storage: NodeStorage, node: Node | None) -> None:
+    """Free the directory, if the node has not done so in order.
+
+    If no broker was registered, nothing was written to any log: it is as clean as it was.
+    """
+    if node is not None and node.is_closed:
+        return
+    untouched = node is None or node.backstage.membership.epoch is None
+    storage.directory.close(storage.directory.last_clean_epoch if untouched else None)
+
+
+def _check(options: NodeOptions) -> None:
+    for listener in options.listeners:
+        if listener.security in UNSERVED:
+            raise UnsupportedOptions(
+                f"listener {listener.name} asks for {listener.security}, which is not available yet: "
+                "use PLAINTEXT"
+            )
+    names = [listener.name for listener in options.listeners]
+    if len(frozenset(names)) != len(names) or not names:
+        raise UnsupportedOptions("a node needs Kafka listeners with different names")

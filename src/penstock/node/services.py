@@ -1,0 +1,217 @@
+"""Every service of a node, without the doors: what clients are served from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOptions, QuorumStore
+from penstock.broker.configs import ConfigService
+from penstock.broker.coordinator.group_metrics import GroupMetrics
+from penstock.broker.coordinator.groups import GroupService, options_of_node
+from penstock.broker.fetch import FetchService
+from penstock.broker.list_offsets import OffsetLookup
+from penstock.broker.partitions import (
+    FsyncMode,
+    LogMaintenanceOptions,
+    LogStore,
+    ReplicaManager,
+    ReplicaManagerOptions,
+)
+from penstock.broker.produce import ProduceMetrics, ProduceService
+from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.replication import ReplicationService
+from penstock.broker.topics import TopicService
+from penstock.core.metadata import BrokerEndpoint, ControllerConfig
+from penstock.core.model import BrokerEpoch
+from penstock.node.options import NodeOptions, reachable
+from penstock.observability import log as events
+from penstock.runtime import Callback, Runtime
+from penstock.server.kafka.backend import AdvertisedListener, Backend, NodeInfo
+from penstock.storage.commit import GroupCommit
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import Disk
+
+BROKER, CONTROLLER = "broker", "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStorage:
+    """A data directory that is locked; `side_disk` is a view of it for work off the loop."""
+
+    disk: Disk
+    side_disk: Disk
+    directory: DataDirectory
+
+
+class NodeServices:
+    """Composes the services and brings them up and down in order."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        storage: NodeStorage,
+        options: NodeOptions,
+        listeners: tuple[AdvertisedListener, ...],
+    ) -> None:
+        self._runtime = runtime
+        self._storage = storage
+        self._options = options
+        self._listeners = listeners
+        self._ready: Callable[[Backend], None]
+        self._without_broker: Callback | None = None
+        self._is_open = False
+        self.produce_metrics = ProduceMetrics()
+        self.group_metrics = GroupMetrics()
+        self._groups: GroupService | None = None
+        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
+        store = QuorumStore(storage.disk, storage.side_disk, self.commit)
+        self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
+        self.quorum = self.member.quorum
+        self.controller = self.member.controller
+        self.membership = self.member.membership
+        self.partitions = self._build_partitions()
+        self.replication = ReplicationService(
+            runtime, self.member.hub, self.partitions, self.controller.submit, options.node_id
+        )
+
+    def _cluster_options(self) -> ClusterOptions:
+        options = self._options
+        registration = BrokerRegistration(
+            options.node_id,
+            tuple(_registered(listener) for listener in self._listeners),
+            options.rack,
+            synced=options.fsync is FsyncMode.EVERY,
+        )
+        return ClusterOptions(
+            registration,
+            options.peer,
+            options.voters,
+            is_broker=BROKER in options.roles,
+            is_controller=CONTROLLER in options.roles,
+            advertised=reachable,
+            around=ControllerConfig(options.static),
+            quorum=options.quorum,
+            sessions=options.sessions,
+            raft=options.raft,
+        )
+
+    def _build_partitions(self) -> ReplicaManager:
+        options, storage = self._options, self._storage
+        return ReplicaManager(
+            options.node_id,
+            self._runtime,
+            LogStore(storage.disk, storage.side_disk, self.commit),
+            ReplicaManagerOptions(
+                static=options.static,
+                housekeeping=LogMaintenanceOptions(
+                    options.fsync, options.fsync_interval_ms, options.retention_check_ms
+                ),
+                time_index_interval_ms=options.time_index_interval_ms,
+            ),
+        )
+
+    def start(self, ready: Callable[[Backend], None], without_broker: Callback | None = None) -> None:
+        """Recover, join the cluster and open the logs; `ready` hears when clients can be served.
+
+        A node that is no broker serves none: `without_broker` hears when it has joined.
+        """
+        self._ready = ready
+        self._without_broker = without_broker
+        self.member.start(self._joined)
+
+    def _joined(self, epoch: BrokerEpoch | None) -> None:
+        image, controller = self.controller.image, self.controller
+        if epoch is None:
+            events.info("node.joined", cluster_id=image.cluster_id)
+            if self._without_broker is not None:
+                self._without_broker()
+            return
+        # Now and not earlier: nothing that this node led before its start does it lead now.
+        reports = self.partitions.open_all(image, self._storage.directory)
+        self._is_open = True
+        controller.subscribe(self.partitions.follow)
+        controller.subscribe(self.replication.follow)
+        self.partitions.start_mending(epoch, controller.submit)
+        self.replication.start(epoch)
+        self.replication.follow(image)
+        events.info(
+            "node.joined",
+            cluster_id=image.cluster_id,
+            broker_epoch=epoch,
+            logs=len(reports),
+            bytes_read=sum(report.bytes_read for report in reports),
+        )
+        self.member.go_live(lambda: self.partitions.when_settled(lambda: self._ready(self._backend(epoch))))
+
+    def _backend(self, epoch: BrokerEpoch) -> Backend:
+        runtime, options, controller = self._runtime, self._options, self.controller
+        assert controller.image.cluster_id is not None
+        topics = TopicService(runtime, controller, self.partitions, options.static)
+        return Backend(
+            node=NodeInfo(
+                options.node_id,
+                controller.image.cluster_id,
+                self._listeners,
+                options.rack,
+                options.data_dir,
+            ),
+            controller=controller,
+            partitions=self.partitions,
+            topics=topics,
+            groups=self._take_groups(topics),
+            configs=ConfigService(runtime, controller, options.node_id, options.static),
+            producer_ids=ProducerIdManager(controller, options.node_id, epoch),
+            producing=ProduceService(self.partitions, runtime.clock, self.produce_metrics, runtime.spawn),
+            fetching=FetchService(runtime),
+            lookups=OffsetLookup(),
+            quorum=self.member.voters,
+        )
+
+    def _take_groups(self, topics: TopicService) -> GroupService:
+        options, controller = self._options, self.controller
+        self._groups = groups = GroupService(
+            options.node_id,
+            self._runtime,
+            self.partitions,
+            topics,
+            options_of_node(controller.image, options.node_id, options.static),
+            self.group_metrics,
+        )
+        groups.follow(controller.image)
+        # Behind the partitions, which open the logs that coordinators are made of.
+        controller.subscribe(groups.follow)
+        self.partitions.when_roles_change(groups.roles_changed)
+        return groups
+
+    def leave(self, done: Callback) -> None:
+        """Let other nodes lead what this one leads, while clients are served still. Takes bounded time."""
+        self.member.leave(done)
+
+    def resign(self) -> None:
+        """Answer everyone who waits for others: they must look for another coordinator."""
+        if self._groups is not None:
+            self._groups.stop()
+
+    def wind_down(self, done: Callback) -> None:
+        """Bring the logs to a state from which they can be closed at once; takes a while with many."""
+        self.replication.stop()
+        self.partitions.checkpoint_all(done)
+
+    def close(self) -> None:
+        """Make everything durable, close it and say that it was clean. Blocks on the disk."""
+        self.replication.stop()
+        self.partitions.close()
+        failed = any(replica.log.stopped is not None for replica in self.partitions)
+        self.member.close()
+        # A log whose disk failed has lost something: the next start must not trust it.
+        clean = self.membership.epoch if self._is_open and not failed else None
+        self._storage.directory.close(clean)
+
+    def abandon(self) -> None:
+        """Leave without waiting for the logs: what was acknowledged is safe, but this was no clean stop."""
+        self.member.close()
+        self._storage.directory.close()
+
+
+def _registered(listener: AdvertisedListener) -> BrokerEndpoint:
+    host, port = listener.advertised or reachable(listener.bound)
+    return BrokerEndpoint(listener.name, host, port, listener.security)

@@ -1,0 +1,102 @@
+"""What the handlers of the Kafka door work with."""
+
+from dataclasses import dataclass
+
+from penstock.broker.cluster import Controller, QuorumAdmin
+from penstock.broker.configs import ConfigService
+from penstock.broker.coordinator.groups import GroupService
+from penstock.broker.fetch import FetchService
+from penstock.broker.list_offsets import OffsetLookup
+from penstock.broker.partitions import ReplicaManager
+from penstock.broker.produce import ProduceService
+from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.topics import TopicService
+from penstock.core.model import NodeId
+from penstock.core.protocol import Api
+from penstock.observability import HistogramValue, Metrics
+from penstock.runtime import Address
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedListener:
+    """One Kafka listener of this node: where it is bound, and where clients are sent.
+
+    Without an advertised address a client is told the one that it connected to.
+    """
+
+    name: str
+    security: str
+    bound: Address
+    advertised: Address | None = None
+
+    def address_for(self, local: tuple[str, int]) -> Address:
+        """How to name this node to a client that connected to `local`."""
+        return self.advertised or Address(*local)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """Who this node is, once it has joined its cluster."""
+
+    node_id: NodeId
+    cluster_id: str
+    listeners: tuple[AdvertisedListener, ...] = ()
+    rack: str | None = None
+    data_dir: str = ""
+
+    def listener(self, name: str) -> AdvertisedListener | None:
+        return next((listener for listener in self.listeners if listener.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The services of one node."""
+
+    node: NodeInfo
+    controller: Controller
+    partitions: ReplicaManager
+    topics: TopicService
+    configs: ConfigService
+    producer_ids: ProducerIdManager
+    producing: ProduceService
+    fetching: FetchService
+    lookups: OffsetLookup
+    groups: GroupService
+    quorum: QuorumAdmin
+
+
+class KafkaMetrics(Metrics):
+    """Requests by API, and what went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.request_seconds = self.seconds(
+            "penstock_request_seconds",
+            "Time from a request's arrival to its answer; `serve` is the handler, `total` includes waiting.",
+            ("api", "stage"),
+        )
+        self.failures = self.counter(
+            "penstock_handler_failures_total", "Requests that ended in an error nobody foresaw.", ()
+        )
+        self.protocol_errors = self.counter(
+            "penstock_protocol_errors_total", "Connections closed because their bytes broke the protocol.", ()
+        )
+        self.connections = self.gauge("penstock_connections", "Open connections, by listener.", ("listener",))
+        self.in_flight_bytes = self.gauge(
+            "penstock_in_flight_bytes",
+            "Bytes of requests that are not complete, and of answers that are not read yet.",
+            ("kind",),
+        )
+        self.held_back = self.counter(
+            "penstock_connections_held_back_total",
+            "Times that a connection was not read because the node's bytes in flight were used up.",
+            ("kind",),
+        )
+        # The handler's time and the whole time, by API key: what every request counts.
+        self.by_api: dict[int, tuple[HistogramValue, HistogramValue]] = {}
+
+    def figures_of(self, api: Api) -> tuple[HistogramValue, HistogramValue]:
+        """The row of `by_api`, made when an API is first asked for."""
+        served, answered = (self.request_seconds.of(api.name, stage) for stage in ("serve", "total"))
+        self.by_api[api.key] = (served, answered)
+        return served, answered

@@ -1,0 +1,319 @@
+"""One client's connection: frames in, answers out, in order and within limits."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
+from penstock.core.protocol.frames import API_VERSIONS_KEY, read_request_header
+from penstock.observability import log
+from penstock.runtime import Clock
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import TcpConnection
+from penstock.security import ANONYMOUS, Authorizer, Session
+from penstock.server.kafka.backend import Backend, KafkaMetrics
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.frame_decoder import REUSED_BYTES_MAX, FrameDecoder
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_queue import ResponseQueue
+from penstock.server.kafka.router import Router
+
+# Requests that came together are served together for so long; then it is the others' turn.
+TURN_NS = 5 * MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection may ask of the node."""
+
+    frame_bytes_max: int = 100 << 20
+    waiting_replies_max: int = 500
+    pending_bytes_max: int = 8 << 20
+    idle_ms_max: int = 600_000
+    stalled_ms_max: int = 60_000
+    # The same, while others wait for the bytes that this connection has the node keep.
+    pressed_ms_max: int = 1_000
+
+
+class ConnectionOwner(Protocol):
+    """What a connection asks of the listener that it came to."""
+
+    name: str
+    backend: Backend
+    gate: Authorizer | None
+    routes: Router
+    clock: Clock
+    metrics: KafkaMetrics
+    fetch_sessions: FetchSessionCache
+    report: Callable[[Exception], None]
+    limits: ConnectionLimits
+    scratch: memoryview
+    budget: RequestMemoryLimit
+    backlog: ResponseMemoryLimit
+
+    def forget(self, connection: "KafkaConnection") -> None: ...
+
+    def flush_soon(self, replies: ResponseQueue) -> None: ...
+
+    def soon(self, act: Callable[[], None]) -> None: ...
+
+    def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> object: ...
+
+    def sweep_soon(self) -> None: ...
+
+
+class KafkaConnection:
+    """The Kafka side of a pipe."""
+
+    __slots__ = (
+        "_assembly",
+        "_held_until_ns",
+        "_holds",
+        "_progress",
+        "_routes",
+        "_seen_ns",
+        "_session",
+        "_turn_end_ns",
+        "_waits_for_room",
+        "_waits_for_turn",
+        "backend",
+        "clock",
+        "door",
+        "fetch_sessions",
+        "gate",
+        "is_open",
+        "is_paused",
+        "metrics",
+        "pipe",
+        "replies",
+    )
+
+    def __init__(self, pipe: TcpConnection, door: ConnectionOwner) -> None:
+        self.pipe = pipe
+        self.door = door
+        self.backend = door.backend
+        self.gate = door.gate
+        self.clock = door.clock
+        self.metrics = door.metrics
+        self.fetch_sessions = door.fetch_sessions
+        self._routes = door.routes.by_key
+        self.replies = ResponseQueue(pipe, door.flush_soon, door.backlog.moved)
+        pipe.account(door.backlog.moved)
+        self.is_open = True
+        self._assembly = FrameDecoder(door.scratch, door.limits.frame_bytes_max, door.budget)
+        self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
+        self.is_paused = False
+        self._held_until_ns = 0
+        self._holds = 0
+        self._turn_end_ns = 0
+        self._waits_for_turn = False
+        self._waits_for_room = False
+        self._seen_ns = door.clock.now()
+        self._progress = 0
+        if door.backlog.is_full:
+            self._pause()
+            self._await_room()
+
+    def buffer(self) -> memoryview:
+        return self._assembly.target
+
+    def received(self, count: int) -> None:  # noqa: C901 - the hot path, straight on purpose
+        self._turn_end_ns = 0
+        assembly, replies = self._assembly, self.replies
+        replies.is_corked = True
+        try:
+            assembly.received(count, self._serve)
+        except ProtocolError as error:
+            self.metrics.protocol_errors.of().count += 1
+            log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))
+            self.close()
+            return
+        except Exception as error:
+            # The last line of defence: what a handler did not foresee costs this connection.
+            log.error("kafka.handler_failed", peer=self.pipe.peer, error=error)
+            self.metrics.failures.of().count += 1
+            self.close()
+            if not isinstance(error, PenstockError):
+                self.door.report(error)
+            return
+        if not self.is_open:
+            return
+        if assembly.owned_bytes > REUSED_BYTES_MAX:
+            assembly.relax()
+        replies.is_corked = False
+        if replies.out:
+            replies.flush()
+        if assembly.rest is not None:
+            self._pause()
+            self.go_on()
+        elif self._is_full():
+            self._pause()
+            self._await_room()
+
+    @property
+    def held_bytes(self) -> int:
+        """What the node keeps in memory because this client does not read, or waits for something first."""
+        return self.pipe.held_bytes + self.replies.held_bytes
+
+    def _serve(self, frame: memoryview) -> bool:
+        """Serve one request; answers whether there is time for another one in this turn of the loop."""
+        if not self.is_open:
+            return False
+        clock = self.clock
+        began_ns = clock.now()
+        self._seen_ns = began_ns
+        if not self._turn_end_ns:
+            self._turn_end_ns = began_ns + TURN_NS
+        header, position = read_request_header(frame)
+        api_key, version, _, client_id = header
+        route = self._routes.get(api_key)
+        if route is None:
+            raise ProtocolError(f"API {api_key} is not served here")
+        api = route.api
+        if version not in route.versions and api_key != API_VERSIONS_KEY:
+            raise ProtocolError(f"{api.name} version {version} is not served here")
+        session = self._session
+        if (client_id or "") != session.client_id:
+            session = self._session = session._replace(client_id=client_id or "")
+        route.serve(Request(self, api, header, session, began_ns), frame, position)
+        ended_ns = clock.now()
+        figures = self.metrics.by_api.get(api_key) or self.metrics.figures_of(api)
+        served, elapsed_ns = figures[0], ended_ns - began_ns
+        served.counts[bisect_left(served.bounds, elapsed_ns)] += 1
+        served.total += elapsed_ns
+        return ended_ns < self._turn_end_ns and self.is_open
+
+    def end_turn(self) -> None:
+        """Serve no more requests in this turn, however little time it has taken."""
+        self._turn_end_ns = 1
+
+    def hold(self) -> None:
+        """A request is kept until somebody else has worked on it: one at a time is enough."""
+        self._holds += 1
+        self.end_turn()
+        self._pause()
+
+    def let_go(self) -> None:
+        self._holds -= 1
+        self.go_on()
+
+    def hold_back(self, throttle_ms: int) -> None:
+        """Read nothing for a while, because a quota was exceeded; answers leave all the same."""
+        until_ns = self.clock.now() + throttle_ms * MILLISECOND
+        if until_ns <= self._held_until_ns:
+            return
+        self._held_until_ns = until_ns
+        self.end_turn()
+        self._pause()
+        self.door.after_ms(throttle_ms, self._release)
+
+    def _release(self) -> None:
+        # An earlier and shorter hold ends nothing.
+        if self.clock.now() >= self._held_until_ns:
+            self._held_until_ns = 0
+            self.go_on()
+
+    def _is_full(self) -> bool:
+        limits, backlog = self.door.limits, self.door.backlog
+        replies, pipe = self.replies, self.pipe
+        return (
+            self._held_until_ns > 0
+            or self._holds > 0
+            or len(replies.waiting) >= limits.waiting_replies_max
+            or pipe.pending_bytes + replies.held_bytes > limits.pending_bytes_max
+            # Nobody holds anything, as a rule.
+            or (backlog.held_bytes > 0 and backlog.refuses(pipe.held_bytes + replies.held_bytes))
+        )
+
+    def _await_room(self) -> None:
+        """If it is the whole node that keeps too much, nobody but the backlog knows when to go on."""
+        if self.door.backlog.is_full and not self._waits_for_room:
+            self._waits_for_room = True
+            self.metrics.held_back.of("answers").count += 1
+            self.door.backlog.wait(self._room)
+            self.door.sweep_soon()
+
+    def _room(self) -> None:
+        self._waits_for_room = False
+        self.go_on()
+
+    def _pause(self) -> None:
+        self.is_paused = True
+        self.pipe.pause()
+
+    def go_on(self) -> None:
+        """Read again, if nothing stands against it; what was put aside comes first."""
+        if not self.is_open:
+            return
+        if self._is_full():
+            self._await_room()
+        elif self._assembly.rest is None:
+            self.is_paused = False
+            self.pipe.resume()
+        elif not self._waits_for_turn:
+            self._waits_for_turn = True
+            if self._assembly.is_starved:
+                self.metrics.held_back.of("requests").count += 1
+                self.door.budget.wait(self._take_turn)
+            else:
+                self.door.soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        if not self.is_open:
+            return
+        if self._is_full():
+            self._await_room()
+        else:
+            self.is_paused = False  # or every answer of this turn would try to go on
+            self.received(0)
+            if self._assembly.rest is None:
+                self.go_on()
+
+    def drained(self) -> None:
+        self.go_on()
+
+    def sweep(self, now_ns: Instant, *, pressed: bool = False) -> None:
+        """Close a connection that is idle or stuck; called every few seconds.
+
+        `pressed`: the node keeps as many answers as it may.
+        """
+        limits = self.door.limits
+        progress = self.pipe.sent_bytes + self._assembly.have_bytes
+        if progress != self._progress:
+            self._progress, self._seen_ns = progress, now_ns
+        quiet_ms = (now_ns - self._seen_ns) // 1_000_000
+        stuck = self._assembly.is_partial or self.pipe.pending_bytes > 0
+        if self._is_in_the_way(pressed=pressed) and quiet_ms >= limits.pressed_ms_max:
+            self.cut_off("in the way")
+        elif quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
+            self.replies.waiting and not stuck
+        ):
+            self.cut_off("stuck" if stuck else "idle")
+        elif not stuck:
+            self._assembly.relax()
+
+    def _is_in_the_way(self, *, pressed: bool) -> bool:
+        """Whether it makes others wait: for the answers it does not read, or the request it does not send."""
+        if pressed and self.held_bytes > 0:
+            return True
+        return self._assembly.is_partial and self.door.budget.is_wanted
+
+    def cut_off(self, reason: str) -> None:
+        log.info("kafka.connection_closed", peer=self.pipe.peer, reason=reason, held_bytes=self.held_bytes)
+        self.close()
+
+    def close(self) -> None:
+        self.pipe.close()
+
+    def closed(self) -> None:
+        self.is_open = False
+        self._assembly.close()
+        self.replies.abandon()
+        self.door.backlog.forget(self._room)
+        self.door.forget(self)
+
+    def spare(self) -> None:
+        """Others need the bytes that this connection keeps for its next large frame."""
+        self._assembly.relax()

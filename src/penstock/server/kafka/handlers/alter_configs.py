@@ -1,0 +1,51 @@
+"""AlterConfigs: replacing all settings of a resource (superseded by IncrementalAlterConfigs)."""
+
+from penstock.broker.configs import ConfigValues
+from penstock.core.metadata import ConfigResource, Ok
+from penstock.core.model import Refused
+from penstock.core.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseResource,
+)
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.config_resources import DUPLICATE, ConfigResult, as_outcome, configurable
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import repeated
+from penstock.server.kafka.router import routes
+
+Key = tuple[int, str]
+
+
+@routes.handles(AlterConfigsRequest)
+def alter_configs(request: AlterConfigsRequest, call: Request) -> None:
+    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    outcomes: dict[Key, ConfigResult] = {}
+    wanted: dict[Key, ConfigValues] = {}
+    for each in request.resources:
+        key = (each.resource_type, each.resource_name)
+        resource = configurable(call, AclOperation.ALTER_CONFIGS, *key)
+        if key in twice or not isinstance(resource, ConfigResource):
+            outcomes[key] = DUPLICATE if isinstance(resource, ConfigResource) else resource
+        else:
+            wanted[key] = ConfigValues(
+                resource, tuple((config.name, config.value) for config in each.configs)
+            )
+
+    def done(replies: list[Ok | Refused]) -> None:
+        outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
+        call.reply(
+            AlterConfigsResponse(
+                throttle_time_ms=throttle_ms,
+                responses=tuple(_row(key, outcome) for key, outcome in outcomes.items()),
+            )
+        )
+
+    call.backend.configs.alter(list(wanted.values()), done, validate_only=request.validate_only)
+
+
+def _row(key: Key, outcome: ConfigResult) -> AlterConfigsResponseResource:
+    return AlterConfigsResponseResource(
+        error_code=outcome.code, error_message=outcome.message, resource_type=key[0], resource_name=key[1]
+    )

@@ -1,0 +1,70 @@
+"""AlterPartitionReassignments: moving partitions to other brokers, and calling moves off."""
+
+from penstock.core.metadata import AlteredPartition, ReassignPartition
+from penstock.core.model import NodeId, PartitionIndex, Refused
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponsePartition,
+    AlterPartitionReassignmentsResponseTopic,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import CLUSTER, by_topic, error_fields, shared_code
+from penstock.server.kafka.router import routes
+
+NOT_ALLOWED = "the caller may not alter the cluster"
+
+
+@routes.handles(AlterPartitionReassignmentsRequest)
+def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, call: Request) -> None:
+    if not call.authorize(AclOperation.ALTER, CLUSTER):
+        call.reply(_response(request, call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
+        return
+    wanted = [
+        ReassignPartition(
+            topic.name,
+            PartitionIndex(each.partition_index),
+            None if each.replicas is None else tuple(map(NodeId, each.replicas)),
+            resize=request.allow_replication_factor_change,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+
+    def done(outcomes: list[AlteredPartition | Refused]) -> None:
+        code, message = shared_code(outcomes)
+        rows = [
+            (move.topic, _row(move.index, outcome)) for move, outcome in zip(wanted, outcomes, strict=True)
+        ]
+        topics = tuple(
+            AlterPartitionReassignmentsResponseTopic(name=name, partitions=parts)
+            for name, parts in by_topic(rows)
+        )
+        call.reply(_response(request, call, code, message, topics))
+
+    call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms)
+
+
+def _row(index: int, outcome: AlteredPartition | Refused) -> AlterPartitionReassignmentsResponsePartition:
+    code, message = error_fields(outcome)
+    return AlterPartitionReassignmentsResponsePartition(
+        partition_index=index, error_code=code, error_message=message
+    )
+
+
+def _response(
+    request: AlterPartitionReassignmentsRequest,
+    call: Request,
+    code: ErrorCode,
+    message: str | None,
+    topics: tuple[AlterPartitionReassignmentsResponseTopic, ...] = (),
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        throttle_time_ms=call.charge_time(),
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=message,
+        responses=topics,
+    )

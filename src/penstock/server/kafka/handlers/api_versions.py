@@ -1,0 +1,76 @@
+"""ApiVersions: what this node serves, read off the routes."""
+
+from penstock.core.metadata import SUPPORTED_FEATURES
+from penstock.core.protocol import ErrorCode, decoder, response_frame
+from penstock.core.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ApiVersionsResponseApi,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseSupportedFeature,
+)
+from penstock.core.protocol.messages.produce import ProduceRequest
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+
+NAMED_SINCE = 3
+# Older librdkafka compresses only for a broker that lists Produce 0, which it never sends. Kafka 4 lists
+# it for this reason (KAFKA-18659), and like Kafka we refuse who takes it at its word.
+LISTED_FROM = {ProduceRequest.__schema__.api_key: 0}
+
+
+@routes.handles_frames(ApiVersionsRequest)
+def api_versions(call: Request, frame: memoryview, position: int) -> None:
+    """A version we do not know is answered in the oldest form, with what we do know (KIP-511)."""
+    if call.version not in call.api.versions:
+        rejection = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed())
+        call.reply_parts([response_frame(call.api, 0, call.correlation_id, rejection)])
+        return
+    request, _ = decoder(ApiVersionsRequest, call.version)(frame, position)
+    code = ErrorCode.NONE
+    if call.version >= NAMED_SINCE and not (
+        _is_name(request.client_software_name) and _is_name(request.client_software_version)
+    ):
+        code = ErrorCode.INVALID_REQUEST
+    image = call.backend.controller.image
+    call.reply(
+        ApiVersionsResponse(
+            error_code=code,
+            api_keys=_listed(),
+            supported_features=tuple(
+                ApiVersionsResponseSupportedFeature(
+                    name=feature.name, min_version=feature.lowest, max_version=feature.highest
+                )
+                for feature in SUPPORTED_FEATURES
+            ),
+            finalized_features_epoch=call.backend.controller.committed,
+            finalized_features=tuple(
+                ApiVersionsResponseFinalizedFeature(
+                    name=name, min_version_level=level, max_version_level=level
+                )
+                for name, level in image.features.items()
+                if level > 0
+            ),
+        )
+    )
+
+
+def _listed() -> tuple[ApiVersionsResponseApi, ...]:
+    return tuple(
+        ApiVersionsResponseApi(
+            api_key=route.api.key,
+            min_version=LISTED_FROM.get(route.api.key, route.versions.start),
+            max_version=route.versions.stop - 1,
+        )
+        for route in routes.all()
+    )
+
+
+def _is_name(text: str) -> bool:
+    """What Kafka allows: letters, digits, dots and dashes, neither first nor last a mark (KIP-511)."""
+    return (
+        bool(text)
+        and text[0].isalnum()
+        and text[-1].isalnum()
+        and all(c.isalnum() or c in ".-" for c in text)
+    )

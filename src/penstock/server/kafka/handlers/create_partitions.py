@@ -1,0 +1,62 @@
+"""CreatePartitions: adding partitions to topics."""
+
+from penstock.broker.topics import NewPartitions
+from penstock.core.metadata import CreatedPartitions
+from penstock.core.model import NodeId, Refused, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseTopic,
+)
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.errors import code_of, message_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import repeated, topic_resource
+from penstock.server.kafka.router import routes
+
+NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
+TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+
+
+@routes.handles(CreatePartitionsRequest)
+def create_partitions(request: CreatePartitionsRequest, call: Request) -> None:
+    twice = repeated(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    outcomes: dict[str, CreatedPartitions | Refused] = dict.fromkeys(twice, TWICE)
+    for name in unique:
+        if name not in twice and not call.authorize(AclOperation.ALTER, topic_resource(name)):
+            outcomes[name] = NOT_ALLOWED
+    wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
+    before = call.backend.controller.image.partition_count
+
+    def done(replies: list[CreatedPartitions | Refused]) -> None:
+        outcomes.update(zip(wanted, replies, strict=True))
+        grown = call.backend.controller.image.partition_count - before
+        throttle_ms = call.charge(QuotaType.MUTATIONS, max(grown, 0))
+        rows = tuple(_row(name, outcomes[name]) for name in unique)
+        call.reply(CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=rows))
+
+    call.backend.topics.add_partitions(
+        [_more(topic) for topic in wanted.values()],
+        done,
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+
+
+def _more(topic: CreatePartitionsRequestTopic) -> NewPartitions:
+    assignments = topic.assignments
+    if assignments is None:
+        return NewPartitions(topic.name, topic.count)
+    placed = tuple(tuple(NodeId(node_id) for node_id in each.broker_ids) for each in assignments)
+    return NewPartitions(topic.name, topic.count, placed)
+
+
+def _row(name: str, outcome: CreatedPartitions | Refused) -> CreatePartitionsResponseTopic:
+    if isinstance(outcome, Refused):
+        return CreatePartitionsResponseTopic(
+            name=name, error_code=code_of(outcome), error_message=message_of(outcome)
+        )
+    return CreatePartitionsResponseTopic(name=name, error_code=ErrorCode.NONE)

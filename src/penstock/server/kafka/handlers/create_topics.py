@@ -1,0 +1,111 @@
+"""CreateTopics: making topics."""
+
+from collections.abc import Iterable
+
+from penstock.broker.topics import NewTopic
+from penstock.core.metadata import CreatedTopic, ReplicaAssignment
+from penstock.core.model import NodeId, PartitionIndex, Refused, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseConfig,
+    CreateTopicsResponseTopic,
+)
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.errors import code_of, message_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import may_create, repeated, topic_resource
+from penstock.server.kafka.router import routes
+
+CONFIGS_SINCE = 5
+NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not create this topic")
+TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+
+
+@routes.handles(CreateTopicsRequest)
+def create_topics(request: CreateTopicsRequest, call: Request) -> None:
+    twice = repeated(topic.name for topic in request.topics)
+    unique = {topic.name: topic for topic in request.topics}
+    outcomes: dict[str, CreatedTopic | Refused] = dict.fromkeys(twice, TWICE)
+    for name in unique:
+        if name not in twice and not may_create(call, name):
+            outcomes[name] = NOT_ALLOWED
+    wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
+
+    def done(replies: list[CreatedTopic | Refused]) -> None:
+        outcomes.update(zip(wanted, replies, strict=True))
+        created = sum(reply.partitions for reply in replies if isinstance(reply, CreatedTopic))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else created)
+        rows = tuple(_row(call, topic, outcomes[name]) for name, topic in unique.items())
+        call.reply(CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=rows))
+
+    call.backend.topics.create(
+        [_new_topic(topic) for topic in wanted.values()],
+        done,
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+
+
+def _new_topic(topic: CreateTopicsRequestTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple(
+            ReplicaAssignment(PartitionIndex(placed.partition_index), _nodes(placed.broker_ids))
+            for placed in topic.assignments
+        ),
+        tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
+    return tuple(NodeId(node_id) for node_id in ids)
+
+
+def _row(
+    call: Request, topic: CreateTopicsRequestTopic, outcome: CreatedTopic | Refused
+) -> CreateTopicsResponseTopic:
+    name = topic.name
+    if isinstance(outcome, Refused):
+        return CreateTopicsResponseTopic(
+            name=name, error_code=code_of(outcome), error_message=message_of(outcome)
+        )
+    if not call.authorize(AclOperation.DESCRIBE_CONFIGS, topic_resource(name)):
+        return CreateTopicsResponseTopic(
+            name=name,
+            topic_id=outcome.id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+    return CreateTopicsResponseTopic(
+        name=name,
+        topic_id=outcome.id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=outcome.partitions,
+        replication_factor=outcome.replication_factor,
+        configs=_configs(call, outcome, topic) if call.version >= CONFIGS_SINCE else (),
+    )
+
+
+def _configs(
+    call: Request, created: CreatedTopic, topic: CreateTopicsRequestTopic
+) -> tuple[CreateTopicsResponseConfig, ...]:
+    """Every setting of the new topic, or of the one that would be made."""
+    own = {config.name: config.value for config in topic.configs if config.value is not None}
+    described = call.backend.configs.preview(created.name, own, created.replication_factor)
+    return tuple(
+        CreateTopicsResponseConfig(
+            name=config.name,
+            value=config.value,
+            read_only=config.read_only,
+            config_source=config.source,
+            is_sensitive=config.sensitive,
+        )
+        for config in described
+    )

@@ -1,0 +1,100 @@
+"""DeleteTopics: removing topics, by name or by id."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.core.metadata import DeletedTopic
+from penstock.core.model import Refused, TopicId, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseTopic,
+)
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.errors import code_of, message_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import topic_resource
+from penstock.server.kafka.router import routes
+
+TOPIC_IDS_SINCE = 6
+# Older clients do not know the code for a deletion that is switched off.
+DISABLED_SINCE = 3
+
+
+class TopicToDelete(NamedTuple):
+    """A topic as the request names it."""
+
+    name: str | None
+    topic_id: UUID
+
+
+class _Row(NamedTuple):
+    doomed: TopicToDelete
+    refused: Refused | None = None
+
+
+@routes.handles(DeleteTopicsRequest)
+def delete_topics(request: DeleteTopicsRequest, call: Request) -> None:
+    rows = _judged(call, _doomed(request, call.version))
+    wanted = [doomed for doomed, refused in rows if refused is None]
+
+    def done(replies: list[DeletedTopic | Refused]) -> None:
+        outcomes = iter(replies)
+        answer = tuple(
+            _answer(call, row.doomed, next(outcomes) if row.refused is None else row.refused) for row in rows
+        )
+        throttle_ms = call.charge(QuotaType.MUTATIONS, len(wanted))
+        call.reply(DeleteTopicsResponse(throttle_time_ms=throttle_ms, responses=answer))
+
+    call.backend.topics.delete(
+        [TopicId(doomed.topic_id) if doomed.name is None else doomed.name for doomed in wanted],
+        done,
+        timeout_ms=request.timeout_ms,
+    )
+
+
+def _doomed(request: DeleteTopicsRequest, version: int) -> list[TopicToDelete]:
+    if version >= TOPIC_IDS_SINCE:
+        return [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
+    return [TopicToDelete(name, ZERO_UUID) for name in request.topic_names]
+
+
+def _judged(call: Request, everything: list[TopicToDelete]) -> list[_Row]:
+    """One row per topic, with what is wrong about it before it is even looked for."""
+    counts: dict[TopicToDelete, int] = {}
+    for doomed in everything:
+        counts[doomed] = counts.get(doomed, 0) + 1
+    return [_Row(doomed, _problem(call, doomed, count)) for doomed, count in counts.items()]
+
+
+def _problem(call: Request, doomed: TopicToDelete, count: int) -> Refused | None:
+    name, topic_id = doomed
+    if name is None and topic_id == ZERO_UUID:
+        return Refused(Why.INVALID_REQUEST, "neither the name nor the id of a topic is given")
+    if name is not None and topic_id != ZERO_UUID:
+        return Refused(Why.INVALID_REQUEST, "a topic is deleted by its name or by its id, not by both")
+    if count > 1:
+        return Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+    if name is None:
+        name = call.backend.controller.image.topic_name(TopicId(topic_id))
+        if name is None:
+            return Refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+    resource = topic_resource(name)
+    if call.authorize(AclOperation.DESCRIBE, resource) and call.authorize(AclOperation.DELETE, resource):
+        return None
+    return Refused(Why.NOT_AUTHORIZED, "the caller may not delete this topic")
+
+
+def _answer(
+    call: Request, doomed: TopicToDelete, outcome: DeletedTopic | Refused
+) -> DeleteTopicsResponseTopic:
+    if isinstance(outcome, DeletedTopic):
+        return DeleteTopicsResponseTopic(name=outcome.name, topic_id=outcome.id, error_code=ErrorCode.NONE)
+    code = code_of(outcome)
+    if code is ErrorCode.TOPIC_DELETION_DISABLED and call.version < DISABLED_SINCE:
+        code = ErrorCode.INVALID_REQUEST
+    return DeleteTopicsResponseTopic(
+        name=doomed.name, topic_id=doomed.topic_id, error_code=code, error_message=message_of(outcome)
+    )

@@ -1,0 +1,84 @@
+"""DescribeGroups: the state and members of classic groups."""
+
+from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
+from penstock.core.model import Refused, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import message_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import (
+    NOT_ASKED,
+    ResponseRows,
+    authorized_operations,
+    code_in,
+    group_resource,
+    may,
+)
+from penstock.server.kafka.router import routes
+
+NOT_FOUND_SINCE = 6
+Row = DescribeGroupsResponseGroup
+
+
+@routes.handles(DescribeGroupsRequest)
+def describe_groups(request: DescribeGroupsRequest, call: Request) -> None:
+    rows: ResponseRows[Row] = ResponseRows(
+        len(request.groups),
+        lambda groups: call.reply(DescribeGroupsResponse(throttle_time_ms=call.charge_time(), groups=groups)),
+    )
+    for index, group_id in enumerate(request.groups):
+        if may(call, AclOperation.DESCRIBE, group_id):
+            _describe(request, call, rows, index)
+        else:
+            rows.put(index, _failed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    rows.end()
+
+
+def _describe(request: DescribeGroupsRequest, call: Request, rows: ResponseRows[Row], index: int) -> None:
+    group_id = request.groups[index]
+
+    def done(reply: Reply) -> None:
+        if isinstance(reply, DescribedGroup):
+            asked = request.include_authorized_operations
+            operations = authorized_operations(call, group_resource(group_id)) if asked else NOT_ASKED
+            rows.put(index, _row(call, reply, operations))
+        else:
+            rows.put(index, _failed(group_id, code_in(reply)))
+
+    call.backend.groups.submit(DescribeGroup(on_reply=done, group_id=group_id))
+
+
+def _row(call: Request, group: DescribedGroup, operations: int) -> Row:
+    missing = group.state is GroupState.DEAD and call.version >= NOT_FOUND_SINCE
+    return Row(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
+        error_message=message_of(Refused(Why.UNKNOWN_GROUP)) if missing else None,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=tuple(
+            DescribeGroupsResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ),
+        authorized_operations=operations,
+    )
+
+
+def _failed(group_id: str, code: ErrorCode) -> Row:
+    return Row(
+        error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
+    )

@@ -1,0 +1,66 @@
+"""DescribeProducers: which producers a partition remembers."""
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.model import ProducerId, Refused
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseProducer,
+    DescribeProducersResponseTopic,
+)
+from penstock.core.replica import ProducerState
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import code_of, message_of
+from penstock.server.kafka.partition_lookup import partition_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+
+NONE_OPEN = -1
+NO_SEQUENCE = -1
+
+
+@routes.handles(DescribeProducersRequest)
+def describe_producers(request: DescribeProducersRequest, call: Request) -> None:
+    topics = tuple(
+        DescribeProducersResponseTopic(
+            name=topic.name,
+            partitions=tuple(_row(call, topic.name, index) for index in topic.partition_indexes),
+        )
+        for topic in request.topics
+    )
+    call.reply(DescribeProducersResponse(throttle_time_ms=call.charge_time(), topics=topics))
+
+
+def _row(call: Request, topic: str, index: int) -> DescribeProducersResponsePartition:
+    partition = partition_of(call, topic, index, AclOperation.READ)
+    if isinstance(partition, Refused):
+        return DescribeProducersResponsePartition(
+            partition_index=index,
+            error_code=code_of(partition),
+            error_message=message_of(partition),
+            active_producers=(),
+        )
+    return DescribeProducersResponsePartition(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        active_producers=tuple(
+            _producer(partition, producer_id, producer) for producer_id, producer in partition.log.producers
+        ),
+    )
+
+
+def _producer(
+    partition: LeaderPartition, producer_id: ProducerId, producer: ProducerState
+) -> DescribeProducersResponseProducer:
+    last = producer.batches[-1] if producer.batches else None
+    started = partition.log.producers.transactions.first_offset_of(producer_id)
+    return DescribeProducersResponseProducer(
+        producer_id=producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=NO_SEQUENCE if last is None else last.last_sequence,
+        last_timestamp=producer.seen_at if last is None else last.timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=NONE_OPEN if started is None else started,
+    )

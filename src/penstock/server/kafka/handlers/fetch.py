@@ -1,0 +1,136 @@
+"""Fetch: the hot path out. Record bytes go from the log's files to the socket by sendfile."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.core.model import Refused, TopicId, Why
+from penstock.core.protocol import ErrorCode, response_pieces
+from penstock.core.protocol.codec import decoders
+from penstock.core.protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+    FetchResponseLeader,
+    FetchResponseNode,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from penstock.core.replica import AbortedTransaction
+from penstock.runtime.tcp import Part
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.fetch_sessions import FetchContext, FetchSessionError, FetchSessionPartition
+from penstock.server.kafka.partition_lookup import LeaderHints, partition_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+
+READ_COMMITTED = 1
+LEADERS_SINCE = 16
+FETCH_BYTES_MAX = 55 << 20
+NO_RECORDS = b""
+NO_ERROR = int(ErrorCode.NONE)
+UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+DECODERS = decoders(FetchRequest)
+NO_HINT = FetchResponseLeader()
+
+
+@routes.handles_frames(FetchRequest)
+def fetch(call: Request, frame: memoryview, position: int) -> None:
+    request, _ = DECODERS[call.version](frame, position)
+    context = call.fetch_sessions.begin(request, call.version)
+    if isinstance(context, FetchSessionError):
+        call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
+        return
+    wanted: list[FetchPartition] = []
+    for target in context.targets:
+        name: str | None = target.topic
+        if target.by_id:
+            name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
+        partition = (
+            UNKNOWN_ID if name is None else partition_of(call, name, target.partition, AclOperation.READ)
+        )
+        wanted.append(FetchPartition(partition, target.offset, target.max_bytes, target.leader_epoch))
+    # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
+    max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
+    limits = FetchLimits(
+        # More than the answer may hold will never be there.
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        request.max_wait_ms,
+        request.isolation_level == READ_COMMITTED,
+    )
+    waiting = call.backend.fetching.fetch(wanted, limits, partial(_respond, call, context))
+    if waiting is not None:
+        call.when_abandoned(waiting.cancel)
+
+
+def _respond(call: Request, context: FetchContext, found: list[FetchedPartition]) -> None:
+    if not call.is_open:
+        return
+    topics: dict[object, tuple[FetchSessionPartition, list[FetchResponsePartition]]] = {}
+    redirects: LeaderHints | None = None
+    sent = 0
+    for target, part in context.changed(context.targets, found):
+        key = target.topic_id if target.by_id else target.topic
+        entry = topics.get(key)
+        if entry is None:
+            entry = topics[key] = (target, [])
+        refused, records = part.refused, part.records
+        leader = NO_HINT
+        if refused is not None and call.version >= LEADERS_SINCE:
+            redirects = redirects or LeaderHints(call)
+            leader = _leader(call, redirects, target, refused)
+        if records is not None:
+            sent += records.length
+        entry[1].append(
+            FetchResponsePartition(
+                partition_index=target.partition,
+                error_code=NO_ERROR if refused is None else code_of(refused),
+                high_watermark=part.high_watermark,
+                last_stable_offset=part.last_stable_offset,
+                log_start_offset=part.log_start,
+                current_leader=leader,
+                aborted_transactions=None if part.aborted is None else _aborted(part.aborted),
+                records=NO_RECORDS if records is None else records,
+            )
+        )
+    responses: list[FetchResponseTopic] = []
+    for target, rows in topics.values():
+        name = "" if target.by_id else target.topic
+        responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(rows)))
+    response = FetchResponse(
+        throttle_time_ms=0 if call.gate is None else call.charge(QuotaType.BYTES_OUT, sent),
+        error_code=NO_ERROR,
+        session_id=context.session_id,
+        responses=tuple(responses),
+        node_endpoints=() if redirects is None else _endpoints(redirects),
+    )
+    pieces: list[Part] = response_pieces(call.api, call.version, call.correlation_id, response)  # type: ignore[assignment]
+    call.reply_parts(pieces)
+
+
+def _aborted(aborted: Sequence[AbortedTransaction]) -> tuple[FetchResponseAbortedTransaction, ...]:
+    return tuple(
+        FetchResponseAbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in aborted
+    )
+
+
+def _endpoints(redirects: LeaderHints) -> tuple[FetchResponseNode, ...]:
+    return tuple(
+        FetchResponseNode(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in redirects.nodes.values()
+    )
+
+
+def _leader(
+    call: Request, redirects: LeaderHints, target: FetchSessionPartition, refused: Refused
+) -> FetchResponseLeader:
+    name: str | None = target.topic
+    if target.by_id:
+        name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
+    leader = None if name is None else redirects.leader_of(name, target.partition, refused)
+    if leader is None:
+        return NO_HINT
+    return FetchResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch)

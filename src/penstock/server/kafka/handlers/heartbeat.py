@@ -1,0 +1,37 @@
+"""Heartbeat: staying in a classic group. The most frequent request of all groups."""
+
+from functools import partial
+
+from penstock.core.groups import Heartbeat, Reply
+from penstock.core.model import Refused, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import may
+from penstock.server.kafka.router import routes
+
+
+@routes.handles(HeartbeatRequest)
+def heartbeat(request: HeartbeatRequest, call: Request) -> None:
+    if not may(call, AclOperation.READ, request.group_id):
+        call.reply(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return
+    call.backend.groups.submit(
+        Heartbeat(
+            on_reply=partial(_reply, call),
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+        )
+    )
+
+
+def _reply(call: Request, reply: Reply) -> None:
+    code = ErrorCode.NONE
+    # A coordinator that reads its log starts every session anew: nobody need join again for that.
+    if isinstance(reply, Refused) and reply.why is not Why.COORDINATOR_LOADING:
+        code = code_of(reply)
+    call.reply(HeartbeatResponse(throttle_time_ms=call.charge_time(), error_code=code))

@@ -1,0 +1,74 @@
+"""IncrementalAlterConfigs: changing single settings."""
+
+from penstock.broker.configs import ConfigChanges
+from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Ok
+from penstock.core.model import Refused, Why
+from penstock.core.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.config_resources import (
+    DUPLICATE,
+    ConfigResult,
+    as_outcome,
+    configurable,
+    refusal_outcome,
+)
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import repeated
+from penstock.server.kafka.router import routes
+
+Key = tuple[int, str]
+
+
+@routes.handles(IncrementalAlterConfigsRequest)
+def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Request) -> None:
+    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    outcomes: dict[Key, ConfigResult] = {}
+    wanted: dict[Key, ConfigChanges] = {}
+    for each in request.resources:
+        key = (each.resource_type, each.resource_name)
+        changes = _changes(call, key, each.configs)
+        if key in twice:
+            outcomes[key] = DUPLICATE
+        elif isinstance(changes, ConfigChanges):
+            wanted[key] = changes
+        else:
+            outcomes[key] = changes
+
+    def done(replies: list[Ok | Refused]) -> None:
+        outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
+        throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
+        call.reply(
+            IncrementalAlterConfigsResponse(
+                throttle_time_ms=throttle_ms,
+                responses=tuple(_row(key, outcome) for key, outcome in outcomes.items()),
+            )
+        )
+
+    call.backend.configs.change(list(wanted.values()), done, validate_only=request.validate_only)
+
+
+def _changes(
+    call: Request, key: Key, configs: tuple[IncrementalAlterConfigsRequestConfig, ...]
+) -> ConfigChanges | ConfigResult:
+    resource = configurable(call, AclOperation.ALTER_CONFIGS, *key)
+    if not isinstance(resource, ConfigResource):
+        return resource
+    try:
+        changes = tuple(
+            ConfigChange(ConfigOperation(config.config_operation), config.name, config.value)
+            for config in configs
+        )
+    except ValueError as error:
+        return refusal_outcome(Refused(Why.INVALID_REQUEST, str(error)))
+    return ConfigChanges(resource, changes)
+
+
+def _row(key: Key, outcome: ConfigResult) -> IncrementalAlterConfigsResponseResource:
+    return IncrementalAlterConfigsResponseResource(
+        error_code=outcome.code, error_message=outcome.message, resource_type=key[0], resource_name=key[1]
+    )

@@ -1,0 +1,83 @@
+"""InitProducerId: starting an idempotent producer.
+
+There are no transactions yet, and a producer that asks for them must hear so at once. Codes
+that can be retried would let it ask until it times out; an authorization error would send
+its owner looking for rights; UNSUPPORTED_VERSION is fatal to every client, and says what is
+the case: this broker does not do that.
+"""
+
+from penstock.core.model import ProducerId, Refused
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.security import AclOperation, Resource, ResourceType
+from penstock.server.kafka.errors import code_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import CLUSTER, topic_resource
+from penstock.server.kafka.router import routes
+
+NO_PRODUCER = -1
+NO_EPOCH = -1
+# Kafka keeps the last epoch for fencing.
+LAST_EPOCH = 2**15 - 2
+
+
+@routes.handles(InitProducerIdRequest)
+def init_producer_id(request: InitProducerIdRequest, call: Request) -> None:
+    code = _problem(request, call)
+    if code is not ErrorCode.NONE:
+        _reply(call, code)
+    elif _may_go_on(request, call):
+        _reply(call, ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)
+    else:
+        call.backend.producer_ids.next(lambda given: _give(call, given))
+
+
+def _problem(request: InitProducerIdRequest, call: Request) -> ErrorCode:
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not _may_write(call):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    elif not call.authorize(AclOperation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    if transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if transactional_id is None else ErrorCode.UNSUPPORTED_VERSION
+
+
+def _may_write(call: Request) -> bool:
+    """Whoever may write to any topic may be a producer (KIP-679)."""
+    return call.authorize(AclOperation.IDEMPOTENT_WRITE, CLUSTER) or any(
+        call.authorize(AclOperation.WRITE, topic_resource(name))
+        for name in call.backend.controller.image.topic_names()
+    )
+
+
+def _may_go_on(request: InitProducerIdRequest, call: Request) -> bool:
+    """Whether a producer can keep its id with the next epoch (KIP-360).
+
+    An id that was never given out may be given to somebody else later on: it is not taken.
+    """
+    given_out = call.backend.controller.image.next_producer_id
+    return 0 <= request.producer_id < given_out and 0 <= request.producer_epoch < LAST_EPOCH
+
+
+def _give(call: Request, given: ProducerId | Refused) -> None:
+    if isinstance(given, Refused):
+        _reply(call, code_of(given))
+    else:
+        _reply(call, ErrorCode.NONE, given, 0)
+
+
+def _reply(
+    call: Request, code: ErrorCode, producer_id: int = NO_PRODUCER, producer_epoch: int = NO_EPOCH
+) -> None:
+    call.reply(
+        InitProducerIdResponse(
+            throttle_time_ms=call.charge_time(),
+            error_code=code,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+    )

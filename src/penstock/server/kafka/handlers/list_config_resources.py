@@ -1,0 +1,62 @@
+"""ListConfigResources: what has settings (KIP-714, KIP-1142)."""
+
+from penstock.core.metadata import ConfigResourceType, MetadataImage
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseConfigResource,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.config_resources import BROKER_LOGGER
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import CLUSTER
+from penstock.server.kafka.router import routes
+
+KINDS_SINCE = 1
+ALL_KINDS = (
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    BROKER_LOGGER,
+    ConfigResourceType.CLIENT_METRICS,
+    ConfigResourceType.GROUP,
+)
+
+
+@routes.handles(ListConfigResourcesRequest)
+def list_config_resources(request: ListConfigResourcesRequest, call: Request) -> None:
+    kinds: tuple[int, ...] = (ConfigResourceType.CLIENT_METRICS,)
+    if call.version >= KINDS_SINCE:
+        kinds = tuple(dict.fromkeys(request.resource_types)) or ALL_KINDS
+    code = ErrorCode.NONE
+    rows: tuple[ListConfigResourcesResponseConfigResource, ...] = ()
+    if not call.authorize(AclOperation.DESCRIBE_CONFIGS, CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    elif any(kind not in ALL_KINDS for kind in kinds):
+        code = ErrorCode.UNSUPPORTED_VERSION
+    else:
+        rows = _rows(call.backend.controller.image, kinds)
+    call.reply(
+        ListConfigResourcesResponse(
+            throttle_time_ms=call.charge_time(), error_code=code, config_resources=rows
+        )
+    )
+
+
+def _rows(
+    image: MetadataImage, kinds: tuple[int, ...]
+) -> tuple[ListConfigResourcesResponseConfigResource, ...]:
+    return tuple(
+        ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+        for kind in kinds
+        for name in _names(image, kind)
+    )
+
+
+def _names(image: MetadataImage, kind: int) -> list[str]:
+    """Topics and brokers have settings by being there, groups and subscriptions by being given some."""
+    if kind == ConfigResourceType.TOPIC:
+        return list(image.topic_names())
+    if kind in (ConfigResourceType.BROKER, BROKER_LOGGER):
+        return [str(broker.node_id) for broker in image.live_brokers()]
+    return image.configured(ConfigResourceType(kind))

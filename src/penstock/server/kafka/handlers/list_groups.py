@@ -1,0 +1,41 @@
+"""ListGroups: the groups that this node coordinates."""
+
+from penstock.core.groups import ListedGroups
+from penstock.core.model import Refused
+from penstock.core.protocol.messages.list_groups import (
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListGroupsResponseGroup,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import CLUSTER, code_in, may
+from penstock.server.kafka.router import routes
+
+
+@routes.handles(ListGroupsRequest)
+def list_groups(request: ListGroupsRequest, call: Request) -> None:
+    call.backend.groups.list_groups(
+        request.states_filter, request.types_filter, lambda found: _answer(call, found)
+    )
+
+
+def _answer(call: Request, found: ListedGroups | Refused) -> None:
+    groups = () if isinstance(found, Refused) else found.groups
+    sees_all = call.authorize(AclOperation.DESCRIBE, CLUSTER)
+    call.reply(
+        ListGroupsResponse(
+            throttle_time_ms=call.charge_time(),
+            error_code=code_in(found),
+            groups=tuple(
+                ListGroupsResponseGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state.value,
+                    group_type=group.type.value,
+                )
+                for group in groups
+                if sees_all or may(call, AclOperation.DESCRIBE, group.group_id)
+            ),
+        )
+    )

@@ -1,0 +1,152 @@
+"""Produce: the hot path in.
+
+The records stay in the receive buffer until they are appended. What is appended when, and when
+it is acknowledged, is the use case's business; here it is only put into Kafka's words.
+"""
+
+from functools import partial
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.produce import PendingProduce, Results
+from penstock.core.metadata import INTERNAL_TOPICS
+from penstock.core.model import Refused, TopicId, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.codec import decoders
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponseLeader,
+    ProduceResponseNode,
+    ProduceResponsePartition,
+    ProduceResponseRecordError,
+    ProduceResponseTopic,
+)
+from penstock.security import AclOperation, QuotaType
+from penstock.server.kafka.errors import code_of, message_of
+from penstock.server.kafka.partition_lookup import LeaderHints, PartitionLeader, partition_of
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+
+TOPIC_IDS_SINCE = 13
+LEADERS_SINCE = 10
+NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
+UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+# What coordinators keep there would be lost to them if a client wrote something else.
+INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
+NO_HINT = ProduceResponseLeader()
+DECODERS = decoders(ProduceRequest)
+
+
+@routes.handles_frames(ProduceRequest)
+def produce(call: Request, frame: memoryview, position: int) -> None:
+    request, _ = DECODERS[call.version](frame, position)
+    if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
+        _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    by_id = call.version >= TOPIC_IDS_SINCE
+    batches: list[tuple[LeaderPartition | Refused, memoryview | None]] = []
+    names: list[str] = []
+    for topic in request.topic_data:
+        name = topic.name
+        if by_id:
+            name = call.backend.controller.image.topic_name(TopicId(topic.topic_id)) or ""
+        names.append(name)
+        refused = UNKNOWN_ID if by_id and not name else INTERNAL if name in INTERNAL_TOPICS else None
+        for part in topic.partition_data:
+            records = part.records
+            assert records is None or isinstance(records, memoryview)
+            target = refused or partition_of(call, name, part.index, AclOperation.WRITE)
+            batches.append((target, records))
+    if call.gate is not None:
+        call.charge(QuotaType.BYTES_IN, len(frame))
+    pending = PendingProduce(
+        request.acks,
+        request.timeout_ms,
+        call.began_ns,
+        partial(_respond, call, request, names),
+        call.hold,
+        call.let_go,
+    )
+    call.backend.producing.produce(pending, batches)
+
+
+def _respond(call: Request, request: ProduceRequest, names: list[str], results: Results) -> None:
+    """Every batch has its result: in the order in which the request names them."""
+    redirects: LeaderHints | None = None
+    topics: list[ProduceResponseTopic] = []
+    position, refused = 0, False
+    for topic, name in zip(request.topic_data, names, strict=True):
+        rows: list[ProduceResponsePartition] = []
+        for part in topic.partition_data:
+            result = results[position]
+            position += 1
+            if not isinstance(result, Refused):
+                rows.append(
+                    ProduceResponsePartition(
+                        index=part.index,
+                        error_code=0,
+                        base_offset=result.first_offset,
+                        log_append_time_ms=result.log_append_time,
+                        log_start_offset=result.log_start,
+                    )
+                )
+                continue
+            refused = True
+            leader: PartitionLeader | None = None
+            if call.version >= LEADERS_SINCE:
+                redirects = redirects or LeaderHints(call)
+                leader = redirects.leader_of(name, part.index, result)
+            rows.append(_refused(part.index, result, leader))
+        topics.append(
+            ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=tuple(rows))
+        )
+    if request.acks != NO_ACKS:
+        nodes = () if redirects is None else _endpoints(redirects)
+        call.reply(ProduceResponse(responses=tuple(topics), node_endpoints=nodes))
+    elif refused:
+        # Kafka's only way of telling such a client that something is wrong.
+        call.hang_up()
+    else:
+        call.no_reply()
+
+
+def _endpoints(redirects: LeaderHints) -> tuple[ProduceResponseNode, ...]:
+    return tuple(
+        ProduceResponseNode(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in redirects.nodes.values()
+    )
+
+
+def _refused(index: int, refused: Refused, leader: PartitionLeader | None) -> ProduceResponsePartition:
+    return ProduceResponsePartition(
+        index=index,
+        error_code=code_of(refused),
+        base_offset=-1,
+        record_errors=tuple(
+            ProduceResponseRecordError(batch_index=record, batch_index_error_message=message_of(refused))
+            for record in refused.records
+        ),
+        error_message=message_of(refused),
+        current_leader=NO_HINT
+        if leader is None
+        else ProduceResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch),
+    )
+
+
+def _failed(index: int, code: ErrorCode) -> ProduceResponsePartition:
+    return ProduceResponsePartition(index=index, error_code=code, base_offset=-1)
+
+
+def _refuse_all(call: Request, request: ProduceRequest, code: ErrorCode) -> None:
+    call.reply(
+        ProduceResponse(
+            responses=tuple(
+                ProduceResponseTopic(
+                    topic_id=topic.topic_id,
+                    name=topic.name,
+                    partition_responses=tuple(_failed(part.index, code) for part in topic.partition_data),
+                )
+                for topic in request.topic_data
+            )
+        )
+    )

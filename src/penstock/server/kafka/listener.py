@@ -1,0 +1,157 @@
+"""One Kafka listener: its address, its connections, and what they share."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.runtime import Address, Runtime, Timer
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Acceptor, AcceptorOptions, Listen, TcpConnection, TcpListener
+from penstock.security import Authorizer
+from penstock.server.kafka.backend import Backend, KafkaMetrics
+from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.frame_decoder import SCRATCH_BYTES
+from penstock.server.kafka.response_queue import ResponseQueue
+from penstock.server.kafka.router import Router
+
+SWEEP_MS = 5_000
+# While somebody waits for what others do not let go of.
+PRESSED_SWEEP_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerContext:
+    """What the doors of a node share. Without a gate everybody may do everything.
+
+    `report` hears of errors that nobody foresaw.
+    """
+
+    backend: Backend
+    gate: Authorizer | None
+    routes: Router
+    runtime: Runtime
+    metrics: KafkaMetrics
+    fetch_sessions: FetchSessionCache
+    budget: RequestMemoryLimit
+    backlog: ResponseMemoryLimit
+    report: Callable[[Exception], None]
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+class Listener:
+    """Accepts Kafka clients at one address, on the node's loop."""
+
+    def __init__(self, name: str, serving: ListenerContext) -> None:
+        self.name = name
+        self.backend = serving.backend
+        self.gate = serving.gate
+        self.routes = serving.routes
+        self.clock = serving.runtime.clock
+        self.metrics = serving.metrics
+        self.fetch_sessions = serving.fetch_sessions
+        self.report = serving.report
+        self.limits = serving.limits
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.budget = serving.budget
+        self.budget.spare(self._spare)
+        self.backlog = serving.backlog
+        self._timers = serving.runtime.timers
+        self._to_flush: list[ResponseQueue] = []
+        self._connections: dict[KafkaConnection, None] = {}
+        self._acceptor: TcpListener | None = None
+        self._sweeper: Timer | None = None
+        self._is_pressed = False
+
+    def open(
+        self, loop: asyncio.AbstractEventLoop, address: Address, options: AcceptorOptions | None = None
+    ) -> Address:
+        """Listen on a socket; answers the address with the port that was found."""
+        return self.listen(address, lambda bind, welcome: Acceptor(loop, bind, welcome, options))
+
+    def listen(self, address: Address, listen: Listen) -> Address:
+        """Serve the clients that come in at a listener: that of a socket, or of a simulated network."""
+        self._acceptor = listen(address, self.welcome)
+        self.metrics.connections.read(lambda: len(self._connections), self.name)
+        self._sweep_later()
+        return self._acceptor.address
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def welcome(self, pipe: TcpConnection) -> KafkaConnection:
+        """Serve a client that came in."""
+        connection = KafkaConnection(pipe, self)
+        self._connections[connection] = None
+        return connection
+
+    def forget(self, connection: KafkaConnection) -> None:
+        self._connections.pop(connection, None)
+
+    def flush_soon(self, replies: ResponseQueue) -> None:
+        """Send a connection's answers when this turn of the loop is over."""
+        if not self._to_flush:
+            self._timers.soon(self._flush_all)
+        self._to_flush.append(replies)
+
+    def _flush_all(self) -> None:
+        waiting, self._to_flush = self._to_flush, []
+        for replies in waiting:
+            replies.flush()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Do something when the others have had their turn."""
+        self._timers.soon(act)
+
+    def _spare(self) -> None:
+        for connection in self._connections:
+            connection.spare()
+
+    def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
+        return self._timers.at(Instant(self.clock.now() + delay_ms * MILLISECOND), fire)
+
+    def sweep_soon(self) -> None:
+        """Somebody waits for room: do not let those who are in the way take their time."""
+        if self._sweeper is not None and not self._is_pressed:
+            self._sweeper.cancel()
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._is_pressed = self.backlog.is_full
+        self._sweeper = self.after_ms(PRESSED_SWEEP_MS if self._is_pressed else SWEEP_MS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._is_pressed = False
+        self.sweep()
+        self._sweep_later()
+
+    def sweep(self) -> None:
+        """Close connections that are idle, stuck, or in everybody's way."""
+        now, pressed = self.clock.now(), self.backlog.is_full
+        for connection in list(self._connections):
+            connection.sweep(now, pressed=pressed)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Nobody is read while the backlog is full: whoever holds most of it must not decide for how long."""
+        if self.backlog.is_full and self._connections:
+            largest = max(self._connections, key=_held_bytes)
+            if largest.held_bytes:
+                largest.cut_off("holds the most")
+
+    def stop_accepting(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.stop_accepting()
+
+    def close(self) -> None:
+        """Close the listener and all its connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._acceptor is not None:
+            self._acceptor.close()
+
+
+def _held_bytes(connection: KafkaConnection) -> int:
+    return connection.held_bytes

@@ -1,0 +1,107 @@
+"""How nodes are named to a client: it is sent back to the listener that it came from.
+
+    this node      by the listener's advertised address or, if that is not set, by the
+                   address that the client connected to
+    other nodes    by the address they registered for the listener of the same name
+
+A node without such a listener cannot be named to this client at all.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.core.metadata import NO_LEADER, Broker, Partition
+from penstock.core.model import NodeId
+from penstock.core.protocol import ErrorCode
+from penstock.runtime import Address
+from penstock.server.kafka.request import Request
+
+
+class BrokerAddress(NamedTuple):
+    """A broker, and where this client reaches it."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+def address_of(call: Request, broker: Broker) -> Address | None:
+    """Where this client reaches a broker; None if it cannot."""
+    node, name = call.backend.node, call.session.listener
+    if broker.node_id == node.node_id:
+        own = node.listener(name)
+        return Address(*call.local) if own is None else own.address_for(call.local)
+    listener = broker.listener(name)
+    return None if listener is None else Address(listener.host, listener.port)
+
+
+def named_brokers(call: Request, *, fenced: bool = False) -> list[BrokerAddress]:
+    """The brokers that can be named to this client, in the order of their ids; live ones, or all."""
+    brokers = call.backend.controller.image.each_broker()
+    named = (_named(call, broker) for broker in brokers if fenced or not broker.fenced)
+    return [broker for broker in named if broker is not None]
+
+
+def named_broker(call: Request, node_id: NodeId) -> BrokerAddress | None:
+    """One live broker, if it can be named to this client."""
+    broker = call.backend.controller.image.broker(node_id)
+    return None if broker is None or broker.fenced else _named(call, broker)
+
+
+def _named(call: Request, broker: Broker) -> BrokerAddress | None:
+    address = address_of(call, broker)
+    if address is None:
+        return None
+    return BrokerAddress(broker.node_id, address.host, address.port, broker.rack, broker.fenced)
+
+
+def controller_id(call: Request) -> int:
+    """Whom administrators should ask: any node would do, for commands are carried to whoever leads."""
+    backend = call.backend
+    leader = backend.node.node_id if backend.controller.is_leading else backend.controller.leader
+    if leader is None:
+        return NO_LEADER
+    # A controller that is no broker has no door for clients.
+    return leader if backend.controller.image.is_live(leader) else backend.node.node_id
+
+
+class PartitionAvailability(NamedTuple):
+    """Whether a partition can be used, and by whom."""
+
+    code: ErrorCode
+    leader: int
+    offline: tuple[NodeId, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.code is ErrorCode.NONE and not self.offline
+
+
+class ListenerView:
+    """The cluster as the clients of one listener can reach it."""
+
+    def __init__(self, call: Request) -> None:
+        self.brokers = named_brokers(call)
+        self.live = frozenset(broker.node_id for broker in self.brokers)
+        self._image = call.backend.controller.image
+        self._partitions = call.backend.partitions
+        self._own = call.backend.node.node_id
+
+    def standing(self, topic: str, partition: Partition) -> PartitionAvailability:
+        """How a partition stands for these clients."""
+        offline = self.missing(partition.replicas)
+        leader = partition.leader
+        if leader not in self.live:
+            unnamed = leader != NO_LEADER and self._image.is_live(leader)
+            code = ErrorCode.LISTENER_NOT_FOUND if unnamed else ErrorCode.LEADER_NOT_AVAILABLE
+            return PartitionAvailability(code, NO_LEADER, offline)
+        if leader == self._own and self._partitions.find(topic, partition.index) is None:
+            # Its log is still being made: nothing could be written to it.
+            return PartitionAvailability(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
+        return PartitionAvailability(ErrorCode.NONE, leader, offline)
+
+    def missing(self, replicas: Iterable[NodeId]) -> tuple[NodeId, ...]:
+        """Those of the replicas that nobody reaches now."""
+        return tuple(node_id for node_id in replicas if node_id not in self.live)

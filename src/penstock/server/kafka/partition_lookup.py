@@ -1,0 +1,61 @@
+"""Finding the partition a request names, or the reason why it is not served here.
+
+Where a client that came to the wrong node should go instead (KIP-951).
+
+It saves the client a round of Metadata, which is most of what a failover costs it.
+"""
+
+from typing import NamedTuple
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.model import NodeId, Refused, Why
+from penstock.security import AclOperation, Resource, ResourceType
+from penstock.server.kafka.node_addresses import BrokerAddress, named_broker
+from penstock.server.kafka.request import Request
+
+UNKNOWN = Refused(Why.UNKNOWN_TOPIC)
+NOT_HERE = Refused(Why.NOT_LEADER)
+NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED)
+_MOVED = (Why.NOT_LEADER, Why.FENCED_LEADER_EPOCH)
+
+
+def partition_of(call: Request, topic: str, index: int, operation: AclOperation) -> LeaderPartition | Refused:
+    """The partition, if this node leads it and the caller may do this to it."""
+    if call.gate is not None and not call.authorize(operation, Resource(ResourceType.TOPIC, topic)):
+        return NOT_ALLOWED
+    backend = call.backend
+    partition = backend.partitions.led_by_name.get((topic, index))
+    if partition is not None:
+        return partition
+    # Known to the cluster but led elsewhere, or its log is still being made: worth another try.
+    return UNKNOWN if backend.controller.image.partition(topic, index) is None else NOT_HERE
+
+
+class PartitionLeader(NamedTuple):
+    """Who leads a partition, and in which epoch."""
+
+    node_id: NodeId
+    epoch: int
+
+
+class LeaderHints:
+    """The new leaders that one answer names, and the nodes to find them at."""
+
+    __slots__ = ("_call", "nodes")
+
+    def __init__(self, call: Request) -> None:
+        self._call = call
+        self.nodes: dict[NodeId, BrokerAddress] = {}
+
+    def leader_of(self, topic: str, index: int, refused: Refused) -> PartitionLeader | None:
+        """The leader to name along with a refusal, if it is another node, and one that can be named."""
+        backend = self._call.backend
+        state = backend.controller.image.partition(topic, index) if refused.why in _MOVED else None
+        if state is None or state.leader == backend.node.node_id:
+            return None
+        if state.leader not in self.nodes:
+            named = named_broker(self._call, state.leader)
+            if named is None:
+                return None
+            self.nodes[state.leader] = named
+        return PartitionLeader(state.leader, state.leader_epoch)

@@ -1,0 +1,169 @@
+"""One request, from its frame to its answer."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from penstock.core.model import ProtocolError
+from penstock.core.protocol.codec import Message
+from penstock.core.protocol.frames import RequestHeader, response_frame
+from penstock.core.protocol.messages.registry import Api
+from penstock.observability import log
+from penstock.runtime import Clock
+from penstock.runtime.tcp import Part, TcpConnection
+from penstock.security import AclOperation, Authorizer, QuotaType, Resource, Session
+from penstock.server.kafka.backend import Backend, KafkaMetrics
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.response_queue import PendingResponse, ResponseQueue
+
+# An answer of which there should not be many before anybody looks whether the client reads them.
+LARGE_BYTES = 64 << 10
+
+
+class RequestConnection(Protocol):
+    """What a call asks of the connection that it came by."""
+
+    backend: Backend
+    gate: Authorizer | None
+    fetch_sessions: FetchSessionCache
+    clock: Clock
+    metrics: KafkaMetrics
+    pipe: TcpConnection
+    replies: ResponseQueue
+    is_open: bool
+    is_paused: bool
+
+    def end_turn(self) -> None: ...
+
+    def hold(self) -> None: ...
+
+    def let_go(self) -> None: ...
+
+    def hold_back(self, throttle_ms: int) -> None: ...
+
+    def go_on(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Request(PendingResponse):
+    """What a handler knows of the request it serves, and the place of its answer."""
+
+    __slots__ = (
+        "_connection",
+        "_throttle_ms",
+        "api",
+        "backend",
+        "began_ns",
+        "correlation_id",
+        "gate",
+        "session",
+        "version",
+    )
+
+    def __init__(
+        self, connection: RequestConnection, api: Api, header: RequestHeader, session: Session, began_ns: int
+    ) -> None:
+        # The slot's own fields, without the call that its constructor would be.
+        self.parts = None
+        self.held_bytes = 0
+        self.abandoned = None
+        self._connection = connection
+        self._throttle_ms = 0
+        self.backend = connection.backend
+        # Whoever watches what clients do; None if everybody may do everything.
+        self.gate = connection.gate
+        self.api = api
+        self.version = header[1]
+        self.correlation_id = header[2]
+        self.session = session
+        self.began_ns = began_ns
+        connection.replies.waiting.append(self)
+
+    @property
+    def fetch_sessions(self) -> FetchSessionCache:
+        return self._connection.fetch_sessions
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """The address the client connected to: how this node is known to it."""
+        return self._connection.pipe.local
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody waits for the answer still."""
+        return self._connection.is_open
+
+    def authorize(self, operation: AclOperation, resource: Resource) -> bool:
+        gate = self.gate
+        return gate is None or gate.authorize(self.session, operation, resource)
+
+    def charge(self, cost: QuotaType, amount: int) -> int:
+        """Charge the client; if it is to be held back, it is, and its answer says how long."""
+        gate = self.gate
+        if gate is None:
+            return 0
+        throttle_ms = gate.charge(self.session, cost, amount)
+        if throttle_ms > self._throttle_ms:
+            self._throttle_ms = throttle_ms
+            self._connection.hold_back(throttle_ms)
+        return self._throttle_ms
+
+    def charge_time(self) -> int:
+        """Charge for the time that the request has taken so far."""
+        return self.charge(QuotaType.REQUEST_NS, self._connection.clock.now() - self.began_ns)
+
+    def reply(self, response: Message) -> None:
+        """Answer with a message. One that cannot be written costs the connection, not the node."""
+        if self._throttle_ms:
+            response = with_throttle(response, self._throttle_ms)
+        try:
+            frame = response_frame(self.api, self.version, self.correlation_id, response)
+        except ProtocolError as error:
+            log.error("kafka.answer_not_written", api=self.api.name, version=self.version, reason=str(error))
+            self.hang_up()
+            return
+        if len(frame) > LARGE_BYTES:
+            self._connection.end_turn()
+        self.reply_parts([frame])
+
+    def reply_parts(self, parts: list[Part]) -> None:
+        """Answer with a whole frame, its size included, in pieces."""
+        connection, api = self._connection, self.api
+        connection.replies.fill(self, parts)
+        metrics = connection.metrics
+        figures = metrics.by_api.get(api.key) or metrics.figures_of(api)
+        answered, elapsed_ns = figures[1], connection.clock.now() - self.began_ns
+        answered.counts[bisect_left(answered.bounds, elapsed_ns)] += 1
+        answered.total += elapsed_ns
+        if connection.is_paused:
+            connection.go_on()
+
+    def hold(self) -> None:
+        """Read no more of this client until `let_go`: what it sends next would have to be kept, too."""
+        self._connection.hold()
+
+    def let_go(self) -> None:
+        self._connection.let_go()
+
+    def when_abandoned(self, cancel: Callable[[], None]) -> None:
+        """Call `cancel` if the client leaves before there is an answer, so that nothing is kept for it."""
+        if self.parts is None:
+            self.abandoned = cancel
+
+    def no_reply(self) -> None:
+        """The client expects no answer (Produce with acks 0)."""
+        self.reply_parts([])
+
+    def hang_up(self) -> None:
+        """Close the connection: for what a client cannot be told in an answer."""
+        self._connection.close()
+
+
+def with_throttle(response: Message, throttle_ms: int) -> Message:
+    """The same answer, saying for how long the client is held back, if it has a place for that."""
+    if not hasattr(response, "throttle_time_ms"):
+        return response
+    return replace(response, throttle_time_ms=throttle_ms)  # type: ignore[type-var]  # a struct at run time

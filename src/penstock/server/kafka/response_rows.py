@@ -1,0 +1,284 @@
+"""Parts of answers that several handlers share, or that are too long for one.
+
+`operations` are a caller's rights as a field of bits; `metadata_rows` the topics of a
+Metadata answer; `config_resources` the things that can be configured, as Kafka numbers them.
+
+Left out: error codes and addresses, which every handler needs.
+
+The rows of a Metadata answer.
+
+A topic's row is made once and kept while the topic, the brokers and its logs stay as they
+are: images share what did not change between them, so an unchanged topic is the same object
+in the next image too.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from penstock.broker.cluster import Controller
+from penstock.broker.coordinator.group_metrics import ClientKey
+from penstock.core.metadata import MetadataImage, Partition, Topic
+from penstock.core.model import NodeId, Refused, TopicId, Why
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from penstock.security import AclOperation, Resource, ResourceType
+from penstock.server.kafka.errors import code_of, message_of
+from penstock.server.kafka.node_addresses import ListenerView, PartitionAvailability
+from penstock.server.kafka.request import Request
+
+Row = TypeVar("Row")
+H = TypeVar("H", bound=Hashable)
+# What is answered when nobody asked.
+NOT_ASKED = -(2**31)
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+# The position of each operation's bit: the number that access control lists give it.
+_BITS = {
+    AclOperation.READ: 3,
+    AclOperation.WRITE: 4,
+    AclOperation.CREATE: 5,
+    AclOperation.DELETE: 6,
+    AclOperation.ALTER: 7,
+    AclOperation.DESCRIBE: 8,
+    AclOperation.CLUSTER_ACTION: 9,
+    AclOperation.DESCRIBE_CONFIGS: 10,
+    AclOperation.ALTER_CONFIGS: 11,
+    AclOperation.IDEMPOTENT_WRITE: 12,
+}
+# What can be done to each kind of resource.
+_POSSIBLE = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+}
+R = TypeVar("R")
+# What is kept of a member must fit into the answers of every version, and into the coordinator's records.
+NAME_CHARS_MAX = 1_000
+# Until here replicas that cannot be reached are left out, and only the first error is told.
+FILTERED_UNTIL = 0
+LISTENER_ERRORS_SINCE = 6
+# How many rows of deleted topics may pile up.
+SPARE_ROWS = 100
+
+
+def by_topic(rows: Iterable[tuple[str, Row]]) -> list[tuple[str, tuple[Row, ...]]]:
+    """The rows of each topic, topics in the order in which they first occur."""
+    topics: dict[str, list[Row]] = {}
+    for name, row in rows:
+        topics.setdefault(name, []).append(row)
+    return [(name, tuple(parts)) for name, parts in topics.items()]
+
+
+def error_fields(outcome: object) -> tuple[ErrorCode, str | None]:
+    """How an outcome is told: the code and a message, if it was refused."""
+    return (code_of(outcome), message_of(outcome)) if isinstance(outcome, Refused) else (ErrorCode.NONE, None)
+
+
+def shared_code(outcomes: Sequence[object]) -> tuple[ErrorCode, str | None]:
+    """What the answer says as a whole: that nobody leads, if that is why everything was refused.
+
+    Clients look for the controller and ask again when they read it there, not in the rows.
+    """
+    if outcomes and all(_is_leaderless(outcome) for outcome in outcomes):
+        return error_fields(outcomes[0])
+    return ErrorCode.NONE, None
+
+
+def _is_leaderless(outcome: object) -> bool:
+    return isinstance(outcome, Refused) and outcome.why is Why.NOT_CONTROLLER
+
+
+def repeated(keys: Iterable[H]) -> frozenset[H]:
+    """Those that occur more than once."""
+    seen: dict[H, int] = {}
+    for key in keys:
+        seen[key] = seen.get(key, 0) + 1
+    return frozenset(key for key, count in seen.items() if count > 1)
+
+
+def topic_resource(name: str) -> Resource:
+    return Resource(ResourceType.TOPIC, name)
+
+
+def authorized_operations(call: Request, resource: Resource) -> int:
+    """Everything that the caller may do to a resource."""
+    bits = 0
+    for operation in _POSSIBLE[resource.kind]:
+        if call.authorize(operation, resource):
+            bits |= 1 << _BITS[operation]
+    return bits
+
+
+def may_create(call: Request, name: str) -> bool:
+    """Whether the caller may create the topic: because of it, or because they may create any."""
+    return call.authorize(AclOperation.CREATE, CLUSTER) or call.authorize(
+        AclOperation.CREATE, topic_resource(name)
+    )
+
+
+def group_resource(group_id: str) -> Resource:
+    return Resource(ResourceType.GROUP, group_id)
+
+
+def may(call: Request, operation: AclOperation, group_id: str) -> bool:
+    return call.authorize(operation, Resource(ResourceType.GROUP, group_id))
+
+
+def code_in(reply: object) -> ErrorCode:
+    """The error that a reply stands for, if it does."""
+    return code_of(reply) if isinstance(reply, Refused) else ErrorCode.NONE
+
+
+def reader_of(call: Request) -> ClientKey:
+    """Who is calling, in the form that a group keeps of its members."""
+    # An address as Java shows it, and Kafka's tools with it.
+    return ClientKey(call.session.client_id[:NAME_CHARS_MAX], f"/{call.session.host}")
+
+
+class ResponseRows(Generic[R]):
+    """The rows of an answer, filled in any order, and sent when the last one is there."""
+
+    __slots__ = ("_left", "_rows", "_send")
+
+    def __init__(self, count: int, send: Callable[[tuple[R, ...]], None]) -> None:
+        self._rows: list[R | None] = [None] * count
+        self._send = send
+        # One for whoever fills them, so that nothing is sent before every row was asked for.
+        self._left = count + 1
+
+    def put(self, index: int, row: R) -> None:
+        self._rows[index] = row
+        self.end()
+
+    def end(self) -> None:
+        """One thing less to wait for."""
+        self._left -= 1
+        if not self._left:
+            self._send(tuple(row for row in self._rows if row is not None))
+
+
+class _Kept(NamedTuple):
+    """A row in which nothing is wrong, and what it was made of."""
+
+    topic: Topic
+    live: frozenset[NodeId]
+    row: MetadataResponseTopic
+
+
+class _Cache:
+    """The rows of one node's topics, and the list of all topics."""
+
+    def __init__(self) -> None:
+        self.rows: dict[TopicId, _Kept] = {}
+        self._listed: tuple[MetadataImage | None, list[Topic]] = (None, [])
+
+    def topics(self, image: MetadataImage) -> list[Topic]:
+        """Every topic in the order of names."""
+        listed, topics = self._listed
+        if listed is None or listed.topics is not image.topics:
+            topics = list(image.each_topic())
+            self._listed = (image, topics)
+        return topics
+
+    def keep(self, kept: _Kept, image: MetadataImage) -> None:
+        self.rows[kept.topic.id] = kept
+        if len(self.rows) > 2 * len(image.topics) + SPARE_ROWS:
+            self.rows = {known: row for known, row in self.rows.items() if known in image.topics}
+
+
+_CACHES: WeakKeyDictionary[Controller, _Cache] = WeakKeyDictionary()
+
+
+class TopicRows:
+    """Makes the rows of topics for one answer."""
+
+    def __init__(self, call: Request, reach: ListenerView, *, with_operations: bool) -> None:
+        self._call = call
+        self._reach = reach
+        self._with_operations = with_operations
+        controller = call.backend.controller
+        found = _CACHES.get(controller)
+        if found is None:
+            found = _CACHES[controller] = _Cache()
+        self._cache = found
+
+    def everything(self) -> Iterator[MetadataResponseTopic]:
+        """Every topic that the caller may know of."""
+        call = self._call
+        for topic in self._cache.topics(call.backend.controller.image):
+            if call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
+                yield self.row(topic)
+
+    def row(self, topic: Topic) -> MetadataResponseTopic:
+        kept = self._cache.rows.get(topic.id)
+        if kept is not None and kept.topic is topic and kept.live == self._reach.live:
+            row = kept.row
+        else:
+            row = self._make(topic)
+        if self._with_operations:
+            operations = authorized_operations(self._call, topic_resource(topic.name))
+            row = msgspec.structs.replace(row, topic_authorized_operations=operations)  # type: ignore[type-var]
+        return row
+
+    def _make(self, topic: Topic) -> MetadataResponseTopic:
+        standings = [
+            (partition, self._reach.standing(topic.name, partition)) for partition in topic.partitions
+        ]
+        row = MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.internal,
+            partitions=tuple(
+                _row(partition, standing, self._call.version) for partition, standing in standings
+            ),
+        )
+        if all(standing.is_healthy for _, standing in standings):
+            self._cache.keep(_Kept(topic, self._reach.live, row), self._call.backend.controller.image)
+        return row
+
+
+def _row(partition: Partition, standing: PartitionAvailability, version: int) -> MetadataResponsePartition:
+    code, leader, offline = standing
+    replicas, isr = partition.replicas, partition.isr
+    if version <= FILTERED_UNTIL and offline:
+        replicas = tuple(node_id for node_id in replicas if node_id not in offline)
+        isr = tuple(node_id for node_id in isr if node_id not in offline)
+        code = ErrorCode.REPLICA_NOT_AVAILABLE if code is ErrorCode.NONE else code
+    if version < LISTENER_ERRORS_SINCE and code is ErrorCode.LISTENER_NOT_FOUND:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=offline,
+    )

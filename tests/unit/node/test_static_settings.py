@@ -1,0 +1,41 @@
+import re
+
+import pytest
+
+from penstock.config import SETTINGS, Config, ConfigError, load, override
+from penstock.core.metadata.configs import BROKER_CONFIGS, ConfigLayers, topic_options
+from penstock.core.metadata.image import ConfigResourceType
+from penstock.node import options_from, static_settings
+
+RANGES = {
+    key: found.groups()
+    for key, setting in SETTINGS.items()
+    if (found := re.search(r"from (-?\d+) to (\d+)", setting.allowed))
+}
+
+
+def test_a_setting_that_differs_from_kafkas_default_is_the_nodes_own() -> None:
+    loaded = load(overrides=[override("--set", "topics.retention_bytes=4096")])
+
+    assert static_settings(loaded.config)["log.retention.bytes"] == "4096"
+
+
+def test_a_setting_at_kafkas_default_is_left_to_the_default() -> None:
+    settings = static_settings(Config())
+
+    assert [key for key, value in settings.items() if value == BROKER_CONFIGS[key].default] == []
+    assert "log.retention.bytes" not in settings
+
+
+@pytest.mark.parametrize("key", RANGES)
+def test_a_node_can_be_built_with_the_extremes_of_every_number(key: str) -> None:
+    for value in RANGES[key]:
+        try:
+            config = load(overrides=[override("--set", f"{key}={value}")]).config
+        except ConfigError:
+            # Refused, next to what another setting says.
+            continue
+
+        static = options_from(config).static
+
+        assert topic_options(ConfigLayers(ConfigResourceType.TOPIC, static=static)).segment_bytes >= 1

@@ -1,0 +1,215 @@
+"""The Kafka door of a whole node, in virtual time: frames go in, frames come out."""
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+
+from penstock.broker.cluster import BrokerSessionOptions
+from penstock.core.metadata import (
+    SUPPORTED_FEATURES,
+    BrokerEndpoint,
+    Command,
+    RegisterBroker,
+    RegisteredBroker,
+    Reply,
+    UnfenceBroker,
+)
+from penstock.core.model import SECOND, NodeId
+from penstock.core.protocol import Message, RequestHeader, request_frame
+from penstock.core.protocol.frames import read_response_header
+from penstock.core.protocol.messages.registry import APIS
+from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
+from penstock.runtime import Address, Callback, Runtime, Service
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Part
+from penstock.security import AclOperation, QuotaType, Resource, Session
+from penstock.server.kafka.backend import AdvertisedListener, Backend, KafkaMetrics
+from penstock.server.kafka.connection import KafkaConnection
+from penstock.server.kafka.fetch_sessions import FetchSessionCache
+from penstock.server.kafka.handlers import every_route
+from penstock.server.kafka.listener import Listener, ListenerContext
+from penstock.simulation import World
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import Disk
+
+M = TypeVar("M", bound=Message)
+LOCAL = ("127.0.0.1", 19092)
+
+
+class Keeper:
+    """Lets everyone do everything but what is in `denied`, and keeps account of the costs."""
+
+    def __init__(self) -> None:
+        self.denied: set[tuple[AclOperation, str]] = set()
+        self.charged: list[tuple[QuotaType, int]] = []
+        self.throttle_ms = 0
+
+    def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
+        return (operation, resource.name) not in self.denied
+
+    def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
+        self.charged.append((cost, amount))
+        return self.throttle_ms
+
+
+class MemoryPipe:
+    """A connection whose bytes stay here."""
+
+    peer = "127.0.0.1:50000"
+    pending_bytes = held_bytes = 0
+    sent_bytes = 0
+
+    def __init__(self, local: tuple[str, int]) -> None:
+        self.local = local
+        self.written = bytearray()
+        self.is_closed = self.is_paused = False
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        pass
+
+    def write(self, parts: list[Part]) -> None:
+        for part in parts:
+            self.written += part if isinstance(part, bytes | bytearray | memoryview) else part.read()
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Client:
+    """One client's connection to the node."""
+
+    def __init__(self, door: Listener, run: Callable[[], None], local: tuple[str, int]) -> None:
+        self.pipe = MemoryPipe(local)
+        self._connection = KafkaConnection(self.pipe, door)
+        self._run = run
+
+    def send(self, request: Message, version: int) -> None:
+        api_key = request.__schema__.api_key
+        assert api_key is not None
+        frame = request_frame(APIS[api_key], RequestHeader(api_key, version, 7, "test"), request)
+        while frame:
+            buffer = self._connection.buffer()
+            count = min(len(buffer), len(frame))
+            buffer[:count] = frame[:count]
+            del frame[:count]
+            self._connection.received(count)
+
+    def receive(self, answer: type[M], version: int) -> M:
+        assert not self.pipe.is_closed, "the node hung up"
+        (size,) = struct.unpack_from(">i", self.pipe.written)
+        frame = bytes(self.pipe.written[4 : 4 + size])
+        del self.pipe.written[: 4 + size]
+        api_key = answer.__schema__.api_key
+        assert api_key is not None
+        correlation_id, position = read_response_header(APIS[api_key], version, frame)
+        assert correlation_id == 7
+        return answer.decode(frame, version, position)
+
+    def leave(self) -> None:
+        """The connection is over."""
+        self._connection.closed()
+
+    def ask(self, request: Message, answer: type[M], version: int) -> M:
+        self.send(request, version)
+        self._run()
+        return self.receive(answer, version)
+
+
+class Stage:
+    """One node in a world of its own, and its Kafka door."""
+
+    def __init__(self, static: dict[str, str] | None = None, advertised: Address | None = None) -> None:
+        self.world = World(5)
+        self.gate = Keeper()
+        self.options = NodeOptions(
+            "data",
+            NodeId(1),
+            (ListenerOptions(Address("node", 9092)),),
+            static={"num.partitions": "2", **(static or {})},
+            # Other brokers are registered by tests, and never heard of again.
+            sessions=BrokerSessionOptions(session_ms=1_000_000_000),
+        )
+        self._listener = AdvertisedListener("PLAINTEXT", "PLAINTEXT", Address("node", 9092), advertised)
+        self.backend: Backend
+        self.reported: list[Exception] = []
+        self.world.add("node", self._program).start()
+        self.run()
+
+    def _program(self, runtime: Runtime, disk: Disk) -> Service:
+        storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
+        self.backstage = NodeServices(runtime, storage, self.options, (self._listener,))
+        self.backstage.start(lambda backend: self._ready(runtime, backend))
+        return self
+
+    def _ready(self, runtime: Runtime, backend: Backend) -> None:
+        self.backend = backend
+        self._serving = ListenerContext(
+            backend=backend,
+            gate=self.gate,
+            routes=every_route(),
+            runtime=runtime,
+            metrics=KafkaMetrics(),
+            fetch_sessions=FetchSessionCache(runtime.clock, runtime.entropy),
+            budget=RequestMemoryLimit(runtime.timers.soon),
+            backlog=ResponseMemoryLimit(runtime.timers.soon),
+            report=self.reported.append,
+        )
+
+    def stop(self, done: Callback) -> None:
+        self.backstage.close()
+        done()
+
+    def run(self, duration_ns: int = 6 * SECOND) -> None:
+        self.world.run(duration_ns)
+        assert self.world.failures == []
+
+    def client(self, local: tuple[str, int] = LOCAL, listener: str = "PLAINTEXT") -> Client:
+        return Client(Listener(listener, self._serving), self.run, local)
+
+    def ask(self, request: Message, answer: type[M], version: int) -> M:
+        """Ask on a connection of its own."""
+        return self.client().ask(request, answer, version)
+
+    def submit(self, command: Command) -> Reply:
+        """Tell the controller something that no client could."""
+        replies: list[Reply] = []
+        self.backend.controller.submit(command, replies.append)
+        self.run()
+        return replies[0]
+
+    def add_broker(self, node_id: int, *listeners: BrokerEndpoint, fenced: bool = False) -> None:
+        """Another broker joins the cluster, as far as the metadata knows."""
+        cluster_id = self.backend.node.cluster_id
+        registered = self.submit(
+            RegisterBroker(
+                cluster_id,
+                NodeId(node_id),
+                UUID(int=100 + node_id),
+                listeners,
+                f"rack-{node_id}",
+                SUPPORTED_FEATURES,
+            )
+        )
+        assert isinstance(registered, RegisteredBroker)
+        if not fenced:
+            self.submit(UnfenceBroker(NodeId(node_id), registered.epoch))
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+def stage_with() -> type[Stage]:
+    """For tests whose node has settings of its own."""
+    return Stage

@@ -1,0 +1,84 @@
+"""Where groups are coordinated when there are several brokers, of which one is a real node."""
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.core.metadata import (
+    OFFSETS_TOPIC,
+    BrokerEndpoint,
+    CreatedTopic,
+    CreateTopic,
+    FenceBroker,
+    ReplicaAssignment,
+)
+from penstock.core.model import NodeId, PartitionIndex, TopicId
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+)
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from tests.unit.server.kafka.handlers.conftest import Stage
+
+
+def place_offsets_topic(stage: "Stage", *leaders: int) -> None:
+    """An offsets topic of as many partitions, each with one replica."""
+    placed = tuple(
+        ReplicaAssignment(PartitionIndex(index), (NodeId(leader),)) for index, leader in enumerate(leaders)
+    )
+    created = stage.submit(CreateTopic(OFFSETS_TOPIC, TopicId(UUID(int=6)), assignments=placed))
+    assert isinstance(created, CreatedTopic)
+
+
+def coordinator_of(stage: "Stage", group_id: str) -> FindCoordinatorResponseCoordinator:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=(group_id,))
+    return stage.ask(request, FindCoordinatorResponse, 4).coordinators[0]
+
+
+def test_a_group_is_coordinated_where_its_partition_is_led(stage: "Stage") -> None:
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
+    place_offsets_topic(stage, 1, 2)
+
+    by_node = {found.node_id: found for found in (coordinator_of(stage, f"group-{n}") for n in range(8))}
+
+    assert sorted(by_node) == [1, 2]
+    assert (by_node[2].error_code, by_node[2].host, by_node[2].port) == (0, "host-2", 9092)
+    assert (by_node[1].host, by_node[1].port) == ("127.0.0.1", 19092)
+
+
+def test_a_group_whose_partition_nobody_leads_has_no_coordinator_for_now(stage: "Stage") -> None:
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
+    place_offsets_topic(stage, 2)
+    broker = stage.backend.controller.image.broker(2)
+    assert broker is not None
+
+    stage.submit(FenceBroker(NodeId(2), broker.epoch))
+
+    found = coordinator_of(stage, "group")
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+def test_a_group_that_is_coordinated_elsewhere_is_not_served_here(stage: "Stage") -> None:
+    stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "host-2", 9092))
+    place_offsets_topic(stage, 2)
+
+    heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="member")
+    answer = stage.ask(heartbeat, HeartbeatResponse, 4)
+
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_the_offsets_topic_is_made_on_demand_although_its_logs_are_elsewhere(
+    stage_with: type["Stage"],
+) -> None:
+    stage = stage_with({"offsets.topic.num.partitions": "6", "offsets.topic.replication.factor": "1"})
+    for number in (2, 3):
+        stage.add_broker(number, BrokerEndpoint("PLAINTEXT", f"host-{number}", 9092))
+
+    found = [coordinator_of(stage, f"group-{number}") for number in range(12)]
+
+    assert [row.error_code for row in found] == [0] * 12
+    assert {row.node_id for row in found} == {1, 2, 3}

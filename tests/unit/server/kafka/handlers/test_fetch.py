@@ -1,0 +1,237 @@
+"""Fetch as a client sees it, sessions included."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.model import SECOND
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.core.protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from penstock.core.protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from penstock.core.records import Record, check_batches, write_batch
+
+if TYPE_CHECKING:
+    from tests.unit.server.kafka.handlers.conftest import Client, Stage
+
+BY_NAME = 11
+
+
+@pytest.fixture
+def client(stage: "Stage") -> "Client":
+    client = stage.client()
+    create(client, "orders")
+    return client
+
+
+def create(client: "Client", topic: str) -> None:
+    wanted = CreateTopicsRequestTopic(
+        name=topic, num_partitions=2, replication_factor=1, assignments=(), configs=()
+    )
+    answer = client.ask(CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000), CreateTopicsResponse, 5)
+    assert answer.topics[0].error_code == 0
+
+
+def produce(client: "Client", index: int = 0) -> None:
+    batch = write_batch([Record(0, 1_790_000_000_000, None, b"value")])
+    partition = ProduceRequestPartition(index=index, records=bytes(batch))
+    topic = ProduceRequestTopic(name="orders", partition_data=(partition,))
+    answer = client.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(topic,)), ProduceResponse, 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def fetch(
+    offsets: dict[int, int],
+    session: tuple[int, int] = (0, -1),
+    *,
+    forget: tuple[int, ...] = (),
+    max_wait_ms: int = 0,
+) -> FetchRequest:
+    """A fetch of partitions of the topic; the session is its id and epoch."""
+    parts = tuple(
+        FetchRequestPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for index, offset in offsets.items()
+    )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=(FetchRequestTopic(topic="orders", partitions=parts),) if parts else (),
+        forgotten_topics_data=(FetchRequestForgottenTopic(topic="orders", partitions=forget),)
+        if forget
+        else (),
+    )
+
+
+def ask(client: "Client", request: FetchRequest) -> FetchResponse:
+    return client.ask(request, FetchResponse, BY_NAME)
+
+
+def rows(answer: FetchResponse) -> dict[int, tuple[int, int, int]]:
+    """Per partition: error, high watermark, and how many batches."""
+    return {
+        row.partition_index: (row.error_code, row.high_watermark, batches_in(row))
+        for topic in answer.responses
+        for row in topic.partitions
+    }
+
+
+def batches_in(row: FetchResponsePartition) -> int:
+    assert isinstance(row.records, bytes | memoryview)
+    return len(check_batches(row.records))
+
+
+def test_without_a_session_every_partition_is_mentioned(client: "Client") -> None:
+    produce(client, 0)
+
+    answer = ask(client, fetch({0: 0, 1: 0}))
+
+    assert answer.session_id == 0
+    assert rows(answer) == {0: (0, 1, 1), 1: (0, 0, 0)}
+
+
+def test_a_session_mentions_what_has_news_and_nothing_else(client: "Client") -> None:
+    opened = ask(client, fetch({0: 0, 1: 0}, (0, 0)))
+    session = opened.session_id
+
+    quiet = ask(client, fetch({}, (session, 1)))
+    produce(client, 1)
+    busy = ask(client, fetch({}, (session, 2)))
+    again = ask(client, fetch({}, (session, 3)))
+    moved_on = ask(client, fetch({1: 1}, (session, 4)))
+
+    assert session != 0
+    assert rows(opened) == {0: (0, 0, 0), 1: (0, 0, 0)}
+    assert rows(quiet) == {}
+    assert rows(busy) == rows(again) == {1: (0, 1, 1)}
+    assert rows(moved_on) == {}
+
+
+def test_a_partition_that_is_forgotten_is_fetched_no_more_until_it_is_named_again(client: "Client") -> None:
+    session = ask(client, fetch({0: 0, 1: 0}, (0, 0))).session_id
+    produce(client, 0)
+    produce(client, 1)
+
+    without = ask(client, fetch({}, (session, 1), forget=(0,)))
+    with_both = ask(client, fetch({0: 0}, (session, 2)))
+
+    assert set(rows(without)) == {1}
+    assert set(rows(with_both)) == {0, 1}
+
+
+def test_a_session_without_partitions_ends(client: "Client") -> None:
+    session = ask(client, fetch({0: 0}, (0, 0))).session_id
+
+    emptied = ask(client, fetch({}, (session, 1), forget=(0,)))
+    gone = ask(client, fetch({}, (session, 2)))
+
+    assert emptied.session_id == 0
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_full_fetch_replaces_the_session_that_it_names(client: "Client") -> None:
+    old = ask(client, fetch({0: 0}, (0, 0))).session_id
+
+    new = ask(client, fetch({0: 0}, (old, 0))).session_id
+    late = ask(client, fetch({}, (old, 1)))
+
+    assert new not in (0, old)
+    assert late.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert late.session_id == 0
+    assert ask(client, fetch({}, (new, 1))).error_code == 0
+
+
+def test_a_final_fetch_ends_the_session_and_is_answered_in_full(client: "Client") -> None:
+    session = ask(client, fetch({0: 0, 1: 0}, (0, 0))).session_id
+
+    final = ask(client, fetch({0: 0}, (session, -1)))
+
+    assert (final.session_id, rows(final)) == (0, {0: (0, 0, 0)})
+    late = ask(client, fetch({}, (session, 1)))
+    assert late.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("epoch", [2, 7])
+def test_an_epoch_that_is_not_the_next_one_is_refused_and_changes_nothing(
+    client: "Client", epoch: int
+) -> None:
+    session = ask(client, fetch({0: 0}, (0, 0))).session_id
+
+    wrong = ask(client, fetch({}, (session, epoch)))
+    right = ask(client, fetch({}, (session, 1)))
+
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert right.error_code == 0
+
+
+def test_an_error_is_repeated_in_a_session_until_it_is_over(client: "Client") -> None:
+    session = ask(client, fetch({0: 5}, (0, 0))).session_id
+
+    still = ask(client, fetch({}, (session, 1)))
+    over = ask(client, fetch({0: 0}, (session, 2)))
+    quiet = ask(client, fetch({}, (session, 3)))
+
+    assert rows(still)[0][0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert rows(over) == {0: (0, 0, 0)}
+    assert rows(quiet) == {}
+
+
+def test_a_session_hears_that_its_topic_is_gone_and_that_it_is_there_again(client: "Client") -> None:
+    session = ask(client, fetch({0: 0}, (0, 0))).session_id
+    client.ask(DeleteTopicsRequest(topic_names=("orders",), timeout_ms=10_000), DeleteTopicsResponse, 5)
+
+    gone = ask(client, fetch({}, (session, 1)))
+    create(client, "orders")
+    back = ask(client, fetch({}, (session, 2)))
+
+    assert rows(gone)[0][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rows(back) == {0: (0, 0, 0)}
+
+
+def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(stage: "Stage", client: "Client") -> None:
+    partition = stage.backend.partitions.find("orders", 0)
+    assert partition is not None
+    client.send(fetch({0: 0}, max_wait_ms=600_000), BY_NAME)
+    assert partition.watchers == 1
+
+    client.leave()
+
+    assert partition.watchers == 0
+    stage.run(700 * SECOND)
+
+
+def test_more_least_bytes_than_an_answer_may_hold_are_not_waited_for(client: "Client") -> None:
+    produce(client)
+    wanted = fetch({0: 0}, max_wait_ms=600_000)
+    greedy = FetchRequest(
+        max_wait_ms=600_000,
+        min_bytes=1 << 20,
+        max_bytes=10,
+        session_id=0,
+        session_epoch=-1,
+        topics=wanted.topics,
+        forgotten_topics_data=(),
+    )
+
+    answer = ask(client, greedy)
+
+    assert rows(answer) == {0: (0, 1, 1)}

@@ -1,0 +1,333 @@
+"""How one connection is kept from taking more than its share."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from penstock.core.model import MILLISECOND, Instant
+from penstock.core.protocol import RequestHeader, request_frame
+from penstock.core.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.core.protocol.messages.registry import APIS
+from penstock.runtime import Runtime
+from penstock.runtime.memory_limits import RequestMemoryLimit, ResponseMemoryLimit
+from penstock.runtime.tcp import Part
+from penstock.security import AclOperation, QuotaType, Resource, Session
+from penstock.server.kafka.backend import KafkaMetrics
+from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
+from penstock.server.kafka.listener import Listener, ListenerContext
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import Router
+
+REQUESTS = 40
+
+
+class Loop:
+    """Time passes with every request; what shall happen soon happens when the test turns the loop."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+        self._soon: list[Callable[[], None]] = []
+        self._later: list[tuple[Instant, Callable[[], None]]] = []
+
+    def now(self) -> Instant:
+        return Instant(self.now_ns)
+
+    def soon(self, fire: Callable[[], None]) -> None:
+        self._soon.append(fire)
+
+    def at(self, deadline: Instant, fire: Callable[[], None]) -> None:
+        self._later.append((deadline, fire))
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self.now_ns += duration_ms * MILLISECOND
+        due = [fire for deadline, fire in self._later if deadline <= self.now_ns]
+        self._later = [entry for entry in self._later if entry[0] > self.now_ns]
+        for fire in due:
+            fire()
+        while self.turn():
+            pass
+
+    def turn(self) -> bool:
+        """Whether there was something to do."""
+        waiting, self._soon = self._soon, []
+        for fire in waiting:
+            fire()
+        return bool(waiting)
+
+
+class Pipe:
+    """Counts answers; a client that does not read leaves them pending."""
+
+    peer, local = "127.0.0.1:5", ("127.0.0.1", 9092)
+
+    def __init__(self, *, reads: bool = True) -> None:
+        self.answers = 0
+        self.pending_bytes = self.sent_bytes = self.held_bytes = 0
+        self.is_paused = self.is_closed = False
+        self._moved: Callable[[int], None] = lambda change: None
+        self._reads = reads
+
+    def account(self, moved: Callable[[int], None]) -> None:
+        self._moved = moved
+
+    def write(self, parts: list[Part]) -> None:
+        self.answers += len(parts)
+        if not self._reads:
+            self._hold(self.held_bytes + sum(len(cast("bytes", part)) for part in parts))
+
+    def drain(self) -> None:
+        """The client reads everything that is there."""
+        self.sent_bytes += self.pending_bytes
+        self._hold(0)
+
+    def _hold(self, size: int) -> None:
+        change, self.held_bytes, self.pending_bytes = size - self.held_bytes, size, size
+        self._moved(change)
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Meter:
+    """Lets everybody in, and holds those back who cost too much."""
+
+    def __init__(self) -> None:
+        self.throttles_ms: list[int] = []
+
+    def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool:
+        return True
+
+    def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
+        return self.throttles_ms.pop(0) if self.throttles_ms else 0
+
+
+class Bench:
+    def __init__(
+        self,
+        pipe: Pipe,
+        limits: ConnectionLimits | None = None,
+        answer_bytes_max: int = 1 << 20,
+        gate: Meter | None = None,
+    ) -> None:
+        self.loop, self.pipe = Loop(), pipe
+        self.backlog = ResponseMemoryLimit(self.loop.soon, answer_bytes_max)
+        routes = Router()
+
+        @routes.handles(ApiVersionsRequest)
+        def answer(request: ApiVersionsRequest, call: Request) -> None:
+            self.loop.now_ns += MILLISECOND
+            call.charge_time()
+            call.reply(ApiVersionsResponse(error_code=0, api_keys=()))
+
+        runtime = cast("Runtime", SimpleNamespace(clock=self.loop, timers=self.loop))
+        serving = ListenerContext(
+            backend=cast("Any", None),
+            gate=gate,
+            routes=routes,
+            runtime=runtime,
+            metrics=KafkaMetrics(),
+            fetch_sessions=cast("Any", None),
+            budget=RequestMemoryLimit(self.loop.soon),
+            backlog=self.backlog,
+            report=lambda error: None,
+            limits=limits or ConnectionLimits(),
+        )
+        self.metrics = serving.metrics
+        self.door = Listener("PLAINTEXT", serving)
+        self.connection = self.connect(pipe)
+
+    def connect(self, pipe: Pipe) -> KafkaConnection:
+        return self.door.welcome(cast("Any", pipe))
+
+    def receive(self, requests: int, connection: KafkaConnection | None = None) -> None:
+        """Let so many requests arrive together."""
+        connection = connection or self.connection
+        api_key = ApiVersionsRequest.__schema__.api_key
+        assert api_key is not None
+        one = request_frame(APIS[api_key], RequestHeader(api_key, 0, 1, "test"), ApiVersionsRequest())
+        stream = bytes(one) * requests
+        connection.buffer()[: len(stream)] = stream
+        connection.received(len(stream))
+
+    def settle(self) -> None:
+        while self.loop.turn():
+            pass
+
+
+def test_requests_that_came_together_are_served_over_several_turns_and_all_answered() -> None:
+    pipe = Pipe()
+    bench = Bench(pipe)
+
+    bench.receive(REQUESTS)
+    at_once = pipe.answers
+    assert pipe.is_paused
+    turns = 0
+    while bench.loop.turn():
+        turns += 1
+
+    assert 0 < at_once < REQUESTS
+    assert turns > 1
+    assert pipe.answers == REQUESTS
+    assert not pipe.is_paused
+
+
+def test_a_few_requests_are_served_in_one_turn() -> None:
+    pipe = Pipe()
+    bench = Bench(pipe)
+
+    bench.receive(3)
+
+    assert pipe.answers == 3
+    assert not pipe.is_paused
+    assert not bench.loop.turn()
+
+
+def test_a_client_that_does_not_read_is_not_served_until_it_does() -> None:
+    pipe = Pipe(reads=False)
+    bench = Bench(pipe, ConnectionLimits(pending_bytes_max=10))
+
+    bench.receive(REQUESTS)
+    while bench.loop.turn():
+        pass
+    unread = pipe.answers
+    assert pipe.is_paused
+    pipe.drain()
+    bench.connection.drained()
+    while bench.loop.turn():
+        pass
+
+    assert unread < REQUESTS
+    assert unread < pipe.answers < REQUESTS
+
+
+@pytest.mark.parametrize("requests", [1, REQUESTS])
+def test_nothing_is_served_to_a_connection_that_is_over(requests: int) -> None:
+    pipe = Pipe()
+    bench = Bench(pipe)
+    bench.receive(requests)
+    answers = pipe.answers
+
+    bench.connection.closed()
+    while bench.loop.turn():
+        pass
+
+    assert pipe.answers == answers
+
+
+def test_a_connection_is_not_read_while_the_node_keeps_too_much_for_others() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, answer_bytes_max=40)
+    other = bench.connect(reader)
+    bench.receive(3)
+    assert bench.backlog.is_full
+
+    bench.receive(1, other)
+    bench.settle()
+    was_paused = reader.is_paused
+    deaf.drain()
+    bench.connection.drained()
+    bench.settle()
+
+    assert was_paused
+    assert not reader.is_paused
+    assert bench.metrics.held_back.of("answers").count > 0
+
+
+def test_a_reader_goes_on_while_one_that_does_not_read_has_used_up_its_share() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, answer_bytes_max=1_000)
+    other = bench.connect(reader)
+
+    bench.receive(REQUESTS)
+    bench.settle()
+    bench.receive(3, other)
+    bench.settle()
+
+    # A quarter of what is free, and one turn's answers at most beyond.
+    assert deaf.is_paused
+    assert 100 < bench.backlog.held_bytes < 400
+    assert reader.answers == 3
+    assert not reader.is_paused
+
+
+def test_who_holds_the_node_up_and_does_not_read_is_cut_off_early() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, ConnectionLimits(pressed_ms_max=10), answer_bytes_max=40)
+    other = bench.connect(reader)
+    bench.receive(3)
+    bench.receive(1, other)
+    bench.door.sweep()
+    bench.loop.now_ns += 10 * MILLISECOND
+
+    bench.door.sweep()
+
+    assert deaf.is_closed
+    assert not reader.is_closed
+
+
+def test_a_reader_that_trickles_cannot_keep_the_others_out_for_ever() -> None:
+    slow, reader = Pipe(reads=False), Pipe()
+    bench = Bench(slow, answer_bytes_max=40)
+    bench.connect(reader)
+    bench.receive(3)
+
+    for _ in range(3):
+        slow.sent_bytes += 1
+        bench.door.sweep()
+
+    assert slow.is_closed
+    assert not reader.is_closed
+
+
+def test_a_connection_that_is_over_holds_nothing_and_waits_for_nothing() -> None:
+    deaf, reader = Pipe(reads=False), Pipe()
+    bench = Bench(deaf, answer_bytes_max=40)
+    other = bench.connect(reader)
+    bench.receive(3)
+    bench.receive(1, other)
+    waiting = bench.backlog.waiting
+
+    other.closed()
+    bench.connection.closed()
+
+    assert waiting == 2
+    assert bench.backlog.waiting == 0
+
+
+def test_a_client_that_costs_too_much_is_answered_and_then_not_read_for_a_while() -> None:
+    pipe, gate = Pipe(), Meter()
+    bench = Bench(pipe, gate=gate)
+    gate.throttles_ms = [50]
+
+    bench.receive(3)
+    bench.settle()
+    at_once, paused = pipe.answers, pipe.is_paused
+    bench.loop.pass_ms(40)
+    early = pipe.answers
+    bench.loop.pass_ms(10)
+
+    assert (at_once, early, paused) == (1, 1, True)
+    assert pipe.answers == 3
+    assert not pipe.is_paused
+
+
+def test_a_longer_hold_is_not_ended_by_a_shorter_one() -> None:
+    pipe = Pipe()
+    bench = Bench(pipe)
+
+    bench.connection.hold_back(100)
+    bench.connection.hold_back(10)
+    bench.loop.pass_ms(20)
+    still = pipe.is_paused
+    bench.loop.pass_ms(80)
+
+    assert still
+    assert not pipe.is_paused
