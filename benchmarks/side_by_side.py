@@ -38,11 +38,8 @@ from benchmarks.macro.pipelined import fetch_cpu, produce_cpu
 from benchmarks.peers.kafka import kafka_node
 from benchmarks.peers.maven import PeerUnavailable
 from penstock.cli.bench import scenarios
-from penstock.cli.bench.figures import MEGABYTE, Figures, percentiles_us
-from penstock.cli.bench.report import keep, report
-from penstock.cli.bench.scenarios import RoundTripPlan
-from penstock.cli.bench.targets import Target
-from penstock.cli.bench.usage import usage_of
+from penstock.cli.bench.report import MEGABYTE, Figures, keep, percentiles_us, report
+from penstock.cli.bench.scenarios import BenchTarget, RoundTripPlan, usage_of
 from penstock.cli.child import stop
 from penstock.client import ClientError, Endpoint
 
@@ -65,7 +62,7 @@ class Measure:
 
     name: str
     node: str
-    run: Callable[[Target], Figures]
+    run: Callable[[BenchTarget], Figures]
     figures: tuple[str, ...] = ()
     records: int = 0
 
@@ -104,11 +101,11 @@ class Side:
     """The nodes of one tree, or of Kafka."""
 
     name: str
-    nodes: dict[str, Target]
+    nodes: dict[str, BenchTarget]
 
 
 @contextmanager
-def node(tree: Path, setting: str, directory: str | None) -> Iterator[Target]:
+def node(tree: Path, setting: str, directory: str | None) -> Iterator[BenchTarget]:
     """A node that runs the sources of a tree; stopped, and its data removed, at the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     environment["PYTHONPATH"] = str(tree / "src")
@@ -125,7 +122,7 @@ def node(tree: Path, setting: str, directory: str | None) -> Iterator[Target]:
             start_new_session=True,
         )
         try:
-            yield Target(tree.name, Endpoint(_await_ready(process, tree)), process.pid)
+            yield BenchTarget(tree.name, Endpoint(_await_ready(process, tree)), process.pid)
         finally:
             stop(process)
 
@@ -174,7 +171,7 @@ def sides(base: Path, this: Path, directory: str | None, *, with_kafka: bool) ->
 
 
 def _kafka(stack: ExitStack, directory: str | None) -> Side:
-    nodes: dict[str, Target] = {}
+    nodes: dict[str, BenchTarget] = {}
     for kind, setting in ((SYNCED, SYNCED_SETTINGS[KAFKA]), (CACHED, CACHED_SETTINGS[KAFKA])):
         peer = stack.enter_context(kafka_node(directory, [setting] if setting else []))
         nodes[kind] = Peer(KAFKA, Endpoint(peer.bootstrap), peer.pid)
@@ -189,7 +186,7 @@ def helpers_cpu_ns(pid: int) -> int:
     return sum(usage_of(child).cpu_ns for child in children)
 
 
-def measured(measure: Measure, target: Target) -> Figures:
+def measured(measure: Measure, target: BenchTarget) -> Figures:
     """Take a measure once."""
     assert target.pid is not None
     used, helpers = usage_of(target.pid).cpu_ns, helpers_cpu_ns(target.pid)

@@ -10,13 +10,10 @@ import urllib.request
 from collections.abc import Sequence
 
 from benchmarks.cluster.nodes import Nodes, nodes
-from penstock.cli.bench.figures import MEGABYTE, Figures
-from penstock.cli.bench.limits import client_limit, disk_limits
-from penstock.cli.bench.scenarios import produce
-from penstock.cli.bench.targets import Target
-from penstock.cli.bench.usage import Usage
+from penstock.cli.bench.report import MEGABYTE, Figures
+from penstock.cli.bench.scenarios import BenchTarget, ResourceUsage, client_limit, disk_limits, produce
 from penstock.client import Endpoint
-from penstock.client.load import Load
+from penstock.client.load import ProduceLoad
 
 REPLICAS = 3
 SIZES = (100, 1_000)
@@ -52,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _load(messages: int, size: int, acks: str) -> Load:
+def _load(messages: int, size: int, acks: str) -> ProduceLoad:
     records = messages if size <= min(SIZES) else messages // 4
-    return Load(records, size, acks=acks, seconds_max=120)
+    return ProduceLoad(records, size, acks=acks, seconds_max=120)
 
 
 def _synced_appends(directory: str) -> Figures:
@@ -69,17 +66,17 @@ def _synced_appends(directory: str) -> Figures:
     return {"mb_per_s": round(APPENDS * len(content) / MEGABYTE / elapsed_s, 1)}
 
 
-def _measure(running: Nodes, load: Load, replicas: int, partitions: int) -> Figures:
-    target = Target("cluster", Endpoint(running.bootstrap), replication=replicas)
+def _measure(running: Nodes, load: ProduceLoad, replicas: int, partitions: int) -> Figures:
+    target = BenchTarget("cluster", Endpoint(running.bootstrap), replication=replicas)
     # The first records wait for links and leaders.
-    produce(target, Load(10_000, load.value_bytes, acks=load.acks), partitions)
+    produce(target, ProduceLoad(10_000, load.value_bytes, acks=load.acks), partitions)
     before, fetched = running.usage(), _fetches(running)
     figures = produce(target, load, partitions)
     after, fetched = running.usage(), _fetches(running) - fetched
     return {**figures, **_used(before, after, fetched)}
 
 
-def _used(before: list[Usage], after: list[Usage], fetches: float) -> Figures:
+def _used(before: list[ResourceUsage], after: list[ResourceUsage], fetches: float) -> Figures:
     cpu_s = sum(late.cpu_ns - early.cpu_ns for early, late in zip(before, after, strict=True)) / 1e9
     figures: Figures = {
         "brokers_cpu_s": round(cpu_s, 2),

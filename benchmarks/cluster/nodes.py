@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from penstock.cli.bench.usage import Usage, usage_of
+from penstock.cli.bench.scenarios import ResourceUsage, usage_of
 from penstock.client import ClientError
 
 START_SECONDS = 60
@@ -27,7 +27,7 @@ class Nodes:
     pids: tuple[int, ...]
     metrics: tuple[str, ...]
 
-    def usage(self) -> list[Usage]:
+    def usage(self) -> list[ResourceUsage]:
         return [usage_of(pid) for pid in self.pids]
 
 

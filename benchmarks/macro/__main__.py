@@ -11,9 +11,8 @@ from benchmarks.macro.budgets import COLUMNS, Results, best_of, rows
 from benchmarks.macro.measures import Measure, measures
 from benchmarks.macro.starting import room_for, start_kafka, start_penstock
 from benchmarks.peers.maven import PeerUnavailable
-from penstock.cli.bench.figures import Figures
-from penstock.cli.bench.report import commit, keep, report
-from penstock.cli.bench.targets import Target
+from penstock.cli.bench.report import Figures, commit, keep, report
+from penstock.cli.bench.scenarios import BenchTarget
 from penstock.cli.child import BrokerNotStarted
 from penstock.client import ClientError
 
@@ -40,7 +39,10 @@ def run(chosen: Sequence[Measure], rounds: int, peer: str, directory: str | None
 
 
 def _round(
-    measure: Measure, targets: Iterable[Target], directory: str | None, found: dict[str, dict[str, object]]
+    measure: Measure,
+    targets: Iterable[BenchTarget],
+    directory: str | None,
+    found: dict[str, dict[str, object]],
 ) -> None:
     if measure.limit is not None:
         note(found, "limit", measure.limit(directory))

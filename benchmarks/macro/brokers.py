@@ -9,8 +9,8 @@ from enum import Enum
 
 from benchmarks.peers.kafka import kafka_node
 from benchmarks.peers.maven import PeerUnavailable
-from penstock.cli.bench.targets import Target, target
-from penstock.client import ClientError, Endpoint, Topics
+from penstock.cli.bench.scenarios import BenchTarget, target
+from penstock.client import ClientError, Endpoint, TopicAdmin
 
 SETTLE_SECONDS = 30
 
@@ -24,12 +24,12 @@ class Promise(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer(Target):
+class Peer(BenchTarget):
     """A broker that answers CreateTopics before every partition of the topic takes records."""
 
     @contextmanager
     def topic(self, partitions: int = 1, configs: dict[str, str] | None = None) -> Iterator[str]:
-        with Target.topic(self, partitions, configs) as name:
+        with BenchTarget.topic(self, partitions, configs) as name:
             deadline = time.monotonic() + SETTLE_SECONDS
             while not self._serves(name):
                 if time.monotonic() > deadline:
@@ -39,7 +39,7 @@ class Peer(Target):
 
     def _serves(self, topic: str) -> bool:
         try:
-            partitions = Topics(self.endpoint).describe(topic).partitions
+            partitions = TopicAdmin(self.endpoint).describe(topic).partitions
         except ClientError:
             return False
         return all(one.end_offset is not None for one in partitions)
@@ -50,7 +50,7 @@ _KAFKA = {Promise.DURABLE: ["log.flush.interval.messages=1"]}
 
 
 @contextmanager
-def brokers(promise: Promise, peer: str, directory: str | None) -> Iterator[list[Target]]:
+def brokers(promise: Promise, peer: str, directory: str | None) -> Iterator[list[BenchTarget]]:
     """Start them, Penstock first; a peer that is not to be had is left out, with a line that says why."""
     with ExitStack() as stack:
         found = [stack.enter_context(target(None, None, _PENSTOCK.get(promise, ()), directory))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from penstock.cli.bench.figures import Figures
+from penstock.cli.bench.report import Figures
 
 # measure -> who ("penstock", "kafka", "limit") -> best figures, rounds, load
 Results = dict[str, dict[str, dict[str, Any]]]

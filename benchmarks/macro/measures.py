@@ -9,11 +9,9 @@ from benchmarks.macro.brokers import Promise
 from benchmarks.macro.pipelined import fetch_cpu, produce_cpu
 from benchmarks.macro.rebalance import rebalance
 from penstock.cli.bench import scenarios
-from penstock.cli.bench.figures import MEGABYTE, Figures
-from penstock.cli.bench.limits import client_limit, disk_limits, socket_limit
-from penstock.cli.bench.scenarios import RoundTripPlan
-from penstock.cli.bench.targets import Target
-from penstock.client.load import Load
+from penstock.cli.bench.report import MEGABYTE, Figures
+from penstock.cli.bench.scenarios import BenchTarget, RoundTripPlan, client_limit, disk_limits, socket_limit
+from penstock.client.load import ProduceLoad
 
 READERS = 2
 BATCH_BYTES = 16_000
@@ -27,7 +25,7 @@ class Measure:
     """One load on one broker; `limit` measures the machine, given a directory."""
 
     name: str
-    run: Callable[[Target], Figures]
+    run: Callable[[BenchTarget], Figures]
     promise: Promise = Promise.DEFAULT
     limit: Callable[[str | None], Figures] | None = None
     rounds_max: int = 3
@@ -46,17 +44,17 @@ def _streams(some: Callable[[int], int]) -> list[Measure]:
     found = []
     for text, size, count in (("100 B", 100, 3_000_000), ("1 KB", 1_000, 600_000)):
         for acks in ("all", "1"):
-            load = Load(some(count), size, acks=acks, linger_ms=5, partition=0)
+            load = ProduceLoad(some(count), size, acks=acks, linger_ms=5, partition=0)
             limit = partial(_produce_limit, load) if acks == "all" else None
             found.append(
                 Measure(f"produce {text}, acks={acks}", partial(scenarios.produce, load=load), limit=limit)
             )
-    load = Load(some(1_000_000), 1_000, partition=0)
+    load = ProduceLoad(some(1_000_000), 1_000, partition=0)
     return [*found, Measure("consume 1 KB", partial(scenarios.consume, load=load))]
 
 
 def _paced(some: Callable[[int], int]) -> list[Measure]:
-    paced = Load(some(250_000), 100, acks="all", linger_ms=0, rate=50_000, partition=0)
+    paced = ProduceLoad(some(250_000), 100, acks="all", linger_ms=0, rate=50_000, partition=0)
     return [
         Measure("publish at 50k/s", partial(scenarios.produce, load=paced)),
         Measure(
@@ -81,10 +79,10 @@ def _depth_1(some: Callable[[int], int]) -> list[Measure]:
 
 
 def _cpu(some: Callable[[int], int]) -> list[Measure]:
-    def batches(spread: int) -> Callable[[Target], Figures]:
+    def batches(spread: int) -> Callable[[BenchTarget], Figures]:
         return partial(produce_cpu, count=some(10_000), value_bytes=BATCH_BYTES, spread=spread)
 
-    def depth_1(spread: int) -> Callable[[Target], Figures]:
+    def depth_1(spread: int) -> Callable[[BenchTarget], Figures]:
         plan = RoundTripPlan(some(5_000), BATCH_BYTES, partitions=spread, connections=spread, seconds_max=20)
         return partial(scenarios.latency, plan=plan)
 
@@ -100,7 +98,7 @@ def _cpu(some: Callable[[int], int]) -> list[Measure]:
     ]
 
 
-def _produce_limit(load: Load, directory: str | None) -> Figures:
+def _produce_limit(load: ProduceLoad, directory: str | None) -> Figures:
     """The smaller of what the client and what the disk could do, and both."""
     client = client_limit(load)["messages_per_s"]
     append = disk_limits(directory or tempfile.gettempdir())["raw_append_1mb"]["mb_per_s"] * MEGABYTE

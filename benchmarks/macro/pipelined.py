@@ -5,13 +5,11 @@ import socket
 import time
 from collections.abc import Sequence
 
-from penstock.cli.bench.figures import Figures
-from penstock.cli.bench.scenarios import used
-from penstock.cli.bench.targets import Target
+from penstock.cli.bench.report import Figures
+from penstock.cli.bench.scenarios import BenchTarget, used
 from penstock.client import ClientError
 from penstock.client.connection import BrokerConnection
-from penstock.client.load import publish_frames
-from penstock.client.load.roundtrip import fetch_frame, open_connections
+from penstock.client.load import fetch_frame, open_connections, publish_frames
 
 BURST = 32
 RECEIVE_BYTES = 1 << 16
@@ -68,7 +66,7 @@ def flow(pipes: Sequence[Pipe], count: int, in_flight: int) -> tuple[int, int]:
 
 
 def produce_cpu(
-    target: Target, count: int, value_bytes: int = 100, spread: int = 1, in_flight: int = 2 * BURST
+    target: BenchTarget, count: int, value_bytes: int = 100, spread: int = 1, in_flight: int = 2 * BURST
 ) -> Figures:
     """CPU of the broker per Produce of one record (or one batch), over so many partitions and connections."""
     address = target.endpoint.addresses()[0]
@@ -81,7 +79,7 @@ def produce_cpu(
         return _measured(target, pipes, count, in_flight, "produce")
 
 
-def fetch_cpu(target: Target, count: int) -> Figures:
+def fetch_cpu(target: BenchTarget, count: int) -> Figures:
     """CPU of the broker per Fetch without data."""
     address = target.endpoint.addresses()[0]
     with target.topic() as topic:
@@ -92,7 +90,7 @@ def fetch_cpu(target: Target, count: int) -> Figures:
         return _measured(target, [Pipe(address, bytes(frame), size)], count, 2 * BURST, "fetch")
 
 
-def _measured(target: Target, pipes: Sequence[Pipe], count: int, in_flight: int, what: str) -> Figures:
+def _measured(target: BenchTarget, pipes: Sequence[Pipe], count: int, in_flight: int, what: str) -> Figures:
     try:
         flow(pipes, max(BURST, len(pipes), count // 10), in_flight)
         before = target.usage()

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.bench.figures import Figures
-from penstock.cli.bench.targets import Target
+from penstock.cli.bench.report import Figures
+from penstock.cli.bench.scenarios import BenchTarget
 from penstock.client import ClientError, Endpoint
 from penstock.client.endpoint import opened
 
@@ -18,7 +18,7 @@ HEARTBEAT_MS = 3_000
 SHORT_HEARTBEAT_MS = 200
 
 
-def rebalance(target: Target) -> Figures:
+def rebalance(target: BenchTarget) -> Figures:
     """How long the tenth member's join takes, and how much of that is members not having heard of it yet."""
     usual_ms = _tenth_joins(target, HEARTBEAT_MS)
     short_ms = _tenth_joins(target, SHORT_HEARTBEAT_MS)
@@ -32,7 +32,7 @@ def rebalance(target: Target) -> Figures:
     }
 
 
-def _tenth_joins(target: Target, heartbeat_ms: int) -> float:
+def _tenth_joins(target: BenchTarget, heartbeat_ms: int) -> float:
     with target.topic(PARTITIONS) as topic:
         group = f"{topic}-{os.urandom(3).hex()}"
         members = [_member(target.endpoint, group, heartbeat_ms) for _ in range(MEMBERS)]

@@ -21,9 +21,8 @@ from types import FrameType
 from benchmarks.macro.pipelined import fetch_cpu, produce_cpu
 from benchmarks.peers.kafka import free_port
 from penstock.cli.bench import scenarios
-from penstock.cli.bench.figures import Figures
-from penstock.cli.bench.scenarios import RoundTripPlan
-from penstock.cli.bench.targets import Target
+from penstock.cli.bench.report import Figures
+from penstock.cli.bench.scenarios import BenchTarget, RoundTripPlan
 from penstock.cli.child import stop
 from penstock.client import Endpoint
 
@@ -97,14 +96,14 @@ def profile(load: str, fsync: str) -> tuple[Figures, dict[str, dict[str, int]]]:
             assert process.stdout is not None
             process.stdout.readline()
             process.send_signal(signal.SIGUSR1)
-            figures = _put(load, Target("penstock", Endpoint(f"127.0.0.1:{port}"), process.pid))
+            figures = _put(load, BenchTarget("penstock", Endpoint(f"127.0.0.1:{port}"), process.pid))
         finally:
             stop(process)
         found: dict[str, dict[str, int]] = json.loads(output.read_text())
         return figures, found
 
 
-def _put(load: str, target: Target) -> Figures:
+def _put(load: str, target: BenchTarget) -> Figures:
     if load == "fetch":
         return fetch_cpu(target, REQUESTS)
     if load == "depth-1":

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from benchmarks.peers.kafka import free_port, installed
 from benchmarks.peers.kafka import stop as stop_kafka
-from penstock.cli.bench.figures import MEGABYTE, Figures
-from penstock.cli.bench.usage import usage_of
+from penstock.cli.bench.report import MEGABYTE, Figures
+from penstock.cli.bench.scenarios import usage_of
 from penstock.cli.child import stop
 from penstock.client import ClientError, Endpoint
-from penstock.client.load import Load, flood, publish, publish_frames
-from penstock.client.load.roundtrip import open_connections
+from penstock.client.load import ProduceLoad, flood, open_connections, publish, publish_frames
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 START_SECONDS = 120.0
@@ -103,7 +102,7 @@ def _fill(port: int, gigabytes: float) -> None:
         flood(
             endpoint,
             TOPIC,
-            Load(min(left, FILL_CHUNK), FILL_RECORD_BYTES, partition=0, seconds_max=FILL_SECONDS),
+            ProduceLoad(min(left, FILL_CHUNK), FILL_RECORD_BYTES, partition=0, seconds_max=FILL_SECONDS),
         )
         left -= FILL_CHUNK
 

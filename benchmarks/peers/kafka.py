@@ -142,7 +142,7 @@ def _format(place: Installation) -> None:
 
 
 def _await_answer(process: "subprocess.Popen[bytes]", place: Installation) -> None:
-    from penstock.client import ClientError, Endpoint, Topics
+    from penstock.client import ClientError, Endpoint, TopicAdmin
 
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -150,7 +150,7 @@ def _await_answer(process: "subprocess.Popen[bytes]", place: Installation) -> No
             lines = Path(place.root, "out.log").read_text(errors="replace").strip().splitlines()
             raise PeerUnavailable(f"Kafka ended: {lines[-1] if lines else 'it said nothing'}")
         try:
-            Topics(Endpoint(f"127.0.0.1:{place.port}"))
+            TopicAdmin(Endpoint(f"127.0.0.1:{place.port}"))
         except ClientError:
             time.sleep(0.2)
         else:

@@ -20,10 +20,9 @@ from benchmarks.peers.maven import PeerUnavailable
 from benchmarks.peers.spark_connector import connector_jars, connector_version
 from benchmarks.pipeline.bounds import Bound
 from penstock.cli.bench.report import commit
-from penstock.cli.bench.usage import usage_of
-from penstock.cli.child import Child, throw_away_broker
-from penstock.client import BulkSender, Endpoint, Topics
-from penstock.client.load import fleet
+from penstock.cli.bench.scenarios import usage_of
+from penstock.cli.child import BrokerProcess, throw_away_broker
+from penstock.client import BulkProducer, Endpoint, TopicAdmin, load
 from penstock.pipeline.running.session import SessionOptions, open_session
 
 if TYPE_CHECKING:
@@ -69,8 +68,8 @@ def spark_version() -> str:
 
 def fill(servers: str, records: int) -> None:
     """A topic with as many metrics of about the same size."""
-    Topics(Endpoint(servers)).create("metrics", PARTITIONS, -1, {})
-    sender = BulkSender(Endpoint(servers))
+    TopicAdmin(Endpoint(servers)).create("metrics", PARTITIONS, -1, {})
+    sender = BulkProducer(Endpoint(servers))
     made = [value_of(number) for number in range(CHUNK)]
     keys: list[bytes | None] = [b"key-%06d" % (number % 1_000) for number in range(CHUNK)]
     for _ in range(records // CHUNK):
@@ -80,7 +79,7 @@ def fill(servers: str, records: int) -> None:
 
 def value_of(number: int) -> bytes:
     metric = {
-        "name": fleet.SHAPES[number % len(fleet.SHAPES)].name,
+        "name": load.SHAPES[number % len(load.SHAPES)].name,
         "value": number * 0.37,
         "labels": {"host": f"host-{number % 50:03}", "region": "eu-west", "service": "checkout"},
         "timestamp": 1_700_000_000_000 + number,
@@ -90,7 +89,7 @@ def value_of(number: int) -> bytes:
 
 
 def measure(
-    spark: "SparkSession", broker: Child, records: int, place: Path, without_peer: bool
+    spark: "SparkSession", broker: BrokerProcess, records: int, place: Path, without_peer: bool
 ) -> dict[str, Any]:
     """Every source into every place."""
     spark.dataSource.register(Bound)

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from penstock.client import Endpoint, Topics
+from penstock.client import Endpoint, TopicAdmin
 from penstock.core.model import PenstockError
 from penstock.pipeline.metrics import PIPELINES
 
@@ -33,7 +33,7 @@ def main() -> None:
     try:
         config = pipeline.configure(arguments.config, overrides)
         # Spark would start first, and then say the same on a hundred lines.
-        topics = [topic.name for topic in Topics(Endpoint(config.bootstrap)).list()]
+        topics = [topic.name for topic in TopicAdmin(Endpoint(config.bootstrap)).list()]
     except PenstockError as error:
         raise SystemExit(str(error)) from None
     if config.topics.inbound not in topics:

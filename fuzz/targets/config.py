@@ -4,8 +4,7 @@ import random
 
 from fuzz.harness import Target
 from penstock.config import SETTINGS, ConfigError
-from penstock.config.loading import effective
-from penstock.config.yamlfile import read_yaml
+from penstock.config.loader import effective, read_yaml
 
 
 def seed(rng: random.Random) -> bytes:

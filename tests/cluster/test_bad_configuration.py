@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Endpoint, Sender, SenderOptions, Topics
+from penstock.client import Endpoint, ProducerOptions, TopicAdmin, TopicProducer
 from penstock.node.options import PortReservations
 from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, until
@@ -19,7 +19,7 @@ TOPIC = "unharmed"
 
 @pytest.fixture(scope="module")
 def topic(cluster: ClusterProcesses) -> str:
-    Topics(Endpoint(cluster.bootstrap)).create(TOPIC, 3, 3, {})
+    TopicAdmin(Endpoint(cluster.bootstrap)).create(TOPIC, 3, 3, {})
     return TOPIC
 
 
@@ -29,7 +29,7 @@ def unharmed(cluster: ClusterProcesses, topic: str) -> Iterator[None]:
     yield
     assert cluster.running == [1, 2, 3]
     cluster.await_in_sync(topic)
-    sender = Sender(Endpoint(cluster.bootstrap), topic, SenderOptions())
+    sender = TopicProducer(Endpoint(cluster.bootstrap), topic, ProducerOptions())
     sender.send(b"a record")
     assert sender.finish().delivered == 1
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.client import Endpoint, Topics
+from penstock.client import Endpoint, TopicAdmin
 from tests.support.clusters import cluster_of, until
 
 
 def test_what_cannot_be_read_is_not_passed_over_in_silence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.client.reading.LEADERLESS_SECONDS", 1)
+    monkeypatch.setattr("penstock.client.consumer.LEADERLESS_SECONDS", 1)
     with cluster_of(tmp_path) as cluster:
         monkeypatch.setenv("PENSTOCK_BOOTSTRAP", cluster.bootstrap)
-        topics = Topics(Endpoint(cluster.bootstrap))
+        topics = TopicAdmin(Endpoint(cluster.bootstrap))
         topics.create("alone", 1, 1, {})
         topics.create("spread", 3, 1, {})
         lost = cluster.leader_of("alone")

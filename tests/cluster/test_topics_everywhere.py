@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.cli.cluster.asking import door_to
-from penstock.client import Endpoint, Sender, SenderOptions, Topics, reach
+from penstock.cli.cluster.admin_client import admin_client
+from penstock.client import Endpoint, ProducerOptions, TopicAdmin, TopicProducer, reach
 from penstock.node.options import PortReservations
 from penstock.runtime import Address
 from tests.support.clusters import ClusterProcesses, cluster_of, until
@@ -19,7 +19,7 @@ def test_a_topic_created_at_any_node_is_there_at_every_node(cluster: ClusterProc
     name = f"from-{number}"
 
     host, port = cluster.address(number)
-    Topics(Endpoint(f"{host}:{port}")).create(name, 3, 3, {})
+    TopicAdmin(Endpoint(f"{host}:{port}")).create(name, 3, 3, {})
 
     def leaders(asked: int) -> list[int]:
         return [one.leader_id for _, one in sorted(cluster.partitions(name, asked).items())]
@@ -67,7 +67,7 @@ def test_controllers_and_brokers_can_be_different_nodes(tmp_path: Path) -> None:
         controller.start()
         broker.start()
         try:
-            Topics(Endpoint(broker.kafka)).create("served", 1, 1, {})
+            TopicAdmin(Endpoint(broker.kafka)).create("served", 1, 1, {})
             seen = reach(Endpoint(broker.kafka))
         finally:
             codes = [broker.stop(), controller.stop()]
@@ -80,8 +80,8 @@ def test_controllers_and_brokers_can_be_different_nodes(tmp_path: Path) -> None:
 
 def test_a_node_that_lost_its_disk_takes_its_place_again(tmp_path: Path) -> None:
     with cluster_of(tmp_path) as cluster:
-        Topics(Endpoint(cluster.bootstrap)).create("kept", 3, 3, {})
-        sender = Sender(Endpoint(cluster.bootstrap), "kept", SenderOptions())
+        TopicAdmin(Endpoint(cluster.bootstrap)).create("kept", 3, 3, {})
+        sender = TopicProducer(Endpoint(cluster.bootstrap), "kept", ProducerOptions())
         for number in range(100):
             sender.send(b"%d" % number)
         assert sender.finish().delivered == 100
@@ -95,5 +95,5 @@ def test_a_node_that_lost_its_disk_takes_its_place_again(tmp_path: Path) -> None
 
 
 def _votes(cluster: ClusterProcesses, number: int) -> bool:
-    with door_to(cluster.bootstrap) as door:
+    with admin_client(cluster.bootstrap) as door:
         return number in [one.replica_id for one in door.quorum().current_voters]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.client import Endpoint, Topics
+from penstock.client import Endpoint, TopicAdmin
 from penstock.pipeline.running.session import environment
 from tests.support.nodes import NodeProcess
 
@@ -84,7 +84,7 @@ def topic_name(topic_numbers: Iterator[int]) -> str:
 @pytest.fixture
 def topic(servers: str, topic_name: str) -> str:
     """A fresh topic of two partitions."""
-    Topics(Endpoint(servers)).create(topic_name, 2, 1, {})
+    TopicAdmin(Endpoint(servers)).create(topic_name, 2, 1, {})
     return topic_name
 
 

@@ -36,7 +36,7 @@ class BrokerNotStarted(PenstockError):
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class BrokerProcess:
     """A broker that is ready."""
 
     bootstrap: str
@@ -48,7 +48,7 @@ class Child:
 
 
 @contextmanager
-def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None) -> Iterator[Child]:
+def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None) -> Iterator[BrokerProcess]:
     """Start a broker with these `key=value` settings; stop it and remove its data at the end.
 
     `directory` is where its data directory is made, for measurements on a certain disk.
@@ -70,7 +70,7 @@ def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None
             )
         try:
             ready = _await_ready(process, events)
-            yield Child(
+            yield BrokerProcess(
                 ready["kafka"],
                 ready["http"],
                 ready["metrics"],

@@ -14,13 +14,13 @@ from penstock.core.model import PenstockError
 ENTRY_POINT_GROUP = "penstock.commands"
 OWN_COMMANDS = {
     "up": "penstock.cli.up:up",
-    "topic": "penstock.cli.messaging.topics:app",
-    "produce": "penstock.cli.messaging.produce:produce",
-    "consume": "penstock.cli.messaging.consume:consume",
-    "group": "penstock.cli.messaging.groups:app",
+    "topic": "penstock.cli.topics:app",
+    "produce": "penstock.cli.produce:produce",
+    "consume": "penstock.cli.consume:consume",
+    "group": "penstock.cli.groups:app",
     "cluster": "penstock.cli.cluster.command:app",
     "bench": "penstock.cli.bench.command:app",
-    "demo": "penstock.cli.demo.command:demo",
+    "demo": "penstock.cli.demo:demo",
     "config": "penstock.cli.configuration:app",
     "log": "penstock.cli.logs:app",
     "version": "penstock.cli.version:version",

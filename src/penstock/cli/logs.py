@@ -2,14 +2,12 @@
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from penstock.cli.log_inspection import Finding, PartitionFiles, SegmentStats
 from penstock.cli.output import JSON_OPTION, counted, progress_bar, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.cli.inspection import Finding, PartitionFiles, SegmentSurvey
 
 app = typer.Typer(help="Look into partition directories, without changing anything.", no_args_is_help=True)
 DIRECTORY = typer.Argument(metavar="DIR", help="A partition's directory, or one above several.")
@@ -18,7 +16,7 @@ DIRECTORY = typer.Argument(metavar="DIR", help="A partition's directory, or one 
 @app.command()
 def inspect(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
     """Show the segments of a partition: offsets, batches, records, times and codecs."""
-    from penstock.cli.inspection import partitions_below, read_partition, survey
+    from penstock.cli.log_inspection import partitions_below, read_partition, survey
 
     partitions = [(found, survey(found)) for found in map(read_partition, partitions_below(directory))]
     if as_json:
@@ -36,8 +34,8 @@ def inspect(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
 @app.command()
 def verify(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
     """Read every byte of a partition and check it; exit with 1 if anything is damaged."""
-    from penstock.cli.inspection import Meaning, partitions_below, read_partition
-    from penstock.cli.inspection import verify as verify_partition
+    from penstock.cli.log_inspection import Severity, partitions_below, read_partition
+    from penstock.cli.log_inspection import verify as verify_partition
     from penstock.core.model import CorruptionError
 
     partitions = [read_partition(path) for path in partitions_below(directory)]
@@ -52,8 +50,8 @@ def verify(directory: str = DIRECTORY, as_json: bool = JSON_OPTION) -> None:
             place = "" if finding.position is None else f" at {finding.position}"
             sys.stdout.write(f"{finding.meaning.value:<11} {path}/{finding.file}{place}: {finding.what}\n")
     count = Counter(finding.meaning for _, finding in findings)
-    if count[Meaning.DAMAGE]:
-        raise CorruptionError(f"{directory}: {counted(count[Meaning.DAMAGE], 'damaged place')}")
+    if count[Severity.DAMAGE]:
+        raise CorruptionError(f"{directory}: {counted(count[Severity.DAMAGE], 'damaged place')}")
     if not as_json:
         total = sum(partition.size_bytes for partition in partitions)
         sys.stdout.write(f"sound: {counted(len(partitions), 'partition')}, {total} bytes\n")
@@ -66,7 +64,7 @@ def _headline(partition: "PartitionFiles") -> str:
     return f"{partition.path}: topic {partition.topic_id or 'unknown'}, {durable}{start}"
 
 
-def _row(segment: "SegmentSurvey") -> tuple[object, ...]:
+def _row(segment: "SegmentStats") -> tuple[object, ...]:
     codecs = ", ".join(f"{codec} {count}" for codec, count in segment.codecs.items())
     state = "whole" if segment.broken_at is None else f"broken at {segment.broken_at}: {segment.broken_why}"
     return (
@@ -95,7 +93,7 @@ def _moment(timestamp_ms: int) -> str:
         return str(timestamp_ms)
 
 
-def _partition_json(partition: "PartitionFiles", segments: "list[SegmentSurvey]") -> dict[str, Any]:
+def _partition_json(partition: "PartitionFiles", segments: "list[SegmentStats]") -> dict[str, Any]:
     from dataclasses import asdict
 
     checkpoint = partition.checkpoint

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from penstock.cli.configuration import FILE_OPTION, SET_OPTION
-from penstock.config import SETTINGS, Config, Loaded
+from penstock.config import SETTINGS, Config, LoadedConfig
 from penstock.core.model import PenstockError
 from penstock.node import NodeAddresses
 from penstock.runtime import Address
@@ -85,7 +85,7 @@ def up(
     flags = {flag: text for flag, text in zip(FLAGS, given, strict=True) if text is not None}
     loaded = _load(config, assignments or [], flags)
     if brokers is not None:
-        from penstock.cli.local.command import run_local_cluster
+        from penstock.cli.local_cluster import run_local_cluster
 
         sources = _sources(config, assignments or [], flags)
         raise typer.Exit(run_local_cluster(loaded, brokers, sources, as_json))
@@ -155,12 +155,12 @@ def other_address(flag: str) -> str:
     return f"stop what listens there, or choose another with {flag} (port 0 is any free one)"
 
 
-def _load(file: str | None, assignments: list[str], flags: dict[str, str]) -> "Loaded":
+def _load(file: str | None, assignments: list[str], flags: dict[str, str]) -> "LoadedConfig":
     from penstock.config import load, override
-    from penstock.config.given import Given
+    from penstock.config.environment import RawSetting
 
-    overrides: list[Given] = [override("--set", text) for text in assignments]
-    overrides += [Given(FLAGS[flag], text, flag) for flag, text in flags.items()]
+    overrides: list[RawSetting] = [override("--set", text) for text in assignments]
+    overrides += [RawSetting(FLAGS[flag], text, flag) for flag, text in flags.items()]
     return load(file, os.environ, overrides)
 
 

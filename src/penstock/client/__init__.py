@@ -25,16 +25,36 @@ Left out: transactions, schemas, and authentication other than what `--option` p
 librdkafka.
 """
 
-from penstock.client.bulk import ANY_PARTITION, BulkOptions, BulkSender, LoneRecord, settings_refused
-from penstock.client.catalogue import PATIENCE_MS, Catalogue, TopicShape
-from penstock.client.endpoint import Endpoint, reach
-from penstock.client.errors import BrokerUnreachable, ClientError, Disconnected
-from penstock.client.groups import GroupDetail, Groups, GroupSummary, PartitionLag
-from penstock.client.offsets import EARLIEST, LATEST
-from penstock.client.positions import Position, parse_position
-from penstock.client.reading import OffsetOutOfRange, Read, Reader, ReaderOptions, extent
-from penstock.client.sending import Sender, SenderOptions, Sent
-from penstock.client.topics import PartitionDetail, TopicDetail, Topics, TopicSummary
+from penstock.client.admin import (
+    EARLIEST,
+    LATEST,
+    OffsetSpec,
+    PartitionDetail,
+    TopicAdmin,
+    TopicDetail,
+    TopicSummary,
+    parse_position,
+)
+from penstock.client.catalog import PATIENCE_MS, TopicCatalog, TopicInfo
+from penstock.client.consumer import (
+    ConsumedRecord,
+    ConsumerOptions,
+    StartOffsetOutOfRange,
+    TopicConsumer,
+    extent,
+)
+from penstock.client.endpoint import BrokerUnreachable, ClientError, Disconnected, Endpoint, reach
+from penstock.client.groups import GroupAdmin, GroupDetail, GroupSummary, PartitionLag
+from penstock.client.producer import (
+    ANY_PARTITION,
+    BulkProducer,
+    BulkProducerOptions,
+    ProducerOptions,
+    SendReport,
+    SingleRecord,
+    TopicProducer,
+    settings_refused,
+)
 
 __all__ = [
     "Endpoint",
@@ -42,31 +62,31 @@ __all__ = [
     "ClientError",
     "Disconnected",
     "BrokerUnreachable",
-    "Topics",
+    "TopicAdmin",
     "TopicSummary",
     "TopicDetail",
     "PartitionDetail",
-    "Catalogue",
-    "TopicShape",
+    "TopicCatalog",
+    "TopicInfo",
     "PATIENCE_MS",
     "EARLIEST",
     "LATEST",
-    "Position",
+    "OffsetSpec",
     "parse_position",
-    "Sender",
-    "SenderOptions",
-    "Sent",
-    "BulkSender",
-    "BulkOptions",
-    "LoneRecord",
+    "TopicProducer",
+    "ProducerOptions",
+    "SendReport",
+    "BulkProducer",
+    "BulkProducerOptions",
+    "SingleRecord",
     "ANY_PARTITION",
     "settings_refused",
-    "Reader",
-    "ReaderOptions",
-    "OffsetOutOfRange",
+    "TopicConsumer",
+    "ConsumerOptions",
+    "StartOffsetOutOfRange",
     "extent",
-    "Read",
-    "Groups",
+    "ConsumedRecord",
+    "GroupAdmin",
     "GroupSummary",
     "GroupDetail",
     "PartitionLag",

@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.client.endpoint import REQUEST_SECONDS, Endpoint
-from penstock.client.errors import Disconnected, no_broker
+from penstock.client.endpoint import REQUEST_SECONDS, Disconnected, Endpoint, no_broker
 from penstock.core.model import ProtocolError
 from penstock.core.protocol import (
     APIS,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from penstock.client.errors import BrokerUnreachable, ClientError, no_broker, reason
 from penstock.core.model import PenstockError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -19,7 +18,46 @@ CONNECT_SECONDS = 2.0
 REQUEST_SECONDS = 15.0
 
 
-class BadAddress(PenstockError):
+class ClientError(PenstockError):
+    """A broker refused, or did not do what was asked of it."""
+
+
+class Disconnected(ClientError):
+    """A broker hung up, was silent for too long, or does not speak our protocol; another try may help."""
+
+
+class BrokerUnreachable(Disconnected):
+    """Nobody answers at the bootstrap addresses."""
+
+
+def no_broker(where: str, why: str) -> BrokerUnreachable:
+    """Nobody listens there; what helps is said to whoever has just begun."""
+    return BrokerUnreachable(
+        f"no broker at {where}: {why} (`penstock up` starts one, --bootstrap names another)"
+    )
+
+
+def client_error(what: str, error: Any) -> ClientError:
+    """`what` could not be done because of a KafkaError, or an exception that carries one."""
+    why = reason(error)
+    # Brokers often name the thing themselves; once is enough.
+    return ClientError(why if what.rpartition(" ")[2] in why else f"{what}: {why}")
+
+
+def reason(error: Any) -> str:
+    """The reason in a KafkaError or KafkaException, without its codes and its side of the wire."""
+    arguments = getattr(error, "args", ())
+    if arguments and hasattr(arguments[0], "str"):
+        error = arguments[0]
+    if not hasattr(error, "str"):
+        return str(error) or type(error).__name__
+    text = str(error.str())
+    for prefix in ("Broker: ", "Local: "):
+        text = text.replace(prefix, "")
+    return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text
+
+
+class InvalidAddress(PenstockError):
     """A bootstrap address that is none."""
 
 
@@ -82,7 +120,7 @@ def reach(endpoint: Endpoint) -> Any:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    knock(endpoint)
+    check_reachable(endpoint)
     client = opened(AdminClient, endpoint.settings())
     try:
         return client.list_topics(timeout=REACH_SECONDS)
@@ -92,11 +130,11 @@ def reach(endpoint: Endpoint) -> Any:
         ) from None
 
 
-def knock(endpoint: Endpoint) -> None:
+def check_reachable(endpoint: Endpoint) -> None:
     """Find out at once that nobody listens; librdkafka would try again until its time is up."""
     addresses = endpoint.addresses()
     if not addresses:
-        raise BadAddress(f"no host:port in {endpoint.bootstrap!r}")
+        raise InvalidAddress(f"no host:port in {endpoint.bootstrap!r}")
     failure: OSError | None = None
     for address in addresses:
         try:
@@ -115,5 +153,5 @@ def _address(text: str) -> tuple[str, int]:
     if not colon:
         return text, DEFAULT_PORT
     if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
-        raise BadAddress(f"not a host:port: {text!r}")
+        raise InvalidAddress(f"not a host:port: {text!r}")
     return host.strip("[]"), int(port)

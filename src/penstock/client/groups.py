@@ -2,15 +2,98 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from penstock.client.endpoint import REQUEST_SECONDS, Endpoint, opened, reach
-from penstock.client.errors import ClientError, reason, refused
-from penstock.client.lag import timestamps_at
-from penstock.client.offsets import LATEST, offsets_at
-from penstock.client.positions import Position
-from penstock.client.topics import answer_of
+from penstock.client.admin import LATEST, OffsetSpec, answer_of, offsets_at
+from penstock.client.endpoint import (
+    REQUEST_SECONDS,
+    ClientError,
+    Endpoint,
+    client_error,
+    opened,
+    reach,
+    reason,
+)
+from penstock.core.model import SECOND
 from penstock.runtime.loop import MachineClock
+
+TURN_SECONDS = 0.1
+PATIENCE_SECONDS = 5
+
+
+class ConsumerLag(NamedTuple):
+    """How far a reader is behind: in records, and as the age of the first one that it has not read."""
+
+    records: int
+    seconds: float | None
+
+
+def consumer_lag(endpoint: Endpoint, positions: Mapping[tuple[str, int], int]) -> ConsumerLag | None:
+    """Compare the offsets that a reader will read next with the ends of their partitions.
+
+    Nothing if a partition does not answer; the age is left out where no record gives it.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    ends = offsets_at(opened(AdminClient, endpoint.settings()), positions, LATEST)
+    if ends.keys() != positions.keys():
+        return None
+    unread = {one: position for one, position in positions.items() if position < ends[one]}
+    if not unread:
+        return ConsumerLag(0, 0.0)
+    records = sum(ends[one] - position for one, position in unread.items())
+    oldest_ms = min(timestamps_at(endpoint, unread).values(), default=None)
+    if oldest_ms is None:
+        return ConsumerLag(records, None)
+    return ConsumerLag(records, max(0, MachineClock().wall() - oldest_ms) / 1_000)
+
+
+def timestamps_at(endpoint: Endpoint, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """The timestamp of the first record at or after an offset; partitions that do not answer are left out."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    if not offsets:
+        return {}
+    settings = endpoint.settings(
+        group_id="penstock-lag",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        enable_partition_eof=True,
+        allow_auto_create_topics=False,
+        # One batch of each partition is enough.
+        max_partition_fetch_bytes=1_024,
+        queued_min_messages=1,
+    )
+    clock = MachineClock()
+    deadline = clock.now() + PATIENCE_SECONDS * SECOND
+    consumer: Any = opened(Consumer, settings)
+    found: dict[tuple[str, int], int] = {}
+    waiting = dict.fromkeys(offsets)
+    try:
+        consumer.assign([TopicPartition(*one, offset) for one, offset in offsets.items()])
+        while waiting and clock.now() < deadline:
+            for message in consumer.consume(500, TURN_SECONDS):
+                _take(message, waiting, found, consumer)
+    except KafkaException:
+        # The lag in records is known all the same.
+        pass
+    finally:
+        consumer.close()
+    return found
+
+
+def _take(
+    message: Any, waiting: dict[tuple[str, int], None], found: dict[tuple[str, int], int], consumer: Any
+) -> None:
+    from confluent_kafka import TopicPartition
+
+    one = message.topic(), message.partition()
+    if one not in waiting:
+        return
+    del waiting[one]
+    consumer.pause([TopicPartition(*one)])
+    if message.error() is None and message.timestamp()[0]:
+        found[one] = int(message.timestamp()[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +131,7 @@ class GroupDetail:
     partitions: tuple[PartitionLag, ...]
 
 
-class Groups:
+class GroupAdmin:
     """The consumer groups of one cluster."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -63,7 +146,7 @@ class Groups:
             "groups", lambda: self._admin.list_consumer_groups(request_timeout=REQUEST_SECONDS)
         )
         if listed.errors:
-            raise refused("groups", listed.errors[0])
+            raise client_error("groups", listed.errors[0])
         return sorted(
             (GroupSummary(one.group_id, _word(one.state), _word(one.type)) for one in listed.valid),
             key=lambda one: one.group,
@@ -105,7 +188,9 @@ class Groups:
         )
         return {(one.topic, one.partition): one.offset for one in answer.topic_partitions if one.offset >= 0}
 
-    def targets(self, group: str, topics: tuple[str, ...], position: Position) -> dict[tuple[str, int], int]:
+    def targets(
+        self, group: str, topics: tuple[str, ...], position: OffsetSpec
+    ) -> dict[tuple[str, int], int]:
         """Where a reset would put the group: in the topics named, or wherever it has committed."""
         metadata = reach(self._endpoint)
         named = topics or tuple(sorted({topic for topic, _ in self.committed(group)}))

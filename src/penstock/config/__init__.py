@@ -21,49 +21,48 @@ Left out: changing settings while a node runs, secrets (they are files named by 
 never values), and per-topic settings, which live in the cluster's metadata.
 """
 
-from penstock.config.address import Address, Voter
+from penstock.config.addresses import ListenAddress, ListenerSetting, VoterAddress
 from penstock.config.errors import ConfigError
-from penstock.config.listener import Listener
-from penstock.config.loading import DEFAULT_FILE, Loaded, load, override
+from penstock.config.loader import DEFAULT_FILE, LoadedConfig, load, override
 from penstock.config.schema import SETTINGS, Setting
 from penstock.config.settings import (
-    Client,
-    Cluster,
+    ClientSettings,
+    ClusterSettings,
     Config,
-    Delivery,
-    Fsync,
-    Groups,
-    Listen,
-    Logging,
-    MetricsEndpoint,
-    Node,
-    Security,
-    Storage,
-    Topics,
+    DeliverySettings,
+    FsyncSettings,
+    GroupSettings,
+    ListenSettings,
+    LoggingSettings,
+    MetricsSettings,
+    NodeSettings,
+    SecuritySettings,
+    StorageSettings,
+    TopicSettings,
 )
 from penstock.config.warnings import not_available, warnings_for
 
 __all__ = [
     "Config",
-    "Node",
-    "Listen",
-    "Cluster",
-    "Storage",
-    "Fsync",
-    "Topics",
-    "Delivery",
-    "Groups",
-    "Client",
-    "Security",
-    "MetricsEndpoint",
-    "Logging",
-    "Address",
-    "Voter",
-    "Listener",
+    "NodeSettings",
+    "ListenSettings",
+    "ClusterSettings",
+    "StorageSettings",
+    "FsyncSettings",
+    "TopicSettings",
+    "DeliverySettings",
+    "GroupSettings",
+    "ClientSettings",
+    "SecuritySettings",
+    "MetricsSettings",
+    "LoggingSettings",
+    "ListenAddress",
+    "VoterAddress",
+    "ListenerSetting",
     "Setting",
     "SETTINGS",
     "DEFAULT_FILE",
-    "Loaded",
+    "LoadedConfig",
     "load",
     "override",
     "warnings_for",

@@ -4,8 +4,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from penstock.config.address import Address, Voter
-from penstock.config.listener import MAIN_NAME
+from penstock.config.addresses import MAIN_NAME, ListenAddress, VoterAddress
 from penstock.config.settings import peer_address
 
 Named = Callable[[str], str]
@@ -36,7 +35,7 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
 
 
 def _voters(values: Mapping[str, Any], origins: Mapping[str, str], named: Named) -> Iterator[str]:
-    voters: tuple[Voter, ...] = values["cluster.voters"]
+    voters: tuple[VoterAddress, ...] = values["cluster.voters"]
     yield from _repeated("cluster.voters", [voter.node_id for voter in voters], origins)
     yield from _repeated("cluster.voters", [voter.address for voter in voters], origins)
     for voter in voters:
@@ -68,7 +67,7 @@ def _own_entry(values: Mapping[str, Any], named: Named) -> Iterator[str]:
         )
 
 
-def _may_be(bound: Any, told: Address) -> bool:
+def _may_be(bound: Any, told: ListenAddress) -> bool:
     """Whether somebody who was told one address may end up at the other; names may stand for any host."""
     if bound == "auto" or told.port == 0:
         return True
@@ -100,7 +99,7 @@ def _repeated(key: str, items: Any, origins: Mapping[str, str]) -> Iterator[str]
 
 
 def _shared_ports(values: Mapping[str, Any], named: Named) -> Iterator[str]:
-    taken: dict[int, tuple[str, Address]] = {}
+    taken: dict[int, tuple[str, ListenAddress]] = {}
     for key, address in _binds(values):
         if address.port == 0:
             continue
@@ -111,7 +110,7 @@ def _shared_ports(values: Mapping[str, Any], named: Named) -> Iterator[str]:
             yield f"{named(other)} and {named(key)} both listen on port {address.port}"
 
 
-def _binds(values: Mapping[str, Any]) -> Iterator[tuple[str, Address]]:
+def _binds(values: Mapping[str, Any]) -> Iterator[tuple[str, ListenAddress]]:
     for key, value in values.items():
         if key == "listen.listeners":
             yield from ((key, listener.bind) for listener in value)
@@ -119,5 +118,5 @@ def _binds(values: Mapping[str, Any]) -> Iterator[tuple[str, Address]]:
             peer = peer_address(value, values["node.id"], values["cluster.voters"])
             if peer is not None:
                 yield key, peer
-        elif isinstance(value, Address) and key.startswith("listen.") and key != "listen.advertised":
+        elif isinstance(value, ListenAddress) and key.startswith("listen.") and key != "listen.advertised":
             yield key, value

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from penstock.config.errors import unknown
-from penstock.config.given import Given
-from penstock.config.schema import SETTINGS
+from penstock.config.schema import SETTINGS, Text
 
 PREFIX = "PENSTOCK_"
 # Shorter names for what containers set most; every setting has its full name as well.
@@ -28,9 +28,22 @@ _SECTION_PREFIXES = tuple({f"{PREFIX}{key.partition('.')[0].upper()}_" for key i
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 
-def read_environment(environment: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
+@dataclass(frozen=True, slots=True)
+class RawSetting:
+    """A key, its text, and where it stood: `penstock.yaml:12`, `PENSTOCK_NODE_ID`, `--set`."""
+
+    key: str
+    text: Text
+    source: str
+
+    @property
+    def shown(self) -> str:
+        return self.text if isinstance(self.text, str) else "[" + ", ".join(self.text) + "]"
+
+
+def read_environment(environment: Mapping[str, str], problems: list[str]) -> Iterator[RawSetting]:
     """What the variables give; a misspelt one is a problem, an unrelated one is not."""
-    given: dict[str, Given] = {}
+    given: dict[str, RawSetting] = {}
     for name in sorted(environment):
         if not name.startswith(PREFIX):
             continue
@@ -42,7 +55,7 @@ def read_environment(environment: Mapping[str, str], problems: list[str]) -> Ite
         other = given.get(key)
         if other is not None and other.text != environment[name]:
             problems.append(f"{key}: {other.source} and {name} are both set, to different values")
-        given[key] = Given(key, environment[name], name)
+        given[key] = RawSetting(key, environment[name], name)
     yield from given.values()
 
 

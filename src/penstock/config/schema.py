@@ -7,9 +7,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from penstock.config.address import Address, AddressOrAuto, Voter, parse_address_or_auto
-from penstock.config.listener import Listener
-from penstock.config.settings import Config, Section
+from penstock.config.addresses import (
+    AddressOrAuto,
+    ListenAddress,
+    ListenerSetting,
+    VoterAddress,
+    parse_address_or_auto,
+)
+from penstock.config.settings import Config, ConfigSection
 
 Text = str | tuple[str, ...]
 _TRUTH = {
@@ -23,15 +28,15 @@ _TRUTH = {
     "0": False,
 }
 _COMPOUND = {
-    Address: "host:port, or :port for every interface",
-    Voter: "id@host:port",
-    Listener: "name=protocol://host:port, or name=protocol://host:port/advertised",
+    ListenAddress: "host:port, or :port for every interface",
+    VoterAddress: "id@host:port",
+    ListenerSetting: "name=protocol://host:port, or name=protocol://host:port/advertised",
     AddressOrAuto: "auto or host:port",
 }
 _PARSERS: dict[Any, Callable[[str], Any]] = {
-    Address: Address.parse,
-    Voter: Voter.parse,
-    Listener: Listener.parse,
+    ListenAddress: ListenAddress.parse,
+    VoterAddress: VoterAddress.parse,
+    ListenerSetting: ListenerSetting.parse,
     AddressOrAuto: parse_address_or_auto,
 }
 
@@ -76,9 +81,9 @@ class Setting:
 
     def compose(self, fields: Mapping[str, str]) -> str:
         """The text of one element that the file writes as a mapping; ValueError when none is allowed."""
-        if _plain(self.kind) != tuple[Listener, ...]:
+        if _plain(self.kind) != tuple[ListenerSetting, ...]:
             raise ValueError(f"expected {self.allowed}")
-        return Listener.compose(fields)
+        return ListenerSetting.compose(fields)
 
     def show(self, value: Any) -> str:
         """The text that `read` turns back into `value`."""
@@ -89,12 +94,12 @@ class Setting:
         return str(value)
 
 
-def settings_of(section: type[Section], prefix: str = "") -> Iterator[Setting]:
+def settings_of(section: type[ConfigSection], prefix: str = "") -> Iterator[Setting]:
     """Every leaf below a section, in the order in which it is written down."""
     kinds = get_type_hints(section, include_extras=True)
     for field in msgspec.structs.fields(section):
         kind = kinds[field.name]
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, ConfigSection):
             yield from settings_of(kind, f"{prefix}{field.name}.")
         else:
             yield Setting(prefix + field.name, kind, field.default)

@@ -5,8 +5,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.config.address import NODE_ID_MAX, Address, AddressOrAuto, Voter
-from penstock.config.listener import MAIN_NAME, Listener
+from penstock.config.addresses import (
+    MAIN_NAME,
+    NODE_ID_MAX,
+    AddressOrAuto,
+    ListenAddress,
+    ListenerSetting,
+    VoterAddress,
+)
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -14,15 +20,15 @@ KIBIBYTE = 1 << 10
 GIBIBYTE = 1 << 30
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConfigSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of the configuration: immutable, and closed to keys it does not know."""
 
 
 Role = Literal["broker", "controller"]
-PEER_DEFAULT = Address("127.0.0.1", 7000)
+PEER_DEFAULT = ListenAddress("127.0.0.1", 7000)
 
 
-class Node(Section, frozen=True):
+class NodeSettings(ConfigSection, frozen=True):
     """Who this node is."""
 
     id: Annotated[
@@ -48,12 +54,13 @@ class Node(Section, frozen=True):
     ] = ""
 
 
-class Listen(Section, frozen=True):
+class ListenSettings(ConfigSection, frozen=True):
     """Where the node listens; `:8080` means every interface, port 0 any free port."""
 
     kafka: Annotated[
-        Address, Meta(description="Kafka protocol, without encryption; the listener called `PLAINTEXT`.")
-    ] = Address("127.0.0.1", 9092)
+        ListenAddress,
+        Meta(description="Kafka protocol, without encryption; the listener called `PLAINTEXT`."),
+    ] = ListenAddress("127.0.0.1", 9092)
     advertised: Annotated[
         AddressOrAuto,
         Meta(
@@ -62,15 +69,19 @@ class Listen(Section, frozen=True):
         ),
     ] = "auto"
     listeners: Annotated[
-        tuple[Listener, ...],
+        tuple[ListenerSetting, ...],
         Meta(
             description="More Kafka listeners, each with `name`, `protocol`, `bind` and `advertised`. "
             "Clients are sent back to the listener they came from."
         ),
     ] = ()
-    http: Annotated[Address, Meta(description="REST, WebSocket and console.")] = Address("127.0.0.1", 8080)
-    grpc: Annotated[Address, Meta(description="gRPC.")] = Address("127.0.0.1", 9000)
-    metrics: Annotated[Address, Meta(description="Prometheus metrics.")] = Address("127.0.0.1", 9090)
+    http: Annotated[ListenAddress, Meta(description="REST, WebSocket and console.")] = ListenAddress(
+        "127.0.0.1", 8080
+    )
+    grpc: Annotated[ListenAddress, Meta(description="gRPC.")] = ListenAddress("127.0.0.1", 9000)
+    metrics: Annotated[ListenAddress, Meta(description="Prometheus metrics.")] = ListenAddress(
+        "127.0.0.1", 9090
+    )
     peer: Annotated[
         AddressOrAuto,
         Meta(
@@ -89,16 +100,16 @@ class Listen(Section, frozen=True):
     ] = 512 << 20
 
     @property
-    def kafka_listeners(self) -> tuple[Listener, ...]:
+    def kafka_listeners(self) -> tuple[ListenerSetting, ...]:
         """Every Kafka door: that of `listen.kafka` first."""
-        return (Listener(MAIN_NAME, "PLAINTEXT", self.kafka, self.advertised), *self.listeners)
+        return (ListenerSetting(MAIN_NAME, "PLAINTEXT", self.kafka, self.advertised), *self.listeners)
 
 
-class Cluster(Section, frozen=True):
+class ClusterSettings(ConfigSection, frozen=True):
     """Who belongs together."""
 
     voters: Annotated[
-        tuple[Voter, ...],
+        tuple[VoterAddress, ...],
         Meta(
             description="Nodes that found a cluster and vote on its metadata, each as `id@host:port` "
             "with its peer address; the same list on every node. A node that has joined keeps to the "
@@ -107,7 +118,7 @@ class Cluster(Section, frozen=True):
     ] = ()
 
 
-class Fsync(Section, frozen=True):
+class FsyncSettings(ConfigSection, frozen=True):
     """When written bytes are forced to the disk."""
 
     mode: Annotated[
@@ -123,7 +134,7 @@ class Fsync(Section, frozen=True):
     ] = 1_000
 
 
-class Storage(Section, frozen=True):
+class StorageSettings(ConfigSection, frozen=True):
     """How logs are kept on disk."""
 
     segment_bytes: Annotated[
@@ -142,10 +153,10 @@ class Storage(Section, frozen=True):
     compaction_interval_ms: Annotated[
         int, Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for compaction.")
     ] = 15_000
-    fsync: Fsync = Fsync()
+    fsync: FsyncSettings = FsyncSettings()
 
 
-class Topics(Section, frozen=True):
+class TopicSettings(ConfigSection, frozen=True):
     """What a new topic gets when nothing else is said."""
 
     auto_create: Annotated[bool, Meta(description="Create a topic when a client first asks for it.")] = True
@@ -169,7 +180,7 @@ class Topics(Section, frozen=True):
     ] = (1 << 20) + 12
 
 
-class Delivery(Section, frozen=True):
+class DeliverySettings(ConfigSection, frozen=True):
     """How the queue view hands out records."""
 
     visibility_timeout_ms: Annotated[
@@ -181,7 +192,7 @@ class Delivery(Section, frozen=True):
     dead_letter: Annotated[bool, Meta(description="Move given-up records to a dead-letter topic.")] = True
 
 
-class Groups(Section, frozen=True):
+class GroupSettings(ConfigSection, frozen=True):
     """How consumer groups are looked after."""
 
     session_timeout_ms: Annotated[
@@ -220,7 +231,7 @@ class Groups(Section, frozen=True):
     ] = 500
 
 
-class Client(Section, frozen=True):
+class ClientSettings(ConfigSection, frozen=True):
     """What our own client and commands do when nothing else is said."""
 
     acks: Annotated[
@@ -237,7 +248,7 @@ class Client(Section, frozen=True):
     ] = 5
 
 
-class Security(Section, frozen=True):
+class SecuritySettings(ConfigSection, frozen=True):
     """Who may connect."""
 
     authentication: Annotated[
@@ -246,13 +257,13 @@ class Security(Section, frozen=True):
     ] = "none"
 
 
-class MetricsEndpoint(Section, frozen=True):
+class MetricsSettings(ConfigSection, frozen=True):
     """Whether figures are served."""
 
     enabled: Annotated[bool, Meta(description="Serve Prometheus metrics at `listen.metrics`.")] = True
 
 
-class Logging(Section, frozen=True):
+class LoggingSettings(ConfigSection, frozen=True):
     """What the node says about itself."""
 
     level: Annotated[
@@ -265,28 +276,30 @@ class Logging(Section, frozen=True):
     ] = "auto"
 
 
-class Config(Section, frozen=True):
+class Config(ConfigSection, frozen=True):
     """Everything that can be configured."""
 
-    node: Node = Node()
-    listen: Listen = Listen()
-    cluster: Cluster = Cluster()
-    storage: Storage = Storage()
-    topics: Topics = Topics()
-    delivery: Delivery = Delivery()
-    groups: Groups = Groups()
-    client: Client = Client()
-    security: Security = Security()
-    metrics: MetricsEndpoint = MetricsEndpoint()
-    logging: Logging = Logging()
+    node: NodeSettings = NodeSettings()
+    listen: ListenSettings = ListenSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    storage: StorageSettings = StorageSettings()
+    topics: TopicSettings = TopicSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    groups: GroupSettings = GroupSettings()
+    client: ClientSettings = ClientSettings()
+    security: SecuritySettings = SecuritySettings()
+    metrics: MetricsSettings = MetricsSettings()
+    logging: LoggingSettings = LoggingSettings()
 
     @property
-    def peer(self) -> Address | None:
+    def peer(self) -> ListenAddress | None:
         """Where this node listens for its peers; None where it has none and nobody said so."""
         return peer_address(self.listen.peer, self.node.id, self.cluster.voters)
 
 
-def peer_address(chosen: AddressOrAuto, node_id: int, voters: tuple[Voter, ...]) -> Address | None:
+def peer_address(
+    chosen: AddressOrAuto, node_id: int, voters: tuple[VoterAddress, ...]
+) -> ListenAddress | None:
     """What `listen.peer` stands for."""
     if chosen != "auto":
         return chosen

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from operator import attrgetter
 
-from penstock.config.address import Address
+from penstock.config.addresses import ListenAddress
 from penstock.config.settings import Config
 
 # Settings that are about what does not exist yet; they keep their names and defaults.
@@ -22,7 +22,7 @@ _DEFAULTS = Config()
 
 def warnings_for(config: Config) -> list[str]:
     """What an operator should hear at start, each with what to do about it."""
-    listening: dict[str, Address] = {
+    listening: dict[str, ListenAddress] = {
         "kafka": config.listen.kafka,
         **{f"listeners {listener.name}": listener.bind for listener in config.listen.listeners},
         "http": config.listen.http,

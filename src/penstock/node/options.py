@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
 from penstock.broker.partitions import FsyncMode
 from penstock.broker.replication.options import ReplicationOptions
-from penstock.config import Address as ConfiguredAddress
 from penstock.config import Config
+from penstock.config import ListenAddress as ConfiguredAddress
 from penstock.core.metadata import PEER_LISTENER
 from penstock.core.metadata.configs import BROKER_CONFIGS, NO_CONFIGS
 from penstock.core.model import NodeId

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.cli.child import Child, throw_away_broker
+from penstock.cli.child import BrokerProcess, throw_away_broker
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Child]:
+def broker() -> Iterator[BrokerProcess]:
     with throw_away_broker(["topics.partitions=2", "groups.offsets_partitions=4"]) as child:
         yield child
 
 
 @pytest.fixture
 def run(
-    broker: Child, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    broker: BrokerProcess, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Run:
     """Run one command line against the broker, in an empty directory; answers code, stdout and stderr."""
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.child import Child
+from penstock.cli.child import BrokerProcess
 from tests.integration.cli.conftest import columns
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -22,7 +22,7 @@ def figures(ended: subprocess.CompletedProcess[str]) -> dict[str, dict[str, floa
     return results
 
 
-def test_producing_is_measured_beside_its_limits(run: Run, broker: Child) -> None:
+def test_producing_is_measured_beside_its_limits(run: Run, broker: BrokerProcess) -> None:
     ended = run(
         *("bench", "produce", "--messages", "5000", "--json"),
         *("--bootstrap", broker.bootstrap, "--pid", str(broker.pid)),
@@ -39,7 +39,7 @@ def test_producing_is_measured_beside_its_limits(run: Run, broker: Child) -> Non
     assert results["raw_fdatasync_4kb"].keys() == POINTS
 
 
-def test_a_rate_and_a_codec_and_partitions_can_be_chosen(run: Run, broker: Child) -> None:
+def test_a_rate_and_a_codec_and_partitions_can_be_chosen(run: Run, broker: BrokerProcess) -> None:
     ended = run(
         *("bench", "produce", "--messages", "1000", "--rate", "5000", "--codec", "lz4", "--acks", "all"),
         *("--size", "500", "--partitions", "3", "--no-limits", "--json", "--bootstrap", broker.bootstrap),
@@ -52,7 +52,7 @@ def test_a_rate_and_a_codec_and_partitions_can_be_chosen(run: Run, broker: Child
     assert "broker_cpu_s" not in results["produce"]
 
 
-def test_consuming_is_measured(run: Run, broker: Child) -> None:
+def test_consuming_is_measured(run: Run, broker: BrokerProcess) -> None:
     ended = run(
         *("bench", "consume", "--messages", "5000", "--partitions", "2", "--json"),
         *("--bootstrap", broker.bootstrap),
@@ -61,7 +61,7 @@ def test_consuming_is_measured(run: Run, broker: Child) -> None:
     assert {"messages_per_s", "mb_per_s", "first_ms"} <= set(figures(ended)["consume"])
 
 
-def test_latency_is_measured_with_readers_beside_it(run: Run, broker: Child) -> None:
+def test_latency_is_measured_with_readers_beside_it(run: Run, broker: BrokerProcess) -> None:
     ended = run(
         *(
             "bench",
@@ -85,7 +85,7 @@ def test_latency_is_measured_with_readers_beside_it(run: Run, broker: Child) -> 
     assert "broker_cpu_us_per_fetch" in results["fetch empty"]
 
 
-def test_end_to_end_is_measured(run: Run, broker: Child) -> None:
+def test_end_to_end_is_measured(run: Run, broker: BrokerProcess) -> None:
     ended = run(
         *("bench", "end-to-end", "--messages", "500", "--rate", "1000", "--json"),
         *("--bootstrap", broker.bootstrap),
@@ -113,7 +113,7 @@ def test_without_a_broker_one_is_started_and_removed(
     assert os.listdir(tmp_path) == ["kept"]
 
 
-def test_peers_are_compared_in_one_run_with_ratios(run: Run, broker: Child) -> None:
+def test_peers_are_compared_in_one_run_with_ratios(run: Run, broker: BrokerProcess) -> None:
     arguments = (
         *(
             "bench",
@@ -152,7 +152,7 @@ def test_peers_are_compared_in_one_run_with_ratios(run: Run, broker: Child) -> N
     }
 
 
-def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: Child) -> None:
+def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: BrokerProcess) -> None:
     run("bench", "consume", "--messages", "100", "--bootstrap", broker.bootstrap)
 
     assert "penstock-bench" not in run("topic", "list").stdout
@@ -171,7 +171,7 @@ def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: Child) -> Non
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    run: Run, broker: Child, arguments: list[str], complaint: str
+    run: Run, broker: BrokerProcess, arguments: list[str], complaint: str
 ) -> None:
     target = [] if "--set" in arguments else ["--bootstrap", broker.bootstrap]
 

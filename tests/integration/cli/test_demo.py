@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.child import throw_away_broker
-from penstock.cli.demo.account import Account, DemoFailed
-from penstock.cli.demo.stages import Outcome, read_all, send_all
-from penstock.client import Endpoint, Sender, SenderOptions, Topics
+from penstock.cli.demo import DemoFailed, DemoResult, RecordDigests, read_all, send_all
+from penstock.client import Endpoint, ProducerOptions, TopicAdmin, TopicProducer
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "demo", "--broker-only"]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -83,7 +82,7 @@ def test_on_a_terminal_the_broker_stays_up_until_it_is_interrupted(
             shown += os.read(terminal, 65_536)
         match = re.search(rb"stays up at ([\d.]+:\d+)", shown)
         assert match is not None
-        topics = Topics(Endpoint(match[1].decode())).list()
+        topics = TopicAdmin(Endpoint(match[1].decode())).list()
 
         running.send_signal(signal.SIGINT)
         code = running.wait(60)
@@ -117,10 +116,10 @@ def test_a_demo_that_is_stopped_cleans_up(
 def test_a_record_that_was_not_sent_by_the_demo_fails_it() -> None:
     with throw_away_broker() as child:
         endpoint = Endpoint(child.bootstrap)
-        Topics(endpoint).create("metrics", 2, 1, {})
-        outcome = Outcome(2)
+        TopicAdmin(endpoint).create("metrics", 2, 1, {})
+        outcome = DemoResult(2)
         sent = send_all(endpoint, "metrics", 100, outcome, _ignore)
-        stranger = Sender(endpoint, "metrics", SenderOptions())
+        stranger = TopicProducer(endpoint, "metrics", ProducerOptions())
         stranger.send(b"not ours", b"key", partition=1)
         stranger.finish()
 
@@ -128,14 +127,14 @@ def test_a_record_that_was_not_sent_by_the_demo_fails_it() -> None:
 
     with pytest.raises(DemoFailed, match=r"partition 1: \d+ records came back instead of \d+"):
         sent.check(found)
-    assert isinstance(found, Account)
+    assert isinstance(found, RecordDigests)
 
 
 def test_the_lag_counts_partitions_of_which_nothing_was_read_yet() -> None:
     with throw_away_broker() as child:
         endpoint = Endpoint(child.bootstrap)
-        Topics(endpoint).create("metrics", 6, 1, {})
-        outcome = Outcome(6)
+        TopicAdmin(endpoint).create("metrics", 6, 1, {})
+        outcome = DemoResult(6)
         send_all(endpoint, "metrics", 25_000, outcome, _ignore)
         steps: list[int] = []
 

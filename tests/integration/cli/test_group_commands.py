@@ -51,13 +51,13 @@ def test_lag_is_shown_in_records_and_in_seconds(run: Run, group: str) -> None:
 
 def test_the_age_is_that_of_the_first_record_that_was_not_read(run: Run, topic: str) -> None:
     """Measured where timestamps are hours apart, so that no other record could be meant."""
-    from penstock.client import Endpoint, Sender, SenderOptions
+    from penstock.client import Endpoint, ProducerOptions, TopicProducer
     from penstock.runtime.loop import MachineClock
 
     hour_ms = 3_600_000
     now = MachineClock().wall()
     run("topic", "create", topic, "--partitions", "1")
-    sender = Sender(Endpoint(_bootstrap()), topic, SenderOptions())
+    sender = TopicProducer(Endpoint(_bootstrap()), topic, ProducerOptions())
     for hours in (5, 4, 3, 2):
         sender.send(b"x", timestamp_ms=now - hours * hour_ms)
     sender.finish()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import Endpoint, Topics, reach
+from penstock.client import Endpoint, TopicAdmin, reach
 from tests.support.clusters import until
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
@@ -183,9 +183,9 @@ def test_a_stop_is_one_line(start: Start, number: signal.Signals, events: str) -
     parent = start("--brokers", "3", "--json", *ANY_PORTS, "--set", f"logging.format={events}")
     endpoint = Endpoint(parent.ready()["kafka"])
     for name in ("a", "b", "c"):
-        Topics(endpoint).create(name, 9, 3, {})
+        TopicAdmin(endpoint).create(name, 9, 3, {})
         # Leaders that were chosen a moment ago are asked again until they know it.
-        described = Topics(endpoint).describe(name)
+        described = TopicAdmin(endpoint).describe(name)
         assert [one.end_offset for one in described.partitions] == [0] * 9
 
     parent.process.send_signal(number)

@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 
-from penstock.cli.child import Child
-from penstock.client import Endpoint, Reader, ReaderOptions, Sender, SenderOptions
+from penstock.cli.child import BrokerProcess
+from penstock.client import ConsumerOptions, Endpoint, ProducerOptions, TopicConsumer, TopicProducer
 from penstock.core.records import murmur2_partition
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -73,15 +73,17 @@ def test_keys_go_where_the_java_client_would_put_them(run: Run, topic: str) -> N
     assert found == {key: murmur2_partition(key.encode(), 5) for key in keys}
 
 
-def test_reading_ends_where_the_topic_ended_when_it_began(run: Run, topic: str, broker: Child) -> None:
+def test_reading_ends_where_the_topic_ended_when_it_began(
+    run: Run, topic: str, broker: BrokerProcess
+) -> None:
     run("topic", "create", topic, "--partitions", "2")
     run("produce", topic, "--partition", "0", stdin=lines(3))
     run("produce", topic, "--partition", "1", stdin=lines(3_000))
     endpoint = Endpoint(broker.bootstrap)
-    late = Sender(endpoint, topic, SenderOptions())
+    late = TopicProducer(endpoint, topic, ProducerOptions())
 
     read = []
-    with Reader(endpoint, topic, ReaderOptions(batch_records=10)) as reader:
+    with TopicConsumer(endpoint, topic, ConsumerOptions(batch_records=10)) as reader:
         for batch in reader.batches():
             read += batch
             for partition in (0, 1) if late.sent.records < 20 else ():
@@ -125,7 +127,7 @@ def test_reading_starts_where_it_is_told(run: Run, topic: str, start: str, expec
 
 
 def test_somebody_who_types_records_is_told_how_to_end(
-    run: Run, topic: str, broker: Child, tmp_path: Path
+    run: Run, topic: str, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     run("topic", "create", topic, "--partitions", "1")
     ours, theirs = os.openpty()
@@ -149,7 +151,7 @@ def test_somebody_who_types_records_is_told_how_to_end(
 
 
 def test_a_key_goes_to_the_same_partition_whichever_client_sends_it(
-    run: Run, topic: str, broker: Child
+    run: Run, topic: str, broker: BrokerProcess
 ) -> None:
     run("topic", "create", topic, "--partitions", "7")
     keys = [f"key {number}" for number in range(40)]
@@ -222,7 +224,9 @@ def test_an_empty_topic_is_said_to_be_empty(run: Run, topic: str) -> None:
     assert (read.returncode, read.stderr) == (0, f"no records in {topic}: partition 0 is empty\n")
 
 
-def test_a_start_that_was_deleted_is_told_and_the_rest_is_read(run: Run, topic: str, broker: Child) -> None:
+def test_a_start_that_was_deleted_is_told_and_the_rest_is_read(
+    run: Run, topic: str, broker: BrokerProcess
+) -> None:
     run("topic", "create", topic, "--partitions", "1")
     run("produce", topic, stdin=lines(4))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -288,7 +292,7 @@ def test_a_record_that_is_too_large_is_one_line(run: Run, topic: str) -> None:
 
 
 def test_a_follower_prints_what_comes_until_it_is_interrupted(
-    run: Run, topic: str, broker: Child, tmp_path: Path
+    run: Run, topic: str, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     run("topic", "create", topic, "--partitions", "1")
     run("produce", topic, stdin=b"before\n")
@@ -312,7 +316,7 @@ def test_a_follower_prints_what_comes_until_it_is_interrupted(
 
 
 def test_a_reader_that_leaves_early_is_not_worth_a_word(
-    run: Run, topic: str, broker: Child, tmp_path: Path
+    run: Run, topic: str, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     run("topic", "create", topic, "--partitions", "1")
     run("produce", topic, stdin=lines(10))

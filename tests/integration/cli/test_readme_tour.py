@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Endpoint, Topics
+from penstock.client import Endpoint, TopicAdmin
 from tests.integration.cli.conftest import columns
 
 README = Path(__file__).parents[3] / "README.md"
@@ -105,7 +105,7 @@ def one_node_is_up(ready: str, _: Terminals) -> None:
 
 
 def orders_has_three_partitions(_: str, at: Terminals) -> None:
-    assert [one.partition for one in Topics(Endpoint(at.bootstrap)).describe("orders").partitions] == [
+    assert [one.partition for one in TopicAdmin(Endpoint(at.bootstrap)).describe("orders").partitions] == [
         0,
         1,
         2,
@@ -114,7 +114,8 @@ def orders_has_three_partitions(_: str, at: Terminals) -> None:
 
 def one_record_is_stored(_: str, at: Terminals) -> None:
     assert (
-        sum(one.end_offset or 0 for one in Topics(Endpoint(at.bootstrap)).describe("orders").partitions) == 1
+        sum(one.end_offset or 0 for one in TopicAdmin(Endpoint(at.bootstrap)).describe("orders").partitions)
+        == 1
     )
 
 

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Endpoint, Groups, Reader, ReaderOptions, Sender, SenderOptions, Topics, reach
+from penstock.client import (
+    ConsumerOptions,
+    Endpoint,
+    GroupAdmin,
+    ProducerOptions,
+    TopicAdmin,
+    TopicConsumer,
+    TopicProducer,
+    reach,
+)
 
 COMMAND = [sys.executable, "-m", "penstock.cli", "up"]
 ANY_PORTS = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -103,7 +112,7 @@ def test_a_node_under_nohup_outlives_its_terminal(environment: dict[str, str], t
         endpoint = Endpoint(json.loads(ready_line(process))["kafka"])
 
         process.send_signal(signal.SIGHUP)
-        Topics(endpoint).create("after", 1, 1, {})
+        TopicAdmin(endpoint).create("after", 1, 1, {})
         process.terminate()
 
     assert process.returncode == 0
@@ -123,15 +132,15 @@ def test_the_ready_line_is_readable_too(start: Start) -> None:
 def test_what_was_acknowledged_is_there_after_a_restart(start: Start) -> None:
     first = start("--data-dir", "data", "--json", *ANY_PORTS)
     endpoint = Endpoint(json.loads(ready_line(first))["kafka"])
-    Topics(endpoint).create("kept", 1, 1, {})
-    sender = Sender(endpoint, "kept", SenderOptions())
+    TopicAdmin(endpoint).create("kept", 1, 1, {})
+    sender = TopicProducer(endpoint, "kept", ProducerOptions())
     sender.send(b"a record")
     sender.finish()
     first.terminate()
     first.communicate(timeout=10)
 
     second = start("--data-dir", "data", "--json", *ANY_PORTS)
-    found = Topics(Endpoint(json.loads(ready_line(second))["kafka"])).describe("kept")
+    found = TopicAdmin(Endpoint(json.loads(ready_line(second))["kafka"])).describe("kept")
 
     assert [one.end_offset for one in found.partitions] == [1]
 
@@ -246,10 +255,10 @@ def test_the_directory_of_another_node_is_named(start: Start, tmp_path: Path) ->
 def test_a_stop_is_one_line(number: signal.Signals, start: Start, tmp_path: Path) -> None:
     process = start("--json", *ANY_PORTS, errors=tmp_path / "errors")
     endpoint = Endpoint(json.loads(ready_line(process))["kafka"])
-    Topics(endpoint).create("t", 1, 1, {})
-    with Reader(endpoint, "t", ReaderOptions(group="g")) as reader:
+    TopicAdmin(endpoint).create("t", 1, 1, {})
+    with TopicConsumer(endpoint, "t", ConsumerOptions(group="g")) as reader:
         assert list(reader.batches()) == []
-    Groups(endpoint).describe("g")  # all coordinators are loaded
+    GroupAdmin(endpoint).describe("g")  # all coordinators are loaded
     before = len((tmp_path / "errors").read_text().splitlines())
 
     process.send_signal(number)
@@ -281,7 +290,7 @@ def test_flags_win_over_set_which_wins_over_the_environment(
     )
     ready = json.loads(ready_line(process))
     endpoint = Endpoint(ready["kafka"])
-    Topics(endpoint).create("defaults", -1, -1, {})
+    TopicAdmin(endpoint).create("defaults", -1, -1, {})
 
     assert ready["node_id"] == 5
-    assert [one.partitions for one in Topics(endpoint).list()] == [4]
+    assert [one.partitions for one in TopicAdmin(endpoint).list()] == [4]

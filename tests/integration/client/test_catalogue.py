@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from penstock.client import EARLIEST, LATEST, BrokerUnreachable, Catalogue, Endpoint, Groups, Topics
+from penstock.client import (
+    EARLIEST,
+    LATEST,
+    BrokerUnreachable,
+    Endpoint,
+    GroupAdmin,
+    TopicAdmin,
+    TopicCatalog,
+)
 from tests.support.nodes import NodeProcess
 
 
@@ -21,8 +29,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 @pytest.fixture(scope="module")
-def topics(node: NodeProcess) -> Topics:
-    topics = Topics(Endpoint(node.kafka))
+def topics(node: NodeProcess) -> TopicAdmin:
+    topics = TopicAdmin(Endpoint(node.kafka))
     for name in ("metrics.in", "metrics.out", "other"):
         topics.create(name, 2, 1, {})
     producer = Producer({"bootstrap.servers": node.kafka})
@@ -30,12 +38,14 @@ def topics(node: NodeProcess) -> Topics:
         producer.produce("metrics.in", b"x", partition=0, timestamp=moment_ms)
     assert producer.flush(30) == 0
     # Committing makes the brokers' own topic, which no pattern may match.
-    Groups(Endpoint(node.kafka)).reset("somebody", {("other", 0): 0})
+    GroupAdmin(Endpoint(node.kafka)).reset("somebody", {("other", 0): 0})
     return topics
 
 
-def test_topics_that_exist_are_described_and_asking_creates_none(node: NodeProcess, topics: Topics) -> None:
-    catalogue = Catalogue(Endpoint(node.kafka))
+def test_topics_that_exist_are_described_and_asking_creates_none(
+    node: NodeProcess, topics: TopicAdmin
+) -> None:
+    catalogue = TopicCatalog(Endpoint(node.kafka))
 
     found = catalogue.topics(["other", "missing"])
 
@@ -43,8 +53,10 @@ def test_topics_that_exist_are_described_and_asking_creates_none(node: NodeProce
     assert catalogue.topics(["missing"]) == {}
 
 
-def test_a_pattern_matches_whole_names_and_never_the_brokers_own(node: NodeProcess, topics: Topics) -> None:
-    catalogue = Catalogue(Endpoint(node.kafka))
+def test_a_pattern_matches_whole_names_and_never_the_brokers_own(
+    node: NodeProcess, topics: TopicAdmin
+) -> None:
+    catalogue = TopicCatalog(Endpoint(node.kafka))
 
     assert sorted(catalogue.matching(re.compile(r"metrics\..*"))) == ["metrics.in", "metrics.out"]
     assert sorted(catalogue.matching(re.compile("metrics"))) == []
@@ -52,9 +64,9 @@ def test_a_pattern_matches_whole_names_and_never_the_brokers_own(node: NodeProce
 
 
 def test_offsets_are_found_at_both_ends_and_at_a_time_and_not_in_partitions_that_are_not_there(
-    node: NodeProcess, topics: Topics
+    node: NodeProcess, topics: TopicAdmin
 ) -> None:
-    catalogue = Catalogue(Endpoint(node.kafka))
+    catalogue = TopicCatalog(Endpoint(node.kafka))
     one, empty, none = ("metrics.in", 0), ("metrics.in", 1), ("metrics.in", 7)
 
     assert catalogue.offsets({one: LATEST, empty: EARLIEST, none: LATEST}) == {one: 3, empty: 0}
@@ -63,8 +75,8 @@ def test_offsets_are_found_at_both_ends_and_at_a_time_and_not_in_partitions_that
     assert catalogue.latest([]) == {}
 
 
-def test_a_topic_that_is_created_anew_has_another_id(node: NodeProcess, topics: Topics) -> None:
-    catalogue = Catalogue(Endpoint(node.kafka))
+def test_a_topic_that_is_created_anew_has_another_id(node: NodeProcess, topics: TopicAdmin) -> None:
+    catalogue = TopicCatalog(Endpoint(node.kafka))
     topics.create("again", 1, 1, {})
     before = catalogue.topics(["again"])["again"].topic_id
 
@@ -79,8 +91,8 @@ def test_a_topic_that_is_created_anew_has_another_id(node: NodeProcess, topics: 
 def test_a_broker_that_is_away_is_asked_again_until_it_is_back(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path / "node").start()
     try:
-        Topics(Endpoint(node.kafka)).create("here", 1, 1, {})
-        catalogue = Catalogue(Endpoint(node.kafka))
+        TopicAdmin(Endpoint(node.kafka)).create("here", 1, 1, {})
+        catalogue = TopicCatalog(Endpoint(node.kafka))
         assert catalogue.latest([("here", 0)]) == {("here", 0): 0}
         node.kill()
 
@@ -101,4 +113,4 @@ def test_a_broker_that_never_was_there_is_given_up() -> None:
         endpoint = Endpoint(f"127.0.0.1:{unused.getsockname()[1]}")
 
         with pytest.raises(BrokerUnreachable, match="no broker at"):
-            Catalogue(endpoint, patience_ms=300).topics(["a"])
+            TopicCatalog(endpoint, patience_ms=300).topics(["a"])

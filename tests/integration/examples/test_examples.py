@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.child import Child, throw_away_broker
+from penstock.cli.child import BrokerProcess, throw_away_broker
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NOBODY = "127.0.0.1:1"
@@ -17,7 +17,7 @@ needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pys
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Child]:
+def broker() -> Iterator[BrokerProcess]:
     with throw_away_broker() as child:
         yield child
 
@@ -50,7 +50,9 @@ def test_the_log_engine_example_reads_back_what_it_wrote(tmp_path: Path, argumen
     assert [path.name for path in tmp_path.iterdir()] == arguments
 
 
-def test_the_orders_example_reads_what_it_sent_as_often_as_it_is_run(broker: Child, tmp_path: Path) -> None:
+def test_the_orders_example_reads_what_it_sent_as_often_as_it_is_run(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
     first = run("orders.py", tmp_path, bootstrap=broker.bootstrap)
     second = run("orders.py", tmp_path, bootstrap=broker.bootstrap)
 
@@ -72,7 +74,7 @@ def test_without_a_broker_one_line_says_how_to_get_one(name: str, tmp_path: Path
 
 
 @needs_spark
-def test_without_its_topic_the_pipeline_says_how_to_fill_it(broker: Child, tmp_path: Path) -> None:
+def test_without_its_topic_the_pipeline_says_how_to_fill_it(broker: BrokerProcess, tmp_path: Path) -> None:
     done = run("pipeline/submit.py", tmp_path, bootstrap=broker.bootstrap)
 
     assert (done.returncode, done.stdout) == (1, "")

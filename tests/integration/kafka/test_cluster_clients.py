@@ -16,7 +16,7 @@ from kafka.errors import (
 )
 
 from penstock.client import ClientError, Endpoint
-from penstock.client.cluster import drain, is_drained
+from penstock.client.admin import drain, is_drained
 from penstock.client.connection import BrokerConnection
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (

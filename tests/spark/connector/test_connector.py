@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.peers.maven import PeerUnavailable
 from benchmarks.peers.spark_connector import connector_jars, connector_version
-from penstock.client import Endpoint, Read, Reader, ReaderOptions, Topics
+from penstock.client import ConsumedRecord, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from tests.spark.connector.session import ConnectorSession, Options, Row
 
 FORMATS = ("kafka", "penstock")
@@ -50,8 +50,8 @@ def options(servers: str) -> Options:
     }
 
 
-def records(servers: str, topic: str) -> list[Read]:
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+def records(servers: str, topic: str) -> list[ConsumedRecord]:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         return [record for batch in reader.batches() for record in batch]
 
 
@@ -114,7 +114,7 @@ def test_a_stream_goes_on_where_it_stopped_whichever_format_reads_and_whichever_
     forms: tuple[str, str],
 ) -> None:
     copy = f"{topic}-copy"
-    Topics(Endpoint(servers)).create(copy, 2, 1, {})
+    TopicAdmin(Endpoint(servers)).create(copy, 2, 1, {})
     sink = {"kafka.bootstrap.servers": servers, "checkpointLocation": str(tmp_path / "checkpoint")}
     source = options | {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
 

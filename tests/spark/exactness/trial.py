@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.client import Endpoint, Topics
+from penstock.client import Endpoint, TopicAdmin
 from penstock.pipeline.demo.exactness import Check, Places, check_all
 from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
 from penstock.pipeline.generator import Limits, MetricStream, Plan, generate, open_points, send_closing
@@ -58,7 +58,7 @@ class Trial:
         self.config = PIPELINES["metrics"].configure(
             None, {"bootstrap": servers, "state_dir": str(state), **settings}
         )
-        Topics(self.endpoint).create(self.config.topics.inbound, PARTITIONS, -1, {})
+        TopicAdmin(self.endpoint).create(self.config.topics.inbound, PARTITIONS, -1, {})
         chosen = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         self.pipeline = PipelineProcess(servers, state, master, [*chosen, *arguments])
         self._kept: PointFile

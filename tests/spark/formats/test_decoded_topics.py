@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.client import BulkSender, Endpoint
+from penstock.client import BulkProducer, Endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,7 @@ DDL = "name STRING, value DOUBLE, labels MAP<STRING, STRING>, timestamp TIMESTAM
 
 
 def fill(servers: str, topic: str, values: Sequence[bytes | None]) -> None:
-    sender = BulkSender(Endpoint(servers))
+    sender = BulkProducer(Endpoint(servers))
     sender.send(topic, values, [b"%d" % number for number in range(len(values))])
     sender.finish()
 

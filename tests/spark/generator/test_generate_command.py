@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.client import Endpoint, Reader, ReaderOptions
+from penstock.client import ConsumerOptions, Endpoint, TopicConsumer
 from penstock.pipeline.generator import content_hash, point_hash, read_points
 from penstock.pipeline.generator.account import bytes_hash
 
@@ -30,7 +30,7 @@ def command(servers: str, topic: str, *arguments: str) -> list[str]:
 
 
 def values_in(servers: str, topic: str) -> list[bytes | None]:
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         return [read.value for batch in reader.batches() for read in batch]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.client import BulkSender, Endpoint, Reader, ReaderOptions, Topics
+from penstock.client import BulkProducer, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.jobs import JOBS
 from penstock.pipeline.metrics import PIPELINES
@@ -31,13 +31,13 @@ def ingested(
     """Forty measurements, one of them twice, and a malformed record, in two batches; and where it all is."""
     names = {"inbound": "jobs", "rollup": "jobs.rollup", "dead_letter": "jobs.dlq"}
     for name in (*names.values(), "jobs.again"):
-        Topics(Endpoint(servers)).create(name, 2, 1, {})
+        TopicAdmin(Endpoint(servers)).create(name, 2, 1, {})
     state = tmp_path_factory.mktemp("jobs")
     given = {"bootstrap": servers, "groups.ingest": "jobs"}
     given |= {f"topics.{role}": name for role, name in names.items()}
     config = PIPELINES["metrics"].configure(None, given | {"state_dir": str(state)})
     for first in (0, 20):
-        sender = BulkSender(Endpoint(servers))
+        sender = BulkProducer(Endpoint(servers))
         for index in range(first, first + 20):
             sender.send(config.topics.inbound, [point(index)], [b"key-%d" % index], index % 2)
         sender.send(config.topics.inbound, [point(3)] if first else [b"oops"], [b"x"], 0)
@@ -93,7 +93,7 @@ def test_a_backfill_sends_what_lies_between_two_times_under_the_keys_it_had(
 
     report = job.run(spark, job.configure(None, given | between | {"topic": topic}))
 
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         records = [record for batch in reader.batches() for record in batch]
     assert report["records"] == 5
     assert {record.key: json.loads(record.value or b"") for record in records} == {
@@ -106,14 +106,14 @@ def test_a_backfill_sends_rows_in_the_order_in_which_they_came_however_the_table
 ) -> None:
     job = JOBS["backfill"]
     topic = "jobs.in-order"
-    Topics(Endpoint(servers)).create(topic, 1, 1, {})
+    TopicAdmin(Endpoint(servers)).create(topic, 1, 1, {})
     rows = DeltaTable(stored).to_pyarrow_table().sort_by([("timestamp", "descending")])
     write_deltalake(stored, rows.slice(0, 20), mode="overwrite")
     write_deltalake(stored, rows.slice(20), mode="append")
 
     job.run(spark, job.configure(None, given | {"topic": topic}))
 
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         values = [json.loads(record.value or b"") for batch in reader.batches() for record in batch]
     came = rows.sort_by([(name, "ascending") for name in ("recorded", "partition", "offset")])
     sent = [round(moment.timestamp() * 1_000) for moment in came["timestamp"].to_pylist()]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from penstock.client import BulkSender, Endpoint
+from penstock.client import BulkProducer, Endpoint
 from penstock.pipeline.metrics.configuration import MetricsConfig, load
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline"
@@ -26,7 +26,7 @@ def filled(servers: str, topic: str) -> str:
         {"name": "cpu", "value": index, "timestamp": 1_763_200_000_000 + index, "client": "c"}
         for index in range(50)
     ]
-    sender = BulkSender(Endpoint(servers))
+    sender = BulkProducer(Endpoint(servers))
     sender.send(topic, [*(json.dumps(point).encode() for point in points), b"oops"])
     sender.finish()
     return topic

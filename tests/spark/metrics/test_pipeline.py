@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from penstock.client import BulkSender, Endpoint, Read, Reader, ReaderOptions, Topics
+from penstock.client import BulkProducer, ConsumedRecord, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from penstock.pipeline.metrics import PIPELINES
 from penstock.pipeline.metrics.configuration import MetricsConfig
 from tests.unit.pipeline.metrics.reference import Measured, Window, measured, windows
@@ -79,14 +79,14 @@ def second_wave() -> list[bytes]:
 
 
 def send(servers: str, topic: str, values: Iterable[bytes], spread: bool = True) -> None:
-    sender = BulkSender(Endpoint(servers))
+    sender = BulkProducer(Endpoint(servers))
     for index, value in enumerate(values):
         sender.send(topic, [value], [b"k%d" % index], index % 2 if spread else 0)
     sender.finish()
 
 
-def read(servers: str, topic: str) -> list[Read]:
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+def read(servers: str, topic: str) -> list[ConsumedRecord]:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         return [record for batch in reader.batches() for record in batch]
 
 
@@ -94,7 +94,7 @@ def read(servers: str, topic: str) -> list[Read]:
 def config(servers: str, topic_name: str, tmp_path: Path) -> MetricsConfig:
     names = {"inbound": topic_name, "rollup": f"{topic_name}.rollup", "dead_letter": f"{topic_name}.dlq"}
     for name in names.values():
-        Topics(Endpoint(servers)).create(name, 2, 1, {})
+        TopicAdmin(Endpoint(servers)).create(name, 2, 1, {})
     given = {"bootstrap": servers, "state_dir": str(tmp_path), "groups.ingest": topic_name}
     return PIPELINE.configure(None, given | {f"topics.{role}": name for role, name in names.items()})
 
@@ -131,7 +131,7 @@ def rolled_up(config: MetricsConfig) -> dict[Window, tuple[float, ...]]:
     return found
 
 
-def announced(records: list[Read]) -> dict[Window, tuple[float, ...]]:
+def announced(records: list[ConsumedRecord]) -> dict[Window, tuple[float, ...]]:
     rows = [json.loads(record.value or b"") for record in records]
     found = {
         Window(

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from penstock.client import Endpoint, Sender, SenderOptions
+from penstock.client import Endpoint, ProducerOptions, TopicProducer
 from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
 from penstock.pipeline.running.reporting import read_statuses
 
@@ -61,7 +61,7 @@ class Run:
 
 
 def send(servers: str, topic: str, *values: str) -> None:
-    sender = Sender(Endpoint(servers), topic, SenderOptions())
+    sender = TopicProducer(Endpoint(servers), topic, ProducerOptions())
     for value in values:
         sender.send(value.encode())
     sender.finish()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.client import Endpoint, Sender, SenderOptions
+from penstock.client import Endpoint, ProducerOptions, TopicProducer
 from penstock.pipeline.running.failures import RunFailed
 from penstock.pipeline.running.stopping import StopSignals
 from penstock.pipeline.running.supervision import Supervision
@@ -34,7 +34,7 @@ def config(servers: str, topic: str, tmp_path: Path) -> dict[str, str]:
 
 
 def send(config: dict[str, str], *values: str) -> None:
-    sender = Sender(Endpoint(config["bootstrap"]), config["topic"], SenderOptions())
+    sender = TopicProducer(Endpoint(config["bootstrap"]), config["topic"], ProducerOptions())
     for value in values:
         sender.send(value.encode())
     sender.finish()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.client import Endpoint, Read, Reader, ReaderOptions, Topics
+from penstock.client import ConsumedRecord, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from penstock.core.records import murmur2_partition
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.sink import AtLeastOnce, TaskName, TopicWriter
@@ -20,8 +20,8 @@ def writer(servers: str, topic: str | None, **settings: str) -> TopicWriter:
     return TopicWriter(AtLeastOnce({"bootstrap.servers": servers, **named}), topic, TASK)
 
 
-def everything(servers: str, topic: str) -> list[Read]:
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+def everything(servers: str, topic: str) -> list[ConsumedRecord]:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         return [read for batch in reader.batches() for read in batch]
 
 
@@ -112,7 +112,7 @@ def test_a_record_that_is_too_large_fails_the_task_and_is_named_with_its_topic(
 def test_a_record_that_the_broker_refuses_fails_the_task_with_topic_and_partition(
     servers: str, topic: str
 ) -> None:
-    Topics(Endpoint(servers)).alter_configs(topic, {"max.message.bytes": "1000"})
+    TopicAdmin(Endpoint(servers)).alter_configs(topic, {"max.message.bytes": "1000"})
     sending = writer(servers, topic)
     sending.write_batch(pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"x" * 5_000]}))
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.client import Endpoint, Read, Reader, ReaderOptions, Topics
+from penstock.client import ConsumedRecord, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from penstock.core.records import murmur2_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def everything(servers: str, topic: str) -> list[Read]:
-    with Reader(Endpoint(servers), topic, ReaderOptions()) as reader:
+def everything(servers: str, topic: str) -> list[ConsumedRecord]:
+    with TopicConsumer(Endpoint(servers), topic, ConsumerOptions()) as reader:
         return [read for batch in reader.batches() for read in batch]
 
 
@@ -50,14 +50,14 @@ def test_the_option_topic_wins_over_the_column(spark: "SparkSession", servers: s
     write(spark.range(10).selectExpr("cast(id as string) value", "'elsewhere' topic"), servers, topic=topic)
 
     assert len(everything(servers, topic)) == 10
-    assert "elsewhere" not in {one.name for one in Topics(Endpoint(servers)).list()}
+    assert "elsewhere" not in {one.name for one in TopicAdmin(Endpoint(servers)).list()}
 
 
 def test_a_stream_from_one_topic_into_another_goes_on_where_it_stopped(
     spark: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     target = f"{topic}-copy"
-    Topics(Endpoint(servers)).create(target, 2, 1, {})
+    TopicAdmin(Endpoint(servers)).create(target, 2, 1, {})
     rounds = 2
     for number in range(rounds):
         write(spark.range(500).selectExpr(f"concat({number}, '/', id) value"), servers, topic=topic)

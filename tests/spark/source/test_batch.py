@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
-from penstock.client import Endpoint, Groups, Topics
+from penstock.client import Endpoint, GroupAdmin, TopicAdmin
 from tests.spark.source.topics import numbered, produce
 
 
@@ -95,7 +95,7 @@ def test_a_partition_is_cut_into_as_many_tasks_as_wanted_and_a_group_is_left_alo
     assert len(tasks) == 5
     assert sum(tasks.values()) == 100
     assert max(tasks.values()) < 30
-    assert Groups(Endpoint(servers)).committed(f"group-{topic}") == {}
+    assert GroupAdmin(Endpoint(servers)).committed(f"group-{topic}") == {}
 
 
 def test_values_are_decoded_to_columns_and_those_that_cannot_be_are_kept(
@@ -150,7 +150,7 @@ def test_what_only_the_broker_knows_is_told_when_the_query_is_planned(
         with pytest.raises((AnalysisException, PythonException)) as refusal:
             read(spark, servers, **options).collect()
         assert complaint in str(refusal.value)
-    assert "no-such-topic" not in [one.name for one in Topics(Endpoint(servers)).list()]
+    assert "no-such-topic" not in [one.name for one in TopicAdmin(Endpoint(servers)).list()]
 
 
 LOOKING = """

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from penstock.client import Endpoint, Groups
+from penstock.client import Endpoint, GroupAdmin
 from penstock.pipeline.errors import BadOption, DataLost
 from penstock.pipeline.source import TopicStream, columns, stream_reader
 from tests.spark.source.topics import delete_records, numbered, produce
@@ -51,12 +51,12 @@ def test_a_start_that_was_named_is_kept_whatever_the_group_has_read(
     servers: str, topic: str, group: str
 ) -> None:
     produce(servers, topic, numbered(0, 4))
-    Groups(Endpoint(servers)).reset(group, {(topic, 0): 3})
+    GroupAdmin(Endpoint(servers)).reset(group, {(topic, 0): 3})
 
     start = stream(servers, topic, group, startingOffsets="earliest").initialOffset()
 
     assert start[topic] == {"0": 0, "1": 0}
-    assert Groups(Endpoint(servers)).committed(group) == {(topic, 0): 0, (topic, 1): 0}
+    assert GroupAdmin(Endpoint(servers)).committed(group) == {(topic, 0): 0, (topic, 1): 0}
 
 
 def test_the_source_commits_what_spark_says_is_done(servers: str, topic: str, group: str) -> None:
@@ -66,7 +66,7 @@ def test_the_source_commits_what_spark_says_is_done(servers: str, topic: str, gr
 
     source.commit(end)
 
-    lags = Groups(Endpoint(servers)).describe(group).partitions
+    lags = GroupAdmin(Endpoint(servers)).describe(group).partitions
     assert [(one.committed, one.lag) for one in lags] == [(4, 0), (0, 0)]
 
 
@@ -94,7 +94,7 @@ def test_records_that_the_group_has_not_read_and_that_are_gone_are_named(
     servers: str, topic: str, group: str
 ) -> None:
     produce(servers, topic, numbered(0, 9))
-    Groups(Endpoint(servers)).reset(group, {(topic, 0): 2})
+    GroupAdmin(Endpoint(servers)).reset(group, {(topic, 0): 2})
     delete_records(servers, topic, before=6)
 
     with pytest.raises(DataLost, match=f"{topic}/0: offsets 2 to 5 are gone"):

@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.client import Endpoint, Groups, Topics
+from penstock.client import Endpoint, GroupAdmin, TopicAdmin
 from penstock.pipeline.source import GroupOffsets
 from tests.spark.source.topics import delete_records, numbered, produce
 from tests.support.nodes import NodeProcess
@@ -86,10 +86,10 @@ def test_a_run_over_what_is_there_reads_it_in_small_batches_and_the_next_one_wha
     assert offsets.wait(RUN_SECONDS)
     assert sorted(len(batch) for batch in run.batches) == [5, 5]
     assert run.values == sorted(numbered(0, 10))
-    lags = Groups(Endpoint(servers)).describe(group).partitions
+    lags = GroupAdmin(Endpoint(servers)).describe(group).partitions
     assert [(one.partition, one.committed, one.lag) for one in lags] == [(0, 8, 0), (1, 2, 0)]
 
-    Topics(Endpoint(servers)).add_partitions(topic, 3)
+    TopicAdmin(Endpoint(servers)).add_partitions(topic, 3)
     produce(servers, topic, ["old partition"], 0)
     produce(servers, topic, ["new partition"], 2)
     run.through()
@@ -140,7 +140,7 @@ def test_a_topic_created_anew_under_the_checkpoint_is_noticed_though_its_offsets
 ) -> None:
     produce(servers, topic, numbered(0, 5))
     run.through()
-    topics = Topics(Endpoint(servers))
+    topics = TopicAdmin(Endpoint(servers))
     topics.delete(topic)
     topics.create(topic, 2, 1, {})
     produce(servers, topic, numbered(0, 5, "new"))
@@ -156,7 +156,7 @@ def test_a_broker_that_goes_away_is_waited_for(spark: SparkSession, checkpoint: 
     node = NodeProcess(tmp_path / "node").start()
     query = None
     try:
-        Topics(Endpoint(node.kafka)).create("here", 1, 1, {})
+        TopicAdmin(Endpoint(node.kafka)).create("here", 1, 1, {})
         produce(node.kafka, "here", numbered(0, 3))
         run = Run(spark, checkpoint, **{"kafka.bootstrap.servers": node.kafka, "subscribe": "here"})
         query = run.start(once=False, startingOffsets="earliest")

@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.client import Position, parse_position
-from penstock.client.offsets import EARLIEST, LATEST
+from penstock.client import OffsetSpec, parse_position
+from penstock.client.admin import EARLIEST, LATEST
 
 NOW_MS = 1_800_000_000_000
 
@@ -11,24 +11,24 @@ NOW_MS = 1_800_000_000_000
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("beginning", Position(moment=EARLIEST)),
-        ("earliest", Position(moment=EARLIEST)),
-        ("end", Position(moment=LATEST)),
-        ("latest", Position(moment=LATEST)),
-        ("0", Position(offset=0)),
-        (" 42 ", Position(offset=42)),
-        ("250ms", Position(moment=NOW_MS - 250)),
-        ("90s", Position(moment=NOW_MS - 90_000)),
-        ("15m", Position(moment=NOW_MS - 900_000)),
-        ("2h", Position(moment=NOW_MS - 7_200_000)),
-        ("7d", Position(moment=NOW_MS - 604_800_000)),
-        ("999999999999d", Position(moment=0)),
-        ("2026-11-02T10:00:00.250Z", Position(moment=1_793_613_600_250)),
-        ("2026-11-02T10:00+02:00", Position(moment=1_793_606_400_000)),
-        ("1969-01-01T00:00Z", Position(moment=0)),
+        ("beginning", OffsetSpec(moment=EARLIEST)),
+        ("earliest", OffsetSpec(moment=EARLIEST)),
+        ("end", OffsetSpec(moment=LATEST)),
+        ("latest", OffsetSpec(moment=LATEST)),
+        ("0", OffsetSpec(offset=0)),
+        (" 42 ", OffsetSpec(offset=42)),
+        ("250ms", OffsetSpec(moment=NOW_MS - 250)),
+        ("90s", OffsetSpec(moment=NOW_MS - 90_000)),
+        ("15m", OffsetSpec(moment=NOW_MS - 900_000)),
+        ("2h", OffsetSpec(moment=NOW_MS - 7_200_000)),
+        ("7d", OffsetSpec(moment=NOW_MS - 604_800_000)),
+        ("999999999999d", OffsetSpec(moment=0)),
+        ("2026-11-02T10:00:00.250Z", OffsetSpec(moment=1_793_613_600_250)),
+        ("2026-11-02T10:00+02:00", OffsetSpec(moment=1_793_606_400_000)),
+        ("1969-01-01T00:00Z", OffsetSpec(moment=0)),
     ],
 )
-def test_a_position_is_a_word_an_offset_an_age_or_a_time(text: str, position: Position) -> None:
+def test_a_position_is_a_word_an_offset_an_age_or_a_time(text: str, position: OffsetSpec) -> None:
     assert parse_position(text, NOW_MS) == position
 
 

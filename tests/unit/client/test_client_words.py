@@ -2,8 +2,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.client import Endpoint
-from penstock.client.endpoint import BadAddress
-from penstock.client.errors import reason, refused
+from penstock.client.endpoint import InvalidAddress, client_error, reason
 
 
 @pytest.mark.parametrize(
@@ -25,8 +24,8 @@ def test_what_failed_is_named_once() -> None:
     silent = KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)
     telling = KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, "Topic 'orders' is there")
 
-    assert str(refused("topic orders", silent)) == "topic orders: topic already exists"
-    assert str(refused("topic orders", telling)) == "topic 'orders' is there"
+    assert str(client_error("topic orders", silent)) == "topic orders: topic already exists"
+    assert str(client_error("topic orders", telling)) == "topic 'orders' is there"
 
 
 def test_bootstrap_addresses_are_taken_apart() -> None:
@@ -37,7 +36,7 @@ def test_bootstrap_addresses_are_taken_apart() -> None:
 
 @pytest.mark.parametrize("text", ["a:", ":1", "a:b", "a:65536", "a:-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(BadAddress, match="not a host:port"):
+    with pytest.raises(InvalidAddress, match="not a host:port"):
         Endpoint(text).addresses()
 
 

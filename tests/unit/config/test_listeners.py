@@ -1,13 +1,20 @@
 import pytest
 
-from penstock.config import Address, ConfigError, Listener, load, not_available, override, warnings_for
-from penstock.config.loading import effective
-from penstock.config.yamlfile import read_yaml
+from penstock.config import (
+    ConfigError,
+    ListenAddress,
+    ListenerSetting,
+    load,
+    not_available,
+    override,
+    warnings_for,
+)
+from penstock.config.loader import effective, read_yaml
 
 
 @pytest.fixture(autouse=True)
 def no_file_in_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.config.loading.DEFAULT_FILE", "/nonexistent/penstock.yaml")
+    monkeypatch.setattr("penstock.config.loader.DEFAULT_FILE", "/nonexistent/penstock.yaml")
 
 
 def listeners_of(text: str) -> tuple[object, list[str]]:
@@ -21,18 +28,21 @@ def listeners_of(text: str) -> tuple[object, list[str]]:
     [
         (
             "inside=plaintext://127.0.0.1:9192",
-            Listener("inside", "PLAINTEXT", Address("127.0.0.1", 9192), "auto"),
+            ListenerSetting("inside", "PLAINTEXT", ListenAddress("127.0.0.1", 9192), "auto"),
         ),
         (
             "a-b.c_1=SASL_SSL://:0/localhost:9193",
-            Listener("a-b.c_1", "SASL_SSL", Address("", 0), Address("localhost", 9193)),
+            ListenerSetting("a-b.c_1", "SASL_SSL", ListenAddress("", 0), ListenAddress("localhost", 9193)),
         ),
-        ("six=ssl://[::1]:1/[::1]:0", Listener("six", "SSL", Address("::1", 1), Address("::1", 0))),
+        (
+            "six=ssl://[::1]:1/[::1]:0",
+            ListenerSetting("six", "SSL", ListenAddress("::1", 1), ListenAddress("::1", 0)),
+        ),
     ],
 )
-def test_a_listener_is_read_from_one_line_and_shown_as_it(text: str, listener: Listener) -> None:
-    assert Listener.parse(text) == listener
-    assert Listener.parse(str(listener)) == listener
+def test_a_listener_is_read_from_one_line_and_shown_as_it(text: str, listener: ListenerSetting) -> None:
+    assert ListenerSetting.parse(text) == listener
+    assert ListenerSetting.parse(str(listener)) == listener
 
 
 @pytest.mark.parametrize(
@@ -65,9 +75,11 @@ def test_the_file_may_write_a_listener_out_or_on_one_line() -> None:
 
     assert problems == []
     assert found == (
-        Listener("inside", "PLAINTEXT", Address("127.0.0.1", 9192), Address("localhost", 9192)),
-        Listener("outside", "PLAINTEXT", Address("127.0.0.1", 9393)),
-        Listener("third", "PLAINTEXT", Address("127.0.0.1", 9494)),
+        ListenerSetting(
+            "inside", "PLAINTEXT", ListenAddress("127.0.0.1", 9192), ListenAddress("localhost", 9192)
+        ),
+        ListenerSetting("outside", "PLAINTEXT", ListenAddress("127.0.0.1", 9393)),
+        ListenerSetting("third", "PLAINTEXT", ListenAddress("127.0.0.1", 9494)),
     )
 
 
@@ -101,8 +113,10 @@ def test_the_main_listener_stands_first() -> None:
     ).config.listen
 
     assert listen.kafka_listeners == (
-        Listener("PLAINTEXT", "PLAINTEXT", Address("127.0.0.1", 9092), Address("broker.example", 9092)),
-        Listener("inside", "PLAINTEXT", Address("127.0.0.1", 9192), "auto"),
+        ListenerSetting(
+            "PLAINTEXT", "PLAINTEXT", ListenAddress("127.0.0.1", 9092), ListenAddress("broker.example", 9092)
+        ),
+        ListenerSetting("inside", "PLAINTEXT", ListenAddress("127.0.0.1", 9192), "auto"),
     )
 
 

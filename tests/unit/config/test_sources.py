@@ -2,15 +2,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from penstock.config import Address, Config, ConfigError, load, override, warnings_for
-from penstock.config.given import Given
-from penstock.config.loading import effective
-from penstock.config.yamlfile import read_yaml
+from penstock.config import Config, ConfigError, ListenAddress, load, override, warnings_for
+from penstock.config.environment import RawSetting
+from penstock.config.loader import effective, read_yaml
 
 
 @pytest.fixture(autouse=True)
 def no_file_in_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.config.loading.DEFAULT_FILE", "/nonexistent/penstock.yaml")
+    monkeypatch.setattr("penstock.config.loader.DEFAULT_FILE", "/nonexistent/penstock.yaml")
 
 
 def problems_of(text: str, environment: Mapping[str, str] | None = None) -> list[str]:
@@ -47,7 +46,7 @@ def test_a_flag_wins_over_the_environment() -> None:
 
 
 def test_the_last_of_several_flags_wins() -> None:
-    loaded = load(overrides=[override("--set", "node.id=3"), Given("node.id", "4", "--node-id")])
+    loaded = load(overrides=[override("--set", "node.id=3"), RawSetting("node.id", "4", "--node-id")])
 
     assert (loaded.config.node.id, loaded.origins["node.id"]) == (4, "--node-id")
 
@@ -58,9 +57,9 @@ def test_the_last_of_several_flags_wins() -> None:
         ("PENSTOCK_NODE_ID", "7", "node.id", 7),
         ("PENSTOCK_DATA_DIR", "/d", "node.data_dir", "/d"),
         ("PENSTOCK_NODE_DATA_DIR", "123", "node.data_dir", "123"),
-        ("PENSTOCK_HTTP_ADDR", ":8080", "listen.http", Address("", 8080)),
-        ("PENSTOCK_GRPC_ADDR", "h:1", "listen.grpc", Address("h", 1)),
-        ("PENSTOCK_METRICS_ADDR", "h:1", "listen.metrics", Address("h", 1)),
+        ("PENSTOCK_HTTP_ADDR", ":8080", "listen.http", ListenAddress("", 8080)),
+        ("PENSTOCK_GRPC_ADDR", "h:1", "listen.grpc", ListenAddress("h", 1)),
+        ("PENSTOCK_METRICS_ADDR", "h:1", "listen.metrics", ListenAddress("h", 1)),
         ("PENSTOCK_LOG_LEVEL", "debug", "logging.level", "debug"),
         ("PENSTOCK_LOG_FORMAT", "json", "logging.format", "json"),
         ("PENSTOCK_STORAGE_FSYNC_MODE", "none", "storage.fsync.mode", "none"),

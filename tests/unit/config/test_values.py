@@ -1,22 +1,22 @@
 import pytest
 
-from penstock.config import SETTINGS, Address, Voter
+from penstock.config import SETTINGS, ListenAddress, VoterAddress
 from penstock.config.environment import expand
 
 
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("127.0.0.1:9092", Address("127.0.0.1", 9092)),
-        (":8080", Address("", 8080)),
-        ("*:8080", Address("", 8080)),
-        ("[::1]:9092", Address("::1", 9092)),
-        ("broker-1.example.org:0", Address("broker-1.example.org", 0)),
+        ("127.0.0.1:9092", ListenAddress("127.0.0.1", 9092)),
+        (":8080", ListenAddress("", 8080)),
+        ("*:8080", ListenAddress("", 8080)),
+        ("[::1]:9092", ListenAddress("::1", 9092)),
+        ("broker-1.example.org:0", ListenAddress("broker-1.example.org", 0)),
     ],
 )
-def test_addresses_are_read_and_written_back(text: str, address: Address) -> None:
-    assert Address.parse(text) == address
-    assert Address.parse(str(address)) == address
+def test_addresses_are_read_and_written_back(text: str, address: ListenAddress) -> None:
+    assert ListenAddress.parse(text) == address
+    assert ListenAddress.parse(str(address)) == address
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_addresses_are_read_and_written_back(text: str, address: Address) -> Non
 )
 def test_what_is_not_an_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the caller words the complaint
-        Address.parse(text)
+        ListenAddress.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ def test_what_is_not_an_address_is_refused(text: str) -> None:
     ],
 )
 def test_only_addresses_of_this_machine_count_as_loopback(host: str, loopback: bool) -> None:
-    assert Address(host, 1).is_loopback is loopback
+    assert ListenAddress(host, 1).is_loopback is loopback
 
 
 def test_a_voter_is_a_node_id_at_an_address() -> None:
-    assert Voter.parse("2@[::1]:7000") == Voter(2, Address("::1", 7000))
-    assert str(Voter.parse("1@a:7000")) == "1@a:7000"
+    assert VoterAddress.parse("2@[::1]:7000") == VoterAddress(2, ListenAddress("::1", 7000))
+    assert str(VoterAddress.parse("1@a:7000")) == "1@a:7000"
 
 
 @pytest.mark.parametrize("text", ["a:7000", "x@a:7000", "-1@a:7000", "1@:7000", "1@a"])
 def test_what_is_not_a_voter_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the caller words the complaint
-        Voter.parse(text)
+        VoterAddress.parse(text)
 
 
 @pytest.mark.parametrize("key", SETTINGS)

@@ -1,13 +1,13 @@
 import pytest
 
-from penstock.config import Address, Config, ConfigError, Voter, load, override, warnings_for
+from penstock.config import Config, ConfigError, ListenAddress, VoterAddress, load, override, warnings_for
 
 THREE = "cluster.voters=1@a:7000,2@a:7100,3@a:7200"
 
 
 @pytest.fixture(autouse=True)
 def no_file_in_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.config.loading.DEFAULT_FILE", "/nonexistent/penstock.yaml")
+    monkeypatch.setattr("penstock.config.loader.DEFAULT_FILE", "/nonexistent/penstock.yaml")
 
 
 def configured(*assignments: str) -> Config:
@@ -24,27 +24,27 @@ def test_voters_are_node_ids_at_peer_addresses() -> None:
     config = configured(THREE)
 
     assert config.cluster.voters == (
-        Voter(1, Address("a", 7000)),
-        Voter(2, Address("a", 7100)),
-        Voter(3, Address("a", 7200)),
+        VoterAddress(1, ListenAddress("a", 7000)),
+        VoterAddress(2, ListenAddress("a", 7100)),
+        VoterAddress(3, ListenAddress("a", 7200)),
     )
 
 
 def test_a_node_listens_for_its_peers_where_the_voters_look_for_it() -> None:
-    assert configured(THREE, "node.id=2").peer == Address("a", 7100)
-    assert configured(THREE, "node.id=2", "listen.peer=:7100").peer == Address("", 7100)
+    assert configured(THREE, "node.id=2").peer == ListenAddress("a", 7100)
+    assert configured(THREE, "node.id=2", "listen.peer=:7100").peer == ListenAddress("", 7100)
 
 
 def test_a_broker_that_does_not_vote_listens_for_its_peers_too() -> None:
     broker = (THREE, "node.id=4", "node.roles=broker")
 
-    assert configured(*broker).peer == Address("127.0.0.1", 7000)
-    assert configured(*broker, "listen.peer=b:7300").peer == Address("b", 7300)
+    assert configured(*broker).peer == ListenAddress("127.0.0.1", 7000)
+    assert configured(*broker, "listen.peer=b:7300").peer == ListenAddress("b", 7300)
 
 
 def test_a_node_alone_listens_for_peers_only_if_told_where() -> None:
     assert Config().peer is None
-    assert configured("listen.peer=127.0.0.1:7000").peer == Address("127.0.0.1", 7000)
+    assert configured("listen.peer=127.0.0.1:7000").peer == ListenAddress("127.0.0.1", 7000)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_each_mistake_about_the_cluster_is_one_complaint(assignments: list[str],
 
 @pytest.mark.parametrize("peer", ["[::]:7000", "0.0.0.0:7000", "inside.example:7000", "10.0.0.1:7000"])
 def test_a_peer_address_that_may_be_the_one_voters_look_for_is_accepted(peer: str) -> None:
-    assert configured("cluster.voters=1@a:7000", f"listen.peer={peer}").peer == Address.parse(peer)
+    assert configured("cluster.voters=1@a:7000", f"listen.peer={peer}").peer == ListenAddress.parse(peer)
 
 
 def test_a_peer_address_beyond_this_machine_is_warned_of() -> None:

@@ -3,15 +3,13 @@
 import sys
 import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from penstock.cli.bench.report import Results
+from penstock.cli.bench.scenarios import BenchTarget
 from penstock.cli.output import JSON_OPTION
-
-if TYPE_CHECKING:
-    from penstock.cli.bench.report import Results
-    from penstock.cli.bench.targets import Target
 
 app = typer.Typer(help="Measure a broker beside what the machine could do.", no_args_is_help=True)
 BOOTSTRAP = typer.Option(
@@ -65,11 +63,11 @@ def produce(
 ) -> None:
     """How many records librdkafka can send, and how long each takes."""
     from penstock.cli.bench import scenarios
-    from penstock.cli.bench.limits import client_limit, disk_limits
-    from penstock.client.load import Load
+    from penstock.cli.bench.scenarios import client_limit, disk_limits
+    from penstock.client.load import ProduceLoad
 
     partition = 0 if partitions == 1 else -1
-    load = Load(messages, size, codec, acks, linger_ms, batch_bytes, rate, partition, seconds)
+    load = ProduceLoad(messages, size, codec, acks, linger_ms, batch_bytes, rate, partition, seconds)
     results: Results = {}
     if limits:
         step("the client against itself")
@@ -101,9 +99,9 @@ def consume(
 ) -> None:
     """How many records librdkafka can read, after as many were written."""
     from penstock.cli.bench import scenarios
-    from penstock.client.load import Load
+    from penstock.client.load import ProduceLoad
 
-    load = Load(messages, size, codec, partition=0 if partitions == 1 else -1, seconds_max=seconds)
+    load = ProduceLoad(messages, size, codec, partition=0 if partitions == 1 else -1, seconds_max=seconds)
     with _target(None if start else bootstrap, pid, settings, directory) as target:
         step(f"filling and reading {target.name}")
         replicated = replace(target, replication=replication)
@@ -134,8 +132,7 @@ def latency(
 ) -> None:
     """How long one Produce of one record takes, on plain sockets, one after the other."""
     from penstock.cli.bench import scenarios
-    from penstock.cli.bench.limits import disk_limits, socket_limit
-    from penstock.cli.bench.scenarios import RoundTripPlan
+    from penstock.cli.bench.scenarios import RoundTripPlan, disk_limits, socket_limit
 
     plan = RoundTripPlan(
         messages, size, -1 if acks == "all" else 1, partitions, connections, readers, seconds
@@ -197,19 +194,18 @@ def compare_(
 ) -> None:
     """The same measurements against several brokers in one run, with ratios."""
     from penstock.cli.bench import compare as comparing
-    from penstock.cli.bench.limits import client_limit, disk_limits, socket_limit
     from penstock.cli.bench.report import keep, report, show_figures
-    from penstock.cli.bench.targets import parse_peer
+    from penstock.cli.bench.scenarios import client_limit, disk_limits, parse_peer, socket_limit
     from penstock.cli.output import show_json
-    from penstock.client.load import Load
+    from penstock.client.load import ProduceLoad
 
     others = [parse_peer(text) for text in peers or ()]
     found: Results = {}
     if limits:
         step("limits of client and machine")
         found = {
-            "client limit 100 B": client_limit(Load(messages, 100, partition=0)),
-            "client limit 1 KB": client_limit(Load(messages // 2, 1_000, partition=0)),
+            "client limit 100 B": client_limit(ProduceLoad(messages, 100, partition=0)),
+            "client limit 1 KB": client_limit(ProduceLoad(messages // 2, 1_000, partition=0)),
             **disk_limits(directory or tempfile.gettempdir()),
             "socket round trip": socket_limit(),
         }
@@ -230,12 +226,12 @@ def step(what: str) -> None:
 
 
 def _target(bootstrap: str | None, pid: int | None, settings: list[str] | None, directory: str | None) -> Any:
-    from penstock.cli.bench.targets import target
+    from penstock.cli.bench.scenarios import target
 
     return target(bootstrap, pid, settings or (), directory)
 
 
-def _finish(target: "Target", results: "Results", output: str | None, as_json: bool) -> None:
+def _finish(target: "BenchTarget", results: "Results", output: str | None, as_json: bool) -> None:
     from penstock.cli.bench.report import show
 
     if target.start_ms is not None and target.idle_rss_mb is not None:

@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.cli.bench import scenarios
-from penstock.cli.bench.figures import Figures
-from penstock.cli.bench.report import Results
-from penstock.cli.bench.scenarios import RoundTripPlan
-from penstock.cli.bench.targets import Target
+from penstock.cli.bench.report import Figures, Results
+from penstock.cli.bench.scenarios import BenchTarget, RoundTripPlan
 from penstock.cli.output import show_table
-from penstock.client.load import Load
+from penstock.client.load import ProduceLoad
 
-Measure = Callable[[Target], Figures]
+Measure = Callable[[BenchTarget], Figures]
 # What is worth a line in the table; of the first group more is better, of the second less.
 MORE = ("messages_per_s", "mb_per_s", "requests_per_s")
 LESS = ("p50_us", "p99_us", "broker_cpu_us_per_produce", "broker_cpu_us_per_fetch", "broker_rss_mb")
@@ -21,9 +19,9 @@ def plan(records: int) -> dict[str, Measure]:
     """The scenarios of a comparison, for a given number of records."""
     few = max(500, records // 100)
     return {
-        "produce 100 B": lambda one: scenarios.produce(one, Load(records, 100, partition=0)),
-        "produce 1 KB": lambda one: scenarios.produce(one, Load(records // 2, 1_000, partition=0)),
-        "consume 1 KB": lambda one: scenarios.consume(one, Load(records // 2, 1_000, partition=0)),
+        "produce 100 B": lambda one: scenarios.produce(one, ProduceLoad(records, 100, partition=0)),
+        "produce 1 KB": lambda one: scenarios.produce(one, ProduceLoad(records // 2, 1_000, partition=0)),
+        "consume 1 KB": lambda one: scenarios.consume(one, ProduceLoad(records // 2, 1_000, partition=0)),
         "publish depth 1": lambda one: scenarios.latency(one, RoundTripPlan(few)),
         "fetch empty": lambda one: scenarios.empty_fetch(one, few),
         "end to end": lambda one: scenarios.end_to_end(one, few, min(10_000, few), 100, 60),
@@ -31,7 +29,7 @@ def plan(records: int) -> dict[str, Measure]:
 
 
 def compare(
-    targets: Sequence[Target], measures: dict[str, Measure], step: Callable[[str], None]
+    targets: Sequence[BenchTarget], measures: dict[str, Measure], step: Callable[[str], None]
 ) -> dict[str, Results]:
     """Every scenario against every target in turn, so that a noisy minute hits all alike."""
     results: dict[str, Results] = {target.name: {} for target in targets}

@@ -6,8 +6,7 @@ python -m penstock.cli.bench.fetcher HOST PORT TOPIC SECONDS
 import os
 import sys
 
-from penstock.client.load import fetch_for
-from penstock.client.load.roundtrip import open_connections
+from penstock.client.load import fetch_for, open_connections
 
 
 def main() -> None:

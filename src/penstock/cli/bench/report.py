@@ -5,16 +5,39 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.cli.bench.figures import Figures
 from penstock.cli.output import show_json, show_table
 
+MEGABYTE = 1_000_000
+POINTS = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
+Figures = dict[str, float]
 Results = dict[str, Figures]
+
+
+def percentiles_us(values_ns: Sequence[int], prefix: str = "") -> Figures:
+    """p50, p90, p99, p999 and the maximum, in microseconds."""
+    if not values_ns:
+        return {}
+    ordered = sorted(values_ns)
+    found = {
+        f"{prefix}{name}_us": round(ordered[min(len(ordered) - 1, int(len(ordered) * share))] / 1_000, 1)
+        for name, share in POINTS
+    }
+    return {**found, f"{prefix}max_us": round(ordered[-1] / 1_000, 1)}
+
+
+def rates(records: int, value_bytes: int, elapsed_ns: int) -> Figures:
+    """Records and megabytes a second."""
+    seconds = max(1, elapsed_ns) / 1e9
+    return {
+        "messages_per_s": round(records / seconds),
+        "mb_per_s": round(records * value_bytes / seconds / MEGABYTE, 1),
+    }
 
 
 def report(results: Mapping[str, Any], notes: Mapping[str, Any]) -> dict[str, Any]:

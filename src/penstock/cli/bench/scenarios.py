@@ -1,24 +1,222 @@
 """The measurements: a load on a broker, and its figures."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from penstock.cli.bench.figures import MEGABYTE, Figures, percentiles_us, rates
-from penstock.cli.bench.targets import Target
-from penstock.cli.bench.usage import Usage
-from penstock.client import ClientError
-from penstock.client.load import Load, drain, fetch_empty, flood, publish, publish_frames, send_stamped
-from penstock.client.load.roundtrip import open_connections
+from penstock.cli.bench.report import MEGABYTE, Figures, percentiles_us, rates
+from penstock.cli.child import throw_away_broker
+from penstock.client import ClientError, Endpoint, TopicAdmin
+from penstock.client.load import (
+    ProduceLoad,
+    drain,
+    fetch_empty,
+    flood,
+    mock_endpoint,
+    open_connections,
+    publish,
+    publish_frames,
+    send_stamped,
+)
+from penstock.core.model import PenstockError
+from penstock.runtime.loop import MachineEntropy
 
+APPEND_BYTES = 1 << 20
+APPENDS = 256
+SYNC_BYTES = 4_096
+SYNCS = 500
+ROUND_TRIPS = 2_000
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PREFILL_RECORDS = 50_000
 PREFILL_BYTES = 1_000
 ARRIVAL_LOOKS_MAX = 300
 ARRIVAL_LOOK_S = 0.1
+
+
+def client_limit(load: ProduceLoad) -> Figures:
+    """What librdkafka does against the broker in its own process."""
+    flooded = flood(mock_endpoint(), "limit", load)
+    return rates(flooded.records, load.value_bytes, flooded.elapsed_ns)
+
+
+def disk_limits(directory: str) -> dict[str, Figures]:
+    """Appending 1 MB at a time to a new file, and syncing 4 KB at a time."""
+    path = Path(directory, f"penstock-limit-{os.getpid()}")
+    try:
+        return {"raw_append_1mb": _appends(path), "raw_fdatasync_4kb": _syncs(path)}
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _appends(path: Path) -> Figures:
+    content = os.urandom(APPEND_BYTES)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        began = time.perf_counter_ns()
+        for _ in range(APPENDS):
+            os.write(descriptor, content)
+        elapsed_ns = time.perf_counter_ns() - began
+    finally:
+        os.close(descriptor)
+    return {"mb_per_s": round(APPENDS * APPEND_BYTES / MEGABYTE / (elapsed_ns / 1e9), 1)}
+
+
+def _syncs(path: Path) -> Figures:
+    content = os.urandom(SYNC_BYTES)
+    took = []
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        for _ in range(SYNCS):
+            os.write(descriptor, content)
+            began = time.perf_counter_ns()
+            os.fdatasync(descriptor)
+            took.append(time.perf_counter_ns() - began)
+    finally:
+        os.close(descriptor)
+    return percentiles_us(took)
+
+
+def socket_limit() -> Figures:
+    """A request and an answer of a hundred bytes between two sockets, with nothing behind them.
+
+    The other side is a thread of this process: what it costs is Python's, as in a broker.
+    """
+    door = socket.create_server(("127.0.0.1", 0))
+    echo = threading.Thread(target=_echo, args=(door,), daemon=True)
+    echo.start()
+    took = []
+    with socket.create_connection(door.getsockname()) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        message = b"x" * 100
+        for _ in range(ROUND_TRIPS):
+            began = time.perf_counter_ns()
+            connection.sendall(message)
+            connection.recv(4_096)
+            took.append(time.perf_counter_ns() - began)
+    echo.join(5)
+    door.close()
+    return percentiles_us(took)
+
+
+def _echo(door: socket.socket) -> None:
+    connection, _ = door.accept()
+    with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while received := connection.recv(4_096):
+            connection.sendall(received)
+
+
+class ResourceUsage(NamedTuple):
+    """CPU time since the start, and memory that is resident now."""
+
+    cpu_ns: int
+    rss_bytes: int
+
+
+def usage_of(pid: int) -> ResourceUsage:
+    """The usage of a process with all below it (a broker has helpers); ended ones count nothing."""
+    cpu_ns = rss_bytes = 0
+    for one in [pid, *_children(pid)]:
+        try:
+            resident = Path(f"/proc/{one}/statm").read_text().split()[1]
+            cpu_ns += _cpu_ns(one)
+        except (OSError, IndexError):
+            continue
+        rss_bytes += int(resident) * PAGE_BYTES
+    return ResourceUsage(cpu_ns, rss_bytes)
+
+
+def _cpu_ns(pid: int) -> int:
+    """The scheduler's own account, thread by thread.
+
+    `stat` counts who runs when the clock ticks: a process that wakes up with the ticks, as one
+    that waits for a disk does, seems to use several times what it does.
+    """
+    try:
+        return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    except OSError:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // TICKS_PER_SECOND
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            direct = [int(word) for word in listing.read_text().split()]
+        except OSError:
+            continue
+        for child in direct:
+            found += [child, *_children(child)]
+    return found
+
+
+class InvalidPeer(PenstockError):
+    """A peer that cannot be made sense of."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchTarget:
+    """A broker to measure; with a process id, what it uses can be told."""
+
+    name: str
+    endpoint: Endpoint
+    pid: int | None = None
+    start_ms: float | None = None
+    idle_rss_mb: float | None = None
+    replication: int = 1
+
+    def usage(self) -> ResourceUsage | None:
+        return None if self.pid is None else usage_of(self.pid)
+
+    @contextmanager
+    def topic(self, partitions: int = 1, configs: dict[str, str] | None = None) -> Iterator[str]:
+        """A topic for one measurement, deleted after it."""
+        name = f"penstock-bench-{MachineEntropy().bytes(6).hex()}"
+        topics = TopicAdmin(self.endpoint)
+        topics.create(name, partitions, self.replication, configs or {})
+        try:
+            yield name
+        finally:
+            TopicAdmin(self.endpoint).delete(name)
+
+    def end_offsets(self, topic: str) -> int:
+        """How many records a topic has taken, over all partitions."""
+        return sum(one.end_offset or 0 for one in TopicAdmin(self.endpoint).describe(topic).partitions)
+
+
+@contextmanager
+def target(
+    bootstrap: str | None, pid: int | None, settings: Sequence[str], directory: str | None
+) -> Iterator[BenchTarget]:
+    """The broker that was named, or else one of our own."""
+    if bootstrap is not None:
+        yield BenchTarget("broker", Endpoint(bootstrap), pid)
+        return
+    with throw_away_broker(settings, directory) as child:
+        idle_rss_mb = usage_of(child.pid).rss_bytes / MEGABYTE
+        yield BenchTarget("penstock", Endpoint(child.bootstrap), child.pid, child.start_ns / 1e6, idle_rss_mb)
+
+
+def parse_peer(text: str) -> BenchTarget:
+    """Read `host:port`, `name=host:port` or `name=host:port@pid`."""
+    name, equals, rest = text.partition("=")
+    address, at, pid = (rest if equals else text).partition("@")
+    if not address or (at and not pid.isdigit()):
+        raise InvalidPeer(f"--peer {text}: expected name=host:port or name=host:port@pid")
+    if at and not os.path.exists(f"/proc/{pid}"):
+        raise InvalidPeer(f"--peer {text}: there is no process {pid}")
+    return BenchTarget(name if equals else address, Endpoint(address), int(pid) if at else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +232,7 @@ class RoundTripPlan:
     seconds_max: float = 60
 
 
-def _arrived(target: Target, topic: str, wanted: int) -> int:
+def _arrived(target: BenchTarget, topic: str, wanted: int) -> int:
     """How many records can be read. With acks=1 the last ones are on their way to other replicas."""
     for _ in range(ARRIVAL_LOOKS_MAX):
         arrived = target.end_offsets(topic)
@@ -44,7 +242,7 @@ def _arrived(target: Target, topic: str, wanted: int) -> int:
     return arrived
 
 
-def produce(target: Target, load: Load, partitions: int = 1) -> Figures:
+def produce(target: BenchTarget, load: ProduceLoad, partitions: int = 1) -> Figures:
     """How fast librdkafka sends, or how it does at a rate; every record must have arrived."""
     with target.topic(partitions) as topic:
         before = target.usage()
@@ -62,7 +260,7 @@ def produce(target: Target, load: Load, partitions: int = 1) -> Figures:
     }
 
 
-def consume(target: Target, load: Load, partitions: int = 1) -> Figures:
+def consume(target: BenchTarget, load: ProduceLoad, partitions: int = 1) -> Figures:
     """How fast librdkafka reads a topic from its beginning, after it was filled."""
     with target.topic(partitions) as topic:
         flood(target.endpoint, topic, load)
@@ -79,7 +277,7 @@ def consume(target: Target, load: Load, partitions: int = 1) -> Figures:
     }
 
 
-def latency(target: Target, plan: RoundTripPlan) -> Figures:
+def latency(target: BenchTarget, plan: RoundTripPlan) -> Figures:
     """One Produce of one record after the other, on plain sockets."""
     address = target.endpoint.addresses()[0]
     with target.topic(plan.partitions) as topic, busy(target, plan.readers, plan.seconds_max):
@@ -101,7 +299,7 @@ def latency(target: Target, plan: RoundTripPlan) -> Figures:
     }
 
 
-def empty_fetch(target: Target, count: int) -> Figures:
+def empty_fetch(target: BenchTarget, count: int) -> Figures:
     """One Fetch without data after the other."""
     with target.topic() as topic:
         connection = open_connections(target.endpoint.addresses()[0], 1)[0]
@@ -114,7 +312,7 @@ def empty_fetch(target: Target, count: int) -> Figures:
     return {"requests": count, **percentiles_us(trips.latencies_ns), **used(before, after, count, "fetch")}
 
 
-def end_to_end(target: Target, records: int, rate: int, value_bytes: int, seconds_max: float) -> Figures:
+def end_to_end(target: BenchTarget, records: int, rate: int, value_bytes: int, seconds_max: float) -> Figures:
     """From handing a record to one librdkafka to getting it from another, in another process."""
     with target.topic() as topic:
         waiter = subprocess.Popen(
@@ -144,13 +342,13 @@ def end_to_end(target: Target, records: int, rate: int, value_bytes: int, second
 
 
 @contextmanager
-def busy(target: Target, readers: int, seconds: float) -> Iterator[None]:
+def busy(target: BenchTarget, readers: int, seconds: float) -> Iterator[None]:
     """Keep the broker's loop full of Fetch requests meanwhile."""
     if not readers:
         yield
         return
     with target.topic() as topic:
-        flood(target.endpoint, topic, Load(PREFILL_RECORDS, PREFILL_BYTES, partition=0))
+        flood(target.endpoint, topic, ProduceLoad(PREFILL_RECORDS, PREFILL_BYTES, partition=0))
         host, port = target.endpoint.addresses()[0]
         command = [sys.executable, "-m", "penstock.cli.bench.fetcher", host, str(port), topic, str(seconds)]
         running = [
@@ -171,7 +369,7 @@ def busy(target: Target, readers: int, seconds: float) -> Iterator[None]:
                 one.stdout.close()
 
 
-def used(before: Usage | None, after: Usage | None, count: int, what: str) -> Figures:
+def used(before: ResourceUsage | None, after: ResourceUsage | None, count: int, what: str) -> Figures:
     """What the broker used meanwhile, where its process is known."""
     if before is None or after is None:
         return {}

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import typer
 
-from penstock.cli.cluster.asking import ClusterDoor
-from penstock.cli.messaging.options import BOOTSTRAP, BadOption
+from penstock.cli.broker_options import BOOTSTRAP, InvalidOption
+from penstock.cli.cluster.admin_client import AdminClient
 from penstock.cli.output import JSON_OPTION, show_json, show_table
-from penstock.config import Address
+from penstock.config import ListenAddress
 from penstock.core.protocol.messages.describe_quorum import DescribeQuorumResponseReplica
 
 NODE = typer.Argument(metavar="NODE")
@@ -18,9 +18,9 @@ NODE = typer.Argument(metavar="NODE")
 
 def members(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
     """Show every member of the metadata quorum: who leads it, who votes, and how far each has got."""
-    from penstock.cli.cluster.asking import door_to
+    from penstock.cli.cluster.admin_client import admin_client
 
-    with door_to(bootstrap) as door:
+    with admin_client(bootstrap) as door:
         rows = _members(door)
     if as_json:
         show_json(rows)
@@ -28,7 +28,7 @@ def members(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
     show_table("", list(rows[0]) if rows else [], [_cells(row) for row in rows])
 
 
-def _members(door: "ClusterDoor") -> list[dict[str, Any]]:
+def _members(door: "AdminClient") -> list[dict[str, Any]]:
     quorum = door.quorum()
     brokers = {one.broker_id: one for one in door.cluster().brokers}
     ends = {one.replica_id: one.log_end_offset for one in (*quorum.current_voters, *quorum.observers)}
@@ -65,7 +65,7 @@ def add_voter(
     bootstrap: str = BOOTSTRAP,
 ) -> None:
     """Let a member that only follows vote from now on."""
-    from penstock.cli.cluster.asking import door_to, expect
+    from penstock.cli.cluster.admin_client import admin_client, expect
     from penstock.core.protocol.messages.add_raft_voter import (
         AddRaftVoterRequest,
         AddRaftVoterRequestListener,
@@ -75,7 +75,7 @@ def add_voter(
     listeners = (
         () if place is None else (AddRaftVoterRequestListener(name="PEER", host=place.host, port=place.port),)
     )
-    with door_to(bootstrap) as door:
+    with admin_client(bootstrap) as door:
         answer = door.ask(
             AddRaftVoterRequest(
                 cluster_id=door.cluster().cluster_id,
@@ -91,10 +91,10 @@ def add_voter(
 
 def remove_voter(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
     """Let a voter vote no more; while it runs, it goes on as a member that follows."""
-    from penstock.cli.cluster.asking import door_to, expect
+    from penstock.cli.cluster.admin_client import admin_client, expect
     from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
-    with door_to(bootstrap) as door:
+    with admin_client(bootstrap) as door:
         answer = door.ask(
             RemoveRaftVoterRequest(
                 cluster_id=door.cluster().cluster_id,
@@ -108,10 +108,10 @@ def remove_voter(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
 
 def unregister(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
     """Forget a broker that is down and will not come back; move its replicas away first."""
-    from penstock.cli.cluster.asking import door_to, expect
+    from penstock.cli.cluster.admin_client import admin_client, expect
     from penstock.core.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
-    with door_to(bootstrap) as door:
+    with admin_client(bootstrap) as door:
         answer = door.ask(UnregisterBrokerRequest(broker_id=node))
     expect(f"node {node}", answer.error_code, answer.error_message)
     sys.stderr.write(f"node {node} is forgotten\n")
@@ -122,13 +122,13 @@ def _directory(node: int, known: "Sequence[DescribeQuorumResponseReplica]", what
     for one in known:
         if one.replica_id == node:
             return one.replica_directory_id
-    raise BadOption(f"node {node} is no {what}: `penstock cluster members` shows them")
+    raise InvalidOption(f"node {node} is no {what}: `penstock cluster members` shows them")
 
 
-def _address(text: str) -> "Address":
-    from penstock.config import Address
+def _address(text: str) -> "ListenAddress":
+    from penstock.config import ListenAddress
 
     try:
-        return Address.parse(text)
+        return ListenAddress.parse(text)
     except ValueError as error:
-        raise BadOption(f"--peer: {error}") from None
+        raise InvalidOption(f"--peer: {error}") from None

@@ -2,17 +2,25 @@
 
 import sys
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from penstock.cli.cluster.moves import MOVE_COLUMNS, ids, move_row, moves_of
-from penstock.cli.cluster.overview import DRAINED, RUNNING, Overview, Partition, Registered, survey
-from penstock.cli.messaging.options import BOOTSTRAP
+from penstock.cli.broker_options import BOOTSTRAP
+from penstock.cli.cluster.admin_client import (
+    DRAINED,
+    MOVE_COLUMNS,
+    RUNNING,
+    AdminClient,
+    BrokerInfo,
+    ClusterOverview,
+    PartitionOverview,
+    ids,
+    reassignment_row,
+    reassignments_of,
+    survey,
+)
 from penstock.cli.output import JSON_OPTION, counted, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import ClusterDoor
 
 
 def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
@@ -22,10 +30,10 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
     Partitions are offline without a leader, under-replicated when a replica is not in sync, and under
     their minimum when fewer are in sync than `min.insync.replicas`, so that acks=all is refused.
     """
-    from penstock.cli.cluster.asking import door_to
+    from penstock.cli.cluster.admin_client import admin_client
 
-    with door_to(bootstrap) as door:
-        found = look(door)
+    with admin_client(bootstrap) as door:
+        found = fetch_overview(door)
     if as_json:
         show_json(_json(found))
     else:
@@ -40,7 +48,7 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
         raise typer.Exit(1)
 
 
-def look(door: "ClusterDoor") -> Overview:
+def fetch_overview(door: "AdminClient") -> ClusterOverview:
     """Ask for everything that a status is made of."""
     cluster = door.cluster()
     registered = {
@@ -52,17 +60,17 @@ def look(door: "ClusterDoor") -> Overview:
         (cluster.cluster_id, door.controller(cluster)),
         registered,
         partitions,
-        moves_of(door, registered, partitions),
+        reassignments_of(door, registered, partitions),
     )
 
 
-def _state(node_id: int, broker: Registered) -> str:
-    from penstock.cli.cluster.asking import is_drained
+def _state(node_id: int, broker: BrokerInfo) -> str:
+    from penstock.cli.cluster.admin_client import is_drained
 
     return DRAINED if broker.state == RUNNING and is_drained(broker.address, node_id) else broker.state
 
 
-def _json(found: Overview) -> dict[str, Any]:
+def _json(found: ClusterOverview) -> dict[str, Any]:
     return {
         "cluster_id": found.cluster_id,
         "controller": found.controller,
@@ -75,7 +83,7 @@ def _json(found: Overview) -> dict[str, Any]:
     }
 
 
-def _show(found: Overview) -> None:
+def _show(found: ClusterOverview) -> None:
     sys.stdout.write(f"cluster {found.cluster_id}, controller {_or_none(found.controller)}\n")
     show_table(
         "",
@@ -96,10 +104,10 @@ def _show(found: Overview) -> None:
         show_table("", ("partition", "leader", "replicas", "in sync", "what"), map(_row, wrong))
     if found.moves:
         sys.stdout.write(f"{counted(len(found.moves), 'reassignment')} under way\n")
-        show_table("", MOVE_COLUMNS, map(move_row, found.moves))
+        show_table("", MOVE_COLUMNS, map(reassignment_row, found.moves))
 
 
-def _row(one: Partition) -> tuple[object, ...]:
+def _row(one: PartitionOverview) -> tuple[object, ...]:
     what = "offline" if one.is_offline else "under min ISR" if one.is_under_minimum else "under-replicated"
     return one.name, _or_none(one.leader), ids(one.replicas), ids(one.in_sync), what
 

@@ -8,7 +8,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.client import Endpoint, Reader, ReaderOptions, Topics
+from penstock.client import ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from penstock.pipeline.generator import Account, content_hash, read_points, rollups
 from penstock.pipeline.generator.account import bytes_hash, point_hash
 from penstock.pipeline.metrics.letters import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
@@ -149,9 +149,9 @@ def _table_batches(table: str, columns: list[str]) -> Iterator[Any]:
 
 
 def _records(endpoint: Endpoint, topic: str) -> Iterator[Any]:
-    if topic not in {one.name for one in Topics(endpoint).list()}:
+    if topic not in {one.name for one in TopicAdmin(endpoint).list()}:
         return  # likewise
-    with Reader(endpoint, topic, ReaderOptions(batch_records=READ_RECORDS)) as reader:
+    with TopicConsumer(endpoint, topic, ConsumerOptions(batch_records=READ_RECORDS)) as reader:
         for batch in reader.batches():
             yield from batch
 

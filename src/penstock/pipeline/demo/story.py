@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from penstock.client import ClientError, Endpoint, Groups, Topics
+from penstock.client import ClientError, Endpoint, GroupAdmin, TopicAdmin
 from penstock.core.model import SECOND
 from penstock.pipeline.demo.exactness import Places, check_all
 from penstock.pipeline.demo.following import Following, running_pipeline
@@ -37,7 +37,7 @@ def tell(bootstrap: str, directory: Path, messages: int, plot: Path) -> None:
     config = PIPELINES["metrics"].configure(
         None, {"bootstrap": bootstrap, "state_dir": str(directory), **SETTINGS}
     )
-    Topics(endpoint).create(config.topics.inbound, PARTITIONS, -1, {})
+    TopicAdmin(endpoint).create(config.topics.inbound, PARTITIONS, -1, {})
     points = directory / "points.parquet"
     directory.mkdir(parents=True, exist_ok=True)
     watch.say("starting the pipeline: penstock pipeline run metrics")
@@ -143,7 +143,7 @@ def _passed(following: Following, last_ms: int) -> Callable[[], bool]:
 def lag_of(endpoint: Endpoint, group: str) -> int | None:
     """How many records the group has not read; unknown before it has committed anything."""
     try:
-        partitions = Groups(endpoint).describe(group).partitions
+        partitions = GroupAdmin(endpoint).describe(group).partitions
     except ClientError:
         return None
     if len(partitions) < PARTITIONS or any(one.lag is None for one in partitions):

@@ -3,30 +3,30 @@
 import itertools
 from collections.abc import Callable, Iterator
 
-from penstock.client.load.fleet import Series
+from penstock.client.load import HostSeries
 from penstock.pipeline.generator.plan import TIMESTAMP_END_MS
 
 
-def malformed_values() -> Iterator[Callable[[Series, int], bytes | None]]:
+def malformed_values() -> Iterator[Callable[[HostSeries, int], bytes | None]]:
     """One maker after the other, so that every kind comes as often as any other."""
     return itertools.cycle(MAKERS.values())
 
 
-def _whole(series: Series, value: str, timestamp: str) -> bytes:
+def _whole(series: HostSeries, value: str, timestamp: str) -> bytes:
     return f"{series.before_value}{value}{series.before_time}{timestamp}{series.after_time}".encode()
 
 
-def _without(series: Series, timestamp: int, old: bytes, new: bytes) -> bytes:
+def _without(series: HostSeries, timestamp: int, old: bytes, new: bytes) -> bytes:
     whole = _whole(series, "1", str(timestamp))
     assert old in whole
     return whole.replace(old, new)
 
 
-def _labels(series: Series) -> bytes:
+def _labels(series: HostSeries) -> bytes:
     return series.before_time.encode().partition(b'"labels":')[2].rpartition(b',"timestamp"')[0]
 
 
-MAKERS: dict[str, Callable[[Series, int], bytes | None]] = {
+MAKERS: dict[str, Callable[[HostSeries, int], bytes | None]] = {
     "not JSON": lambda s, t: b"%s,%d,17.5" % (s.shape.name.encode(), t),
     "cut off": lambda s, t: _whole(s, "17.5", str(t))[:-9],
     "no name": lambda s, t: _without(s, t, b'"name":"%s",' % s.shape.name.encode(), b""),

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.client import BulkSender, Endpoint
+from penstock.client import BulkProducer, Endpoint
 from penstock.pipeline.generator.account import Account
 from penstock.pipeline.generator.stream import MetricStream, Pair
 
@@ -44,7 +44,7 @@ def generate(
 
     Whatever ends it, all that the account holds was sent and confirmed.
     """
-    sending = _Sending(BulkSender(endpoint), topic, limits or Limits(), advance, stop)
+    sending = _Sending(BulkProducer(endpoint), topic, limits or Limits(), advance, stop)
     stopped = False
     for pairs in stream.intervals():
         sending.add(pairs)
@@ -63,7 +63,7 @@ def send_closing(endpoint: Endpoint, topic: str, stream: MetricStream) -> int:
     last = stream.account.last_ms
     after_ms = (stream.timestamp_ms if last is None else last) + CLOSING_AHEAD_MS
     key, value = stream.closing(after_ms)
-    sender = BulkSender(endpoint)
+    sender = BulkProducer(endpoint)
     sender.send(topic, [value], [key])
     sender.finish()
     return after_ms
@@ -74,7 +74,7 @@ class _Sending:
 
     def __init__(
         self,
-        sender: BulkSender,
+        sender: BulkProducer,
         topic: str,
         limits: Limits,
         advance: Callable[[int], None],

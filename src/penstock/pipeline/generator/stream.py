@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.client.load.fleet import SHAPES, Series, series_of, value_at
+from penstock.client.load import SHAPES, HostSeries, series_of, value_at
 from penstock.pipeline.generator.account import Account, series_text
 from penstock.pipeline.generator.malformed import malformed_values
 from penstock.pipeline.generator.plan import Plan
@@ -18,7 +18,7 @@ Pair = tuple[bytes, bytes | None]
 class Row(NamedTuple):
     """A valid point that was made, with its record's value."""
 
-    series: Series
+    series: HostSeries
     value: float
     timestamp_ms: int
     content: bytes
@@ -111,7 +111,7 @@ class MetricStream:
             self._recent.append((timestamp, pair))
         return pair
 
-    def _record(self, series: Series, text: str, value: float, timestamp: int) -> Pair:
+    def _record(self, series: HostSeries, text: str, value: float, timestamp: int) -> Pair:
         content = f"{series.before_value}{value}{series.before_time}{timestamp}{series.after_time}".encode()
         self.account.note_point(text, value, timestamp)
         if self._on_row is not None:

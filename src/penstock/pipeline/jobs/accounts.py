@@ -79,13 +79,13 @@ def _records(spark: "SparkSession", config: MetricsConfig) -> "DataFrame":
     """What is in the topic below the offsets that the pipeline has committed."""
     import pyspark.sql.functions as sf
 
-    from penstock.client import Groups
+    from penstock.client import GroupAdmin
     from penstock.pipeline.settings import kafka_endpoint, kafka_settings
 
     options = config.kafka_options | {"subscribe": config.topics.inbound}
     records = spark.read.format("penstock").options(**options).load()
     settings = kafka_settings(config.kafka_options)
-    committed = Groups(kafka_endpoint(settings)).committed(config.groups.ingest)
+    committed = GroupAdmin(kafka_endpoint(settings)).committed(config.groups.ingest)
     ends = [
         (sf.col("partition") == partition) & (sf.col("offset") < end)
         for (topic, partition), end in sorted(committed.items())

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from penstock.client import ClientError, Endpoint
-from penstock.client.partition import Came, PartitionConsumer
+from penstock.client.consumer import PartitionConsumer, PollResult
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.reading.decoding.rows import row_batch
 from penstock.pipeline.reading.options import ReaderOptions
@@ -86,7 +86,7 @@ class _SpanRead:
                 yield row_batch(rows, self._span, self._schema)
             self._look_at(came)
 
-    def _look_at(self, came: Came) -> None:
+    def _look_at(self, came: PollResult) -> None:
         if self._position >= self._span.end:
             return
         if came.refusal is not None:

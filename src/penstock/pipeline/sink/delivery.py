@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.client import ANY_PARTITION, BulkSender, ClientError, LoneRecord
+from penstock.client import ANY_PARTITION, BulkProducer, ClientError, SingleRecord
 from penstock.client.connection import connect
 from penstock.core.protocol import APIS
 from penstock.pipeline.errors import PipelineError
@@ -56,7 +56,7 @@ class TaskDelivery(Protocol):
         partition: int = ANY_PARTITION,
     ) -> None: ...
 
-    def send_each(self, topic: str, records: Iterable[LoneRecord]) -> None: ...
+    def send_each(self, topic: str, records: Iterable[SingleRecord]) -> None: ...
 
     def finish(self) -> Receipt:
         """Wait until all is where it belongs; PipelineError if it is not."""
@@ -103,7 +103,7 @@ class _Acknowledged:
     def __init__(self, settings: Mapping[str, str], task: TaskName) -> None:
         self._settings = settings
         self._task = task
-        self._sender: BulkSender | None = None
+        self._sender: BulkProducer | None = None
         self._records_before = 0
 
     def send(
@@ -116,7 +116,7 @@ class _Acknowledged:
         with _one_line():
             self._opened().send(topic, values, keys, partition)
 
-    def send_each(self, topic: str, records: Iterable[LoneRecord]) -> None:
+    def send_each(self, topic: str, records: Iterable[SingleRecord]) -> None:
         with _one_line():
             self._opened().send_each(topic, records)
 
@@ -134,7 +134,7 @@ class _Acknowledged:
         if sender is not None:
             sender.discard()
 
-    def _opened(self) -> BulkSender:
+    def _opened(self) -> BulkProducer:
         if self._sender is None:
             self._sender = kept_sender(self._settings)
             self._records_before = self._sender.records

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.client import ANY_PARTITION, LoneRecord
+from penstock.client import ANY_PARTITION, SingleRecord
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.sink.columns import TOPIC_MISSING, SinkColumns, sink_columns
 from penstock.pipeline.sink.delivery import Receipt, TaskName, TopicDelivery
@@ -69,7 +69,7 @@ def _destinations(
     return found
 
 
-def _lone_records(batch: "pa.RecordBatch", partition: int, columns: SinkColumns) -> Iterator[LoneRecord]:
+def _lone_records(batch: "pa.RecordBatch", partition: int, columns: SinkColumns) -> Iterator[SingleRecord]:
     count = batch.num_rows
     nothing: list[Any] = [None] * count
     keys = _cells(batch.column("key")) if columns.key else nothing
@@ -77,7 +77,7 @@ def _lone_records(batch: "pa.RecordBatch", partition: int, columns: SinkColumns)
     times = _times(batch.column("timestamp")) if columns.timestamp else [0] * count
     values = _cells(batch.column("value"))
     for value, key, time_ms, given in zip(values, keys, times, headers, strict=True):
-        yield LoneRecord(value, key, partition, time_ms, _headers(given))
+        yield SingleRecord(value, key, partition, time_ms, _headers(given))
 
 
 def _headers(given: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.client import ClientError, Groups
+from penstock.client import ClientError, GroupAdmin
 from penstock.pipeline.errors import BadOption, PipelineError
 from penstock.pipeline.settings import kafka_endpoint, option
 from penstock.pipeline.source.offsets import Partition, read_offsets
@@ -34,7 +34,7 @@ class GroupCommits:
         self.group = group
         # A broker that is back should be noticed soon: Spark waits for the commit.
         self._settings = {**settings, "reconnect.backoff.max.ms": "1000"}
-        self._opened: Groups | None = None
+        self._opened: GroupAdmin | None = None
         self._last: Mapping[Partition, int] = {}
 
     def committed(self) -> dict[Partition, int]:
@@ -63,9 +63,9 @@ class GroupCommits:
         else:
             self._last = dict(positions)
 
-    def _groups(self) -> Groups:
+    def _groups(self) -> GroupAdmin:
         if self._opened is None:
-            self._opened = Groups(kafka_endpoint(self._settings))
+            self._opened = GroupAdmin(kafka_endpoint(self._settings))
         return self._opened
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.client import Catalogue
+from penstock.client import TopicCatalog
 from penstock.pipeline.settings import kafka_endpoint
 from penstock.pipeline.source.offsets import Offsets, Partition
 from penstock.pipeline.source.options import SourceOptions
@@ -25,9 +25,9 @@ class Look(NamedTuple):
 class Outlook:
     """Looks, when it is asked to."""
 
-    def __init__(self, options: SourceOptions, catalogue: Catalogue | None = None) -> None:
+    def __init__(self, options: SourceOptions, catalogue: TopicCatalog | None = None) -> None:
         self._options = options
-        self.catalogue = catalogue or Catalogue(
+        self.catalogue = catalogue or TopicCatalog(
             kafka_endpoint(options.settings),
             committed_only=options.committed_only,
             patience_ms=options.retry_timeout_ms,

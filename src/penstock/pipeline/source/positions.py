@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.client import EARLIEST, LATEST, Catalogue
+from penstock.client import EARLIEST, LATEST, TopicCatalog
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.settings import choice_option, integer_option, option
 from penstock.pipeline.source.offsets import ID_MARK, Partition
@@ -51,7 +51,7 @@ def ending_position(options: Mapping[str, str]) -> Position:
     return found
 
 
-def resolve(position: Position, partitions: Iterable[Partition], catalogue: Catalogue) -> Resolved:
+def resolve(position: Position, partitions: Iterable[Partition], catalogue: TopicCatalog) -> Resolved:
     """The offset in each of the partitions; BadOption where the position does not fit them."""
     wanted = _wanted(position, sorted(partitions))
     earliest, latest = catalogue.earliest(wanted), catalogue.latest(wanted)
@@ -72,7 +72,7 @@ def resolve(position: Position, partitions: Iterable[Partition], catalogue: Cata
 def _resolve_times(
     position: Position,
     wanted: Mapping[Partition, int],
-    catalogue: Catalogue,
+    catalogue: TopicCatalog,
     latest: Mapping[Partition, int],
 ) -> Resolved:
     found = catalogue.offsets(wanted)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from penstock.client import Catalogue, TopicShape
+from penstock.client import TopicCatalog, TopicInfo
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.settings import option
 
@@ -19,7 +19,7 @@ class TopicMissing(BadOption):
 class Selection(Protocol):
     """What one of the three options asked for."""
 
-    def find(self, catalogue: Catalogue) -> dict[str, TopicShape]:
+    def find(self, catalogue: TopicCatalog) -> dict[str, TopicInfo]:
         """The topics with those of their partitions that are read; TopicMissing if one does not exist."""
 
 
@@ -29,7 +29,7 @@ class Named:
     def __init__(self, topics: frozenset[str]) -> None:
         self._topics = topics
 
-    def find(self, catalogue: Catalogue) -> dict[str, TopicShape]:
+    def find(self, catalogue: TopicCatalog) -> dict[str, TopicInfo]:
         found = catalogue.topics(self._topics)
         _refuse_missing(SUBSCRIBE, self._topics, found)
         return found
@@ -41,7 +41,7 @@ class Matching:
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
 
-    def find(self, catalogue: Catalogue) -> dict[str, TopicShape]:
+    def find(self, catalogue: TopicCatalog) -> dict[str, TopicInfo]:
         return catalogue.matching(self._pattern)
 
 
@@ -51,7 +51,7 @@ class Assigned:
     def __init__(self, partitions: Mapping[str, tuple[int, ...]]) -> None:
         self._partitions = partitions
 
-    def find(self, catalogue: Catalogue) -> dict[str, TopicShape]:
+    def find(self, catalogue: TopicCatalog) -> dict[str, TopicInfo]:
         found = catalogue.topics(self._partitions)
         _refuse_missing(ASSIGN, frozenset(self._partitions), found)
         for topic, partitions in self._partitions.items():
@@ -102,7 +102,7 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
 
 
-def _refuse_missing(name: str, wanted: frozenset[str], found: Mapping[str, TopicShape]) -> None:
+def _refuse_missing(name: str, wanted: frozenset[str], found: Mapping[str, TopicInfo]) -> None:
     missing = sorted(wanted - set(found))
     if missing:
         one = len(missing) == 1

@@ -3,8 +3,8 @@ import os
 import pytest
 
 from penstock.cli.bench.compare import better
-from penstock.cli.bench.figures import percentiles_us, rates
-from penstock.cli.bench.targets import BadPeer, parse_peer
+from penstock.cli.bench.report import percentiles_us, rates
+from penstock.cli.bench.scenarios import InvalidPeer, parse_peer
 
 
 def test_percentiles_are_values_that_occurred() -> None:
@@ -47,5 +47,5 @@ def test_a_peer_may_have_a_name_and_a_process() -> None:
 
 @pytest.mark.parametrize("text", ["", "kafka=", "kafka=h:1@", "kafka=h:1@x", "kafka=h:1@0"])
 def test_what_is_no_peer_is_refused(text: str) -> None:
-    with pytest.raises(BadPeer):
+    with pytest.raises(InvalidPeer):
         parse_peer(text)

@@ -1,13 +1,21 @@
-from penstock.cli.cluster.overview import FENCED, RUNNING, UNKNOWN, Move, Partition, Registered, survey
+from penstock.cli.cluster.admin_client import (
+    FENCED,
+    RUNNING,
+    UNKNOWN,
+    BrokerInfo,
+    PartitionOverview,
+    Reassignment,
+    survey,
+)
 
-HEALTHY = Partition("t", 0, 1, (1, 2, 3), (1, 2, 3), 2)
-BEHIND = Partition("t", 1, 2, (2, 3, 1), (2, 1), 2)
-BELOW = Partition("t", 2, 3, (3, 1, 2), (3,), 2)
-OFFLINE = Partition("u", 0, None, (4,), (4,), 1)
+HEALTHY = PartitionOverview("t", 0, 1, (1, 2, 3), (1, 2, 3), 2)
+BEHIND = PartitionOverview("t", 1, 2, (2, 3, 1), (2, 1), 2)
+BELOW = PartitionOverview("t", 2, 3, (3, 1, 2), (3,), 2)
+OFFLINE = PartitionOverview("u", 0, None, (4,), (4,), 1)
 BROKERS = {
-    1: Registered("a:1", "east", RUNNING),
-    2: Registered("b:1", None, RUNNING),
-    3: Registered("c:1", None, FENCED),
+    1: BrokerInfo("a:1", "east", RUNNING),
+    2: BrokerInfo("b:1", None, RUNNING),
+    3: BrokerInfo("c:1", None, FENCED),
 }
 
 
@@ -21,7 +29,7 @@ def test_partitions_are_sorted_by_what_is_wrong_with_them() -> None:
 
 
 def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_under_its_minimum() -> None:
-    assert Partition("t", 0, 1, (1,), (1,), 2).is_under_minimum
+    assert PartitionOverview("t", 0, 1, (1,), (1,), 2).is_under_minimum
 
 
 def test_brokers_are_counted_with_what_they_hold_and_lead() -> None:
@@ -34,9 +42,9 @@ def test_brokers_are_counted_with_what_they_hold_and_lead() -> None:
 
 
 def test_a_move_is_never_done_while_it_is_listed() -> None:
-    half = Move("t", 0, (1, 2), (2,), (1,), bytes_done=50, bytes_all=100)
-    whole = Move("t", 0, (1, 2), (2,), (1,), bytes_done=100, bytes_all=100)
-    removing_only = Move("t", 0, (1, 2), (), (2,))
-    unmeasured = Move("t", 0, (1, 2), (2,), ())
+    half = Reassignment("t", 0, (1, 2), (2,), (1,), bytes_done=50, bytes_all=100)
+    whole = Reassignment("t", 0, (1, 2), (2,), (1,), bytes_done=100, bytes_all=100)
+    removing_only = Reassignment("t", 0, (1, 2), (), (2,))
+    unmeasured = Reassignment("t", 0, (1, 2), (2,), ())
 
     assert [one.percent for one in (half, whole, removing_only, unmeasured)] == [50, 99, 99, 0]

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.cluster.targets import BadTarget, Layout, bytes_per_second, chosen, nodes, read_plan, spread
+from penstock.cli.cluster.admin_client import (
+    InvalidTarget,
+    Layout,
+    bytes_per_second,
+    chosen,
+    nodes,
+    read_plan,
+    spread,
+)
 
 LAYOUT: Layout = {"t": {0: (1, 2), 1: (2, 1), 2: (1, 2)}, "u.v": {0: (1,)}}
 
@@ -29,7 +37,7 @@ def test_what_is_named_twice_counts_once() -> None:
     ],
 )
 def test_what_is_not_there_is_named(text: str, complaint: str) -> None:
-    with pytest.raises(BadTarget) as refusal:
+    with pytest.raises(InvalidTarget) as refusal:
         chosen([text], LAYOUT)
 
     assert str(refusal.value) == complaint
@@ -38,7 +46,7 @@ def test_what_is_not_there_is_named(text: str, complaint: str) -> None:
 def test_nodes_are_numbers_and_each_is_named_once() -> None:
     assert nodes("--to", "3, 1,2") == (3, 1, 2)
     for text in ("", "1,", "a", "1,1", "-1"):
-        with pytest.raises(BadTarget, match="--to"):
+        with pytest.raises(InvalidTarget, match="--to"):
             nodes("--to", text)
 
 
@@ -79,12 +87,12 @@ def test_what_is_no_plan_is_refused(plan: Any, complaint: str, tmp_path: Path) -
     path = tmp_path / "plan.json"
     path.write_text(plan if isinstance(plan, str) else json.dumps(plan))
 
-    with pytest.raises(BadTarget, match=complaint):
+    with pytest.raises(InvalidTarget, match=complaint):
         read_plan(str(path))
 
 
 def test_a_plan_that_is_not_there_is_named() -> None:
-    with pytest.raises(BadTarget, match=r"nowhere\.json: No such file"):
+    with pytest.raises(InvalidTarget, match=r"nowhere\.json: No such file"):
         read_plan("nowhere.json")
 
 
@@ -98,5 +106,5 @@ def test_rates_may_have_units(text: str, rate: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "M", "1.5M", "-1", "10x", "1 M M"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(BadTarget, match="expected bytes per second"):
+    with pytest.raises(InvalidTarget, match="expected bytes per second"):
         bytes_per_second("--throttle", text)

@@ -1,13 +1,13 @@
 import pytest
 
-from penstock.cli.demo import account
-from penstock.cli.demo.account import Account, DemoFailed
+from penstock.cli import demo
+from penstock.cli.demo import DemoFailed, RecordDigests
 
 RECORDS = [(number % 3, b"k%d" % number, b"v" * number, number) for number in range(50)]
 
 
-def account_of(records: list[tuple[int, bytes, bytes, int]]) -> Account:
-    made = Account(3)
+def account_of(records: list[tuple[int, bytes, bytes, int]]) -> RecordDigests:
+    made = RecordDigests(3)
     for record in records:
         made.note(*record)
     return made
@@ -15,7 +15,7 @@ def account_of(records: list[tuple[int, bytes, bytes, int]]) -> Account:
 
 def test_the_same_records_make_the_same_account(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = account_of(RECORDS)
-    monkeypatch.setattr(account, "FLUSH_PIECES", 5)
+    monkeypatch.setattr(demo, "FLUSH_PIECES", 5)
 
     sent.check(account_of(RECORDS))
 

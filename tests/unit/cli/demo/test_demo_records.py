@@ -1,8 +1,8 @@
 import itertools
 import json
 
-from penstock.cli.demo.series import HOSTS, records
-from penstock.client.load.fleet import SHAPES
+from penstock.cli.demo import HOSTS, records
+from penstock.client.load import SHAPES
 
 START_MS = 1_700_000_000_000
 

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.cli.local.node import is_routine
+from penstock.cli.local_cluster import is_routine
 from penstock.observability.events import LogLevel, json_line, text_line
 
 

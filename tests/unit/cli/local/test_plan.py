@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.local.plan import NodePlan, plan_nodes, voters_of
-from penstock.config import Address, ConfigError, Loaded, load, override
+from penstock.cli.local_cluster import NodePlan, plan_nodes, voters_of
+from penstock.config import ConfigError, ListenAddress, LoadedConfig, load, override
 
 
 @pytest.fixture(autouse=True)
@@ -11,7 +11,7 @@ def in_an_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.chdir(tmp_path)
 
 
-def configured(*assignments: str) -> Loaded:
+def configured(*assignments: str) -> LoadedConfig:
     return load(overrides=[override("--set", text) for text in assignments])
 
 
@@ -22,7 +22,7 @@ def refused(*assignments: str, count: int = 3) -> str:
     return problem
 
 
-def told(plan: NodePlan) -> Loaded:
+def told(plan: NodePlan) -> LoadedConfig:
     """What a node understands that is started with its plan."""
     return configured(*plan.assignments())
 
@@ -52,7 +52,7 @@ def test_further_listeners_and_what_they_advertise_move_along() -> None:
 
     second = told(plan_nodes(loaded, 2)[1]).config.listen
 
-    assert second.advertised == Address("h", 9192)
+    assert second.advertised == ListenAddress("h", 9192)
     assert [str(listener) for listener in second.listeners] == [
         "in=PLAINTEXT://127.0.0.1:9600/localhost:9600"
     ]
@@ -61,11 +61,13 @@ def test_further_listeners_and_what_they_advertise_move_along() -> None:
 def test_any_free_port_stays_that_until_one_is_found() -> None:
     [plan] = plan_nodes(configured("listen.kafka=127.0.0.1:0", "listen.listeners=in=plaintext://h:0"), 1)
 
-    found = plan.at({key: Address(door.host, 1000 + at) for at, (key, door) in enumerate(plan.doors.items())})
+    found = plan.at(
+        {key: ListenAddress(door.host, 1000 + at) for at, (key, door) in enumerate(plan.doors.items())}
+    )
 
-    assert plan.doors["listen.kafka"] == Address("127.0.0.1", 0)
-    assert told(found).config.listen.kafka == Address("127.0.0.1", 1000)
-    assert told(found).config.listen.listeners[0].bind == Address("h", 1001)
+    assert plan.doors["listen.kafka"] == ListenAddress("127.0.0.1", 0)
+    assert told(found).config.listen.kafka == ListenAddress("127.0.0.1", 1000)
+    assert told(found).config.listen.listeners[0].bind == ListenAddress("h", 1001)
 
 
 def test_every_node_is_told_the_same_voters() -> None:
@@ -76,7 +78,11 @@ def test_every_node_is_told_the_same_voters() -> None:
 
     assert [str(voter) for voter in voters] == ["1@127.0.0.1:7000", "2@127.0.0.1:7100", "3@127.0.0.1:7200"]
     assert {node.cluster.voters for node in nodes} == {voters}
-    assert [node.peer for node in nodes] == [Address("", 7000), Address("", 7100), Address("", 7200)]
+    assert [node.peer for node in nodes] == [
+        ListenAddress("", 7000),
+        ListenAddress("", 7100),
+        ListenAddress("", 7200),
+    ]
 
 
 def test_metrics_that_are_switched_off_need_no_port() -> None:

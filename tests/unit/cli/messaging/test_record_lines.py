@@ -1,12 +1,12 @@
 import json
 
-from penstock.cli.messaging.consume import as_json_line, as_line
-from penstock.client import Read
+from penstock.cli.consume import as_json_line, as_line
+from penstock.client import ConsumedRecord
 
 
 def test_a_line_is_the_value_or_key_and_value() -> None:
-    record = Read(0, 1, None, b"k", b"v", ())
-    tombstone = Read(0, 1, None, None, None, ())
+    record = ConsumedRecord(0, 1, None, b"k", b"v", ())
+    tombstone = ConsumedRecord(0, 1, None, None, None, ())
 
     assert as_line(record, None) == b"v\n"
     assert as_line(record, b"\t") == b"k\tv\n"
@@ -15,7 +15,7 @@ def test_a_line_is_the_value_or_key_and_value() -> None:
 
 def test_json_tells_missing_from_empty_and_bytes_from_text() -> None:
     headers = (("a", b"1"), ("b", None), ("c", b"\xff"))
-    record = Read(3, 7, 1_000, None, b"", headers)
+    record = ConsumedRecord(3, 7, 1_000, None, b"", headers)
 
     line = as_json_line("t", record)
 

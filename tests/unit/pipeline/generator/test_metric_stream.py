@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.load.fleet import SHAPES, series_of
+from penstock.client.load import SHAPES, series_of
 from penstock.pipeline.generator import (
     MetricStream,
     Plan,

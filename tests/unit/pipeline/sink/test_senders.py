@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from penstock.client import BulkSender, Endpoint
+from penstock.client import BulkProducer, Endpoint
 from penstock.pipeline.sink.senders import keep_sender, kept_sender
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -11,7 +11,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 def test_a_producer_is_kept_for_the_next_task_of_the_process_but_not_for_a_fork_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sender = BulkSender(Endpoint("127.0.0.1:1"))
+    sender = BulkProducer(Endpoint("127.0.0.1:1"))
     keep_sender(NOWHERE, sender)
 
     # A fork in earnest, in a process with librdkafka's threads, may never come back.

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.client import LoneRecord
+from penstock.client import SingleRecord
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.sink import BatchName, Receipt, TaskName, TopicWriter
 
@@ -33,7 +33,7 @@ class Shelf:
     ) -> None:
         self.sent.append((topic, partition, list(values), keys))
 
-    def send_each(self, topic: str, records: Iterable[LoneRecord]) -> None:
+    def send_each(self, topic: str, records: Iterable[SingleRecord]) -> None:
         self.sent.append((topic, list(records)))
 
     def finish(self) -> Receipt:
@@ -88,8 +88,8 @@ def test_headers_and_times_go_with_their_record() -> None:
     sent = sent_by("t", value=[b"a", b"b"], headers=headers, timestamp=times)
 
     first, second = sent[0][1]
-    assert first == LoneRecord(b"a", None, -1, 1_767_225_600_001, [("h", b"1"), ("h", None)])
-    assert second == LoneRecord(b"b", None, -1, 0, None)
+    assert first == SingleRecord(b"a", None, -1, 1_767_225_600_001, [("h", b"1"), ("h", None)])
+    assert second == SingleRecord(b"b", None, -1, 0, None)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from penstock.client import EARLIEST, LATEST, TopicShape
+from penstock.client import EARLIEST, LATEST, TopicInfo
 
 
 class WrittenCatalogue:
@@ -13,14 +13,14 @@ class WrittenCatalogue:
         self.logs = dict(logs)
         self.ids = ids
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicShape]:
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         known = sorted({topic for topic, _ in self.logs} & set(names))
         return {
-            name: TopicShape(name, self.ids, tuple(sorted(p for topic, p in self.logs if topic == name)))
+            name: TopicInfo(name, self.ids, tuple(sorted(p for topic, p in self.logs if topic == name)))
             for name in known
         }
 
-    def matching(self, pattern: re.Pattern[str]) -> dict[str, TopicShape]:
+    def matching(self, pattern: re.Pattern[str]) -> dict[str, TopicInfo]:
         return self.topics(topic for topic, _ in self.logs if pattern.fullmatch(topic))
 
     def offsets(self, moments: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:

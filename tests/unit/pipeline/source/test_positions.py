@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from penstock.client import Catalogue
+from penstock.client import TopicCatalog
 from penstock.pipeline.errors import BadOption
 from penstock.pipeline.source.positions import ending_position, resolve, starting_position
 from tests.unit.pipeline.source.catalogues import WrittenCatalogue
@@ -12,8 +12,8 @@ from tests.unit.pipeline.source.catalogues import WrittenCatalogue
 LOGS = {("a", 0): (3, 20), ("a", 1): (0, 5)}
 
 
-def catalogue() -> Catalogue:
-    return cast(Catalogue, WrittenCatalogue(LOGS))
+def catalogue() -> TopicCatalog:
+    return cast(TopicCatalog, WrittenCatalogue(LOGS))
 
 
 def start(streaming: bool = True, **options: str) -> dict[tuple[str, int], int]:

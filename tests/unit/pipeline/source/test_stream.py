@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from penstock.client import Catalogue
+from penstock.client import TopicCatalog
 from penstock.pipeline.errors import DataLost, PartitionGone, TopicRecreated
 from penstock.pipeline.reading import Span
 from penstock.pipeline.source import TopicStream, source_options
@@ -23,7 +23,7 @@ def stream(
 ) -> TopicStream:
     given = {"kafka.bootstrap.servers": "h:1", **topics, **options}
     parsed = source_options(given, streaming=True)
-    return TopicStream(parsed, task_reading(given), Outlook(parsed, cast(Catalogue, catalogue)))
+    return TopicStream(parsed, task_reading(given), Outlook(parsed, cast(TopicCatalog, catalogue)))
 
 
 def planned(source: TopicStream, start: dict[str, Any], end: dict[str, Any]) -> list[Span]:

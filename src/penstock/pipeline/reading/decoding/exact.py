@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from penstock.client.partition import Row
+from penstock.client.consumer import PolledRecord
 from penstock.core.records import CorruptBatch, read_records
 from penstock.pipeline.reading.decoding.batches import Shown, named
 from penstock.pipeline.reading.decoding.rows import row_batch
@@ -16,12 +16,12 @@ from penstock.pipeline.reading.spans import Span
 
 def exact_batch(shown: Iterable[Shown], span: Span, schema: pa.Schema) -> pa.RecordBatch:
     """The records of these batches that belong to the span; raises `CorruptBatch`."""
-    rows: list[Row] = []
+    rows: list[PolledRecord] = []
     for header, batch in shown:
         appended = header.is_log_append_time
         try:
             rows += [
-                Row(one.offset, one.timestamp, appended, one.key, one.value, one.headers)
+                PolledRecord(one.offset, one.timestamp, appended, one.key, one.value, one.headers)
                 for one in read_records(batch)
                 if span.start <= one.offset < span.end
             ]

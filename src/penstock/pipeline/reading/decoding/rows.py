@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.client.partition import Row
+from penstock.client.consumer import PolledRecord
 from penstock.pipeline.reading.spans import Span
 
 # Beyond it, a time in microseconds does not fit into 64 bits.
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
-def row_batch(rows: Sequence[Row], span: Span, schema: pa.Schema) -> pa.RecordBatch:
+def row_batch(rows: Sequence[PolledRecord], span: Span, schema: pa.Schema) -> pa.RecordBatch:
     """One Arrow batch of these records."""
     columns: list[list[object]] = [
         [row.key for row in rows],

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from penstock.client import Endpoint
-from penstock.client.lag import how_far_behind
+from penstock.client.groups import consumer_lag
 from penstock.core.model import PenstockError
 from penstock.pipeline.running.watching.board import Board, State
 
@@ -42,7 +42,7 @@ def look_once(board: Board, endpoint: Endpoint) -> None:
         if query.state is not State.RUNNING or not query.positions:
             continue
         try:
-            behind = how_far_behind(endpoint, query.positions)
+            behind = consumer_lag(endpoint, query.positions)
         except PenstockError:
             continue  # a broker that is away; what Spark said last stands
         if behind is not None:

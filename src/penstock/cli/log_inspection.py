@@ -1,0 +1,395 @@
+"""Looking into partition directories without touching them, for operators.
+
+    directory   which files there are, and what the small ones say
+    survey      one pass over the batch headers of each segment: counts, offsets, times
+    verify      one pass over every byte: CRCs, records, offsets, indexes, checkpoint
+
+Nothing is opened for writing and no lock is taken, so both can be run beside a broker; they
+then speak of the log as it was when they started. What is found is told apart by what it
+means: *damage* is something the log was trusted with and cannot give back, a *tail* is the
+unfinished end of an interrupted write, which the next start cuts off, and what is
+*rebuildable* costs time and no data.
+
+Left out: repair. A replica repairs itself from its leader; a single node quarantines what is
+damaged when it starts.
+"""
+
+import enum
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from penstock.core.model import CorruptionError, PenstockError, TopicId
+from penstock.core.records import BatchHeader, BatchIncomplete, InvalidRecord, read_records, validate_records
+from penstock.core.replica import LeaderEpochHistory
+from penstock.storage.disk import Buffer, Disk, PosixDisk
+from penstock.storage.log.file_names import CHECKPOINT, EPOCHS, IDENTITY, LOG, numbered, parse_numbered
+from penstock.storage.log.files import (
+    Checkpoint,
+    decode_checkpoint,
+    decode_epochs,
+    decode_identity,
+    read_file,
+)
+from penstock.storage.log.index import (
+    ABORTED,
+    OFFSETS,
+    POSITION_BITS,
+    POSITION_MASK,
+    SHAPES,
+    TIMES,
+    IndexRowFormat,
+    Words,
+    parse_rows,
+    parse_sealed,
+)
+from penstock.storage.log.segment import SCAN_BYTES, CheckedBatch, checked_batches, headers
+
+T = TypeVar("T")
+Progress = Callable[[int], None]
+
+
+class NotAPartitionDirectory(PenstockError):
+    """The directory holds no partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """A partition directory: its segments by base offset, and the small files that could be read."""
+
+    path: str
+    disk: Disk
+    segments: dict[int, int]  # base offset -> size in bytes when we looked
+    others: tuple[str, ...]
+    topic_id: TopicId | None
+    checkpoint: Checkpoint | None
+    epochs: LeaderEpochHistory | None
+    unreadable: dict[str, str]  # small file -> why
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.segments.values())
+
+
+def partitions_below(path: str) -> list[str]:
+    """Every partition directory at or below `path`: a partition, a topic, or a whole data directory."""
+    if not os.path.isdir(path):
+        raise NotAPartitionDirectory(f"{path} is not a directory")
+    found = sorted(where for where, _, names in os.walk(path) if any(_is_segment(name) for name in names))
+    if not found:
+        raise NotAPartitionDirectory(
+            f"{path} holds no log: expected files like 00000000000000000000.log in it or below"
+        )
+    return found
+
+
+def read_partition(path: str) -> PartitionFiles:
+    """Look into one partition directory."""
+    disk = PosixDisk(path)
+    names = disk.listdir("")
+    parsed = {name: parse_numbered(name) for name in names}
+    segments = {row[0]: disk.size(name) for name, row in parsed.items() if row and row[1] == LOG}
+    unreadable: dict[str, str] = {}
+
+    def decoded(name: str, decode: Callable[[Buffer], T]) -> T | None:
+        content = read_file(disk, name)
+        if content is None:
+            unreadable[name] = "missing"
+            return None
+        try:
+            return decode(content)
+        except CorruptionError as error:
+            unreadable[name] = str(error)
+            return None
+
+    return PartitionFiles(
+        path=path,
+        disk=disk,
+        segments=dict(sorted(segments.items())),
+        others=tuple(name for name, row in parsed.items() if not row),
+        topic_id=decoded(IDENTITY, decode_identity),
+        checkpoint=decoded(CHECKPOINT, decode_checkpoint),
+        epochs=decoded(EPOCHS, decode_epochs),
+        unreadable=unreadable,
+    )
+
+
+def _is_segment(name: str) -> bool:
+    row = parse_numbered(name)
+    return row is not None and row[1] == LOG
+
+
+class SegmentIndexes(NamedTuple):
+    """The rows of a segment's three tables; empty where a table cannot be used."""
+
+    offsets: Words = ()
+    times: Words = ()
+    aborted: Words = ()
+
+
+def read_indexes(partition: PartitionFiles, base_offset: int) -> tuple[SegmentIndexes, list[tuple[str, str]]]:
+    """A segment's tables, and which files are unusable and why."""
+    tables: dict[IndexRowFormat, Words] = {}
+    unusable = []
+    for shape in SHAPES:
+        name = numbered(base_offset, shape.suffix)
+        try:
+            tables[shape] = _read(partition, base_offset, shape)
+        except CorruptionError as error:
+            unusable.append((name, str(error)))
+    return SegmentIndexes(tables.get(OFFSETS, ()), tables.get(TIMES, ()), tables.get(ABORTED, ())), unusable
+
+
+def _read(partition: PartitionFiles, base_offset: int, shape: IndexRowFormat) -> Words:
+    content = read_file(partition.disk, numbered(base_offset, shape.suffix))
+    if base_offset != max(partition.segments):
+        return parse_sealed(shape, content or b"")
+    # The tables of the last segment grow; only as much as a checkpoint marked is ever used.
+    checkpoint = partition.checkpoint
+    if checkpoint is None or checkpoint.segment != base_offset:
+        return ()
+    mark = checkpoint.marks[SHAPES.index(shape)]
+    return parse_rows(shape, content or b"", mark.rows, mark.crc)
+
+
+@dataclass(slots=True)
+class _Table:
+    """One table during the walk: the row that comes next, and the first complaint."""
+
+    shape: IndexRowFormat
+    row: int = 0
+    complaint: str = ""
+
+
+class IndexVerifier:
+    """Sees every batch go by in order, and compares the tables with what it saw."""
+
+    def __init__(self, base_offset: int, indexes: SegmentIndexes) -> None:
+        self._base_offset = base_offset
+        self._indexes = indexes
+        self._offsets = _Table(OFFSETS)
+        self._times = _Table(TIMES)
+        self._max_timestamp = -1
+        self._end_offset = base_offset
+
+    def batch(self, position: int, header: BatchHeader) -> None:
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        self._end_offset = header.next_offset
+        self._check_offset_row(position, header)
+        self._check_time_rows(header)
+
+    def complaints(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with each table, once all batches have gone by."""
+        if self._offsets.row < len(self._indexes.offsets):
+            self._offsets.complaint = self._offsets.complaint or "points behind the end of the segment"
+        # A sealed table ends with a row for the whole segment, named by its last record.
+        rest = list(self._indexes.times[2 * self._times.row :])
+        if rest and rest != [self._max_timestamp, self._end_offset - 1]:
+            self._times.complaint = self._times.complaint or "points behind the end of the segment"
+        for table in (self._offsets, self._times):
+            if table.complaint:
+                yield numbered(self._base_offset, table.shape.suffix), table.complaint
+        aborted = self._indexes.aborted
+        rows = zip(aborted[1::4], aborted[2::4], strict=False)
+        if any(not 0 <= first <= last < self._end_offset for first, last in rows):
+            yield numbered(self._base_offset, ABORTED.suffix), "names offsets that the log does not hold"
+
+    def _check_offset_row(self, position: int, header: BatchHeader) -> None:
+        table, offsets = self._offsets, self._indexes.offsets
+        if table.row >= len(offsets):
+            return
+        row = offsets[table.row]
+        if row & POSITION_MASK > position:
+            return
+        offset = self._base_offset + (row >> POSITION_BITS)
+        if (row & POSITION_MASK, offset) != (position, header.base_offset) and not table.complaint:
+            table.complaint = (
+                f"row {table.row} says that offset {offset} is at {row & POSITION_MASK}; it is not"
+            )
+        table.row += 1
+
+    def _check_time_rows(self, header: BatchHeader) -> None:
+        table, times = self._times, self._indexes.times
+        while 2 * table.row < len(times) and times[2 * table.row + 1] <= header.base_offset:
+            timestamp, offset = times[2 * table.row], times[2 * table.row + 1]
+            if (timestamp, offset) != (self._max_timestamp, header.base_offset) and not table.complaint:
+                table.complaint = f"row {table.row} says {timestamp} at offset {offset}, which is wrong"
+            table.row += 1
+
+
+@dataclass(slots=True)
+class SegmentStats:
+    """What the headers of one segment say."""
+
+    base_offset: int
+    size_bytes: int
+    end_offset: int
+    batches: int = 0
+    records: int = 0
+    first_timestamp: int = -1
+    max_timestamp: int = -1
+    codecs: dict[str, int] = field(default_factory=dict)
+    control_batches: int = 0
+    transactional_batches: int = 0
+    # Where the headers stop making sense, and why; None if they go on to the end of the file.
+    broken_at: int | None = None
+    broken_why: str = ""
+
+    def note(self, header: BatchHeader) -> None:
+        self.end_offset = header.next_offset
+        self.batches += 1
+        self.records += header.record_count
+        if self.first_timestamp < 0:
+            self.first_timestamp = header.base_timestamp
+        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        codec = header.codec.name.lower()
+        self.codecs[codec] = self.codecs.get(codec, 0) + 1
+        self.control_batches += header.is_control
+        self.transactional_batches += header.is_transactional
+
+
+def survey(partition: PartitionFiles) -> list[SegmentStats]:
+    """Every segment of a partition, oldest first."""
+    return [_survey_segment(partition, base, size) for base, size in partition.segments.items()]
+
+
+def _survey_segment(partition: PartitionFiles, base_offset: int, size_bytes: int) -> SegmentStats:
+    found = SegmentStats(base_offset, size_bytes, base_offset)
+    position = 0
+    file = partition.disk.open(numbered(base_offset, LOG), readonly=True)
+    try:
+        for placed in headers(file, 0, size_bytes, SCAN_BYTES):
+            found.note(placed.header)
+            position = placed.position + placed.header.size_bytes
+    except CorruptionError as error:
+        found.broken_at, found.broken_why = position, str(error)
+    finally:
+        file.close()
+    return found
+
+
+class Severity(enum.Enum):
+    """What a finding means to whoever owns the data."""
+
+    DAMAGE = "damage"
+    TAIL = "tail"
+    REBUILDABLE = "rebuildable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    meaning: Severity
+    file: str
+    what: str
+    position: int | None = None
+
+
+@dataclass(slots=True)
+class _Pass:
+    """Where the walk through the log has come to."""
+
+    partition: PartitionFiles
+    progress: Progress
+    expected: int = -1
+    lost: bool = False  # after damage, the next segment's base is not compared with anything
+
+
+def verify(partition: PartitionFiles, progress: Progress) -> Iterator[Finding]:
+    """Everything that is wrong, in the order of the log; `progress` hears of the bytes gone through."""
+    yield from _verify_small_files(partition)
+    walk = _Pass(partition, progress)
+    for base, size in partition.segments.items():
+        name = numbered(base, LOG)
+        if walk.expected > base:
+            yield Finding(
+                Severity.DAMAGE,
+                name,
+                f"begins at {base}, inside the segment before, which ends at {walk.expected}",
+            )
+        elif walk.expected not in (-1, base) and not walk.lost and _is_gapless(partition, base):
+            yield Finding(Severity.DAMAGE, name, f"offsets {walk.expected} to {base} are missing before it")
+        yield from _verify_segment(walk, base, size)
+    checkpoint = partition.checkpoint
+    if checkpoint is not None and not walk.lost and walk.expected < checkpoint.recovery_point:
+        what = f"vouches for offsets up to {checkpoint.recovery_point}, but the log ends at {walk.expected}"
+        yield Finding(Severity.DAMAGE, CHECKPOINT, what)
+
+
+def _verify_small_files(partition: PartitionFiles) -> Iterator[Finding]:
+    for name, why in partition.unreadable.items():
+        meaning = Severity.DAMAGE if name == IDENTITY else Severity.REBUILDABLE
+        yield Finding(meaning, name, why)
+    for sealed in partition.checkpoint.sealed if partition.checkpoint else ():
+        name = numbered(sealed.base_offset, LOG)
+        size = partition.segments.get(sealed.base_offset)
+        if size is None and sealed.base_offset >= min(partition.segments, default=0):
+            yield Finding(Severity.DAMAGE, name, "is missing: the checkpoint knows it")
+        elif size is not None and size < sealed.size_bytes:
+            yield Finding(
+                Severity.DAMAGE, name, f"has {size} bytes of the {sealed.size_bytes} in the checkpoint"
+            )
+
+
+def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
+    partition, name = walk.partition, numbered(base, LOG)
+    indexes, unusable = read_indexes(partition, base)
+    for file_name, why in unusable:
+        yield Finding(Severity.REBUILDABLE, file_name, why)
+    witness = IndexVerifier(base, indexes)
+    walk.expected, position = base, 0
+    file = partition.disk.open(name, readonly=True)
+    try:
+        for checked in checked_batches(file, 0, size):
+            what = _wrong_in(checked, walk.expected, _is_gapless(partition, base))
+            if what:
+                yield Finding(_meaning(partition, base, position), name, what, position)
+            walk.expected = checked.header.next_offset
+            position = checked.position + checked.header.size_bytes
+            witness.batch(checked.position, checked.header)
+            walk.progress(checked.header.size_bytes)
+    except CorruptionError as error:
+        walk.lost = True
+        walk.progress(size - position)
+        yield Finding(_meaning(partition, base, position, torn=error), name, str(error), position)
+    finally:
+        file.close()
+    for file_name, why in () if walk.lost else witness.complaints():
+        yield Finding(Severity.REBUILDABLE, file_name, why)
+
+
+def _wrong_in(checked: CheckedBatch, expected: int, gapless: bool) -> str:
+    header = checked.header
+    if header.base_offset < expected or (gapless and header.base_offset != expected):
+        return f"offset {header.base_offset} stands where {expected} should"
+    try:
+        if header.record_count == header.last_offset_delta + 1:
+            validate_records(checked.content)
+        else:  # thinned out by compaction: gaps are fine, disorder is not
+            for _ in read_records(checked.content):
+                pass
+    except (CorruptionError, InvalidRecord) as error:
+        return f"the records from offset {header.base_offset} on: {error}"
+    return ""
+
+
+def _is_gapless(partition: PartitionFiles, base: int) -> bool:
+    """Whether offsets must be complete: compaction marks its segments in the checkpoint."""
+    checkpoint = partition.checkpoint
+    if checkpoint is None:
+        return True
+    sealed = {int(row.base_offset): row.gapless for row in checkpoint.sealed}
+    return sealed.get(base, checkpoint.gapless)
+
+
+def _meaning(partition: PartitionFiles, base: int, position: int, torn: Exception | None = None) -> Severity:
+    """Above the checkpoint, what is broken was never known to be on disk: the next start cuts it off."""
+    checkpoint = partition.checkpoint
+    if checkpoint is not None:
+        vouched_for = (base, position) < (checkpoint.segment, checkpoint.position)
+        return Severity.DAMAGE if vouched_for else Severity.TAIL
+    # Without a checkpoint only a batch that ends early, at the very end, is surely an unfinished write.
+    is_unfinished = isinstance(torn, BatchIncomplete) and base == max(partition.segments)
+    return Severity.TAIL if is_unfinished else Severity.DAMAGE
