@@ -26,7 +26,7 @@ HOT_MODULES = (
     "src/penstock/core/records/record.py",
     "src/penstock/core/records/validation.py",
     "src/penstock/core/records/partitioner.py",
-    "src/penstock/pipeline/reading/decoding/walking.py",
+    "src/penstock/spark/reading/record_ends.py",
 )
 
 

@@ -23,7 +23,7 @@ from penstock.cli.bench.report import commit
 from penstock.cli.bench.scenarios import usage_of
 from penstock.cli.child import BrokerProcess, throw_away_broker
 from penstock.client import BulkProducer, Endpoint, TopicAdmin, load
-from penstock.pipeline.running.session import SessionOptions, open_session
+from penstock.spark.run.session import SparkSessionOptions, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,7 @@ def main() -> None:
         except PeerUnavailable as why:
             peer = f"not measured: {why}"
         spark = stack.enter_context(
-            open_session(SessionOptions("bench", place / "spark", chosen.master, conf))
+            open_session(SparkSessionOptions("bench", place / "spark", chosen.master, conf))
         )
         figures = measure(spark, broker, chosen.records, place, peer.startswith("not"))
     print(json.dumps({"commit": commit(), "connector": peer, **figures}, indent=2))

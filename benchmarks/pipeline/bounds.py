@@ -51,7 +51,7 @@ def made(partition: int, value_bytes: int) -> "pa.RecordBatch":
     """A batch in the columns of the source."""
     import pyarrow as pa
 
-    from penstock.pipeline.reading import record_schema
+    from penstock.spark.reading import record_schema
 
     count = ROWS_PER_BATCH
     columns = [

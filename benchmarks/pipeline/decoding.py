@@ -10,8 +10,8 @@ from functools import partial
 from benchmarks.micro.measure import time_us
 from penstock.core.model import LeaderEpoch, Offset
 from penstock.core.records import CompressionType, Record, read_header, stamp, write_batch
-from penstock.pipeline.reading import Span
-from penstock.pipeline.reading.decoding import NATIVE, arrow_batches, shown_batches
+from penstock.spark.reading import OffsetRange
+from penstock.spark.reading.decoder import NATIVE, arrow_batches, shown_batches
 
 ANSWER_BYTES = 8 << 20
 VALUE_BYTES = 232
@@ -49,7 +49,7 @@ def decode(records: bytes, include_headers: bool) -> int:
     while position < len(records):
         headers.append(read_header(records, position))
         position += headers[-1].size_bytes
-    span = Span("metrics", 0, 0, headers[-1].next_offset)
+    span = OffsetRange("metrics", 0, 0, headers[-1].next_offset)
     shown = shown_batches(memoryview(records), headers, (), span.end)
     return sum(batch.num_rows for batch in arrow_batches(shown, span, include_headers))
 

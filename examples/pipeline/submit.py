@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from penstock.client import Endpoint, TopicAdmin
 from penstock.core.model import PenstockError
-from penstock.pipeline.metrics import PIPELINES
+from penstock.spark.metrics import PIPELINES
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ import random
 from fuzz.harness import Target
 from fuzz.targets.records import LIMIT_BYTES, around, one_payload, resealed, some_batches
 from penstock.core.records import CompressionType, CorruptBatch, check_batches, read_header, read_records
-from penstock.pipeline.reading import Span
-from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
+from penstock.spark.reading import OffsetRange
+from penstock.spark.reading.decoder import arrow_batches, shown_batches
 
-EVERYTHING = Span("topic", 0, 0, 1 << 62)
+EVERYTHING = OffsetRange("topic", 0, 0, 1 << 62)
 
 
 def decode(data: bytes) -> int:

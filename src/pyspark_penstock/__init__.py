@@ -2,7 +2,7 @@
 
 Spark imports every top-level module named `pyspark_…` and registers its `DefaultSource`; it does so
 in a process of its own, whenever a session first meets a Python data source. What is done is done in
-`penstock.pipeline`, which is imported when a topic is read or written.
+`penstock.spark`, which is imported when a topic is read or written.
 """
 
 from typing import TYPE_CHECKING
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource"]
-
 
 class DefaultSource(DataSource):
     """Topics, read and written, in batches and as streams."""
@@ -30,29 +28,29 @@ class DefaultSource(DataSource):
 
     def schema(self) -> "StructType":
         """The official connector's columns."""
-        from penstock.pipeline.source import columns
+        from penstock.spark.source import columns
 
         return columns(self.options)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from penstock.pipeline.source import batch_reader
+        from penstock.spark.source import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        from penstock.pipeline.source import stream_reader
+        from penstock.spark.source import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
-        from penstock.pipeline.errors import BadOption
-        from penstock.pipeline.sink import batch_writer
+        from penstock.spark.errors import SparkOptionError
+        from penstock.spark.sink import batch_writer
 
         if overwrite:
-            raise BadOption("mode", "a topic cannot be overwritten; use append")
+            raise SparkOptionError("mode", "a topic cannot be overwritten; use append")
         return batch_writer(self.options, schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
-        from penstock.pipeline.sink import stream_writer
+        from penstock.spark.sink import stream_writer
 
         return stream_writer(self.options, schema)

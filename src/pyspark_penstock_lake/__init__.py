@@ -2,7 +2,7 @@
 
 Spark looks for modules called `pyspark_*` and registers the `DefaultSource` that it finds there. This
 one is thin on purpose, since Spark imports it whenever it looks; what it does is in
-`penstock.pipeline.lake`, which is imported when a query uses the format.
+`penstock.spark.lake`, which is imported when a query uses the format.
 
 Left out: `partitionBy`, which Spark refuses for sources written in Python: give the option
 `partitionColumns` instead.
@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from penstock.spark.lake.sink import LakeStreamWriter, LakeWriter
+from penstock.spark.lake.source import LakeReader, LakeStreamReader
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from penstock.pipeline.lake.readers import LakeReader, LakeStreamReader
-    from penstock.pipeline.lake.writers import LakeStreamWriter, LakeWriter
-
-__all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
@@ -29,26 +27,26 @@ class DefaultSource(DataSource):
         return "penstock-lake"
 
     def schema(self) -> "StructType":
-        from penstock.pipeline.lake.readers import asked_schema
+        from penstock.spark.lake.source import asked_schema
 
         return asked_schema(self.options)
 
     def reader(self, schema: "StructType") -> "LakeReader":
-        from penstock.pipeline.lake.readers import LakeReader
+        from penstock.spark.lake.source import LakeReader
 
         return LakeReader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "LakeStreamReader":
-        from penstock.pipeline.lake.readers import LakeStreamReader
+        from penstock.spark.lake.source import LakeStreamReader
 
         return LakeStreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "LakeWriter":
-        from penstock.pipeline.lake.writers import LakeWriter, asked_table_to_write
+        from penstock.spark.lake.sink import LakeWriter, asked_table_to_write
 
         return LakeWriter(asked_table_to_write(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "LakeStreamWriter":
-        from penstock.pipeline.lake.writers import LakeStreamWriter, asked_table_to_write
+        from penstock.spark.lake.sink import LakeStreamWriter, asked_table_to_write
 
         return LakeStreamWriter(asked_table_to_write(self.options, schema), schema, overwrite)

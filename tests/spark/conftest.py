@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.client import Endpoint, TopicAdmin
-from penstock.pipeline.running.session import environment
+from penstock.spark.run.session import environment
 from tests.support.nodes import NodeProcess
 
 if TYPE_CHECKING:

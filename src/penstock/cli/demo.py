@@ -44,7 +44,7 @@ PIPELINE_MESSAGES_DEFAULT = 500_000
 BROKER_TRIALS = (f"consume {TOPIC} --count 3 --json", f"group describe {GROUP}")
 PIPELINE_TRIALS = ("consume metrics.rollup --count 3 --json", "group describe metrics-ingest")
 # Beside us, not below: the pipeline is loaded by name, as commands are.
-PIPELINE_STORY = "penstock.pipeline.demo:tell"
+PIPELINE_STORY = "penstock.spark.demo:tell"
 MESSAGES = typer.Option(
     None,
     "--messages",

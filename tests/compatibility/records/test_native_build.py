@@ -41,7 +41,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> str:
 
 def is_native(directory: Path) -> str:
     program = (
-        "import penstock.core.records as records, penstock.pipeline.reading.decoding as decoding;"
+        "import penstock.core.records as records, penstock.spark.reading.decoder as decoding;"
         "print(records.NATIVE, decoding.NATIVE)"
     )
     return run(ROOT, "-c", program, PYTHONPATH=str(directory / "src")).strip()
@@ -54,7 +54,7 @@ def test_compiled_modules_pass_the_tests_of_the_python_ones(copy: Path) -> None:
     tests = run(
         ROOT,
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"),
-        *("tests/unit/core/records", "tests/unit/pipeline/reading/decoding"),
+        *("tests/unit/core/records", "tests/unit/spark/reading/decoder"),
         PYTHONPATH=str(copy / "src"),
     )
 

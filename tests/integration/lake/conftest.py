@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.lake import TableOptions
+from penstock.spark.lake import TableOptions
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableAlterer
 
-from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake import (
-    FilesWritten,
+from penstock.spark.errors import SparkOptionError
+from penstock.spark.lake import (
     TableOptions,
     TaskFiles,
+    WrittenFiles,
     commit_files,
     discard_files,
     ensure_table,
     refuse_other_queries,
 )
-from penstock.pipeline.lake.errors import RowsAlreadyThere, SchemaConflict
-from penstock.pipeline.lake.reading import live_files, read_files, table_at
+from penstock.spark.lake.source import live_files, read_files, table_at
+from penstock.spark.lake.table import RowsAlreadyThere, SchemaConflict
 
 ROWS = pa.table(
     {
@@ -34,7 +34,7 @@ ROWS = pa.table(
 )
 
 
-def write(table: TableOptions, rows: pa.Table) -> FilesWritten:
+def write(table: TableOptions, rows: pa.Table) -> WrittenFiles:
     files = TaskFiles(table, rows.schema)
     files.write(rows)
     return files.finish()
@@ -214,7 +214,7 @@ def test_other_partition_columns_than_the_tables_are_refused(table: TableOptions
     ensure_table(replace(table, partition_columns=("day",)), ROWS.schema)
     other = replace(table, partition_columns=("name",))
 
-    with pytest.raises(BadOption, match="is partitioned by day"):
+    with pytest.raises(SparkOptionError, match="is partitioned by day"):
         commit_files(other, ROWS.schema, [write(other, ROWS)], query_id="q", batch_id=0)
 
 
@@ -306,7 +306,7 @@ def test_readers_can_skip_files_by_their_statistics(table: TableOptions) -> None
 
 
 def test_files_are_cut_at_their_target_size(table: TableOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.lake.writing.task_files.GROUP_ROWS", 100)
+    monkeypatch.setattr("penstock.spark.lake.task_files.GROUP_ROWS", 100)
     table = replace(table, target_file_bytes=4_000, compression="none")
     rows = pa.table({"id": pa.array(range(1000), pa.int64()), "junk": [os.urandom(16) for _ in range(1000)]})
 
@@ -374,8 +374,8 @@ def test_files_are_on_the_disk_before_the_log_names_them_and_the_log_before_a_co
 def test_many_partitions_are_written_within_bounds(
     table: TableOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.pipeline.lake.writing.task_files.OPEN_FILES_MAX", 3)
-    monkeypatch.setattr("penstock.pipeline.lake.writing.task_files.BUFFERED_BYTES_MAX", 1000)
+    monkeypatch.setattr("penstock.spark.lake.task_files.OPEN_FILES_MAX", 3)
+    monkeypatch.setattr("penstock.spark.lake.task_files.BUFFERED_BYTES_MAX", 1000)
     table = replace(table, partition_columns=("part",))
     rows = pa.table({"id": pa.array(range(1000), pa.int64()), "part": [number % 7 for number in range(1000)]})
 

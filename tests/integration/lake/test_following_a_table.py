@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.pipeline.errors import BadOption, PipelineError
-from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files, compact, vacuum
-from penstock.pipeline.lake.errors import RowsChanged, VersionGone
-from penstock.pipeline.lake.reading import (
-    Position,
-    StreamOptions,
+from penstock.spark.errors import PipelineError, SparkOptionError
+from penstock.spark.lake import TableOptions, TaskFiles, commit_files, compact, vacuum
+from penstock.spark.lake.source import (
+    LakeOffset,
+    LakeStreamOptions,
     TableStream,
     position_from_json,
     read_files,
 )
+from penstock.spark.lake.table import RowsChanged, VersionGone
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -32,10 +32,10 @@ def append(table: TableOptions, number: int, files: int = 1) -> None:
 
 
 def follow(table: TableOptions, **options: object) -> TableStream:
-    return TableStream(table, StreamOptions(**options))  # type: ignore[arg-type]
+    return TableStream(table, LakeStreamOptions(**options))  # type: ignore[arg-type]
 
 
-def ids(table: TableOptions, stream: TableStream, start: Position, end: Position) -> list[int]:
+def ids(table: TableOptions, stream: TableStream, start: LakeOffset, end: LakeOffset) -> list[int]:
     batches = read_files(table, stream.between(start, end), SCHEMA)
     return [id_ for batch in batches for id_ in batch.column("id").to_pylist()]
 
@@ -163,7 +163,7 @@ def test_a_query_may_start_at_a_version(table: TableOptions) -> None:
 def test_a_version_that_is_not_there_yet_is_one_clear_error(table: TableOptions) -> None:
     append(table, 0)
 
-    with pytest.raises(BadOption, match=r"startingVersion: 7, but table .* is at version 0"):
+    with pytest.raises(SparkOptionError, match=r"startingVersion: 7, but table .* is at version 0"):
         follow(table, starting_version=7).first()
 
 

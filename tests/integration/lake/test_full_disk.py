@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files
-from penstock.pipeline.lake.errors import LakeFull
+from penstock.spark.lake import TableOptions, TaskFiles, commit_files
+from penstock.spark.lake.table import LakeFull
 from tests.support.small_disk import small_disk
 
 SMALL = pa.table({"id": pa.array([1], pa.int64()), "junk": [b"x"]})

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files, compact, discard_files, resolve
-from penstock.pipeline.lake.errors import RowsAlreadyThere, SchemaConflict
-from penstock.pipeline.lake.iceberg.catalog import open_iceberg
+from penstock.spark.errors import SparkOptionError
+from penstock.spark.lake import TableOptions, TaskFiles, commit_files, compact, discard_files, resolve
+from penstock.spark.lake.iceberg import open_iceberg
+from penstock.spark.lake.table import RowsAlreadyThere, SchemaConflict
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
 
@@ -131,13 +131,13 @@ def test_files_of_a_failed_batch_are_removed_and_those_of_a_committed_one_kept(i
 def test_what_is_not_there_for_iceberg_says_so(iceberg: TableOptions) -> None:
     resolved = resolve(iceberg, ROWS.schema)
 
-    with pytest.raises(BadOption, match="never overwritten"):
+    with pytest.raises(SparkOptionError, match="never overwritten"):
         commit_files(resolved, ROWS.schema, [], overwrite=True)
-    with pytest.raises(BadOption, match="written here, and read by other tools"):
+    with pytest.raises(SparkOptionError, match="written here, and read by other tools"):
         compact(iceberg)
-    with pytest.raises(BadOption, match=r"catalog.type: say which catalog"):
+    with pytest.raises(SparkOptionError, match=r"catalog.type: say which catalog"):
         resolve(replace(iceberg, catalog=()), ROWS.schema)
-    with pytest.raises(BadOption, match="is not a table of a catalog"):
+    with pytest.raises(SparkOptionError, match="is not a table of a catalog"):
         resolve(replace(iceberg, path="/lake/raw"), ROWS.schema)
-    with pytest.raises(BadOption, match="is partitioned by nothing"):
+    with pytest.raises(SparkOptionError, match="is partitioned by nothing"):
         resolve(replace(iceberg, partition_columns=("day",)), ROWS.schema)

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake import CompactReport, TableOptions, TaskFiles, commit_files, compact, vacuum
-from penstock.pipeline.lake.errors import TableMissing
+from penstock.spark.errors import SparkOptionError
+from penstock.spark.lake import CompactReport, TableOptions, TaskFiles, commit_files, compact, vacuum
+from penstock.spark.lake.table import TableMissing
 
 
 def append(table: TableOptions, batch_id: int, query_id: str = "q") -> str:
@@ -78,7 +78,7 @@ def test_vacuum_keeps_what_was_written_lately(table: TableOptions) -> None:
     (Path(table.path) / "part-00000-being-written.parquet").write_bytes(b"")
 
     assert vacuum(table).files == ()
-    with pytest.raises(BadOption, match="retentionHours: 0 is less than 1"):
+    with pytest.raises(SparkOptionError, match="retentionHours: 0 is less than 1"):
         vacuum(table, retention_hours=0)
 
 
@@ -86,5 +86,5 @@ def test_bad_input_is_one_clear_error(table: TableOptions) -> None:
     with pytest.raises(TableMissing, match="there is no Delta table"):
         compact(table)
     append(table, 0)
-    with pytest.raises(BadOption, match="has no column 'nope'"):
+    with pytest.raises(SparkOptionError, match="has no column 'nope'"):
         compact(table, z_order_columns=["nope"])

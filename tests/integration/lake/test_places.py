@@ -2,16 +2,18 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.errors import BadOption
-from penstock.pipeline.lake import table_options
-from penstock.pipeline.lake.tables import open_table
+from penstock.spark.errors import SparkOptionError
+from penstock.spark.lake import table_options
+from penstock.spark.lake.table import open_table
 
 
 def test_a_file_where_a_table_should_be_is_refused_with_its_path(tmp_path: Path) -> None:
     place = tmp_path / "rows.csv"
     place.write_text("a,b\n")
 
-    with pytest.raises(BadOption, match=r"option path: .*rows\.csv is a file, and a table is a directory"):
+    with pytest.raises(
+        SparkOptionError, match=r"option path: .*rows\.csv is a file, and a table is a directory"
+    ):
         open_table(table_options({"path": str(place)}))
 
 

@@ -17,15 +17,14 @@ from penstock.core.records import (
     write_batch,
 )
 from penstock.core.records.record import assemble, rewrite_batch
-from penstock.pipeline.reading import Span, record_schema
-from penstock.pipeline.reading.decoding import arrow_batches, shown_batches
-from penstock.pipeline.reading.decoding.rows import TIMESTAMP_MS_MAX
+from penstock.spark.reading import OffsetRange, record_schema
+from penstock.spark.reading.decoder import TIMESTAMP_MS_MAX, arrow_batches, shown_batches
 from tests.property.records.record_strategies import record_lists, timestamps
 
-ALL = Span("topic", 7, 0, 1 << 62)
+ALL = OffsetRange("topic", 7, 0, 1 << 62)
 
 
-def decoded(batches: list[bytearray], span: Span = ALL) -> list[dict[str, Any]]:
+def decoded(batches: list[bytearray], span: OffsetRange = ALL) -> list[dict[str, Any]]:
     headers = [read_header(batch) for batch in batches]
     shown = shown_batches(memoryview(b"".join(batches)), headers, (), span.end)
     rows: list[dict[str, Any]] = []
@@ -38,7 +37,7 @@ def decoded(batches: list[bytearray], span: Span = ALL) -> list[dict[str, Any]]:
     return rows
 
 
-def expected(batches: list[bytearray], span: Span = ALL) -> list[dict[str, Any]]:
+def expected(batches: list[bytearray], span: OffsetRange = ALL) -> list[dict[str, Any]]:
     return [
         as_row(record, read_header(batch), span)
         for batch in batches
@@ -47,7 +46,7 @@ def expected(batches: list[bytearray], span: Span = ALL) -> list[dict[str, Any]]
     ]
 
 
-def as_row(record: Record, header: BatchHeader, span: Span) -> dict[str, Any]:
+def as_row(record: Record, header: BatchHeader, span: OffsetRange) -> dict[str, Any]:
     return {
         "key": record.key,
         "value": record.value,
@@ -91,7 +90,7 @@ def test_columns_hold_what_the_records_hold(batches: list[bytearray]) -> None:
 @given(logs(), st.integers(-3, 30), st.integers(-3, 30))
 def test_a_span_holds_its_own_offsets_only(batches: list[bytearray], first: int, length: int) -> None:
     base = read_header(batches[0]).base_offset
-    span = Span("topic", 7, max(0, base + first), max(0, base + first) + max(0, length))
+    span = OffsetRange("topic", 7, max(0, base + first), max(0, base + first) + max(0, length))
 
     assert decoded(batches, span) == expected(batches, span)
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from penstock.pipeline.running.session import environment
+from penstock.spark.run.session import environment
 from tests.spark.exactness.processes import MARK, comes_true, kill_marked, last_lines
 
 WORKERS = 2

@@ -23,7 +23,7 @@ class ConnectorSession:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.spark.connector.serving"),
+                    *(sys.executable, "-m", "tests.spark.connector.broker_process"),
                     *(",".join(map(str, jars)), str(directory)),
                 ],
                 stdin=subprocess.PIPE,

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.client import ClientError
-from penstock.pipeline.demo.exactness import Check
-from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.generator import Limits
+from penstock.spark.demo import ExactnessCheck
+from penstock.spark.errors import PipelineError
+from penstock.spark.generator import GeneratorLimits
 from tests.spark.exactness.processes import comes_true, kill
 from tests.spark.exactness.trial import Trial
 from tests.support.clusters import ClusterProcesses
@@ -42,7 +42,7 @@ class Outcome:
 
     kills: dict[str, int] = field(default_factory=dict)
     batches: int = 0
-    checks: list[Check] = field(default_factory=list)
+    checks: list[ExactnessCheck] = field(default_factory=list)
 
     @property
     def is_exact(self) -> bool:
@@ -165,7 +165,7 @@ class Rounds:
 
     def _generate(self, records: int) -> None:
         try:
-            self.trial.send(records, Limits(rate=self._rate), self._allowance.spend)
+            self.trial.send(records, GeneratorLimits(rate=self._rate), self._allowance.spend)
         except (ClientError, PipelineError) as error:
             self._failure = error
 

@@ -7,11 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.client import Endpoint, TopicAdmin
-from penstock.pipeline.demo.exactness import Check, Places, check_all
-from penstock.pipeline.demo.following import SHORT_LIVED_JAVA
-from penstock.pipeline.generator import Limits, MetricStream, Plan, generate, open_points, send_closing
-from penstock.pipeline.generator.points import PointFile
-from penstock.pipeline.metrics import PIPELINES
+from penstock.spark.demo import SHORT_LIVED_JAVA, ExactnessCheck, OutputPaths, check_all
+from penstock.spark.generator import (
+    GeneratorLimits,
+    GeneratorPlan,
+    MetricStream,
+    open_points,
+    send_closing,
+    send_metrics,
+)
+from penstock.spark.generator.expected import PointFile
+from penstock.spark.metrics import PIPELINES
 from tests.spark.exactness.processes import PipelineProcess
 
 PARTITIONS = 4
@@ -32,8 +38,8 @@ _COUNT = """\
 import sys
 from pathlib import Path
 from pyspark.sql import functions as F
-from penstock.pipeline.running.session import SessionOptions, open_session
-with open_session(SessionOptions("check", Path(sys.argv[2]), "local[2]")) as spark:
+from penstock.spark.run.session import SparkSessionOptions, open_session
+with open_session(SparkSessionOptions("check", Path(sys.argv[2]), "local[2]")) as spark:
     rows = spark.read.format("penstock-lake").load(sys.argv[1])
     point, origin = F.struct("series", "client", "timestamp"), F.struct("partition", "offset")
     print(*rows.agg(F.count("*"), F.countDistinct(point), F.countDistinct(origin)).first())
@@ -65,14 +71,17 @@ class Trial:
         self._stream: MetricStream | None = None
 
     def send(
-        self, records: int, limits: Limits | None = None, advance: Callable[[int], None] = lambda _: None
+        self,
+        records: int,
+        limits: GeneratorLimits | None = None,
+        advance: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Send measurements, some late, some repeated, some malformed, and keep the account."""
         start_ms = time.time_ns() // 1_000_000 - records // SERIES * 1_000
-        plan = Plan(records, start_ms, SERIES, 1_000, LATE, DUPLICATES, MALFORMED)
+        plan = GeneratorPlan(records, start_ms, SERIES, 1_000, LATE, DUPLICATES, MALFORMED)
         self._kept = open_points(self._points)
         self._stream = MetricStream(plan, self._kept.add)
-        generate(self.endpoint, self.config.topics.inbound, self._stream, limits, advance)
+        send_metrics(self.endpoint, self.config.topics.inbound, self._stream, limits, advance)
 
     def drain(self) -> None:
         """Run the pipeline until it has read everything."""
@@ -80,7 +89,7 @@ class Trial:
         code = self.pipeline.wait(DRAIN_SECONDS)
         assert code == 0, f"the pipeline ended with {code}:\n{self.pipeline.last_words()}"
 
-    def judge(self) -> list[Check]:
+    def judge(self) -> list[ExactnessCheck]:
         """Read the rest, close all windows, and compare everything with the account."""
         self.drain()
         # The closing record must be read after all the others.
@@ -89,13 +98,13 @@ class Trial:
             send_closing(self.endpoint, self.config.topics.inbound, self._stream)
         self.drain()
         config = self.config
-        places = Places(
+        places = OutputPaths(
             *(self.endpoint, config.raw_table, config.rollup_table),
             *(config.topics.rollup, config.topics.dead_letter, tuple(map(int, config.windows))),
         )
         return list(check_all(places, self._stream.account, self._points))
 
-    def judge_by_spark(self) -> Check:
+    def judge_by_spark(self) -> ExactnessCheck:
         """The raw table once more, read by Spark."""
         assert self._stream is not None, "nothing was sent"
         ran = subprocess.run(
@@ -107,10 +116,10 @@ class Trial:
         assert ran.returncode == 0, f"Spark could not read {self.config.raw_table}: {ran.stderr[-1_000:]}"
         rows, points, origins = map(int, ran.stdout.split())
         expected = self._stream.account.points
-        return Check("raw, by Spark", expected, rows, rows == points == origins == expected)
+        return ExactnessCheck("raw, by Spark", expected, rows, rows == points == origins == expected)
 
 
-def verdicts(checks: Sequence[Check]) -> list[str]:
+def verdicts(checks: Sequence[ExactnessCheck]) -> list[str]:
     """What is not exact, in words; nothing if all is well."""
     return [
         f"{one.name}: expected {one.expected:,}, found {one.found:,} (and {one.repeats:,} repeats)"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.client import ConsumerOptions, Endpoint, TopicConsumer
-from penstock.pipeline.generator import content_hash, point_hash, read_points
-from penstock.pipeline.generator.account import bytes_hash
+from penstock.spark.generator import content_hash, point_hash, read_points
+from penstock.spark.generator.records import bytes_hash
 
 TROUBLE = ("--late", "0.05", "--duplicates", "0.02", "--malformed", "0.03")
 

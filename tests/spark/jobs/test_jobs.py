@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from penstock.client import BulkProducer, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
-from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.jobs import JOBS
-from penstock.pipeline.metrics import PIPELINES
+from penstock.spark.errors import PipelineError
+from penstock.spark.jobs import JOBS
+from penstock.spark.metrics import PIPELINES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.lake.writers import LakeStreamWriter, Messages, asked_table_to_write
+from penstock.spark.lake.sink import LakeStreamWriter, Messages, asked_table_to_write
 from pyspark_penstock_lake import DefaultSource
 
 if TYPE_CHECKING:

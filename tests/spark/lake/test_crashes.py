@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files
-from penstock.pipeline.lake.writers import LakeStreamWriter, Messages, asked_table_to_write
+from penstock.spark.lake import TableOptions, TaskFiles, commit_files
+from penstock.spark.lake.sink import LakeStreamWriter, Messages, asked_table_to_write
 from pyspark_penstock_lake import DefaultSource
 from tests.support.small_disk import small_disk
 

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.pipeline.lake import TableOptions, TaskFiles, commit_files
+from penstock.spark.lake import TableOptions, TaskFiles, commit_files
 
 LAKE = "penstock-lake"
 EVERY_KIND = """

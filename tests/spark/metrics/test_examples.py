@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.client import BulkProducer, Endpoint
-from penstock.pipeline.metrics.configuration import MetricsConfig, load
+from penstock.spark.metrics.configuration import MetricsConfig, load
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline"
 SECONDS_MAX = 240

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from penstock.client import BulkProducer, ConsumedRecord, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
-from penstock.pipeline.metrics import PIPELINES
-from penstock.pipeline.metrics.configuration import MetricsConfig
-from tests.unit.pipeline.metrics.reference import Measured, Window, measured, windows
+from penstock.spark.metrics import PIPELINES
+from penstock.spark.metrics.configuration import MetricsConfig
+from tests.unit.spark.metrics.reference import Measured, Window, measured, windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

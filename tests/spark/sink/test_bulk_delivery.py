@@ -8,16 +8,16 @@ import pytest
 
 from penstock.client import ConsumedRecord, ConsumerOptions, Endpoint, TopicAdmin, TopicConsumer
 from penstock.core.records import murmur2_partition
-from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.sink import AtLeastOnce, TaskName, TopicWriter
+from penstock.spark.errors import PipelineError
+from penstock.spark.sink import AtLeastOnceDelivery, TaskId, TopicWriter
 from tests.support.nodes import NodeProcess
 
-TASK = TaskName(None, 0, 0)
+TASK = TaskId(None, 0, 0)
 
 
 def writer(servers: str, topic: str | None, **settings: str) -> TopicWriter:
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return TopicWriter(AtLeastOnce({"bootstrap.servers": servers, **named}), topic, TASK)
+    return TopicWriter(AtLeastOnceDelivery({"bootstrap.servers": servers, **named}), topic, TASK)
 
 
 def everything(servers: str, topic: str) -> list[ConsumedRecord]:

@@ -7,8 +7,8 @@ from confluent_kafka import Consumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.client import Endpoint, GroupAdmin
-from penstock.pipeline.errors import BadOption, DataLost
-from penstock.pipeline.source import TopicStream, columns, stream_reader
+from penstock.spark.errors import DataLost, SparkOptionError
+from penstock.spark.source import TopicStreamReader, columns, stream_reader
 from tests.spark.source.topics import delete_records, numbered, produce
 
 
@@ -31,7 +31,7 @@ def member(servers: str, topic: str, group: str) -> Iterator[Consumer]:
     consumer.close()
 
 
-def stream(servers: str, topic: str, group: str, **more: str) -> TopicStream:
+def stream(servers: str, topic: str, group: str, **more: str) -> TopicStreamReader:
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "group": group, **more}
     return stream_reader(options, columns(options))
 
@@ -76,9 +76,9 @@ def test_a_group_with_live_members_is_refused_at_the_start_and_after_a_restart(
     produce(servers, topic, numbered(0, 4))
     complaint = rf"option group: group {group} has live members \(somebody\)"
 
-    with pytest.raises(BadOption, match=complaint):
+    with pytest.raises(SparkOptionError, match=complaint):
         stream(servers, topic, group).initialOffset()
-    with pytest.raises(BadOption, match=complaint):
+    with pytest.raises(SparkOptionError, match=complaint):
         stream(servers, topic, group).latestOffset({topic: {"0": 1, "1": 0}}, ReadAllAvailable())
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.client import Endpoint, GroupAdmin, TopicAdmin
-from penstock.pipeline.source import GroupOffsets
+from penstock.spark.source import GroupOffsets
 from tests.spark.source.topics import delete_records, numbered, produce
 from tests.support.nodes import NodeProcess
 

@@ -1,0 +1,72 @@
+"""Arrow batches into topics: `df.write.format("penstock")` and `df.writeStream.format("penstock")`.
+
+    options     the connector's options for writing, checked and ready to travel to a task
+    columns     which columns a frame must and may have, checked before anything is written
+    writer      the rows of an Arrow batch, taken apart by topic and partition
+    delivery    how they get there and when they count: the one place that batch commit replaces
+    senders     producers kept from one task to the next
+    spark       the two writers that Spark calls
+
+                     driver                               tasks
+    options, schema ──> checked ──────────────> TopicWriter.write_batch, write_batch, ...
+                                                      └──> TaskDelivery: send, send, finish
+    TopicDelivery.commit(receipts, batch) <── receipts ──────────┘
+
+The columns are those of the official connector: `value` (string or binary, null is a tombstone),
+and as they are wanted `key` (string or binary), `topic` (string; the option `topic` wins over
+it), `partition` (int), `headers` (array of key and value). One is ours: `timestamp`, the time of
+the record. Other columns are left alone.
+
+`delivery` = at-least-once: an idempotent producer per task, everything acknowledged by all
+replicas in sync before the task ends. A task that fails or is tried again leaves what it sent,
+so a reader may see a record twice; records carry a natural key by which that can be told.
+`delivery` = exactly-once needs a broker with batch commit, and is refused where there is none.
+
+Left out: batch commit itself, which comes with the broker's transactions.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.spark.sink.delivery import (
+    AtLeastOnceDelivery,
+    BatchId,
+    DeliveryReceipt,
+    TaskId,
+    TopicDelivery,
+    delivery_for,
+)
+from penstock.spark.sink.options import SinkOptions, sink_options
+from penstock.spark.sink.writer import TopicWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "batch_writer",
+    "stream_writer",
+    "SinkOptions",
+    "sink_options",
+    "TopicWriter",
+    "TopicDelivery",
+    "AtLeastOnceDelivery",
+    "delivery_for",
+    "DeliveryReceipt",
+    "TaskId",
+    "BatchId",
+]
+
+
+def batch_writer(options: Mapping[str, str], schema: "StructType") -> "DataSourceArrowWriter":
+    """What writes one frame into a topic; BadOption or PipelineError before anything is written."""
+    from penstock.spark.sink.spark import TopicBatchWriter
+
+    return TopicBatchWriter(options, schema)
+
+
+def stream_writer(options: Mapping[str, str], schema: "StructType") -> "DataSourceStreamArrowWriter":
+    """What writes each batch of a streaming query into a topic."""
+    from penstock.spark.sink.spark import TopicStreamWriter
+
+    return TopicStreamWriter(options, schema)

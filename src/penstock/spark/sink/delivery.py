@@ -1,0 +1,205 @@
+"""How records get into topics, and when they count.
+
+Everything that knows about the promise stands here. Tasks send through a TaskDelivery and
+answer a receipt; the driver hands all receipts of a batch to the TopicDelivery that made them.
+With at-least-once a record counts when its task has seen it acknowledged, and the driver has
+nothing left to decide. With batch commit it will count when the driver's commit does.
+
+Producers kept from one task to the next.
+
+Spark runs one task after the other in the same Python process. A new producer asks the broker
+for its id, and where librdkafka has no connection yet it asks again only after half a second:
+longer than a whole batch takes otherwise. So a producer whose task ended well is kept for the
+next one; whoever takes it has it alone, and one that failed is never given back.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from penstock.client import ANY_PARTITION, BulkProducer, ClientError, SingleRecord
+from penstock.client.connection import connect
+from penstock.core.protocol import APIS
+from penstock.spark.errors import PipelineError
+from penstock.spark.kafka_options import kafka_endpoint
+from penstock.spark.sink.options import EXACTLY_ONCE, SinkOptions
+
+SENDERS_MAX = 4
+_Settings = tuple[tuple[str, str], ...]
+# By process: the threads that serve a producer do not come along in a fork. The parent's stay
+# here untouched, since the child could not even close them.
+_kept: dict[int, dict[_Settings, BulkProducer]] = {}
+# The name that the broker's API for it will have in our codec; no broker announces one yet.
+BATCH_COMMIT_API = "BatchCommit"
+
+
+def kept_sender(settings: Mapping[str, str]) -> BulkProducer:
+    """The producer that the last task with these settings left, or a new one."""
+    sender = _ours().pop(_key(settings), None)
+    return BulkProducer(kafka_endpoint(settings)) if sender is None else sender
+
+
+def keep_sender(settings: Mapping[str, str], sender: BulkProducer) -> None:
+    """Leave a producer, with nothing on its way, to the next task."""
+    sender.forget_topics()
+    kept = _ours()
+    kept[_key(settings)] = sender
+    while len(kept) > SENDERS_MAX:
+        del kept[next(iter(kept))]
+
+
+def _ours() -> dict[_Settings, BulkProducer]:
+    return _kept.setdefault(os.getpid(), {})
+
+
+def _key(settings: Mapping[str, str]) -> _Settings:
+    return tuple(sorted(settings.items()))
+
+
+class TaskId(NamedTuple):
+    """Which try of which task of which query is sending; a batch job has no query."""
+
+    query_id: str | None
+    partition: int
+    attempt: int
+
+
+class BatchId(NamedTuple):
+    """What a commit is keyed by; a batch job is its only batch."""
+
+    query_id: str | None
+    batch_id: int | None
+
+
+class DeliveryReceipt(NamedTuple):
+    """What a task answers: who it was, and how many records are where they belong."""
+
+    task: TaskId
+    records: int
+
+
+class TaskDelivery(Protocol):
+    """The sending side, opened and finished inside one task."""
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        partition: int = ANY_PARTITION,
+    ) -> None: ...
+
+    def send_each(self, topic: str, records: Iterable[SingleRecord]) -> None: ...
+
+    def finish(self) -> DeliveryReceipt:
+        """Wait until all is where it belongs; PipelineError if it is not."""
+        ...
+
+    def discard(self) -> None:
+        """The task failed: give up on what is on its way."""
+        ...
+
+
+class TopicDelivery(Protocol):
+    """One promise. A small value: it travels to the tasks."""
+
+    def open(self, task: TaskId) -> TaskDelivery: ...
+
+    def commit(self, receipts: Sequence[DeliveryReceipt], batch: BatchId) -> None:
+        """In the driver, when all tasks are done; may be called again for the same batch."""
+        ...
+
+    def abort(self, receipts: Sequence[DeliveryReceipt], batch: BatchId) -> None:
+        """In the driver, when a task or the commit failed; never undoes a commit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOnceDelivery:
+    """Every record is acknowledged before its task ends; a second try sends it a second time."""
+
+    settings: Mapping[str, str]
+
+    def open(self, task: TaskId) -> TaskDelivery:
+        return _Acknowledged(self.settings, task)
+
+    def commit(self, receipts: Sequence[DeliveryReceipt], batch: BatchId) -> None:
+        """All of it counts already."""
+
+    def abort(self, receipts: Sequence[DeliveryReceipt], batch: BatchId) -> None:
+        """What was acknowledged stays; the next try repeats it."""
+
+
+class _Acknowledged:
+    """A producer that is opened with the first record: a task without rows costs nothing."""
+
+    def __init__(self, settings: Mapping[str, str], task: TaskId) -> None:
+        self._settings = settings
+        self._task = task
+        self._sender: BulkProducer | None = None
+        self._records_before = 0
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        partition: int = ANY_PARTITION,
+    ) -> None:
+        with _one_line():
+            self._opened().send(topic, values, keys, partition)
+
+    def send_each(self, topic: str, records: Iterable[SingleRecord]) -> None:
+        with _one_line():
+            self._opened().send_each(topic, records)
+
+    def finish(self) -> DeliveryReceipt:
+        sender, self._sender = self._sender, None
+        if sender is None:
+            return DeliveryReceipt(self._task, 0)
+        with _one_line():
+            records = sender.finish() - self._records_before
+        keep_sender(self._settings, sender)
+        return DeliveryReceipt(self._task, records)
+
+    def discard(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.discard()
+
+    def _opened(self) -> BulkProducer:
+        if self._sender is None:
+            self._sender = kept_sender(self._settings)
+            self._records_before = self._sender.records
+        return self._sender
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise PipelineError(str(error)) from None
+
+
+def delivery_for(options: SinkOptions) -> TopicDelivery:
+    """What the option `delivery` asks for; PipelineError if the broker cannot do it."""
+    if options.delivery == EXACTLY_ONCE and not has_batch_commit(options.settings):
+        raise PipelineError(
+            f"option delivery: the broker at {options.settings['bootstrap.servers']} has no batch commit,"
+            " which exactly-once needs; use at-least-once and drop repeats by a natural key"
+        )
+    return AtLeastOnceDelivery(options.settings)
+
+
+def has_batch_commit(settings: Mapping[str, str]) -> bool:
+    """Whether the broker announces batch commit, and we know how to ask for it."""
+    if not any(api.name == BATCH_COMMIT_API for api in APIS.values()):
+        return False
+    connection = connect(kafka_endpoint(settings))
+    try:
+        return any(APIS[key].name == BATCH_COMMIT_API for key in connection.versions)
+    finally:
+        connection.close()

@@ -1,0 +1,184 @@
+import pytest
+
+from penstock.spark.errors import SparkOptionError
+from penstock.spark.kafka_options import (
+    boolean_option,
+    choice_option,
+    integer_option,
+    kafka_endpoint,
+    kafka_settings,
+    option,
+)
+
+BROKER = {"kafka.bootstrap.servers": "b:9092"}
+
+
+def test_an_option_is_found_whatever_the_case_of_its_name() -> None:
+    assert option({"startingoffsets": "earliest"}, "startingOffsets") == "earliest"
+    assert option({"startingOffsets": "earliest"}, "STARTINGOFFSETS") == "earliest"
+    assert option({}, "startingOffsets") is None
+    assert option({}, "startingOffsets", "latest") == "latest"
+
+
+def test_a_number_that_is_none_is_named_with_its_option() -> None:
+    assert integer_option({"minpartitions": "7"}, "minPartitions") == 7
+    assert integer_option({}, "minPartitions", 3) == 3
+
+    with pytest.raises(SparkOptionError, match=r"option minPartitions: 'seven' is not a whole number"):
+        integer_option({"minpartitions": "seven"}, "minPartitions")
+    with pytest.raises(SparkOptionError, match=r"option minPartitions: 0 is less than 1"):
+        integer_option({"minpartitions": "0"}, "minPartitions", minimum=1)
+
+
+def test_a_boolean_is_true_or_false_and_nothing_else() -> None:
+    assert boolean_option({"failondataloss": "FALSE"}, "failOnDataLoss", True) is False
+    assert boolean_option({"failondataloss": "true"}, "failOnDataLoss", False) is True
+    assert boolean_option({}, "failOnDataLoss", True) is True
+
+    with pytest.raises(SparkOptionError, match="option failOnDataLoss: 'maybe'"):
+        boolean_option({"failondataloss": "maybe"}, "failOnDataLoss", True)
+
+
+def test_a_choice_is_one_of_its_words() -> None:
+    assert (
+        choice_option({"delivery": "Exactly-Once"}, "delivery", ("a", "exactly-once"), "a") == "exactly-once"
+    )
+
+    with pytest.raises(SparkOptionError, match="option delivery: 'once' is none of a, b"):
+        choice_option({"delivery": "once"}, "delivery", ("a", "b"), "a")
+
+
+def test_only_keys_below_kafka_become_settings_without_their_prefix() -> None:
+    settings = kafka_settings({**BROKER, "subscribe": "t", "KAFKA.Linger.ms": "5", "kafka.client.id": "me"})
+
+    assert settings == {"bootstrap.servers": "b:9092", "linger.ms": "5", "client.id": "me"}
+
+
+@pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": " "}, {"bootstrap.servers": "b:9092"}])
+def test_bootstrap_servers_is_required(options: dict[str, str]) -> None:
+    with pytest.raises(SparkOptionError, match=r"option kafka\.bootstrap\.servers: is required"):
+        kafka_settings(options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auto.offset.reset",
+        "key.deserializer",
+        "value.serializer",
+        "enable.auto.commit",
+        "interceptor.classes",
+        "partitioner.class",
+        "sasl.login.callback.handler.class",
+        "ssl.enabled.protocols",
+    ],
+)
+def test_what_would_change_the_meaning_is_refused_by_name(name: str) -> None:
+    with pytest.raises(SparkOptionError, match=rf"option kafka\.{name}: is "):
+        kafka_settings({**BROKER, f"kafka.{name}": "x"})
+
+
+def test_a_group_id_and_an_isolation_level_pass() -> None:
+    settings = kafka_settings({**BROKER, "kafka.group.id": "g", "kafka.isolation.level": "read_uncommitted"})
+
+    assert settings["group.id"] == "g"
+    assert settings["isolation.level"] == "read_uncommitted"
+
+
+def test_java_names_become_those_of_librdkafka() -> None:
+    settings = kafka_settings(
+        BROKER
+        | {
+            "kafka.fetch.max.wait.ms": "100",
+            "kafka.max.request.size": "2000000",
+            "kafka.buffer.memory": "33554432",
+            "kafka.max.poll.records": "500",
+            "kafka.delivery.timeout.ms": "9000",
+        }
+    )
+
+    assert settings == {
+        "bootstrap.servers": "b:9092",
+        "fetch.wait.max.ms": "100",
+        "message.max.bytes": "2000000",
+        "queue.buffering.max.kbytes": "32768",
+        "message.timeout.ms": "9000",
+    }
+
+
+def test_a_jaas_line_becomes_user_and_password() -> None:
+    line = r"""org.apache.kafka.common.security.plain.PlainLoginModule required
+        username="ana" password="pa\"ss;=word" ;"""
+
+    settings = kafka_settings({**BROKER, "kafka.sasl.jaas.config": line})
+
+    assert settings["sasl.username"] == "ana"
+    assert settings["sasl.password"] == 'pa"ss;=word'
+    assert settings["sasl.mechanism"] == "PLAIN"
+    assert "sasl.jaas.config" not in settings
+
+
+def test_a_scram_line_keeps_the_mechanism_that_was_named() -> None:
+    line = "org.apache.kafka.common.security.scram.ScramLoginModule required username='ana' password=secret;"
+
+    settings = kafka_settings(
+        {**BROKER, "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": line}
+    )
+
+    assert settings["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert settings["sasl.password"] == "secret"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("nonsense", "expected: <login module>"),
+        ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "Krb5LoginModule is not"),
+        ('x.PlainLoginModule required username="ana" pass="secret";', "has no password"),
+    ],
+)
+def test_a_jaas_line_that_is_no_use_is_refused_without_showing_it(line: str, why: str) -> None:
+    with pytest.raises(SparkOptionError, match=why) as refused:
+        kafka_settings({**BROKER, "kafka.sasl.jaas.config": line})
+
+    assert "secret" not in str(refused.value)
+
+
+def test_pem_stores_become_locations_and_texts() -> None:
+    settings = kafka_settings(
+        BROKER
+        | {
+            "kafka.ssl.truststore.location": "/etc/ca.crt",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.keystore.location": "/etc/me.pem",
+            "kafka.ssl.key.password": "k",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+        }
+    )
+
+    assert settings == {
+        "bootstrap.servers": "b:9092",
+        "ssl.ca.location": "/etc/ca.crt",
+        "ssl.key.location": "/etc/me.pem",
+        "ssl.certificate.location": "/etc/me.pem",
+        "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    texts = kafka_settings({**BROKER, "kafka.ssl.truststore.certificates": "-----BEGIN"})
+    assert texts["ssl.ca.pem"] == "-----BEGIN"
+
+
+def test_a_pkcs12_key_store_passes_and_a_jks_one_is_refused() -> None:
+    settings = kafka_settings({**BROKER, "kafka.ssl.keystore.location": "/etc/me.p12"})
+    assert settings["ssl.keystore.location"] == "/etc/me.p12"
+
+    for name in ("kafka.ssl.keystore.location", "kafka.ssl.truststore.location"):
+        with pytest.raises(SparkOptionError, match=name):
+            kafka_settings({**BROKER, name: "/etc/store.jks"})
+
+
+def test_the_settings_make_an_endpoint_for_the_client() -> None:
+    endpoint = kafka_endpoint(kafka_settings({**BROKER, "kafka.linger.ms": "7"}))
+
+    assert endpoint.bootstrap == "b:9092"
+    assert endpoint.settings(linger_ms=5)["linger.ms"] == "7"

@@ -1,0 +1,111 @@
+import pyarrow as pa
+import pytest
+
+from penstock.spark.errors import PipelineError, SparkOptionError
+from penstock.spark.sink import delivery_for, sink_options
+from penstock.spark.sink.options import refuse_unknown, sink_columns
+
+BROKER = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def test_a_value_and_a_topic_are_all_that_is_needed() -> None:
+    only_value = pa.schema([("value", pa.binary())])
+
+    assert not any(sink_columns(only_value, "t"))
+    assert sink_columns(only_value.append(pa.field("topic", pa.string())), None).topic
+
+
+def test_every_column_of_the_connector_is_known_and_others_are_left_alone() -> None:
+    schema = pa.schema(
+        [
+            ("key", pa.string()),
+            ("value", pa.string()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("headers", HEADERS),
+            ("timestamp", pa.timestamp("us", "UTC")),
+            ("offset", pa.int64()),
+        ]
+    )
+
+    assert all(sink_columns(schema, None))
+
+
+def test_the_option_topic_wins_over_the_column() -> None:
+    schema = pa.schema([("value", pa.binary()), ("topic", pa.string())])
+
+    assert not sink_columns(schema, "fixed").topic
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ([("key", pa.binary())], "no column value; there is no column topic; set the option topic"),
+        ([("value", pa.int64()), ("topic", pa.string())], "column value is int64, not string or binary"),
+        ([("value", pa.binary()), ("topic", pa.binary())], "column topic is binary, not string"),
+        (
+            [("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int64())],
+            "column partition is int64, not int",
+        ),
+        (
+            [("value", pa.binary()), ("topic", pa.string()), ("headers", pa.list_(pa.string()))],
+            "column headers is list<",
+        ),
+        (
+            [("value", pa.binary()), ("topic", pa.string()), ("timestamp", pa.string())],
+            "column timestamp is string",
+        ),
+    ],
+)
+def test_everything_that_is_wrong_with_a_frame_is_one_line(
+    fields: list[tuple[str, pa.DataType]], complaint: str
+) -> None:
+    with pytest.raises(PipelineError, match="this frame cannot be written to a topic") as refused:
+        sink_columns(pa.schema(fields), None)
+
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_options_of_a_sink_are_read_in_any_case() -> None:
+    options = sink_options({**BROKER, "TOPIC": " t ", "Delivery": "At-Least-Once"})
+
+    assert (options.topic, options.delivery) == ("t", "at-least-once")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"topic": ""}, "option topic: is empty"),
+        ({"delivery": "once"}, "option delivery: 'once' is none of"),
+        ({"kafka.acks": "1"}, "option kafka.acks: '1' would break delivery at-least-once"),
+        ({"kafka.enable.idempotence": "false"}, "option kafka.enable.idempotence"),
+        ({"kafka.transactional.id": "x"}, "option kafka.transactional.id"),
+    ],
+)
+def test_an_option_that_would_break_the_promise_is_refused(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(SparkOptionError) as refused:
+        sink_options(BROKER | given)
+
+    assert complaint in str(refused.value)
+
+
+def test_exactly_once_is_refused_where_there_is_no_batch_commit() -> None:
+    options = sink_options({**BROKER, "delivery": "exactly-once"})
+
+    with pytest.raises(PipelineError, match=r"option delivery: .* 127\.0\.0\.1:1 has no batch commit"):
+        delivery_for(options)
+
+
+def test_an_option_that_nobody_would_look_at_is_refused_by_name() -> None:
+    with pytest.raises(SparkOptionError, match=r"option delivry: is not known; did you mean delivery\?"):
+        refuse_unknown(BROKER | {"delivry": "exactly-once"})
+    with pytest.raises(
+        SparkOptionError, match=r"option startingOffsets: is not known; known are topic, delivery"
+    ):
+        refuse_unknown(BROKER | {"startingOffsets": "earliest"})
+
+
+def test_options_of_spark_and_of_the_official_connector_are_let_pass() -> None:
+    refuse_unknown(BROKER | {"TOPIC": "t", "checkpointlocation": "/c", "path": "p", "includeHeaders": "true"})
