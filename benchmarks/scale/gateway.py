@@ -23,7 +23,7 @@ from penstock.server.kafka.connection import KafkaConnection
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.handlers import every_route
 from penstock.server.kafka.listener import Listener, ListenerContext
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 

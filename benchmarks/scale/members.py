@@ -16,8 +16,8 @@ from penstock.broker.cluster import (
 from penstock.core.metadata import Command, MetadataImage, Reply
 from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId
 from penstock.runtime import Address, Callback, Runtime
-from penstock.simulation import World
-from penstock.simulation.life import Life
+from penstock.sim import World
+from penstock.sim.incarnation import Incarnation
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
@@ -31,13 +31,13 @@ class Meter:
 
     def __init__(self) -> None:
         self.spent_ns: dict[str, int] = {}
-        deliver = Life.deliver
+        deliver = Incarnation.deliver
 
-        def metered(life: Life, *delivery: Any) -> None:
+        def metered(life: Incarnation, *delivery: Any) -> None:
             with self.charging(life.name):
                 deliver(life, *delivery)
 
-        setattr(Life, "deliver", metered)  # noqa: B010 - so that the type checker lets it pass
+        setattr(Incarnation, "deliver", metered)  # noqa: B010 - so that the type checker lets it pass
 
     @contextmanager
     def charging(self, name: str) -> Iterator[None]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.simulation.checkers.log import LogHistory, check_log
+from penstock.sim.checkers.log import LogHistory, check_log
 from tests.support.nodes import NodeProcess
 
 TOPIC = "killed"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from penstock.simulation.checkers.log import LogHistory
+from penstock.sim.checkers.log import LogHistory
 
 TICK_SECONDS = 0.01
 SECONDS_MAX = 120.0

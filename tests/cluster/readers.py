@@ -5,7 +5,7 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 
-from penstock.simulation.checkers.log import LogHistory
+from penstock.sim.checkers.log import LogHistory
 from tests.cluster.load import QUIET
 
 POLL_SECONDS = 0.1

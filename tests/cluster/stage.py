@@ -9,7 +9,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.simulation.checkers.log import check_log
+from penstock.sim.checkers.log import check_log
 from tests.cluster.load import QUIET, Load
 from tests.cluster.readers import GroupReaders, read_everything
 from tests.support.clusters import ClusterProcesses, cluster_of, until

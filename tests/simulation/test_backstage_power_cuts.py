@@ -14,7 +14,7 @@ from penstock.core.records import Record, check_batches, read_records, write_bat
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.server.kafka.backend import Backend
-from penstock.simulation import SimulatedNode, World
+from penstock.sim import SimulatedNode, World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 

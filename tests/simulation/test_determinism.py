@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.simulation.cluster import run_cluster
+from penstock.sim.cluster import run_cluster
 
 
 def in_a_process_of_its_own(seed: int, hash_seed: int) -> dict[str, object]:

@@ -23,7 +23,7 @@ def test_every_answered_request_is_on_disk_exactly_once(seed: int) -> None:
 
 
 def test_the_seeds_meet_every_kind_of_fault() -> None:
-    from penstock.simulation.faults import ANYWHERE
+    from penstock.sim.faults import ANYWHERE
 
     met = {kind for seed in range(1, 13) for kind in run_echo(seed).faults}
 

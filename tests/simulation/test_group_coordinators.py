@@ -42,7 +42,7 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.runtime import Callback, Runtime
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
@@ -291,6 +291,6 @@ class RepliesBeforeTheSync(Coordinator[Any, Any, Any]):
 
 
 def test_a_coordinator_that_replies_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.coordinator.runtime.Coordinator", RepliesBeforeTheSync)
+    monkeypatch.setattr("penstock.broker.coordinator.coordinators.Coordinator", RepliesBeforeTheSync)
 
     assert any(live_and_crash(seed).violations for seed in range(1, SEEDS_TO_FIND_A_BUG + 1))

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from penstock.cli import main
-from penstock.simulation.cluster import ClusterOptions
-from penstock.simulation.verdict import Verdict
+from penstock.sim.cluster import SimulatedClusterOptions
+from penstock.sim.world import RunResult
 
 
 def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,10 +40,10 @@ def test_without_a_seed_one_is_drawn_and_shown(capsys: pytest.CaptureFixture[str
 def test_a_failing_seed_is_named_with_the_way_to_repeat_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(seed: int, options: ClusterOptions) -> Verdict:
-        return Verdict(seed, ("lost: 1 answered request",), 10, 5, 100, 1000, {"kill": 1}, "cafe")
+    def fail(seed: int, options: SimulatedClusterOptions) -> RunResult:
+        return RunResult(seed, ("lost: 1 answered request",), 10, 5, 100, 1000, {"kill": 1}, "cafe")
 
-    monkeypatch.setattr("penstock.simulation.cluster.run_cluster", fail)
+    monkeypatch.setattr("penstock.sim.cluster.run_cluster", fail)
 
     code = main(["sim", "--seed", "5", "--runs", "2", "--nodes", "3"])
 
@@ -65,11 +65,11 @@ def test_as_many_nodes_run_as_are_asked_for(
 ) -> None:
     sizes: list[int] = []
 
-    def pass_by(seed: int, options: ClusterOptions) -> Verdict:
+    def pass_by(seed: int, options: SimulatedClusterOptions) -> RunResult:
         sizes.append(options.nodes)
-        return Verdict(seed, (), 10, 5, 100, 1000, {}, "cafe")
+        return RunResult(seed, (), 10, 5, 100, 1000, {}, "cafe")
 
-    monkeypatch.setattr("penstock.simulation.cluster.run_cluster", pass_by)
+    monkeypatch.setattr("penstock.sim.cluster.run_cluster", pass_by)
 
     assert main(["sim", "--seed", "3", "--nodes", "5"]) == 0
     assert main(["sim", "--seed", "3"]) == 0

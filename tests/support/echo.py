@@ -22,7 +22,7 @@ from typing import NamedTuple
 from penstock.core.model import MILLISECOND, SECOND, Instant, ProtocolError, StorageError
 from penstock.observability import log
 from penstock.runtime import Address, Callback, CloseReason, Link, NodeIdentity, Runtime, Service, Timer
-from penstock.simulation import FaultPlan, Nemesis, Verdict, World
+from penstock.sim import FaultPlan, Nemesis, RunResult, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, Disk, File
 
@@ -334,7 +334,7 @@ HEALING_NS = 60 * SECOND
 ServerProgram = Callable[[Runtime, Disk, Address], Service]
 
 
-def run_echo(seed: int, server: ServerProgram = DurableEcho, plan: FaultPlan | None = None) -> Verdict:
+def run_echo(seed: int, server: ServerProgram = DurableEcho, plan: FaultPlan | None = None) -> RunResult:
     """Run one world to its end and judge it. The same arguments give the same verdict, to the bit."""
     world = World(seed)
     history = EchoHistory()
@@ -355,7 +355,7 @@ def run_echo(seed: int, server: ServerProgram = DurableEcho, plan: FaultPlan | N
     # Whatever the server still holds in memory, the power cut takes.
     world.nodes["server"].cut_power()
     anomalies += check_echo(history.sent, history.answered, _stored(world.nodes["server"].disk))
-    return Verdict(
+    return RunResult(
         seed=seed,
         anomalies=tuple(anomalies),
         operations=len(history.sent),

@@ -3,7 +3,7 @@
 Services are written against `penstock.runtime.port` and nothing else. The port has two
 forms. This package holds the production one, on uvloop: the machine's clocks, raw
 sockets, a helper process for fdatasync, disk threads and worker processes, and a
-supervisor that ends the node when any of its callbacks raises. `penstock.simulation`
+supervisor that ends the node when any of its callbacks raises. `penstock.sim`
 holds the other: virtual time, a seeded network and crashable disks, where thousands of
 adversities fit into a second and every run can be repeated from its seed.
 

@@ -41,7 +41,7 @@ from penstock.core.raft import (
 )
 from penstock.core.raft.messages import RaftMessage, SnapshotChunk
 from penstock.core.raft.types import Change
-from penstock.simulation.checkers.quorum import QuorumChecker
+from penstock.sim.checkers.quorum import QuorumChecker
 from tests.property.raft.raft_store import MemoryStore, State
 
 # Small enough that every limit is met within a few seconds of virtual time.

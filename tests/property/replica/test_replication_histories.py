@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.partitions import FsyncMode, LeaderPartition
 from penstock.core.model import NodeId, Offset, Refused
-from penstock.simulation import Weather
+from penstock.sim import NetworkFaults
 from tests.unit.broker.replication.stage import Stage, append, values_of
 
 NODES = (1, 2, 3)
@@ -101,12 +101,12 @@ class History:
 
     def mend(self) -> None:
         self.stage.world.network.mend_all()
-        self.stage.world.network.weather = Weather()
+        self.stage.world.network.weather = NetworkFaults()
         for node in NODES:
             self.stage.world.nodes[f"n{node}"].pace.slowness = 1
 
     def blow(self) -> None:
-        self.stage.world.network.weather = Weather(loss=0.03, duplicate=0.05, reorder=0.3)
+        self.stage.world.network.weather = NetworkFaults(loss=0.03, duplicate=0.05, reorder=0.3)
 
     def slow_down(self) -> None:
         node = self.luck.choice(NODES)

@@ -5,7 +5,13 @@ import random
 from dataclasses import dataclass
 
 from penstock.core.model import CorruptionError
-from penstock.simulation.checkers.durability import Anomaly, DurabilityChecker, Stored, Violation, read_back
+from penstock.sim.checkers.durability import (
+    DurabilityChecker,
+    LogAnomaly,
+    LogViolation,
+    StoredBatch,
+    read_back,
+)
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import PartitionLog, RecoveryReport
 from tests.property.storage.log_lives import DIRECTORY, OPTIONS, TOPIC, Lives
@@ -65,7 +71,7 @@ def some_harm(disk: CrashableDisk, chance: random.Random) -> Harm:
     return Harm(path, None, chance.randrange(size))
 
 
-def judge_damaged(run: Lives, harm: Harm) -> list[Violation]:
+def judge_damaged(run: Lives, harm: Harm) -> list[LogViolation]:
     """Damage a copy of the log, open it, read all of it, and name what should not have happened."""
     disk, checker = run.disk.copy(), copy.deepcopy(run.checker)
     harm.do(disk)
@@ -73,7 +79,9 @@ def judge_damaged(run: Lives, harm: Harm) -> list[Violation]:
         log, report = PartitionLog.open(disk, DIRECTORY, TOPIC, OPTIONS)
     except CorruptionError:
         # Whose directory it is cannot be guessed; everything else can be opened.
-        return [] if harm.kind == IDENTITY else [Violation(Anomaly.LOST, f"the log does not open: {harm}")]
+        return (
+            [] if harm.kind == IDENTITY else [LogViolation(LogAnomaly.LOST, f"the log does not open: {harm}")]
+        )
     if harm.kind == CHECKPOINT:
         checker.may_start_at(log.segments()[0].base_offset)
     if harm.kind != LOG:
@@ -86,7 +94,7 @@ def judge_damaged(run: Lives, harm: Harm) -> list[Violation]:
 
 def _judge_hurt_batches(
     log: PartitionLog, report: RecoveryReport, checker: DurabilityChecker
-) -> list[Violation]:
+) -> list[LogViolation]:
     durable = checker.durable
     for _ in log.scrub():
         pass
@@ -101,7 +109,7 @@ def _judge_hurt_batches(
     return checker.judge(found._replace(batches=tuple(batches)), disk_was_damaged=True)
 
 
-def _unless_only_the_epoch_differs(found: Stored, appended: Stored | None) -> Stored:
+def _unless_only_the_epoch_differs(found: StoredBatch, appended: StoredBatch | None) -> StoredBatch:
     if (
         appended is None
         or found.content[:12] + found.content[16:] != appended.content[:12] + appended.content[16:]

@@ -7,11 +7,11 @@ from uuid import UUID
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime.sync_helper import SyncFailed, sync_blocking
-from penstock.simulation.checkers.durability import (
-    Anomaly,
+from penstock.sim.checkers.durability import (
     DurabilityChecker,
-    Stored,
-    Violation,
+    LogAnomaly,
+    LogViolation,
+    StoredBatch,
     check_epochs,
     read_back,
 )
@@ -73,7 +73,7 @@ class Lives:
     def __init__(self, seed: int, on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds) -> None:
         self.chance = random.Random(seed)
         self.checker = DurabilityChecker()
-        self.violations: list[Violation] = []
+        self.violations: list[LogViolation] = []
         self.disk = CrashableDisk()
         self.power_cuts = 0
         self._on_disk = on_disk
@@ -113,7 +113,7 @@ class Lives:
             self.log, _ = PartitionLog.open(disk, DIRECTORY, TOPIC, OPTIONS, commit=commit)
         except (IncompleteLog, NoSuchFile) as missing:
             if self._created:
-                self.violations.append(Violation(Anomaly.LOST, f"the whole log: {missing}"))
+                self.violations.append(LogViolation(LogAnomaly.LOST, f"the whole log: {missing}"))
             self.log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS, commit=commit)
             self._created = True
             self.checker = DurabilityChecker()
@@ -121,7 +121,7 @@ class Lives:
         self.violations += self.checker.judge(found)
         self.violations += self.search(found.batches)
 
-    def search(self, batches: Sequence[Stored], samples: int = 4) -> list[Violation]:
+    def search(self, batches: Sequence[StoredBatch], samples: int = 4) -> list[LogViolation]:
         """Look some offsets and times up, which is where the indexes come in."""
         batches = [batch for batch in batches if batch.end > self.log.start]
         wrong = check_epochs(self.log, batches)
@@ -131,12 +131,16 @@ class Lives:
                 content = self.log.read(offset, 1).to_bytes()
                 by_time = self.log.offset_for_timestamp(Timestamp(offset * MS_PER_OFFSET))
             except DamagedRange as damage:
-                wrong.append(Violation(Anomaly.BLAMED, str(damage)))
+                wrong.append(LogViolation(LogAnomaly.BLAMED, str(damage)))
                 continue
             if content != batch.content:
-                wrong.append(Violation(Anomaly.LOOKUP, f"offset {offset} is in the batch at {batch.base}"))
+                wrong.append(
+                    LogViolation(LogAnomaly.LOOKUP, f"offset {offset} is in the batch at {batch.base}")
+                )
             if by_time is None or by_time.offset != offset:
-                wrong.append(Violation(Anomaly.LOOKUP, f"time {offset * MS_PER_OFFSET} leads to {by_time}"))
+                wrong.append(
+                    LogViolation(LogAnomaly.LOOKUP, f"time {offset * MS_PER_OFFSET} leads to {by_time}")
+                )
         return wrong
 
     def step(self) -> None:
@@ -169,7 +173,7 @@ class Lives:
             expected[position + 12 : position + 16] = self._epoch.to_bytes(4, "big")
             end = position + header.size_bytes
             count = header.last_offset_delta + 1
-            self.checker.appended(Stored(offset, offset + count, bytes(expected[position:end])))
+            self.checker.appended(StoredBatch(offset, offset + count, bytes(expected[position:end])))
             offset, position = offset + count, end
         self.log.append(batches, headers, LeaderEpoch(self._epoch), Timestamp(offset * MS_PER_OFFSET))
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.model import StorageError
 from penstock.runtime.sync_helper import sync_blocking
-from penstock.simulation.checkers.durability import Anomaly
+from penstock.sim.checkers.durability import LogAnomaly
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, FailureRule
 from tests.property.storage.log_lives import Lives, Rounds
@@ -118,4 +118,4 @@ def test_a_failed_sync_that_is_tried_again_is_noticed_within_a_hundred_runs() ->
 
     found = next((run.violations for run in runs if run.violations), [])
 
-    assert {violation.anomaly for violation in found} & {Anomaly.LOST, Anomaly.BLAMED}
+    assert {violation.anomaly for violation in found} & {LogAnomaly.LOST, LogAnomaly.BLAMED}

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.simulation.checkers.durability import Anomaly, Violation
+from penstock.sim.checkers.durability import LogAnomaly, LogViolation
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed, File
 from penstock.storage.log import index, recovery
@@ -23,7 +23,7 @@ from tests.property.storage.log_lives import OnDisk, Rounds, run_lives
 RUNS = 100
 
 
-def first_find(on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds) -> list[Violation]:
+def first_find(on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds) -> list[LogViolation]:
     """What the first run that notices something notices."""
     for seed in range(RUNS):
         run = run_lives(seed, 5, on_disk, rounds)
@@ -32,7 +32,7 @@ def first_find(on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Round
     return []
 
 
-def anomalies(found: list[Violation]) -> set[Anomaly]:
+def anomalies(found: list[LogViolation]) -> set[LogAnomaly]:
     return {violation.anomaly for violation in found}
 
 
@@ -43,13 +43,13 @@ def test_a_new_segment_whose_directory_is_not_synced_is_noticed(monkeypatch: pyt
 
     monkeypatch.setattr(Durability, "request_names", forget_names)
 
-    assert Anomaly.LOST in anomalies(first_find())
+    assert LogAnomaly.LOST in anomalies(first_find())
 
 
 def test_directories_that_are_never_synced_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CrashableDisk, "sync_directory", lambda self, path: None)
 
-    assert Anomaly.LOST in anomalies(first_find())
+    assert LogAnomaly.LOST in anomalies(first_find())
 
 
 def test_a_checkpoint_ahead_of_its_data_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_checkpoint_ahead_of_its_data_is_noticed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(BackgroundCheckpoint, "start", without_waiting)
 
-    assert anomalies(first_find()) & {Anomaly.LOST, Anomaly.BLAMED}
+    assert anomalies(first_find()) & {LogAnomaly.LOST, LogAnomaly.BLAMED}
 
 
 def test_a_recovery_that_skips_the_crc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_recovery_that_skips_the_crc_is_noticed(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(recovery, "checked_batches", unchecked)
 
-    assert anomalies(first_find()) & {Anomaly.BLAMED, Anomaly.ALTERED, Anomaly.UNKNOWN}
+    assert anomalies(first_find()) & {LogAnomaly.BLAMED, LogAnomaly.ALTERED, LogAnomaly.UNKNOWN}
 
 
 class HastyRounds(Rounds):
@@ -92,7 +92,7 @@ class HastyRounds(Rounds):
 
 
 def test_a_sync_that_is_reported_before_it_ran_is_noticed() -> None:
-    assert Anomaly.LOST in anomalies(first_find(rounds=HastyRounds))
+    assert LogAnomaly.LOST in anomalies(first_find(rounds=HastyRounds))
 
 
 def forget_to_sync(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
@@ -108,7 +108,7 @@ def forget_to_sync(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
 def test_a_log_file_that_is_never_synced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_to_sync(monkeypatch, ".log")
 
-    assert anomalies(first_find()) & {Anomaly.LOST, Anomaly.BLAMED, Anomaly.LOOKUP}
+    assert anomalies(first_find()) & {LogAnomaly.LOST, LogAnomaly.BLAMED, LogAnomaly.LOOKUP}
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
@@ -121,10 +121,10 @@ def test_an_index_that_is_trusted_without_a_check_is_noticed(
     monkeypatch.setattr(index, "parse_sealed", trusting)
     monkeypatch.setattr(index.SealedIndex, "distrust", lambda self: None)
 
-    assert find_in_damaged_indexes(suffix) & {Anomaly.LOST, Anomaly.BLAMED, Anomaly.LOOKUP}
+    assert find_in_damaged_indexes(suffix) & {LogAnomaly.LOST, LogAnomaly.BLAMED, LogAnomaly.LOOKUP}
 
 
-def find_in_damaged_indexes(suffix: str) -> set[Anomaly]:
+def find_in_damaged_indexes(suffix: str) -> set[LogAnomaly]:
     """What the first flipped bit that is noticed leads to."""
     for seed in range(RUNS // 5):
         run = grown_log(seed, clean=True)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.model import SECOND
-from penstock.simulation.cluster import ClusterOptions, run_cluster
+from penstock.sim.cluster import SimulatedClusterOptions, run_cluster
 from tests.simulation.cluster.planted_faults import ALONE as FALLING
 
 SEEDS = range(1, 21)
-ALONE = ClusterOptions(nodes=1)
+ALONE = SimulatedClusterOptions(nodes=1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.simulation.cluster import run_cluster
+from penstock.sim.cluster import run_cluster
 
 SEEDS = range(1, 11)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.simulation.cluster import ClusterOptions, run_cluster
+from penstock.sim.cluster import SimulatedClusterOptions, run_cluster
 
-THREE = ClusterOptions()
+THREE = SimulatedClusterOptions()
 
 # Seed, circumstances (None: drawn from the seed), and what was wrong.
 KEPT = [
@@ -18,5 +18,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("seed", "options", "fault"), KEPT, ids=[fault for _, _, fault in KEPT])
-def test_a_seed_that_once_failed_passes(seed: int, options: ClusterOptions | None, fault: str) -> None:
+def test_a_seed_that_once_failed_passes(
+    seed: int, options: SimulatedClusterOptions | None, fault: str
+) -> None:
     assert run_cluster(seed, options).anomalies == (), fault

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.simulation.cluster import run_cluster
+from penstock.sim.cluster import run_cluster
 from tests.simulation.cluster.planted_faults import FAULTS, PlantedFault
 
 

@@ -28,8 +28,8 @@ from penstock.core.metadata import (
 from penstock.core.model import MILLISECOND, SECOND, Instant, LeaderEpoch, NodeId
 from penstock.core.raft import Configuration, Entry, Index, Member, Raft, RaftOptions
 from penstock.runtime import Address, Callback, Runtime
-from penstock.simulation import FaultPlan, Nemesis, Verdict, World
-from penstock.simulation.checkers.quorum import QuorumChecker
+from penstock.sim import FaultPlan, Nemesis, RunResult, World
+from penstock.sim.checkers.quorum import QuorumChecker
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 
@@ -221,7 +221,7 @@ def run_quorum(
     plan: FaultPlan | None = None,
     raft_type: type[Raft] = Raft,
     sync_max_ns: int | None = None,
-) -> Verdict:
+) -> RunResult:
     """One run: faults for a while, then repair, then the verdict."""
     quorum = QuorumWorld(seed, count, raft_type)
     world, journal = quorum.world, quorum.journal
@@ -244,7 +244,7 @@ def run_quorum(
     world.start_all()
     world.run(SECOND)
     world.run(HEALING_NS, quorum.is_settled)
-    return Verdict(
+    return RunResult(
         seed=seed,
         anomalies=tuple(quorum.judge()),
         operations=journal.asked,

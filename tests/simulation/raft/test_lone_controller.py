@@ -10,7 +10,7 @@ from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, Dele
 from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, BrokerEpoch, Instant, NodeId, TopicId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime
-from penstock.simulation import SimulatedNode, World
+from penstock.sim import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk

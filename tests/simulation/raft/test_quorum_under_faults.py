@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.model import SECOND
 from penstock.core.raft import Raft
-from penstock.simulation import CALM, FaultKind, FaultPlan
-from penstock.simulation.network import FAIR
+from penstock.sim import CALM, FaultKind, FaultPlan
+from penstock.sim.network import FAIR
 from tests.property.raft import planted
 from tests.simulation.raft.quorum_world import QuorumWorld, run_quorum
 

@@ -9,8 +9,8 @@ from penstock.core.metadata import Command, MetadataImage, Reply
 from penstock.core.model import MILLISECOND, SECOND, BrokerEpoch, NodeId
 from penstock.core.raft import Configuration
 from penstock.runtime import Address, Callback, Runtime
-from penstock.simulation import World
-from penstock.simulation.node import SimulatedNode
+from penstock.sim import World
+from penstock.sim.node import SimulatedNode
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk

@@ -21,7 +21,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, TopicId, Why
 from penstock.runtime import Callback, Runtime, Service
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.disk import Disk, DiskFull
 
 

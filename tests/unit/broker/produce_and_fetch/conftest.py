@@ -14,7 +14,7 @@ from penstock.core.records import Record, write_batch
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Callback, Runtime, Service
 from penstock.server.kafka.backend import Backend
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
 

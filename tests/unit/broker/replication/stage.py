@@ -41,7 +41,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.runtime import Address, Callback, Link, Runtime
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk

@@ -15,7 +15,7 @@ from penstock.broker.replication.protocol import (
 )
 from penstock.core.model import MILLISECOND, NodeId, TopicId
 from penstock.runtime import Buffer
-from penstock.simulation import Weather
+from penstock.sim import NetworkFaults
 from tests.unit.broker.replication.stage import Stage
 
 KEY = key_of(TopicId(UUID(int=ord("t"))), 0)
@@ -180,7 +180,7 @@ def test_answers_that_come_twice_do_not_breed_fetches() -> None:
         return send(frame)
 
     fetcher._send = counted
-    stage.world.network.weather = Weather(delay_max_ns=20 * MILLISECOND, duplicate=0.3)
+    stage.world.network.weather = NetworkFaults(delay_max_ns=20 * MILLISECOND, duplicate=0.3)
 
     for number in range(150):
         stage.append(f"{number}")

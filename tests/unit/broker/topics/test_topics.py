@@ -23,7 +23,7 @@ from penstock.core.model import MILLISECOND, SECOND, NodeId, ProducerId, Refused
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.server.kafka.backend import Backend
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk, FailureRule
 

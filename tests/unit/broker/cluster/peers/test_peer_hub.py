@@ -6,7 +6,7 @@ from uuid import UUID
 from penstock.broker.cluster.peers import Channel, Peer, PeerManager
 from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.runtime import Address, Callback, CloseReason, NodeIdentity, Runtime
-from penstock.simulation import World
+from penstock.sim import World
 from penstock.storage.disk import Disk
 
 PORT = 7000

@@ -19,7 +19,7 @@ from penstock.core.metadata import (
 from penstock.core.model import SECOND, CorruptionError, NodeId, TopicId
 from penstock.core.raft import Configuration, Member
 from penstock.runtime import Callback, Runtime, Service
-from penstock.simulation import SimulatedNode, World
+from penstock.sim import SimulatedNode, World
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, Disk, FailureRule
 

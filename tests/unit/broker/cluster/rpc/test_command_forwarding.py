@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, Reply
 from penstock.core.model import Refused, TopicId, Why
-from penstock.simulation import Weather
+from penstock.sim import NetworkFaults
 from tests.unit.broker.cluster.cluster_stage import cluster_of
 
 
@@ -128,7 +128,7 @@ def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads
 def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: int) -> None:
     stage = cluster_of(3, seed)
     luck, nodes = stage.world.random("commands"), stage.world.nodes
-    stage.world.network.weather = Weather(loss=0.02, duplicate=0.1, reorder=0.2)
+    stage.world.network.weather = NetworkFaults(loss=0.02, duplicate=0.1, reorder=0.2)
     asked: dict[int, tuple[str, int]] = {}
     replies: dict[int, list[Reply]] = {}
 
@@ -142,7 +142,7 @@ def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: in
             stage.run_ms(luck.randint(1, 200))
             victim.start()
         stage.run_ms(luck.randint(1, 60))
-    stage.world.network.weather = Weather()
+    stage.world.network.weather = NetworkFaults()
     stage.run_ms(10_000)
 
     # Whoever asked a node that died then hears nothing.

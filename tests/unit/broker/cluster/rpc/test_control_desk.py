@@ -4,7 +4,7 @@ from penstock.broker.cluster.peers import Peer, PeerManager
 from penstock.broker.cluster.rpc import PeerRpc, ReadIndexReply, RequestReadIndex, Respond, RpcReply
 from penstock.core.model import MILLISECOND, NodeId, Offset
 from penstock.runtime import Address, Callback, Runtime
-from penstock.simulation import Weather, World
+from penstock.sim import NetworkFaults, World
 from penstock.storage.disk import Disk
 
 A, B = NodeId(1), NodeId(2)
@@ -110,7 +110,7 @@ def test_the_end_of_a_link_is_told_at_once() -> None:
 def test_a_question_that_arrives_twice_is_answered_once() -> None:
     stage = Stage(seed=3)
     a, b = stage.desks["a"], stage.desks["b"]
-    stage.world.network.weather = Weather(duplicate=1.0)
+    stage.world.network.weather = NetworkFaults(duplicate=1.0)
 
     for _ in range(50):
         a.ask(B)
@@ -124,7 +124,7 @@ def test_every_question_is_settled_exactly_once_on_a_bad_network() -> None:
     for seed in range(20):
         stage = Stage(seed)
         a = stage.desks["a"]
-        stage.world.network.weather = Weather(loss=0.2, duplicate=0.3, reorder=0.4)
+        stage.world.network.weather = NetworkFaults(loss=0.2, duplicate=0.3, reorder=0.4)
 
         asked = sum(a.ask(B) for _ in range(100))
         stage.run(2_000)

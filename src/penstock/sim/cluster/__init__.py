@@ -1,0 +1,34 @@
+"""Whole clusters in the simulator: every service of production on every node, and their clients.
+
+    ClusterWorld ── ClusterNode (N)    app.Node on a crashable disk, skewed clocks and simulated TCP
+       ├── IdempotentProducer          five in flight, acks=all: loses nothing
+       ├── AtMostOnceProducer          acks=1, never repeats itself: may lose, must not lie
+       ├── AssignedConsumer            assigns itself, polls, goes back to the start
+       ├── GroupMember                 joins, reads, commits, crashes
+       ├── TopicAdmin                  makes, grows, configures and deletes topics
+       └── Journal                     what all of them were told, for the checkers
+
+Clients live outside of the nodes, on hosts of their own: they speak the Kafka protocol to the nodes' own
+listeners, find leaders and coordinators by asking, lose requests and answers when a node dies or the
+network is cut, and lose patience. A run ends with everything repaired; the cluster must come to rest
+within bounded time, and then every partition is read to its end, every replica compared, every
+acknowledgement checked.
+
+Left out: transactions and queues, which are not there yet; a change of members; the HTTP pages.
+"""
+
+from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
+from penstock.sim.cluster.options import SimulatedClusterOptions
+from penstock.sim.cluster.run import draw_plan, options_for, run_cluster
+from penstock.sim.cluster.world import ClusterWorld
+
+__all__ = [
+    "run_cluster",
+    "options_for",
+    "SimulatedClusterOptions",
+    "ClusterWorld",
+    "ClusterNode",
+    "SimulatedBroker",
+    "MakeProcess",
+    "draw_plan",
+]

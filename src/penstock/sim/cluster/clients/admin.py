@@ -1,0 +1,210 @@
+"""Clients that change the metadata: topics come and go, grow, and are configured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.metadata import ConfigOperation
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+)
+from penstock.core.protocol.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+)
+from penstock.core.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
+from penstock.core.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.sim.checkers.metadata import RegisterChange
+from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
+from penstock.sim.cluster.clients.connection import RequestLost
+from penstock.sim.cluster.node import SETTING, Register, RegisterKind
+from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
+
+TIMEOUT_MS = 1_000
+PARTITIONS_MAX = 4
+TOPIC_RESOURCE = 2
+DELETE_IDS_SINCE = 6
+# Nobody knows what became of it.
+UNCERTAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChange:
+    """What a register shall be, how to ask for it, and the error that says that it is so already."""
+
+    register: Register
+    value: bool | int | str
+    # The request in a version, and its one row in a response.
+    kind: type[Message]
+    request: Callable[[int], Message]
+    row: Callable[[Any], Any]
+    already: ErrorCode | None
+
+
+class SimulatedAdmin(SimulatedClient):
+    """Asks any node for one change after the other, each until it is done or refused for good."""
+
+    def __init__(self, nodes: ClusterNodes, host: str, options: SimulatedClusterOptions) -> None:
+        super().__init__(nodes, host)
+        # A topic that is never deleted: it is configured, and grows.
+        self._settled = f"{host}-settled"
+        self._partitions = 0
+        self._replicas = options.replicas
+        self._pace_ms = options.pace_ms * 2
+        self._topics: list[str] = []
+        self._made = 0
+        self._stopped = False
+
+    def start(self) -> None:
+        self._wish(_creation(self._settled, 1, self._replicas), self._begun)
+
+    def _begun(self) -> None:
+        self._partitions = 1
+        self._rest()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _rest(self) -> None:
+        if not self._stopped:
+            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._step)
+
+    def _step(self) -> None:
+        luck = self.luck.random()
+        if luck < 0.35 or not self._topics:
+            self._made += 1
+            name = f"{self.host}-{self._made}"
+            self._topics.append(name)
+            self._wish(_creation(name, 1, self._replicas), self._rest)
+        elif luck < 0.6:
+            name = self._topics.pop(self.luck.randrange(len(self._topics)))
+            self._wish(_deletion(name), self._rest)
+        elif luck < 0.65 and self._partitions < PARTITIONS_MAX:
+            self._partitions += 1
+            self._wish(_growth(self._settled, self._partitions), self._rest)
+        else:
+            self._wish(_setting(self._settled, self.luck.randint(10_000, 1_000_000)), self._rest)
+
+    def _wish(self, wish: MetadataChange, then: Callable[[], None]) -> None:
+        change = self.journal.metadata.changing(wish.register, wish.value)
+        node_id = self.any_node()
+        node = self.nodes.node(node_id)
+        # Of the image of the node that acknowledges, when it does.
+        versions: list[int] = []
+
+        def answered(reply: object) -> None:
+            if self._is_over(wish, change, reply, versions):
+                then()
+            elif not self._stopped:
+                self.after_ms(self.backoff_ms(), self._wish, wish, then)
+
+        version = self.versions.of(wish.kind)
+        request = wish.request(version)
+        self.ask(node_id, request, version, answered, lambda _: versions.append(node.metadata_version()))
+
+    def _is_over(
+        self, wish: MetadataChange, change: RegisterChange, reply: object, versions: list[int]
+    ) -> bool:
+        if reply is RequestLost.LOST:
+            return False
+        code, metadata = wish.row(reply).error_code, self.journal.metadata
+        if code in (ErrorCode.NONE, wish.already):
+            metadata.done(change, versions[0])
+            return True
+        if code in UNCERTAIN:
+            return False
+        # Too few brokers are there, or the topic is gone because a creation was refused.
+        metadata.refused(change)
+        return wish.register.topic != self._settled
+
+
+class TopicCreator(SimulatedClient):
+    """The first client of a cluster: asks until the topic is there that all others work with."""
+
+    def __init__(self, nodes: ClusterNodes, options: SimulatedClusterOptions) -> None:
+        super().__init__(nodes, "creator")
+        minimum = "2" if options.replicas > 2 else "1"
+        self._wish = _creation(TOPIC, options.partitions, options.replicas, minimum)
+        self.finished = False
+
+    def start(self) -> None:
+        version = self.versions.of(CreateTopicsRequest)
+        self.ask(self.any_node(), self._wish.request(version), version, self._created)
+
+    def _created(self, reply: object) -> None:
+        code = ErrorCode.REQUEST_TIMED_OUT if reply is RequestLost.LOST else self._wish.row(reply).error_code
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self.finished = True
+        else:
+            self.after_ms(self.backoff_ms(), self.start)
+
+
+def _creation(name: str, partitions: int, replicas: int, min_isr: str | None = None) -> MetadataChange:
+    configs = (
+        () if min_isr is None else (CreateTopicsRequestConfig(name="min.insync.replicas", value=min_isr),)
+    )
+    topic = CreateTopicsRequestTopic(
+        name=name, num_partitions=partitions, replication_factor=replicas, assignments=(), configs=configs
+    )
+    return MetadataChange(
+        Register(RegisterKind.EXISTS, name),
+        True,
+        CreateTopicsRequest,
+        lambda _: CreateTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS),
+        lambda response: response.topics[0],
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    )
+
+
+def _deletion(name: str) -> MetadataChange:
+    def request(version: int) -> DeleteTopicsRequest:
+        if version < DELETE_IDS_SINCE:
+            return DeleteTopicsRequest(topic_names=(name,), timeout_ms=TIMEOUT_MS)
+        topic = DeleteTopicsRequestTopic(name=name, topic_id=ZERO_UUID)
+        return DeleteTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS)
+
+    return MetadataChange(
+        Register(RegisterKind.EXISTS, name),
+        False,
+        DeleteTopicsRequest,
+        request,
+        lambda response: response.responses[0],
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
+def _growth(name: str, count: int) -> MetadataChange:
+    topic = CreatePartitionsRequestTopic(name=name, count=count, assignments=None)
+    return MetadataChange(
+        Register(RegisterKind.PARTITIONS, name),
+        count,
+        CreatePartitionsRequest,
+        lambda _: CreatePartitionsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS, validate_only=False),
+        lambda response: response.results[0],
+        ErrorCode.INVALID_PARTITIONS,
+    )
+
+
+def _setting(name: str, value: int) -> MetadataChange:
+    config = IncrementalAlterConfigsRequestConfig(
+        name=SETTING, config_operation=ConfigOperation.SET.value, value=str(value)
+    )
+    resource = IncrementalAlterConfigsRequestResource(
+        resource_type=TOPIC_RESOURCE, resource_name=name, configs=(config,)
+    )
+    return MetadataChange(
+        Register(RegisterKind.SETTING, name),
+        str(value),
+        IncrementalAlterConfigsRequest,
+        lambda _: IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False),
+        lambda response: response.responses[0],
+        None,
+    )

@@ -1,0 +1,360 @@
+"""Clients that read whole partitions by themselves, without a group.
+
+A consumer has one fetch per node under way, for all partitions that the node leads. Some consumers keep
+a fetch session with each node (KIP-227), and name only the partitions that they have moved in. The ends
+of partitions are asked for on connections of their own: there no answer waits for another one, and what
+it says is what the leader knows at that moment.
+"""
+
+from dataclasses import dataclass, field
+
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from penstock.core.protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+)
+from penstock.core.protocol.messages.metadata import MetadataRequest
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.sim.cluster.clients.client import (
+    NO_EPOCH,
+    ClusterNodes,
+    KnownLeader,
+    SimulatedClient,
+    is_retriable,
+)
+from penstock.sim.cluster.journal import Place
+from penstock.sim.cluster.options import TOPIC
+from penstock.sim.values import values_of
+
+WAIT_MS = 200
+FETCH_BYTES = 1 << 16
+BACK_TO_START = 0.02
+ASK_FOR_END = 0.1
+ASK_NEW_LEADER = 1.0
+# Fetches that come back with nothing at all are followed by a rest, so that they do not fill the run.
+REST_MS = 20
+LATEST = -1
+NO_REPLICA = -1
+NO_SESSION, FIRST_EPOCH, SESSIONLESS_EPOCH = 0, 0, -1
+WITH_SESSION = 0.5
+SESSIONS_SINCE = 7
+TOPIC_IDS_SINCE = 13
+# Since when requests say which leader they are meant for, and Metadata tells.
+METADATA_EPOCHS_SINCE, FETCH_EPOCHS_SINCE, LIST_EPOCHS_SINCE = 7, 9, 4
+OVER = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+@dataclass(slots=True)
+class ConsumerPosition:
+    """How far a consumer is in one partition."""
+
+    place: Place
+    position: int = 0
+    furthest: int = 0
+    epoch: int = NO_EPOCH
+    is_waiting: bool = False
+
+
+@dataclass(slots=True)
+class SimulatedFetchSession:
+    """A fetch session with one node: what the node knows of this consumer's wishes."""
+
+    session_id: int = NO_SESSION
+    epoch: int = FIRST_EPOCH
+    # Position and leader epoch by partition.
+    known: dict[Place, tuple[int, int]] = field(default_factory=dict)
+
+
+class FetchClient(SimulatedClient):
+    """One that reads: how a fetch is asked for, and what is made of the answer."""
+
+    def fetch_version(self) -> int:
+        has_id = self.topic_id(TOPIC) is not None
+        return self.versions.of(FetchRequest, until=None if has_id else TOPIC_IDS_SINCE - 1)
+
+    def fetch_topics(self, wanted: list[tuple[Place, int, int]]) -> tuple[FetchRequestTopic, ...]:
+        """The partitions of a request, from positions and leader epochs."""
+        if not wanted:
+            return ()
+        return (
+            FetchRequestTopic(
+                topic_id=self.topic_id(TOPIC) or ZERO_UUID,
+                topic=TOPIC,
+                partitions=tuple(
+                    FetchRequestPartition(
+                        partition=place[1],
+                        current_leader_epoch=epoch,
+                        fetch_offset=position,
+                        partition_max_bytes=FETCH_BYTES,
+                    )
+                    for place, position, epoch in wanted
+                ),
+            ),
+        )
+
+    def observe_fetch(self, node_id: int, response: FetchResponse) -> None:
+        """The node writes it: every row is something that a leader says."""
+        node = self.nodes.node(node_id)
+        for row in rows_of(response):
+            if row.error_code == ErrorCode.NONE:
+                node.shows_partition((TOPIC, row.partition_index), row.high_watermark)
+
+    def records_of(self, row: FetchResponsePartition, position: int) -> list[tuple[int, bytes]]:
+        """What is new in a row; it must lie below the high watermark that came with it."""
+        assert row.records is None or isinstance(row.records, bytes | memoryview), (
+            "records were sent as bytes"
+        )
+        content = b"" if row.records is None else bytes(row.records)
+        records = [pair for pair in values_of(content) if pair[0] >= position]
+        if records and records[-1][0] >= row.high_watermark:
+            self.journal.failures.append(
+                f"unsafe read: {self.host} was given {records[-1][0]} of {row.partition_index} "
+                f"with the high watermark {row.high_watermark}"
+            )
+        return records
+
+
+def rows_of(response: FetchResponse) -> list[FetchResponsePartition]:
+    return [row for topic in response.responses for row in topic.partitions]
+
+
+class AssignedConsumer(FetchClient):
+    """Polls its partitions, goes back to the start now and then, and asks for the end."""
+
+    def __init__(self, nodes: ClusterNodes, host: str, places: list[Place]) -> None:
+        super().__init__(nodes, host)
+        self._readings = {place: ConsumerPosition(place) for place in places}
+        # On the same host, with connections of its own.
+        self._lookups = SimulatedClient(nodes, host)
+        self._has_sessions = self.luck.random() < WITH_SESSION
+        self._sessions: dict[int, SimulatedFetchSession] = {}
+        # Nodes with a request under way.
+        self._asked: dict[int, None] = {}
+        self._stopped = False
+
+    @property
+    def _knows_epochs(self) -> bool:
+        """Whether no leader of old can answer it: where leader epochs come with all requests."""
+        return (
+            self.versions.of(MetadataRequest) >= METADATA_EPOCHS_SINCE
+            and self.versions.of(FetchRequest) >= FETCH_EPOCHS_SINCE
+        )
+
+    def start(self) -> None:
+        for place in self._readings:
+            self.journal.log(*place).sought(self.host)
+        self._poll()
+
+    def furthest(self, place: Place) -> int:
+        """How far it has ever come in a partition."""
+        return self._readings[place].furthest
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        self._stopped = True
+
+    def _poll(self) -> None:
+        """Ask every leader that is not asked already for all that waits for it."""
+        if self._stopped:
+            return
+        by_leader: dict[int, list[ConsumerPosition]] = {}
+        for reading in [reading for reading in self._readings.values() if not reading.is_waiting]:
+            leader = self._leader_of(reading)
+            if leader is not None and leader.node_id not in self._asked:
+                by_leader.setdefault(leader.node_id, []).append(reading)
+        for node_id, readings in by_leader.items():
+            self._asked[node_id] = None
+            for reading in readings:
+                reading.is_waiting = True
+            self._ask(node_id, readings)
+
+    def _leader_of(self, reading: ConsumerPosition) -> KnownLeader | None:
+        """Who leads a partition; who does so since lately is asked for its end at once.
+
+        It must not say less than the old leader did.
+        """
+        leader = self.leader(reading.place)
+        if leader is None:
+            self._look_around([reading])
+        elif leader.epoch != reading.epoch:
+            reading.epoch = leader.epoch
+            self._perhaps_ask_end(ASK_NEW_LEADER, leader.node_id, reading)
+        return leader
+
+    def _ask(self, node_id: int, readings: list[ConsumerPosition]) -> None:
+        for reading in readings:
+            self._perhaps_ask_end(ASK_FOR_END, node_id, reading)
+        if self.luck.random() < BACK_TO_START:
+            reading = self.luck.choice(readings)
+            reading.position = 0
+            self.journal.log(*reading.place).sought(self.host)
+        self._fetch(node_id, readings)
+
+    def _over(self, node_id: int, readings: list[ConsumerPosition]) -> None:
+        """The request to a node has its answer, or none will come."""
+        del self._asked[node_id]
+        for reading in readings:
+            reading.is_waiting = False
+
+    def _perhaps_ask_end(self, chance: float, node_id: int, reading: ConsumerPosition) -> None:
+        if self.luck.random() >= chance:
+            return
+        version = self.versions.of(ListOffsetsRequest)
+        request = ListOffsetsRequest(
+            replica_id=NO_REPLICA,
+            topics=(
+                ListOffsetsRequestTopic(
+                    name=TOPIC,
+                    partitions=(
+                        ListOffsetsRequestPartition(
+                            partition_index=reading.place[1],
+                            current_leader_epoch=reading.epoch,
+                            timestamp=LATEST,
+                        ),
+                    ),
+                ),
+            ),
+        )
+
+        def observe(response: ListOffsetsResponse) -> None:
+            node = self.nodes.node(node_id)
+            for row in _ends(response):
+                # Older versions do not say in which epoch.
+                if row.error_code == ErrorCode.NONE and version >= LIST_EPOCHS_SINCE:
+                    node.tells_end((TOPIC, row.partition_index), row.leader_epoch, row.offset)
+
+        def answered(reply: object) -> None:
+            for row in _ends(reply) if isinstance(reply, ListOffsetsResponse) else ():
+                if row.error_code != ErrorCode.NONE and not is_retriable(row.error_code):
+                    self.journal.failures.append(f"refused: {self.host} was told {row.error_code} of the end")
+
+        self._lookups.ask(node_id, request, version, answered, observe)
+
+    def _fetch(self, node_id: int, readings: list[ConsumerPosition]) -> None:
+        version = self.fetch_version()
+        session = self._session_with(node_id, version)
+        wanted = {reading.place: (reading.position, reading.epoch) for reading in readings}
+        known = {} if session is None else session.known
+        changed = [(place, *state) for place, state in wanted.items() if known.get(place) != state]
+        forgotten = tuple(place[1] for place in known if place not in wanted)
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            session_id=NO_SESSION if session is None else session.session_id,
+            session_epoch=SESSIONLESS_EPOCH if session is None else session.epoch,
+            topics=self.fetch_topics(changed),
+            forgotten_topics_data=(
+                FetchRequestForgottenTopic(
+                    topic_id=self.topic_id(TOPIC) or ZERO_UUID, topic=TOPIC, partitions=forgotten
+                ),
+            )
+            if forgotten
+            else (),
+        )
+        if session is not None:
+            session.known = dict(wanted)
+
+        def answered(reply: object) -> None:
+            self._over(node_id, readings)
+            if not isinstance(reply, FetchResponse):
+                self._sessions.pop(node_id, None)
+                self._go_on(readings)
+            elif reply.error_code:
+                self._sessions.pop(node_id, None)
+                if reply.error_code not in OVER:
+                    self.journal.failures.append(f"refused: {self.host} was told {reply.error_code} by Fetch")
+                self._poll()
+            else:
+                self._fetched(node_id, reply)
+
+        self.ask(node_id, request, version, answered, lambda response: self.observe_fetch(node_id, response))
+
+    def _session_with(self, node_id: int, version: int) -> SimulatedFetchSession | None:
+        if not self._has_sessions or version < SESSIONS_SINCE:
+            return None
+        return self._sessions.setdefault(node_id, SimulatedFetchSession())
+
+    def _fetched(self, node_id: int, response: FetchResponse) -> None:
+        session = self._sessions.get(node_id)
+        if session is not None:
+            if response.session_id == NO_SESSION:
+                del self._sessions[node_id]
+            else:
+                session.session_id = response.session_id
+                session.epoch += 1
+        failed: list[ConsumerPosition] = []
+        is_empty = True
+        for row in rows_of(response):
+            reading = self._readings[TOPIC, row.partition_index]
+            if self._is_refused(row.error_code, reading):
+                self.hear_of_leader(
+                    reading.place, row.current_leader.leader_id, row.current_leader.leader_epoch
+                )
+                failed.append(reading)
+                continue
+            records = self.records_of(row, reading.position)
+            if records:
+                is_empty = False
+                self.journal.log(*reading.place).polled(self.host, records)
+                reading.position = records[-1][0] + 1
+                reading.furthest = max(reading.furthest, reading.position)
+        if failed:
+            self._go_on(failed)
+        elif is_empty:
+            self.after_ms(REST_MS, self._poll)
+        else:
+            self._poll()
+
+    def _is_refused(self, code: int, reading: ConsumerPosition) -> bool:
+        if code == ErrorCode.NONE:
+            return False
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self._knows_epochs:
+                # It stands behind a record that a leader has shown: whoever leads now must have that one.
+                self.journal.failures.append(
+                    f"position lost: {self.host} at {reading.position} of {reading.place}"
+                )
+            reading.position = 0
+            self.journal.log(*reading.place).sought(self.host)
+        elif not is_retriable(code):
+            self.journal.failures.append(f"refused: {self.host} was told {code}")
+        return True
+
+    def _go_on(self, failed: list[ConsumerPosition]) -> None:
+        """Look for the leaders of those that failed, and read the others meanwhile."""
+        if failed:
+            self._look_around(failed)
+        self._poll()
+
+    def _look_around(self, readings: list[ConsumerPosition]) -> None:
+        if self._stopped:
+            return
+        for reading in readings:
+            reading.is_waiting = True
+
+        def looked() -> None:
+            for reading in readings:
+                reading.is_waiting = False
+            self._poll()
+
+        self.after_ms(self.backoff_ms(), self.look_around, looked)
+
+
+def _ends(response: ListOffsetsResponse) -> list[ListOffsetsResponsePartition]:
+    return [row for topic in response.topics for row in topic.partitions]

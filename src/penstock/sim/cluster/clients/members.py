@@ -1,0 +1,385 @@
+"""A member of a consumer group: joins, reads what it is given, commits, and leaves or crashes.
+
+    locate ─▶ join ─▶ sync ─▶ ask for offsets ─▶ read, commit, heartbeat …
+      ▲                                                  │
+      └──────── told that its place is gone ◀────────────┘
+
+When the coordinator cannot be reached, or is another node now, the member looks for it and goes
+on in its generation. One that does not know what became of a commit gives up its place: the
+commit may still be on its way, and only a newer generation keeps it from undoing a later one. Now
+and then a member sleeps for longer than its session lasts, and goes on as if nothing had happened.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core.model import MILLISECOND, SECOND
+from penstock.core.protocol import ErrorCode, Message
+from penstock.core.protocol.messages.fetch import FetchRequest, FetchResponse
+from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.core.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from penstock.core.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
+from penstock.core.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.core.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroupPartition,
+    OffsetFetchResponsePartition,
+)
+from penstock.core.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from penstock.core.protocol.schema import ZERO_UUID
+from penstock.sim.checkers.groups import CommitAttempt, OffsetQuery
+from penstock.sim.cluster.clients.client import PATIENCE_NS, ClusterNodes
+from penstock.sim.cluster.clients.consumers import (
+    FETCH_BYTES,
+    NO_SESSION,
+    SESSIONLESS_EPOCH,
+    FetchClient,
+    rows_of,
+)
+from penstock.sim.cluster.journal import Place
+from penstock.sim.cluster.options import TOPIC
+
+SESSION_MS = 900
+HEARTBEAT_MS = 250
+STEP_MS = 40
+# A join waits for the others, as long as the rebalance may take.
+JOIN_PATIENCE_NS = 3 * SECOND
+CRASHES, LEAVES, NAPS = 0.01, 0.01, 0.02
+NAP_MS = 1_400
+PROTOCOL_TYPE, PROTOCOL = "consumer", "turns"
+ELSEWHERE = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
+# A commit that is refused for these reasons says nothing of the member's place in the group.
+NOT_STORED = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+)
+COORDINATOR_BATCHES_SINCE = 4
+LEAVE_BATCHES_SINCE = 3
+OFFSET_FETCH_BATCHES_SINCE = 8
+TOPIC_IDS_SINCE = 10
+# Before, a commit names neither generation nor member, and nobody can be fenced by it.
+COMMIT_GENERATIONS_SINCE = 1
+
+
+class SimulatedMember(FetchClient):
+    """One process of a group. What it was is forgotten when it begins again as somebody new."""
+
+    def __init__(self, nodes: ClusterNodes, host: str, group: str, places: list[Place]) -> None:
+        super().__init__(nodes, host)
+        self._group = group
+        self._places = places
+        self._stopped = False
+        # Answers to what it asked in an earlier turn are of no interest.
+        self._turn = 0
+        self._plans = 0
+        self._coordinator: int | None = None
+        self._member_id = ""
+        self._generation = -1
+        self._positions: dict[Place, int] = {}
+        self._asleep_until = 0
+
+    def start(self) -> None:
+        self._begin(forget=True)
+
+    def stop(self) -> None:
+        """Do nothing more, and say nothing to anybody."""
+        self._stopped = True
+        self._turn += 1
+
+    def _begin(self, *, forget: bool) -> None:
+        """Join (again): as somebody new, or under the id it has."""
+        self._turn += 1
+        self._generation = -1
+        self._positions = {}
+        if forget:
+            self._member_id = ""
+        if not self._stopped:
+            self._locate(self._join)
+
+    def _now(self, act: Callable[..., None]) -> Callable[..., None]:
+        """`act`, unless the member has begun anew by then."""
+        turn = self._turn
+
+        def guarded(*arguments: Any) -> None:
+            if turn == self._turn:
+                act(*arguments)
+
+        return guarded
+
+    def _locate(self, then: Callable[[], None]) -> None:
+        version = self.versions.of(FindCoordinatorRequest)
+        request = (
+            FindCoordinatorRequest(coordinator_keys=(self._group,))
+            if version >= COORDINATOR_BATCHES_SINCE
+            else FindCoordinatorRequest(key=self._group)
+        )
+
+        def located(reply: object) -> None:
+            if isinstance(reply, FindCoordinatorResponse):
+                found = reply.coordinators[0] if version >= COORDINATOR_BATCHES_SINCE else reply
+                if found.error_code == ErrorCode.NONE:
+                    self.reached_at(found.node_id, found.host, found.port)
+                    self._coordinator = found.node_id
+                    then()
+                    return
+            self._locate(then)
+
+        ask = self._now(lambda: self.ask(self.any_node(), request, version, self._now(located)))
+        self.after_ms(self.backoff_ms(), ask)
+
+    def _submit(
+        self,
+        message: Message,
+        then: Callable[..., None],
+        patience_ns: int = PATIENCE_NS,
+        version: int | None = None,
+    ) -> None:
+        assert self._coordinator is not None
+        version = self.versions.of(type(message)) if version is None else version
+        self.ask(self._coordinator, message, version, self._now(then), patience_ns=patience_ns)
+
+    def _join(self) -> None:
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=(JoinGroupRequestProtocol(name=PROTOCOL, metadata=b""),),
+        )
+        self._submit(request, self._joined, JOIN_PATIENCE_NS)
+
+    def _joined(self, reply: object) -> None:
+        if not isinstance(reply, JoinGroupResponse):
+            self._begin(forget=False)
+        elif reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = reply.member_id
+            self._join()
+        elif reply.error_code == ErrorCode.NONE:
+            self._member_id, self._generation = reply.member_id, reply.generation_id
+            self._sync(reply)
+        else:
+            self._begin(forget=reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _sync(self, joined: JoinGroupResponse) -> None:
+        assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        if joined.leader == joined.member_id:
+            # Everybody is given the whole plan, so that a mixture of two plans cannot go unnoticed.
+            self._plans += 1
+            members = [member.member_id for member in joined.members]
+            plan = f"{self.host}/{self._plans};{','.join(members)}".encode()
+            assignments = tuple(
+                SyncGroupRequestAssignment(member_id=member, assignment=plan) for member in members
+            )
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=PROTOCOL,
+            assignments=assignments,
+        )
+        self._submit(request, self._synced, JOIN_PATIENCE_NS)
+
+    def _synced(self, reply: object) -> None:
+        if not isinstance(reply, SyncGroupResponse) or reply.error_code:
+            self._begin(forget=_code(reply) == ErrorCode.UNKNOWN_MEMBER_ID)
+            return
+        plan = bytes(reply.assignment)
+        self.journal.groups.assigned(self._group, self._generation, plan)
+        members = plan.partition(b";")[2].decode().split(",")
+        if self._member_id not in members:
+            self.journal.failures.append(f"not assigned: {self.host} has no part in {plan!r}")
+            return
+        mine = self._places[members.index(self._member_id) :: len(members)]
+        self._beat()
+        if mine:
+            self._ask_offsets(mine)
+
+    def _ask_offsets(self, mine: list[Place]) -> None:
+        questions = [self.journal.groups.asking(self._group, place) for place in mine]
+        topic_id = self.topic_id(TOPIC)
+        version = self.versions.of(OffsetFetchRequest, until=None if topic_id else TOPIC_IDS_SINCE - 1)
+        indexes = tuple(index for _, index in mine)
+        if version >= OFFSET_FETCH_BATCHES_SINCE:
+            topic = OffsetFetchRequestGroupTopic(
+                topic_id=topic_id or ZERO_UUID, name=TOPIC, partition_indexes=indexes
+            )
+            request = OffsetFetchRequest(
+                groups=(OffsetFetchRequestGroup(group_id=self._group, topics=(topic,)),)
+            )
+        else:
+            topics = (OffsetFetchRequestTopic(name=TOPIC, partition_indexes=indexes),)
+            request = OffsetFetchRequest(group_id=self._group, topics=topics)
+        self._submit(request, lambda reply: self._told_offsets(mine, questions, reply), version=version)
+
+    def _told_offsets(self, mine: list[Place], questions: list[OffsetQuery], reply: object) -> None:
+        rows = _positions(reply) if isinstance(reply, OffsetFetchResponse) else None
+        if rows is None:
+            self._locate(lambda: self._ask_offsets(mine))
+            return
+        for question, row in zip(questions, rows, strict=True):
+            self.journal.groups.answered(question, row.committed_offset)
+            self._positions[TOPIC, row.partition_index] = max(row.committed_offset, 0)
+        self._step()
+
+    def _beat(self) -> None:
+        if self.now < self._asleep_until:
+            self.after_ms(HEARTBEAT_MS, self._now(self._beat))
+            return
+        request = HeartbeatRequest(
+            group_id=self._group, generation_id=self._generation, member_id=self._member_id
+        )
+        self._submit(request, self._heard)
+
+    def _heard(self, reply: object) -> None:
+        if not isinstance(reply, HeartbeatResponse) or reply.error_code in ELSEWHERE:
+            self._locate(self._beat)
+        elif reply.error_code == ErrorCode.NONE:
+            self.after_ms(HEARTBEAT_MS, self._now(self._beat))
+        else:
+            self._begin(forget=reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _step(self) -> None:
+        """Read from one partition, and then commit, or do something rash."""
+        luck = self.luck.random()
+        if luck < CRASHES:
+            self.hang_up()
+            self._begin(forget=True)
+        elif luck < CRASHES + LEAVES:
+            self._leave()
+        elif luck < CRASHES + LEAVES + NAPS:
+            self._asleep_until = self.now + NAP_MS * MILLISECOND
+            self.after_ms(NAP_MS, self._now(self._commit), self.luck.choice(list(self._positions)))
+        else:
+            self._read(self.luck.choice(list(self._positions)))
+
+    def _leave(self) -> None:
+        version = self.versions.of(LeaveGroupRequest)
+        request = (
+            LeaveGroupRequest(
+                group_id=self._group, members=(LeaveGroupRequestMember(member_id=self._member_id),)
+            )
+            if version >= LEAVE_BATCHES_SINCE
+            else LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
+        )
+        self._submit(request, lambda _: self._begin(forget=True))
+
+    def _read(self, place: Place) -> None:
+        leader = self.leader(place)
+        if leader is None:
+            self.look_around(self._now(self._rest))
+            return
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            session_id=NO_SESSION,
+            session_epoch=SESSIONLESS_EPOCH,
+            topics=self.fetch_topics([(place, self._positions[place], leader.epoch)]),
+        )
+        self.ask(
+            leader.node_id,
+            request,
+            self.fetch_version(),
+            self._now(lambda reply: self._got(place, reply)),
+            lambda response: self.observe_fetch(leader.node_id, response),
+        )
+
+    def _got(self, place: Place, reply: object) -> None:
+        row = rows_of(reply)[0] if isinstance(reply, FetchResponse) and not reply.error_code else None
+        if row is None or row.error_code:
+            self.look_around(self._now(self._rest))
+            return
+        records = self.records_of(row, self._positions[place])
+        for offset, value in records:
+            self.journal.log(*place).saw(offset, value)
+        if records:
+            self._positions[place] = records[-1][0] + 1
+            self._commit(place)
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        self.after_ms(STEP_MS, self._now(self._step))
+
+    def _commit(self, place: Place) -> None:
+        offset = self._positions[place]
+        attempt = self.journal.groups.committing(self._group, place, self._generation, offset)
+        topic_id = self.topic_id(TOPIC)
+        version = self.versions.of(OffsetCommitRequest, until=None if topic_id else TOPIC_IDS_SINCE - 1)
+        # Without a generation, a commit of old could not be told from one of now.
+        version = max(version, COMMIT_GENERATIONS_SINCE)
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self._generation,
+            member_id=self._member_id,
+            topics=(
+                OffsetCommitRequestTopic(
+                    topic_id=topic_id or ZERO_UUID,
+                    name=place[0],
+                    partitions=(
+                        OffsetCommitRequestPartition(
+                            partition_index=place[1], committed_offset=offset, committed_metadata=""
+                        ),
+                    ),
+                ),
+            ),
+        )
+        self._submit(request, lambda reply: self._committed(place, attempt, reply), version=version)
+
+    def _committed(self, place: Place, attempt: CommitAttempt, reply: object) -> None:
+        code = _commit_code(reply) if isinstance(reply, OffsetCommitResponse) else None
+        if code == ErrorCode.NONE:
+            self.journal.groups.committed(attempt)
+            self._rest()
+        elif code in ELSEWHERE:
+            self._locate(lambda: self._commit(place))
+        elif code in NOT_STORED:
+            # Tried again: there may be no later record to commit behind.
+            self.after_ms(self.backoff_ms(), self._now(lambda: self._commit(place)))
+        else:
+            # Lost, or the place is gone; a rebalance is told with the heartbeat as well.
+            self._begin(forget=code != ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _code(reply: object) -> int | None:
+    return getattr(reply, "error_code", None)
+
+
+def _commit_code(response: OffsetCommitResponse) -> int:
+    ((row,),) = (topic.partitions for topic in response.topics)
+    return row.error_code
+
+
+def _positions(
+    response: OffsetFetchResponse,
+) -> list[OffsetFetchResponseGroupPartition | OffsetFetchResponsePartition] | None:
+    """The rows of a response, unless anything in it is refused."""
+    group = response.groups[0] if response.groups else response
+    rows: list[Any] = [row for topic in group.topics for row in topic.partitions]
+    refused = group.error_code or any(row.error_code for row in rows)
+    return None if refused or not rows else rows

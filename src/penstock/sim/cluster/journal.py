@@ -1,0 +1,45 @@
+"""What outlives every node: what clients were told, and what the checkers make of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.sim.checkers.groups import GroupChecker
+from penstock.sim.checkers.log import LogHistory
+from penstock.sim.checkers.metadata import MetadataChecker
+from penstock.sim.checkers.quorum import QuorumChecker
+from penstock.sim.checkers.watermarks import WatermarkChecker
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Journal:
+    """The checkers of a run, and how many operations they have seen."""
+
+    logs: dict[Place, LogHistory] = field(default_factory=dict)
+    watermarks: WatermarkChecker = field(default_factory=WatermarkChecker)
+    groups: GroupChecker = field(default_factory=GroupChecker)
+    metadata: MetadataChecker = field(default_factory=MetadataChecker)
+    quorum: QuorumChecker = field(default_factory=QuorumChecker)
+    failures: list[str] = field(default_factory=list)
+    operations: int = 0
+
+    def log(self, topic: str, index: int) -> LogHistory:
+        return self.logs.setdefault((topic, index), LogHistory())
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records producers were promised."""
+        return sum(len(history.acknowledged) for history in self.logs.values())
+
+    def anomalies(self) -> Iterator[str]:
+        """What is wrong already, before the end is known."""
+        yield from self.failures
+        yield from self.watermarks.anomalies
+        yield from self.groups.anomalies
+        yield from self.metadata.anomalies
+        yield from self.quorum.anomalies
+
+    @property
+    def is_wrong(self) -> bool:
+        return next(self.anomalies(), None) is not None

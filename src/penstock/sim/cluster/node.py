@@ -1,0 +1,239 @@
+"""A whole node on a simulated machine: what production runs, with a probe for the checkers."""
+
+import enum
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import NamedTuple, Protocol, assert_never
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.metadata import ConfigResourceType, MetadataImage
+from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
+from penstock.core.raft import Index
+from penstock.node import Node, NodeOptions, NodeStorage
+from penstock.node.node import KAFKA, PEER, ReservedAddresses
+from penstock.node.services import NodeServices
+from penstock.runtime import Address, Runtime
+from penstock.runtime.tcp import Listen
+from penstock.server.kafka.backend import Backend
+from penstock.sim.cluster.journal import Journal, Place
+from penstock.sim.node import SimulatedNode
+from penstock.sim.tcp import SimulatedTcp
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.disk import Disk
+
+SETTING = "max.message.bytes"
+
+
+class RegisterKind(enum.Enum):
+    """What of a topic clients change."""
+
+    EXISTS = "exists"
+    PARTITIONS = "partitions"
+    SETTING = "setting"
+
+
+class Register(NamedTuple):
+    """One thing that clients change and look at."""
+
+    kind: RegisterKind
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} of {self.topic}"
+
+
+class SimulatedBroker(Node):
+    """A node as `node` composes it. An error that nobody foresaw ends it, so that the run fails."""
+
+    def _report(self, error: Exception) -> None:
+        def end() -> None:
+            raise error
+
+        self._runtime.timers.soon(end)
+
+    @property
+    def protocol_errors(self) -> int:
+        """How many connections were closed because their bytes broke the protocol."""
+        return int(self._metrics.protocol_errors.of().count)
+
+
+class MakeProcess(Protocol):
+    """Composes a node."""
+
+    def __call__(
+        self,
+        runtime: Runtime,
+        storage: NodeStorage,
+        options: NodeOptions,
+        reserved: ReservedAddresses,
+        ready: Callable[[Node], None],
+        listen: Listen,
+    ) -> SimulatedBroker: ...
+
+
+class _Addresses:
+    """Addresses as they are configured: on a simulated machine nobody else has taken them."""
+
+    def __init__(self, options: NodeOptions) -> None:
+        self._known = {f"{KAFKA} {listener.name}": listener.bind for listener in options.listeners}
+        if options.peer is not None:
+            self._known[PEER] = options.peer
+
+    def __getitem__(self, name: str) -> Address:
+        return self._known[name]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ClusterNode:
+    """One node of a cluster, across its lives; tells the checkers what it says to clients as it says it."""
+
+    def __init__(
+        self, options: NodeOptions, journal: Journal, tcp: SimulatedTcp, make: MakeProcess = SimulatedBroker
+    ) -> None:
+        self.options = options
+        self.machine: SimulatedNode
+        self._journal = journal
+        self._tcp = tcp
+        self._make = make
+        self._processes: list[SimulatedBroker] = []
+        self._epochs: dict[str, LeaderEpoch] = {}
+        self._shown = -1
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.options.node_id
+
+    @property
+    def address(self) -> Address:
+        """Where clients reach it."""
+        return self.options.listeners[0].bind
+
+    @property
+    def process(self) -> SimulatedBroker | None:
+        return self._processes[-1] if self.machine.is_up and self._processes else None
+
+    @property
+    def backstage(self) -> NodeServices | None:
+        process = self.process
+        return None if process is None else process.backstage
+
+    @property
+    def backend(self) -> Backend | None:
+        """The services behind the listener, while the node is up and ready for clients."""
+        process = self.process
+        return process.backend if process is not None and process.is_ready else None
+
+    @property
+    def protocol_errors(self) -> int:
+        """In all its lives."""
+        return sum(process.protocol_errors for process in self._processes)
+
+    def __call__(self, runtime: Runtime, disk: Disk) -> SimulatedBroker:
+        """Begin a life; what a simulated machine runs."""
+        life = self.machine.life
+        assert life is not None
+        self._shown = -1
+        storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
+        listen = partial(self._tcp.listen, life)
+        process = self._make(
+            runtime, storage, self.options, _Addresses(self.options), lambda _: self._ready(process), listen
+        )
+        self._processes.append(process)
+        process.backstage.controller.while_leading(LeaderProbe(process.backstage, self._journal))
+        process.start()
+        return process
+
+    def _ready(self, process: SimulatedBroker) -> None:
+        backend = process.backend
+        assert backend is not None
+        self._look_at_leaders(backend)
+        backend.partitions.when_roles_change(lambda: self._look_at_leaders(backend))
+
+    def _look_at_leaders(self, backend: Backend) -> None:
+        """Tell the checkers what this node leads now, with what it has in its log."""
+        for partition in backend.partitions.led():
+            key = key_of(partition)
+            if partition.stopped is None and self._epochs.get(key) != partition.leader_epoch:
+                self._epochs[key] = partition.leader_epoch
+                self._journal.watermarks.led(key, partition.leader_epoch, self.node_id, partition.log.end)
+
+    def metadata_version(self) -> int:
+        """How new its image is at the moment."""
+        return int(self._serving().controller.committed)
+
+    def shows_metadata(self) -> None:
+        """It writes a Metadata response: the image behind it must hold all that was acknowledged."""
+        controller = self._serving().controller
+        version, image = int(controller.committed), controller.image
+        if version > self._shown:
+            self._shown = version
+            content = (image.topics, image.brokers, image.configs, image.features)
+            life = f"{self.machine.name}/{self.machine.lives}"
+            self._journal.metadata.showed(life, version, content, partial(value_in, image))
+
+    def shows_partition(self, place: Place, told: int = -1) -> None:
+        """It writes a response about a partition; it may have `told` its high watermark in it."""
+        partition = self._serving().partitions.find(*place)
+        if partition is not None:
+            self._journal.watermarks.showed(
+                key_of(partition),
+                partition.leader_epoch,
+                self.node_id,
+                # A response may have waited for others, and be behind; it can never be ahead.
+                max(told, partition.high_watermark),
+            )
+
+    def acknowledges(self, place: Place, end: int) -> None:
+        """It tells a producer that all in-sync replicas have what is below `end`."""
+        self.shows_partition(place)
+        topic_id = self._serving().controller.image.topic_id(place[0])
+        name = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
+        self._journal.watermarks.acknowledged(f"{name} of {topic_id}", end)
+
+    def tells_end(self, place: Place, epoch: int, end: int) -> None:
+        """It tells a consumer, as the leader of an epoch, where the log ends."""
+        partition = self._serving().partitions.find(*place)
+        if partition is not None:
+            self._journal.watermarks.told_end(key_of(partition), epoch, self.node_id, end)
+
+    def _serving(self) -> Backend:
+        backend = self._processes[-1].backend
+        assert backend is not None, "only who is ready writes responses"
+        return backend
+
+
+class LeaderProbe:
+    """Tells the checkers when a node begins to lead the metadata quorum."""
+
+    def __init__(self, backstage: NodeServices, journal: Journal) -> None:
+        self._backstage = backstage
+        self._journal = journal
+
+    def began(self) -> None:
+        raft = self._backstage.quorum.raft
+        self._journal.quorum.took_office(self._backstage.member.me, raft.term, lambda _: None, Index(0))
+
+    def ended(self) -> None:
+        """Whoever follows says so."""
+
+
+def key_of(partition: LeaderPartition) -> str:
+    """A partition's name for checkers: topics of one name may follow each other."""
+    return f"{partition.name} of {partition.topic_id}"
+
+
+def value_in(image: MetadataImage, register: Hashable) -> Hashable:
+    """What an image says of something that clients change."""
+    assert isinstance(register, Register)
+    topic = image.topic(register.topic)
+    match register.kind:
+        case RegisterKind.EXISTS:
+            return topic is not None
+        case RegisterKind.PARTITIONS:
+            return 0 if topic is None else len(topic.partitions)
+        case RegisterKind.SETTING:
+            return image.config(ConfigResourceType.TOPIC, register.topic).get(SETTING)
+        case _:
+            assert_never(register.kind)

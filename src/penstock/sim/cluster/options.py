@@ -1,0 +1,81 @@
+"""How large a simulated cluster is, how much its clients do, and how long the trouble lasts."""
+
+import random
+from dataclasses import dataclass, field
+
+from penstock.broker.cluster import QuorumOptions, Voter
+from penstock.core.model import MILLISECOND, SECOND, NodeId
+from penstock.node import ListenerOptions, NodeOptions
+from penstock.runtime import Address
+from penstock.sim.faults import FaultPlan
+
+KAFKA_PORT, PEER_PORT = 9092, 7000
+TOPIC = "orders"
+# Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
+STATIC = {
+    "log.segment.bytes": "6000",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "20",
+    "group.min.session.timeout.ms": "100",
+    "auto.create.topics.enable": "false",
+    "replica.lag.time.max.ms": "1000",
+    # Records are older than any clock says.
+    "log.retention.ms": "-1",
+}
+QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedClusterOptions:
+    """One kind of run. Without a plan, the faults are drawn from the seed."""
+
+    nodes: int = 3
+    partitions: int = 2
+    idempotent_producers: int = 2
+    consumers: int = 1
+    members: int = 2
+    admins: int = 1
+    # Between two batches of one producer to one partition, on average.
+    pace_ms: float = 40
+    faulty_ns: int = 3 * SECOND
+    healing_ns: int = 60 * SECOND
+    # How long a sync takes at most: slow disks leave time between a write and its sync.
+    sync_max_ns: int = 2 * MILLISECOND
+    plan: FaultPlan | None = None
+    static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
+
+    @property
+    def replicas(self) -> int:
+        return min(self.nodes, 3)
+
+    @staticmethod
+    def draw(luck: random.Random) -> "SimulatedClusterOptions":
+        """Another workload for every seed."""
+        return SimulatedClusterOptions(
+            nodes=luck.choice((3, 3, 3, 3, 3, 3, 5)),
+            partitions=luck.randint(1, 3),
+            pace_ms=luck.choice((10, 20, 40)),
+            faulty_ns=luck.choice((2, 3, 4)) * SECOND,
+            sync_max_ns=luck.choice((1, 2, 10, 40)) * MILLISECOND,
+        )
+
+
+def name_of(node_id: int) -> str:
+    """The host of a node."""
+    return f"n{node_id}"
+
+
+def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
+    """The options of one node of the cluster."""
+    voters = tuple(Voter(NodeId(n), Address(name_of(n), PEER_PORT)) for n in range(1, options.nodes + 1))
+    together = options.nodes > 1
+    return NodeOptions(
+        data_dir="",
+        node_id=NodeId(number),
+        listeners=(ListenerOptions(Address(name_of(number), KAFKA_PORT)),),
+        peer=Address(name_of(number), PEER_PORT) if together else None,
+        voters=voters if together else (),
+        retention_check_ms=60_000,
+        static=options.static,
+        quorum=QUORUM,
+    )

@@ -1,0 +1,258 @@
+"""One run: a cluster comes up, is used and mistreated, is left alone, and is judged."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.core.metadata import OFFSETS_TOPIC
+from penstock.core.model import MILLISECOND, SECOND, Offset
+from penstock.server.kafka.backend import Backend
+from penstock.sim.checkers.durability import read_back
+from penstock.sim.checkers.log import check_log
+from penstock.sim.checkers.replicas import ReplicaCopy, check_replicas
+from penstock.sim.cluster.journal import Place
+from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
+from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
+from penstock.sim.cluster.world import ClusterWorld
+from penstock.sim.faults import (
+    ANYWHERE,
+    FaultKind,
+    FaultPlan,
+    FaultTarget,
+    FileCorruptor,
+    Nemesis,
+    draw_weather,
+)
+from penstock.sim.values import values_of
+from penstock.sim.world import RunResult, World
+from penstock.storage.log import PartitionLog
+
+READ_BYTES = 1 << 20
+CREATION_NS = 20 * SECOND
+LOOK_NS = 50 * MILLISECOND
+# In a ring of three everybody hears everybody.
+RING_NEEDS = 3
+DAMAGED_RUNS = 0.15
+
+
+def unsettled(cluster: ClusterWorld) -> Iterator[str]:
+    """Everything that keeps a cluster from being at rest, though nothing is broken any more."""
+    for node in cluster.nodes.values():
+        if node.backend is None:
+            yield f"{node.machine.name} is not ready"
+            return
+    committed = {node.machine.name: _backend(node).controller.committed for node in cluster.nodes.values()}
+    if len(frozenset(committed.values())) > 1:
+        yield f"metadata is not the same everywhere: {committed}"
+        return
+    for place in _all_places(cluster):
+        trouble = _unsettled_place(cluster, place)
+        if trouble is not None:
+            yield f"{place[0]}/{place[1]}: {trouble}"
+
+
+def _all_places(cluster: ClusterWorld) -> list[Place]:
+    image = cluster.newest_image()
+    assert image is not None
+    return [
+        (str(topic.name), partition.index) for topic in image.each_topic() for partition in topic.partitions
+    ]
+
+
+def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
+    image = cluster.newest_image()
+    assert image is not None
+    partition = image.partition(*place)
+    assert partition is not None
+    leader = cluster.nodes.get(partition.leader)
+    if leader is None:
+        return "nobody leads"
+    led = _backend(leader).partitions.find(*place)
+    if led is None or led.leader_epoch != partition.leader_epoch or led.stopped is not None:
+        return f"node {partition.leader} should lead, and does not"
+    if len(partition.isr) < len(partition.replicas):
+        return f"in sync are {partition.isr} of {partition.replicas}"
+    ends = {node_id: log.end for node_id, log in logs_of(cluster, place).items()}
+    if len(ends) < len(partition.replicas) or len(frozenset(ends.values())) > 1:
+        return f"logs end at {ends}"
+    if led.high_watermark != led.log.end:
+        return f"the high watermark is {led.high_watermark}, the log ends at {led.log.end}"
+    return None
+
+
+def logs_of(cluster: ClusterWorld, place: Place) -> dict[int, PartitionLog]:
+    """Every replica's log of a partition, by node."""
+    logs = {}
+    for node in cluster.nodes.values():
+        if node.backend is not None:
+            found = node.backend.partitions.find_log(*place)
+            if found is not None:
+                logs[int(node.node_id)] = found.log
+    return logs
+
+
+def judge(cluster: ClusterWorld) -> list[str]:
+    """Read everything there is, and compare it with what clients were told."""
+    anomalies: list[str] = []
+    for place in _all_places(cluster):
+        image = cluster.newest_image()
+        partition = None if image is None else image.partition(*place)
+        assert partition is not None
+        backend = _backend(cluster.nodes[partition.leader])
+        if place in cluster.journal.logs:
+            history = cluster.journal.logs[place]
+            found = check_log(history, read_to_the_end(backend, place))
+            anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in found]
+        led = backend.partitions.find(*place)
+        assert led is not None
+        copies = {node: _copy(log) for node, log in logs_of(cluster, place).items()}
+        anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
+    for node in cluster.nodes.values():
+        node.shows_metadata()
+        if node.protocol_errors:
+            # No client of ours breaks the protocol.
+            anomalies.append(f"protocol error: {node.machine.name} closed {node.protocol_errors} connections")
+    return anomalies
+
+
+def _copy(log: PartitionLog) -> ReplicaCopy:
+    found = read_back(log)
+    return ReplicaCopy(found.start, found.end, found.batches)
+
+
+def read_to_the_end(backend: Backend, place: Place) -> list[tuple[int, bytes]]:
+    """Every record of a partition that its leader gives to consumers."""
+    partition = backend.partitions.find(*place)
+    assert partition is not None
+    final: list[tuple[int, bytes]] = []
+    at, end = partition.log.start, partition.high_watermark
+    limits = FetchLimits(min_bytes=1, max_bytes=READ_BYTES, max_wait_ms=0)
+    while at < end:
+        found: list[FetchedPartition] = []
+        backend.fetching.fetch([FetchPartition(partition, at, READ_BYTES)], limits, found.extend)
+        content = b"" if not found or found[0].records is None else found[0].records.to_bytes()
+        more = [pair for pair in values_of(content) if pair[0] >= at]
+        if not more:
+            break
+        final += more
+        at = Offset(more[-1][0] + 1)
+    return final
+
+
+def _backend(node: ClusterNode) -> Backend:
+    assert node.backend is not None
+    return node.backend
+
+
+def is_replicated(path: str) -> bool:
+    """Whether other nodes have what is in a file: that of a partition that clients use, or of the quorum."""
+    return path.startswith((f"logs/{TOPIC}/", f"logs/{OFFSETS_TOPIC}/", "meta/raft/"))
+
+
+def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
+    """A plan for whole nodes with clients: shorter than for single services, and aimed."""
+    kinds = list(ANYWHERE if nodes == 1 else (*ANYWHERE, FaultKind.ROLLING_RESTART))
+    if nodes <= RING_NEEDS:
+        kinds.remove(FaultKind.RING)
+    drawn = tuple(luck.sample(kinds, luck.randint(1, 5)))
+    if nodes > 1 and luck.random() < DAMAGED_RUNS:
+        drawn = (*drawn, luck.choice((FaultKind.DAMAGE, FaultKind.DAMAGE, FaultKind.NEW_DISK)))
+    weather = draw_weather(luck)
+    every_ns = luck.choice((150, 400, 1_000)) * MILLISECOND
+    lasting_ns = luck.choice((100, 400, 1_500)) * MILLISECOND
+    aims = luck.choice(
+        (
+            (FaultTarget.ANYBODY,),
+            (FaultTarget.ANYBODY, FaultTarget.LEADER),
+            (FaultTarget.LEADER, FaultTarget.CONTROLLER),
+        )
+    )
+    return FaultPlan(drawn, every_ns, lasting_ns, weather, aims, patient=luck.random() < 0.5)
+
+
+def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
+    """The workload that is drawn from a seed, on as many nodes as somebody wishes."""
+    drawn = SimulatedClusterOptions.draw(World(seed).random("options"))
+    return drawn if nodes is None else replace(drawn, nodes=nodes)
+
+
+def run_cluster(
+    seed: int, options: SimulatedClusterOptions | None = None, make: MakeProcess = SimulatedBroker
+) -> RunResult:
+    """Run one cluster to its end and judge it. The same arguments give the same verdict."""
+    options = options or options_for(seed)
+    cluster = ClusterWorld(seed, options, make)
+    world = cluster.world
+    plan = options.plan or draw_plan(world.random("plan"), options.nodes)
+    damage = FileCorruptor(world.random("damage"), list(world.nodes.values()), is_replicated)
+    nemesis = Nemesis(world, plan, cluster.find, cluster.works, damage)
+    unfinished = _live(cluster, nemesis)
+    anomalies = [*world.failures, *cluster.journal.anomalies(), *unfinished]
+    return RunResult(
+        seed=seed,
+        anomalies=tuple(anomalies),
+        operations=cluster.journal.operations,
+        acknowledged=cluster.journal.acknowledged,
+        events=world.scheduler.events,
+        virtual_ms=world.scheduler.now // MILLISECOND,
+        faults=dict(sorted(nemesis.counts.items())),
+        trace=world.trace.digest(),
+    )
+
+
+def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
+    world, options = cluster.world, cluster.options
+    world.start_all()
+    cluster.creator.start()
+    if not _wait(cluster, CREATION_NS, lambda: cluster.creator.finished):
+        return [] if cluster.has_failed else ["stuck: there is no topic to work with"]
+    cluster.start_clients()
+    nemesis.begin()
+    _wait(cluster, options.faulty_ns, lambda: False)
+    # Where little was done, the trouble goes on for a while; and nobody is done before enough is promised.
+    _wait(cluster, 2 * options.faulty_ns, cluster.has_acknowledged)
+    nemesis.end()
+    if not _wait(cluster, options.healing_ns, cluster.works_again):
+        return _stuck(cluster, "after the last fault")
+    cluster.finish_producers()
+    if not _wait(cluster, options.healing_ns, cluster.clients_are_done):
+        return _stuck(cluster, "after the last fault")
+    cluster.stop_clients()
+    if not _settle(cluster):
+        return _stuck(cluster, "after the last request")
+    # Whatever is in memory only, the last power cut takes.
+    for node in world.nodes.values():
+        node.cut_power()
+    if not _settle(cluster):
+        return _stuck(cluster, "after the last power cut")
+    return judge(cluster)
+
+
+def _wait(cluster: ClusterWorld, duration_ns: int, enough: Callable[[], bool]) -> bool:
+    """Let time pass until it is enough, or something is wrong for good."""
+    end = cluster.world.scheduler.now + duration_ns
+    while not enough():
+        left = end - cluster.world.scheduler.now
+        if left <= 0 or cluster.has_failed:
+            return False
+        cluster.world.run(min(LOOK_NS, left))
+        cluster.restart_where_disks_failed()
+    return not cluster.has_failed
+
+
+def _settle(cluster: ClusterWorld) -> bool:
+    """Wait for the cluster to come to rest; nodes that ended of a fault are started again."""
+
+    def settled() -> bool:
+        cluster.world.start_all()
+        return next(unsettled(cluster), None) is None
+
+    return _wait(cluster, cluster.options.healing_ns, settled)
+
+
+def _stuck(cluster: ClusterWorld, when: str) -> list[str]:
+    if cluster.has_failed:
+        return []
+    trouble = next(cluster.waiting_clients(), None) or next(unsettled(cluster), "nothing seems wrong")
+    return [f"stuck: {trouble}, {cluster.options.healing_ns // SECOND} s {when}"]

@@ -1,0 +1,174 @@
+"""The cluster of one run: its nodes and its clients, and who leads what."""
+
+from collections.abc import Iterator, Sequence
+
+from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, MetadataImage
+from penstock.core.model import MILLISECOND, NodeId
+from penstock.runtime import Address
+from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreator
+from penstock.sim.cluster.clients.consumers import AssignedConsumer
+from penstock.sim.cluster.clients.members import SimulatedMember
+from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
+from penstock.sim.cluster.journal import Journal
+from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
+from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions, name_of, node_options
+from penstock.sim.faults import FaultTarget
+from penstock.sim.node import SimulatedNode
+from penstock.sim.tcp import SimulatedTcp
+from penstock.sim.world import World
+
+GROUP = "readers"
+EVENTS_MAX = 300_000
+# A run in which producers were promised less than this proves little.
+ACKNOWLEDGED_MIN = 30
+# So many records more on every partition mean that the cluster works again.
+PROGRESS = 5
+
+
+class ClusterWorld:
+    """Nodes `n1` to `nN` and the hosts of their clients."""
+
+    def __init__(
+        self, seed: int, options: SimulatedClusterOptions, make: MakeProcess = SimulatedBroker
+    ) -> None:
+        self.options = options
+        self.world = World(seed)
+        self.world.scheduler.events_max = EVENTS_MAX
+        self.journal = Journal()
+        self.nodes: dict[NodeId, ClusterNode] = {}
+        self.tcp = SimulatedTcp(self.world.network)
+        for number in range(1, options.nodes + 1):
+            self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make))
+        self.places = [(TOPIC, index) for index in range(options.partitions)]
+        self._progress = [0 for _ in self.places]
+        self.creator = TopicCreator(self, options)
+        self.producers = self._producers()
+        self.others = self._others()
+        self.world.hosts += [client.host for client in (*self.producers, *self.others)]
+
+    def _add(self, node: ClusterNode) -> None:
+        node.machine = self.world.add(name_of(node.node_id), node)
+        node.machine.pace.work_max_ns = MILLISECOND
+        node.machine.pace.sync_max_ns = self.options.sync_max_ns
+        self.nodes[node.node_id] = node
+
+    def _producers(self) -> Sequence[IdempotentProducer | AtMostOnceProducer]:
+        places, options = self.places, self.options
+        idempotent = [
+            IdempotentProducer(self, f"producer-{n}", places, options.pace_ms)
+            for n in range(options.idempotent_producers)
+        ]
+        return [*idempotent, AtMostOnceProducer(self, "at-most-once", places, options.pace_ms)]
+
+    def _others(self) -> Sequence[AssignedConsumer | SimulatedMember | SimulatedAdmin]:
+        """Those who never come to an end by themselves."""
+        places, options = self.places, self.options
+        return [
+            *(AssignedConsumer(self, f"consumer-{n}", places) for n in range(options.consumers)),
+            *(SimulatedMember(self, f"member-{n}", GROUP, places) for n in range(options.members)),
+            *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
+        ]
+
+    def bootstrap(self) -> dict[int, Address]:
+        return {int(node_id): node.address for node_id, node in self.nodes.items()}
+
+    def node(self, node_id: int) -> ClusterNode:
+        return self.nodes[NodeId(node_id)]
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something is wrong for good, so that there is no point in going on."""
+        if self.world.scheduler.is_exhausted and not self.journal.failures:
+            self.journal.failures.append(f"circles: more than {EVENTS_MAX} events in one run")
+        return bool(self.world.failures) or self.journal.is_wrong
+
+    def start_clients(self) -> None:
+        for client in (*self.producers, *self.others):
+            client.start()
+
+    def finish_producers(self) -> None:
+        """Let them bring to an end what they have begun."""
+        for producer in self.producers:
+            producer.finish()
+
+    def stop_clients(self) -> None:
+        for other in self.others:
+            other.stop()
+
+    def has_acknowledged(self) -> bool:
+        """Whether producers were promised enough for a run to prove something."""
+        return self.journal.acknowledged >= ACKNOWLEDGED_MIN
+
+    def waiting_clients(self) -> Iterator[str]:
+        """Producers that have something to send or to wait for, and readers that have something to read."""
+        if not self.has_acknowledged():
+            yield f"only {self.journal.acknowledged} records were acknowledged"
+        for producer in self.producers:
+            if not producer.finished:
+                yield f"{producer.host} is not through"
+        for place in self.places:
+            history = self.journal.log(*place)
+            end = 1 + max(history.acknowledged.values(), default=-1)
+            committed = self.journal.groups.committed_offset(GROUP, place)
+            if self.options.members and max(committed, 0) < end:
+                yield f"the group is at {committed} of {place}, which ends at {end} or later"
+            for reader in self.others:
+                if isinstance(reader, AssignedConsumer) and (at := reader.furthest(place)) < end:
+                    yield f"{reader.host} came to {at} of {place}, which ends at {end} or later"
+
+    def works_again(self) -> bool:
+        """Whether enough was promised by now; nodes that ended of a fault are started again."""
+        self.world.start_all()
+        return self.has_acknowledged()
+
+    def clients_are_done(self) -> bool:
+        """Whether clients have got all they wanted; nodes that ended of a fault are started again."""
+        self.world.start_all()
+        return next(self.waiting_clients(), None) is None
+
+    def restart_where_disks_failed(self) -> None:
+        """What an operator does: starts nodes anew whose logs have stopped, and replaces damaged disks.
+
+        Nothing else brings such a log back, and a node that finds its metadata damaged refuses to start.
+        """
+        for name, has_refused in self.world.damaged.items():
+            if has_refused:
+                self.world.damaged[name] = False
+                self.world.nodes[name].replace_disk()
+                self.world.start_all([name])
+        for node in self.nodes.values():
+            backend = node.backend
+            if backend is not None and any(p.log.stopped is not None for p in backend.partitions):
+                node.machine.kill()
+                self.world.start_all([node.machine.name])
+
+    def newest_image(self) -> MetadataImage | None:
+        """The image of the node that is up and knows most."""
+        up = [node.backstage.controller for node in self.nodes.values() if node.backstage is not None]
+        newest = max(up, key=lambda controller: controller.committed, default=None)
+        return None if newest is None else newest.image
+
+    def works(self) -> bool:
+        """Whether something was acknowledged on every partition since the answer was yes the last time."""
+        counts = [len(self.journal.log(*place).acknowledged) for place in self.places]
+        if any(now < before + PROGRESS for now, before in zip(counts, self._progress, strict=True)):
+            return False
+        self._progress = counts
+        return True
+
+    def find(self, aim: FaultTarget) -> SimulatedNode | None:
+        """The machine that leads a partition that clients use, or the metadata quorum."""
+        if aim is FaultTarget.CONTROLLER:
+            leading = [node for node in self.nodes.values() if _leads_quorum(node)]
+            return leading[0].machine if leading else None
+        image = self.newest_image()
+        luck = self.world.random(f"aim {self.world.scheduler.now}")
+        place = luck.choice([*self.places, (OFFSETS_TOPIC, 0)])
+        partition = None if image is None else image.partition(*place)
+        if partition is None or partition.leader == NO_LEADER:
+            return None
+        return self.nodes[partition.leader].machine
+
+
+def _leads_quorum(node: ClusterNode) -> bool:
+    return node.backstage is not None and node.backstage.controller.is_leading

@@ -1,0 +1,140 @@
+"""`penstock sim`: run simulated clusters over seeds, and say which seed failed."""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from penstock.sim.world import RunResult
+
+_SEEDS = 2**32
+NODES_MAX = 7
+
+
+def sim(
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The first seed; without it, one is drawn and shown.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds to run, one after the other.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Run seeds until so much time has passed.")
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=NODES_MAX, help="How many nodes; without it, the seed decides: three, or five."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
+    ] = False,
+) -> None:
+    """Run a cluster in virtual time under faults drawn from a seed, and judge what its clients saw.
+
+    The same seed gives the same run, to the bit. The exit code is 1 if any run shows an
+    anomaly.
+    """
+    # Imported before the first run is timed.
+    from penstock.sim import cluster
+
+    first = int.from_bytes(os.urandom(8), "big") % _SEEDS if seed is None else seed
+    report = _Report(nodes, as_json, alone=minutes is None and runs in (None, 1))
+    started = time.monotonic()
+    number = 0
+    while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
+        started_run = time.perf_counter()
+        verdict = cluster.run_cluster(first + number, cluster.options_for(first + number, nodes))
+        report.add(verdict, time.perf_counter() - started_run)
+        number += 1
+    report.finish()
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _goes_on(done: int, runs: int | None, seconds_left: float | None) -> bool:
+    """One run at least; then as many as asked for, within the time asked for."""
+    if done == 0:
+        return True
+    if seconds_left is not None and seconds_left <= 0:
+        return False
+    wanted = runs if runs is not None else 1 if seconds_left is None else None
+    return wanted is None or done < wanted
+
+
+class _Report:
+    """Shows runs as they end: lines, or a single line that is rewritten on a terminal."""
+
+    def __init__(self, nodes: int | None, as_json: bool, *, alone: bool) -> None:
+        self._nodes = "" if nodes is None else f" --nodes {nodes}"
+        self._json = as_json
+        self._alone = alone
+        self._live = sys.stdout.isatty() and not as_json and not alone
+        self._first = self._last = 0
+        self._seconds = 0.0
+        self._runs = self._events = self._operations = 0
+        self._faults: Counter[str] = Counter()
+        self.failed = 0
+
+    def add(self, verdict: RunResult, seconds: float) -> None:
+        self._first = self._first if self._runs else verdict.seed
+        self._last = verdict.seed
+        self._runs += 1
+        self._seconds += seconds
+        self._events += verdict.events
+        self._operations += verdict.operations
+        self._faults.update(verdict.faults)
+        self.failed += not verdict.passed
+        if self._json:
+            line = json.loads(verdict.to_json()) | {"events_per_second": round(verdict.events / seconds)}
+            typer.echo(json.dumps(line))
+        elif verdict.passed and self._live:
+            self._show_progress()
+        else:
+            self._show(verdict, seconds)
+
+    def _show(self, verdict: RunResult, seconds: float) -> None:
+        faults = _counted(verdict.faults) or "none"
+        word = "ok" if verdict.passed else "FAILED"
+        self._clear()
+        typer.echo(
+            f"seed {verdict.seed} {word}: {verdict.operations} operations, {verdict.acknowledged} records "
+            f"acknowledged, {verdict.events} events in "
+            f"{verdict.virtual_ms / 1000:.1f} virtual s ({verdict.events / seconds:,.0f} events/s), "
+            f"faults {faults}, trace {verdict.trace}"
+        )
+        for anomaly in verdict.anomalies:
+            typer.echo(f"    {anomaly}")
+        if not verdict.passed:
+            typer.echo(f"    replay: penstock sim --seed {verdict.seed}{self._nodes}")
+
+    def _show_progress(self) -> None:
+        rate = self._events / self._seconds
+        self._clear()
+        typer.echo(f"{self._runs} runs, {self.failed} failed, {rate:,.0f} events/s", nl=False)
+
+    def _clear(self) -> None:
+        if self._live:
+            typer.echo("\r\x1b[K", nl=False)
+
+    def finish(self) -> None:
+        if self._json or self._alone:
+            return
+        self._clear()
+        typer.echo(
+            f"seeds {self._first} to {self._last}: {self._runs} runs, "
+            f"{self._operations} operations, {self._faults.total()} faults, "
+            f"{self._events / self._seconds:,.0f} events/s, {self._seconds / self._runs:.2f} s per run: "
+            + (f"{self.failed} FAILED" if self.failed else "no anomaly")
+        )
+        typer.echo("faults " + (_counted(self._faults) or "none"))
+
+
+def _counted(faults: Mapping[str, int]) -> str:
+    return " ".join(f"{kind}:{count}" for kind, count in sorted(faults.items()))

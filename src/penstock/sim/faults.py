@@ -1,0 +1,342 @@
+"""What goes wrong in a run, and who makes it go wrong.
+
+    FaultPlan    drawn from the seed: which faults, how often, how long, the weather
+    Nemesis      carries it out on a world, and repairs everything at the end
+    damage       spoils files of a node that is down
+
+A fault hits a machine (kill, power cut, pause, a disk that fails or is slow, a clock that
+jumps, a damaged file, an empty disk) or the paths between hosts (one-way cut, isolation, split,
+ring). Those of a machine may be aimed at whoever leads; those of the network meet the hosts of
+clients too.
+
+Left out: faults of clients, which crash by themselves; nodes that join or leave for good.
+
+Which faults a run has, how often, whom they are aimed at, and how long they last.
+
+A plan is drawn from the seed: a random subset of the faults, a pace, and a kind of
+weather. Subsets matter, because some bugs need long quiet stretches with one kind of
+fault, and a world in which everything fails all the time never shows them.
+
+Files that rot: a bit flips, or the end is gone, while the node is down.
+
+Only ever on one node of a world: what a minority has lost the others still have, and more
+cannot be asked of any replication. Of segments, only full ones are damaged, and lose their ends:
+
+* A bit that flips in the middle of an old one is noticed by whoever reads it, not by a start.
+* The end of the newest one may be torn after any power cut, and is cut back without a word. A disk
+  that takes what was synced from there cannot be told from one that was writing; nobody who trusts
+  syncs survives that.
+"""
+
+import enum
+import errno
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from penstock.core.model import MILLISECOND, SECOND
+from penstock.runtime import Callback
+from penstock.sim.network import FAIR, NetworkFaults
+from penstock.sim.node import SimulatedNode
+from penstock.sim.world import World
+from penstock.storage.disk import CrashableDisk, FailureRule
+
+PathFilter = Callable[[str], bool]
+SEGMENT = ".log"
+# How often a patient nemesis looks whether the world works again.
+PATIENCE_NS = 50 * MILLISECOND
+
+
+class FaultKind(enum.Enum):
+    """Everything the nemesis can do. The values are names in plans and reports."""
+
+    KILL = "kill"
+    KILL_ALL = "kill-all"
+    POWER_CUT = "power-cut"
+    POWER_CUT_ALL = "power-cut-all"
+    POWER_CUT_IN_WRITE = "power-cut-in-write"
+    STOP = "stop"
+    PAUSE = "pause"
+    ONE_WAY_CUT = "one-way-cut"
+    ISOLATE = "isolate"
+    SPLIT = "split"
+    RING = "ring"
+    CLOCK_JUMP = "clock-jump"
+    FAILED_SYNC = "failed-sync"
+    FAILED_WRITE = "failed-write"
+    SLOW_DISK = "slow-disk"
+    # Only where there are replicas to make up for it.
+    ROLLING_RESTART = "rolling-restart"
+    DAMAGE = "damage"
+    NEW_DISK = "new-disk"
+
+
+# What every service must live with, alone or not.
+WITH_OTHERS = (FaultKind.ROLLING_RESTART, FaultKind.DAMAGE, FaultKind.NEW_DISK)
+ANYWHERE = tuple(kind for kind in FaultKind if kind not in WITH_OTHERS)
+
+
+class FaultTarget(enum.Enum):
+    """Whom a fault hits: somebody, or whoever does the work just now."""
+
+    ANYBODY = "anybody"
+    LEADER = "leader"
+    CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """Which faults, how often, how long, and the weather between them."""
+
+    kinds: tuple[FaultKind, ...]
+    every_ns: int
+    lasting_ns: int
+    weather: NetworkFaults
+    aims: tuple[FaultTarget, ...] = (FaultTarget.ANYBODY,)
+    # Whether the next fault waits until the world works again: what is down cannot fall.
+    patient: bool = False
+
+    @staticmethod
+    def draw(luck: random.Random) -> "FaultPlan":
+        kinds = tuple(kind for kind in ANYWHERE if luck.random() < 0.4)
+        weather = draw_weather(luck)
+        every_ns = luck.choice((50, 200, 1000)) * MILLISECOND
+        return FaultPlan(kinds, every_ns, luck.choice((100, 500, 3000)) * MILLISECOND, weather)
+
+
+def draw_weather(luck: random.Random) -> NetworkFaults:
+    """How slow, lossy and disorderly the network is."""
+    return NetworkFaults(
+        delay_max_ns=luck.choice((1, 5, 20, 100)) * MILLISECOND,
+        loss=luck.choice((0.0, 0.01, 0.1)),
+        duplicate=luck.choice((0.0, 0.01, 0.1)),
+        reorder=luck.choice((0.0, 0.05, 0.3)),
+    )
+
+
+CALM = FaultPlan((), SECOND, SECOND, FAIR)
+
+
+class FileCorruptor:
+    """Spoils files of one node."""
+
+    def __init__(self, luck: random.Random, nodes: Sequence[SimulatedNode], spoils: PathFilter) -> None:
+        self._luck = luck
+        self._spoils = spoils
+        self.victim = luck.choice(nodes)
+        self.done: list[str] = []
+
+    def strike(self) -> None:
+        """Damage one file; the node is down."""
+        assert not self.victim.is_up
+        disk = self.victim.disk
+        files = disk.files()
+        # Sorted as they are, the next one of a full segment's kind is in the same directory.
+        segments = [path for path in files if path.endswith(SEGMENT)]
+        newest = [
+            path
+            for path, following in itertools.zip_longest(segments, segments[1:], fillvalue="")
+            if path.rpartition("/")[0] != following.rpartition("/")[0]
+        ]
+        paths = [path for path in files if self._spoils(path) and path not in newest and disk.size(path) > 0]
+        if paths:
+            path = self._luck.choice(paths)
+            self.done.append(f"{path}: {self._spoil(disk, path)}")
+
+    def _spoil(self, disk: CrashableDisk, path: str) -> str:
+        size = disk.size(path)
+        if not path.endswith(SEGMENT) and self._luck.random() < 0.5:
+            bit = self._luck.randrange(8 * size)
+            disk.flip_bit(path, bit)
+            return f"bit {bit} flipped"
+        kept = self._luck.randrange(size)
+        disk.cut_short(path, kept)
+        return f"cut from {size} to {kept} bytes"
+
+
+class Nemesis:
+    """Carries out a plan on a world, until it is told to stop; then everything is repaired.
+
+    `find` answers the machine that a fault is aimed at, if there is one just now; `works` whether
+    the world has done something since the last fault, for plans that are patient.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        plan: FaultPlan,
+        find: Callable[[FaultTarget], SimulatedNode | None] | None = None,
+        works: Callable[[], bool] = lambda: True,
+        damage: FileCorruptor | None = None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._world = world
+        self._plan = plan
+        self._find = find
+        self._works = works
+        self._damage = damage
+        self._luck = world.random("nemesis")
+        self._active = False
+
+    def begin(self) -> None:
+        self._active = True
+        self._world.network.weather = self._plan.weather
+        if self._plan.kinds:
+            self._schedule_next()
+
+    def end(self) -> None:
+        """Repair everything: power, network, clocks' pace, disks. Wrong wall clocks stay wrong."""
+        self._active = False
+        world = self._world
+        world.network.weather = FAIR
+        world.network.mend_all()
+        for node in world.nodes.values():
+            node.cut_power_at(None)
+            node.heal_disk()
+            node.resume()
+        world.start_all()
+        world.note("nemesis", "end")
+
+    def _schedule_next(self) -> None:
+        self._world.scheduler.after(int(self._luck.expovariate(1 / self._plan.every_ns)), self._strike)
+
+    def _strike(self) -> None:
+        if not self._active:
+            return
+        if self._plan.patient and not self._works():
+            self._world.scheduler.after(PATIENCE_NS, self._strike)
+            return
+        kind = self._luck.choice(self._plan.kinds)
+        victim = self._victim()
+        self.counts[kind.value] += 1
+        self._world.note(victim.name, "fault", kind.value)
+        self._carry_out(kind, victim)
+        self._schedule_next()
+
+    def _victim(self) -> SimulatedNode:
+        aims = self._plan.aims
+        aim = aims[0] if len(aims) == 1 else self._luck.choice(aims)
+        found = self._find(aim) if self._find is not None and aim is not FaultTarget.ANYBODY else None
+        return found or self._luck.choice(list(self._world.nodes.values()))
+
+    def _carry_out(self, kind: FaultKind, victim: SimulatedNode) -> None:
+        match kind:
+            case FaultKind.KILL | FaultKind.KILL_ALL | FaultKind.POWER_CUT | FaultKind.POWER_CUT_ALL:
+                self._down(kind, victim)
+            case FaultKind.STOP:
+                self._stop(victim)
+            case FaultKind.PAUSE:
+                victim.pause()
+                self._later(victim.resume)
+            case FaultKind.CLOCK_JUMP:
+                victim.jump_clock(self._luck.choice((-3_600_000, -1000, -10, 10, 1000, 3_600_000)))
+            case FaultKind.ONE_WAY_CUT | FaultKind.ISOLATE | FaultKind.SPLIT | FaultKind.RING:
+                self._cut(self._paths(kind, victim))
+            case FaultKind.ROLLING_RESTART:
+                self._restart_next(list(self._world.nodes.values()))
+            case FaultKind.DAMAGE | FaultKind.NEW_DISK:
+                self._rot(kind)
+            case _:
+                self._harm_disk(kind, victim)
+
+    def _down(self, kind: FaultKind, victim: SimulatedNode) -> None:
+        all_of_them = kind in (FaultKind.KILL_ALL, FaultKind.POWER_CUT_ALL)
+        for node in list(self._world.nodes.values()) if all_of_them else [victim]:
+            if not node.is_up:
+                continue
+            if kind in (FaultKind.POWER_CUT, FaultKind.POWER_CUT_ALL):
+                node.cut_power()
+            else:
+                node.kill()
+            # Each at a time of its own: whoever led before may be the last to come back.
+            self._later(partial(self._world.start_all, [node.name]))
+
+    def _stop(self, victim: SimulatedNode) -> None:
+        if victim.is_up:
+            victim.stop()
+        self._later(self._start_all)
+
+    def _start_all(self) -> None:
+        self._world.start_all()
+
+    def _restart_next(self, left: list[SimulatedNode]) -> None:
+        """Stop and start one node after the other, as an operator does."""
+        if not left:
+            return
+        node, others = left[0], left[1:]
+        if node.is_up:
+            node.stop()
+
+        def start() -> None:
+            if not node.is_up:
+                self._world.start_all([node.name])
+            self._later(lambda: self._restart_next(others))
+
+        self._later(start)
+
+    def _rot(self, kind: FaultKind) -> None:
+        assert self._damage is not None, "the plan asks for damage, and nobody does it"
+        victim = self._damage.victim
+        if victim.is_up:
+            victim.kill()
+        self._world.damaged.setdefault(victim.name, False)
+        if kind is FaultKind.NEW_DISK:
+            victim.replace_disk()
+        else:
+            self._damage.strike()
+        self._later(self._start_all)
+
+    def _paths(self, kind: FaultKind, victim: SimulatedNode) -> list[tuple[str, str]]:
+        """Which directions between which hosts a partition cuts."""
+        names, clients = list(self._world.nodes), self._world.hosts
+        # Half of the time clients still reach everybody, and see what nodes make of being cut off.
+        hosts = [*names, *clients] if clients and (len(names) == 1 or self._luck.random() < 0.5) else names
+        others = [host for host in hosts if host != victim.name]
+        if kind is FaultKind.ONE_WAY_CUT:
+            path = (victim.name, self._luck.choice(others))
+            return [path if self._luck.random() < 0.5 else path[::-1]]
+        if kind is FaultKind.ISOLATE:
+            return [pair for other in others for pair in ((victim.name, other), (other, victim.name))]
+        self._luck.shuffle(names)
+        if kind is FaultKind.SPLIT:
+            side = dict.fromkeys(names[: len(names) // 2])
+            side |= dict.fromkeys(host for host in hosts if host in clients and self._luck.random() < 0.5)
+            return [(a, b) for a in hosts for b in hosts if (a in side) != (b in side)]
+        # In a ring every node hears its two neighbours only: all have a majority, no two the same.
+        near = {(names[i], names[i - 1]) for i in range(len(names))}
+        return [(a, b) for a in names for b in names if a != b and not {(a, b), (b, a)} & near]
+
+    def _cut(self, paths: list[tuple[str, str]]) -> None:
+        for source, target in paths:
+            self._world.network.cut(source, target)
+
+        def mend() -> None:
+            for source, target in paths:
+                self._world.network.mend(source, target)
+
+        self._later(mend)
+
+    def _harm_disk(self, kind: FaultKind, victim: SimulatedNode) -> None:
+        times = self._luck.randint(1, 3)
+        if kind is FaultKind.POWER_CUT_IN_WRITE:
+            victim.cut_power_at(self._luck.randint(1, 20))
+        elif kind is FaultKind.FAILED_SYNC:
+            victim.fail_disk(FailureRule("sync", after=self._luck.randint(0, 5), times=times))
+        elif kind is FaultKind.FAILED_WRITE:
+            code = self._luck.choice((errno.ENOSPC, errno.EIO))
+            torn = self._luck.choice((0, 0, 7))
+            victim.fail_disk(FailureRule("append", errno=code, times=times, kept_bytes=torn))
+        else:
+            victim.pace.slowness = 20
+        self._later(victim.heal_disk)
+        self._later(self._start_all)
+
+    def _later(self, repair: Callback) -> None:
+        def happen() -> None:
+            if self._active:
+                repair()
+
+        self._world.scheduler.after(self._luck.randint(MILLISECOND, self._plan.lasting_ns), happen)

@@ -1,0 +1,156 @@
+"""A simulated machine: its disk, its clocks, and the lives of the node that runs on it."""
+
+import random
+from collections.abc import Callable
+from typing import TypeAlias
+from uuid import UUID
+
+from penstock.core.model import SECOND, NodeId
+from penstock.runtime import NodeIdentity, Runtime, Service
+from penstock.runtime.peer_handshake import NO_CLUSTER
+from penstock.sim.clocks import SimulatedClock, SimulatedEntropy, SimulatedTimers
+from penstock.sim.disk_and_executors import DiskSpeed, SimulatedExecutor, SimulatedSync
+from penstock.sim.incarnation import Incarnation
+from penstock.sim.network import SimulatedNetwork, SimulatedTransport
+from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailureRule
+
+SimulatedProgram: TypeAlias = Callable[[Runtime, Disk], Service]
+_DRIFT_PPM_MAX = 200
+_SKEW_MS_MAX = 500
+_CLOCK_BASE_MAX = 1_000_000 * SECOND
+
+
+class SimulatedNode:
+    """One machine of a world and the program it runs. `name` is also its host name."""
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        program: SimulatedProgram,
+        network: SimulatedNetwork,
+        *,
+        seed: str,
+        died: Callable[["SimulatedNode", BaseException], None],
+    ) -> None:
+        self.name = name
+        self.lives = 0
+        self.pace = DiskSpeed()
+        self._program = program
+        self._network = network
+        self._died = died
+        self._seed = f"{seed}/{name}"
+        self._luck = random.Random(self._seed)
+        self._identity = NodeIdentity(
+            NO_CLUSTER, NodeId(number), UUID(bytes=random.Random(f"{self._seed}/directory").randbytes(16))
+        )
+        self._drift_ppm = self._luck.randint(-_DRIFT_PPM_MAX, _DRIFT_PPM_MAX)
+        self._skew_ms = self._luck.randint(-_SKEW_MS_MAX, _SKEW_MS_MAX)
+        self._cache = CrashableDisk()
+        self._disk = FailingDisk(self._cache)
+        self._clock: SimulatedClock | None = None
+        self._life: Incarnation | None = None
+        self._service: Service | None = None
+        self._stopping = False
+
+    @property
+    def identity(self) -> NodeIdentity:
+        """Who it says it is to its peers."""
+        return self._identity
+
+    @property
+    def is_up(self) -> bool:
+        return self._life is not None and self._life.alive
+
+    @property
+    def life(self) -> Incarnation | None:
+        """The present life, or the last one."""
+        return self._life
+
+    @property
+    def disk(self) -> CrashableDisk:
+        """What is on the disk now, for those who judge."""
+        return self._cache
+
+    def start(self) -> None:
+        """Begin a new life from what is on the disk."""
+        assert not self.is_up
+        self.lives += 1
+        self._network.light_up(self.name)
+        luck = random.Random(f"{self._seed}/{self.lives}")
+        life = Incarnation(self.name, self._network.scheduler, self._network.trace, luck, self._fail)
+        base = luck.randint(0, _CLOCK_BASE_MAX)
+        self._clock = SimulatedClock(life.scheduler, base, self._drift_ppm, self._skew_ms)
+        self._disk = FailingDisk(self._cache)
+        runtime = Runtime(
+            self._clock,
+            SimulatedTimers(life, self._clock),
+            SimulatedTransport(self._network, life, self._identity),
+            SimulatedSync(life, self.pace),
+            SimulatedExecutor(life, self.pace),
+            SimulatedEntropy(luck),
+        )
+        self._life, self._service, self._stopping = life, None, False
+        life.deliver("start", self.lives, self._run, runtime)
+
+    def _run(self, runtime: Runtime) -> None:
+        self._service = self._program(runtime, self._disk)
+
+    def _fail(self, failure: BaseException) -> None:
+        self._died(self, failure)
+
+    def kill(self) -> None:
+        """End the process as `kill -9` does: what it wrote is in the page cache of its kernel still."""
+        self._end(power_lost=False)
+        self._cache = self._cache.copy()
+
+    def cut_power(self) -> None:
+        """End the machine: of what was not synced, chance decides what is left."""
+        self._end(power_lost=True)
+        self._cache = self._cache.crash(self._luck)
+
+    def replace_disk(self) -> None:
+        """Put an empty disk into a machine that is down: its node will be another directory."""
+        assert not self.is_up
+        self._cache = CrashableDisk()
+        self._identity = self._identity._replace(directory_id=UUID(bytes=self._luck.randbytes(16)))
+
+    def _end(self, *, power_lost: bool) -> None:
+        if self._life is not None:
+            self._life.end()
+        self._service = None
+        self._network.go_dark(self.name, power_lost=power_lost)
+
+    def stop(self) -> None:
+        """Ask the service to wind down, once; the process ends when it has."""
+        assert self._life is not None
+        if self._service is None:
+            self.kill()
+        elif not self._stopping:
+            self._stopping = True
+            self._life.deliver("stop", 0, self._service.stop, self.kill)
+
+    def pause(self) -> None:
+        if self._life is not None:
+            self._life.pause()
+
+    def resume(self) -> None:
+        if self._life is not None:
+            self._life.resume()
+
+    def jump_clock(self, by_ms: int) -> None:
+        """Move the wall clock; the monotonic one does not notice."""
+        self._skew_ms += by_ms
+        if self._clock is not None:
+            self._clock.skew_ms = self._skew_ms
+
+    def fail_disk(self, failure: FailureRule) -> None:
+        self._disk.fail(failure)
+
+    def heal_disk(self) -> None:
+        self._disk.heal()
+        self.pace.slowness = 1
+
+    def cut_power_at(self, operation: int | None) -> None:
+        """Let the power go in the middle of the n-th disk operation from now; None: call it off."""
+        self._cache.cut_power_at(operation)
