@@ -10,7 +10,7 @@ from benchmarks.scale.shape import Shape, cpu_ms
 from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import RegisteredBroker, Reply, UnfenceBroker
 from penstock.core.metadata.commands import Command
-from penstock.core.model import SECOND, NodeId, Refused
+from penstock.core.model import SECOND, ApiError, NodeId
 from penstock.core.protocol import Message, RequestHeader, request_frame
 from penstock.core.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.core.protocol.messages.registry import APIS
@@ -97,7 +97,7 @@ class LargeNode:
         for command in commands:
             self.backend.controller.submit(command, replies.append)
         self.run()
-        assert not any(isinstance(reply, Refused) for reply in replies), replies
+        assert not any(isinstance(reply, ApiError) for reply in replies), replies
         return replies
 
     def connection(self) -> tuple[KafkaConnection, Sink]:

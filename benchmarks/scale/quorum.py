@@ -8,7 +8,7 @@ from benchmarks.scale.members import VOTERS, Members, Meter, name_of
 from benchmarks.scale.shape import Shape
 from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import RegisteredBroker, UnfenceBroker
-from penstock.core.model import NodeId, Refused
+from penstock.core.model import ApiError, NodeId
 
 ENDLESS = BrokerSessionOptions(session_ms=1_000_000_000)
 CHUNK = 100
@@ -56,7 +56,7 @@ def _fill(members: Members, shape: Shape) -> dict[str, float]:
     commands = list(shape.creations())
     for start in range(0, len(commands), CHUNK):
         for reply in members.submit(leader, *commands[start : start + CHUNK]):
-            assert not isinstance(reply, Refused), reply
+            assert not isinstance(reply, ApiError), reply
     spent = members.meter.take()
     return {
         "filled_virtual_ms": (members.now - begin) / 1e6,

@@ -9,7 +9,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, DeletedTopic
-from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, Instant, NodeId, Offset, Refused
+from penstock.core.model import MICROSECOND, MILLISECOND, SECOND, ApiError, Instant, NodeId, Offset
 from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime, Service
@@ -71,7 +71,7 @@ class NodeUnderTest:
         self._topics += 1
         name = f"life-{self._life}-topic-{self._topics}"
 
-        def done(answer: list[CreatedTopic | Refused]) -> None:
+        def done(answer: list[CreatedTopic | ApiError]) -> None:
             assert isinstance(answer[0], CreatedTopic)
             self.ledger.created[name] = None
             self._write(name, 4)
@@ -104,7 +104,7 @@ class NodeUnderTest:
         assert self.backend is not None
         self.ledger.asked_to_delete[name] = None
 
-        def done(answer: list[DeletedTopic | Refused]) -> None:
+        def done(answer: list[DeletedTopic | ApiError]) -> None:
             assert isinstance(answer[0], DeletedTopic)
             self.ledger.deleted[name] = None
             self._later(self._create)

@@ -33,11 +33,11 @@ from penstock.core.metadata import EMPTY_IMAGE, OFFSETS_TOPIC, CreatedTopic, rep
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
+    ApiError,
     Instant,
     LeaderEpoch,
     Offset,
     PartitionIndex,
-    Refused,
     TopicName,
     TopicPartition,
 )
@@ -118,7 +118,7 @@ class Node:
     def when_settled(self, done: Callable[[], None]) -> None:
         done()
 
-    def auto_create(self, name: str, done: Callable[[CreatedTopic | Refused], None]) -> None:
+    def auto_create(self, name: str, done: Callable[[CreatedTopic | ApiError], None]) -> None:
         raise AssertionError("the offsets topic is there")
 
     def stop(self, done: Callback) -> None:
@@ -237,7 +237,7 @@ class Member:
 
     def _ask_again(self, member_id: str, generation: int, assignment: bytes) -> None:
         def done(reply: Reply) -> None:
-            serving = not isinstance(reply, Refused) or not reply.why.name.startswith(
+            serving = not isinstance(reply, ApiError) or not reply.kind.name.startswith(
                 ("COORDINATOR", "NOT_COO")
             )
             if serving and not (isinstance(reply, SyncGroupResult) and reply.assignment == assignment):

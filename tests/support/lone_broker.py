@@ -11,7 +11,7 @@ from penstock.broker.cluster import (
     show_cluster_id,
 )
 from penstock.core.metadata import BootstrapCluster, RegisteredBroker, Reply, UnfenceBroker
-from penstock.core.model import BrokerEpoch, NodeId, Refused
+from penstock.core.model import ApiError, BrokerEpoch, NodeId
 from penstock.runtime import Runtime
 from penstock.storage.data_directory import DataDirectory
 
@@ -35,7 +35,7 @@ class LoneBroker:
         """`done` hears the epoch once the broker may lead."""
 
         def formed(reply: Reply) -> None:
-            assert not isinstance(reply, Refused), reply
+            assert not isinstance(reply, ApiError), reply
             self._register(done)
 
         if self._controller.image.cluster_id is None:
@@ -51,7 +51,7 @@ class LoneBroker:
 
         def registered(epoch: BrokerEpoch) -> None:
             def unfenced(reply: Reply) -> None:
-                assert not isinstance(reply, RegisteredBroker | Refused), reply
+                assert not isinstance(reply, RegisteredBroker | ApiError), reply
                 done(epoch)
 
             self._controller.submit(UnfenceBroker(ME, epoch), unfenced)

@@ -19,7 +19,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata.configs import NO_CONFIGS, DescribedConfig, describe_all
 from penstock.core.metadata.effective_configs import topic_defaults
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.runtime import Runtime
 
 
@@ -37,7 +37,7 @@ class ConfigChanges(NamedTuple):
     changes: tuple[ConfigChange, ...]
 
 
-Altered: TypeAlias = Callable[[list[Ok | Refused]], None]
+Altered: TypeAlias = Callable[[list[Ok | ApiError]], None]
 
 
 class ConfigService:
@@ -70,17 +70,17 @@ class ConfigService:
 
     def describe(
         self, resource: ConfigResource, keys: tuple[str, ...] | None = None
-    ) -> tuple[DescribedConfig, ...] | Refused:
+    ) -> tuple[DescribedConfig, ...] | ApiError:
         """Every key of a resource as it counts on this node, or those asked for."""
         image = self._controller.image
         if resource.kind is ConfigResourceType.TOPIC and image.topic(resource.name) is None:
-            return Refused(Why.UNKNOWN_TOPIC, f"there is no topic '{resource.name}'")
+            return ApiError(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{resource.name}'")
         if resource.kind is ConfigResourceType.BROKER and resource.name not in (
             ALL_BROKERS,
             str(self._node_id),
         ):
             detail = f"this is broker {self._node_id}, which does not know the settings of {resource.name!r}"
-            return Refused(Why.INVALID_REQUEST, detail)
+            return ApiError(ErrorKind.INVALID_REQUEST, detail)
         # The settings that brokers share are shown without those of the one that was asked.
         static = NO_CONFIGS if _is_shared(resource) else self._static
         return describe_configs(image, resource, self._node_id, static, keys)

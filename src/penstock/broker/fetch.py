@@ -22,13 +22,13 @@ from penstock.broker.list_offsets import NOT_ESTABLISHED, check_leader_epoch
 from penstock.broker.partitions import LeaderPartition, Watcher
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
     CorruptionError,
+    ErrorKind,
     Instant,
     Offset,
     PenstockError,
-    Refused,
     StorageError,
-    Why,
 )
 from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
@@ -42,7 +42,7 @@ UNKNOWN_EPOCH = -1
 class FetchPartition(NamedTuple):
     """What a consumer wants of one partition; a partition that is not here carries its refusal."""
 
-    partition: LeaderPartition | Refused
+    partition: LeaderPartition | ApiError
     offset: int
     max_bytes: int
     leader_epoch: int = UNKNOWN_EPOCH
@@ -60,7 +60,7 @@ class FetchLimits(NamedTuple):
 class FetchedPartition(NamedTuple):
     """What was found in one partition."""
 
-    refused: Refused | None
+    error: ApiError | None
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start: int = -1
@@ -187,12 +187,12 @@ def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[lis
     size, is_settled = 0, not wanted
     for want in wanted:
         partition = want.partition
-        if isinstance(partition, Refused):
+        if isinstance(partition, ApiError):
             part = FetchedPartition(partition)
         else:
             part = read_one(partition, want, limits, size)
         found.append(part)
-        if part.refused is not None:
+        if part.error is not None:
             is_settled = True
         elif part.records is not None:
             size += part.records.length
@@ -226,7 +226,7 @@ def read_one(
     _, offset, max_bytes, leader_epoch = want
     log, high_watermark = partition.log, partition.high_watermark
     log_start, stable = log.start, log.last_stable_offset
-    refused: Refused | None = None
+    refused: ApiError | None = None
     if partition.stopped is not None or leader_epoch not in (UNKNOWN_EPOCH, partition.leader_epoch):
         refused = check_leader_epoch(partition, leader_epoch)
     elif not log_start <= offset <= high_watermark and not log_start <= offset <= log.end:
@@ -250,16 +250,16 @@ def read_one(
     return FetchedPartition(None, high_watermark, stable, log_start, records, aborted)
 
 
-def _out_of_range(partition: LeaderPartition, offset: int) -> Refused:
+def _out_of_range(partition: LeaderPartition, offset: int) -> ApiError:
     log = partition.log
     if offset > log.end and not partition.is_established:
         return NOT_ESTABLISHED
-    return Refused(Why.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {log.start}..{log.end}")
+    return ApiError(ErrorKind.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {log.start}..{log.end}")
 
 
-def _refused_read(error: PenstockError) -> Refused:
+def _refused_read(error: PenstockError) -> ApiError:
     if isinstance(error, OffsetOutOfRange):
-        return Refused(Why.OFFSET_OUT_OF_RANGE, str(error))
+        return ApiError(ErrorKind.OFFSET_OUT_OF_RANGE, str(error))
     if isinstance(error, CorruptionError):
-        return Refused(Why.DAMAGED_LOG, str(error))
-    return Refused(Why.STORAGE_FAILED, str(error))
+        return ApiError(ErrorKind.DAMAGED_LOG, str(error))
+    return ApiError(ErrorKind.STORAGE_FAILED, str(error))

@@ -4,7 +4,15 @@ import enum
 from typing import NamedTuple
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import CorruptionError, LeaderEpoch, Offset, Refused, StorageError, Timestamp, Why
+from penstock.core.model import (
+    ApiError,
+    CorruptionError,
+    ErrorKind,
+    LeaderEpoch,
+    Offset,
+    StorageError,
+    Timestamp,
+)
 
 
 class ListOffsetsTimestamp(enum.IntEnum):
@@ -27,7 +35,7 @@ class ListedOffset(NamedTuple):
 
 NO_OFFSET = ListedOffset(-1)
 # What a new leader answers until its high watermark has caught up with what the old one may have told.
-NOT_ESTABLISHED = Refused(Why.OFFSET_NOT_AVAILABLE)
+NOT_ESTABLISHED = ApiError(ErrorKind.OFFSET_NOT_AVAILABLE)
 
 
 class OffsetLookup:
@@ -35,7 +43,7 @@ class OffsetLookup:
 
     def find(
         self, partition: LeaderPartition, moment: int, *, read_committed: bool, leader_epoch: int = -1
-    ) -> ListedOffset | Refused:
+    ) -> ListedOffset | ApiError:
         """The position for a special moment or a timestamp; nothing visible there answers -1."""
         refused = check_leader_epoch(partition, leader_epoch)
         if refused is not None:
@@ -44,11 +52,11 @@ class OffsetLookup:
         try:
             return self._find(partition, moment, end)
         except CorruptionError as error:
-            return Refused(Why.DAMAGED_LOG, str(error))
+            return ApiError(ErrorKind.DAMAGED_LOG, str(error))
         except StorageError as error:
-            return Refused(Why.STORAGE_FAILED, str(error))
+            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
 
-    def _find(self, partition: LeaderPartition, moment: int, end: Offset) -> ListedOffset | Refused:
+    def _find(self, partition: LeaderPartition, moment: int, end: Offset) -> ListedOffset | ApiError:
         log = partition.log
         match moment:
             case ListOffsetsTimestamp.LATEST:
@@ -62,11 +70,11 @@ class OffsetLookup:
             case ListOffsetsTimestamp.MAX_TIMESTAMP:
                 return self._at(partition, log.max_timestamp, end)
             case _ if moment < 0:
-                return Refused(Why.INVALID_REQUEST, f"there is no special timestamp {moment}")
+                return ApiError(ErrorKind.INVALID_REQUEST, f"there is no special timestamp {moment}")
             case _:
                 return self._at(partition, Timestamp(moment), end)
 
-    def _at(self, partition: LeaderPartition, timestamp: Timestamp, end: Offset) -> ListedOffset | Refused:
+    def _at(self, partition: LeaderPartition, timestamp: Timestamp, end: Offset) -> ListedOffset | ApiError:
         if timestamp < 0:
             return NO_OFFSET
         found = partition.log.offset_for_timestamp(timestamp)
@@ -82,7 +90,7 @@ class OffsetLookup:
 
     def end_of_epoch(
         self, partition: LeaderPartition, epoch: int, leader_epoch: int
-    ) -> tuple[int, int] | Refused:
+    ) -> tuple[int, int] | ApiError:
         """The largest epoch not above `epoch`, and where it ended; (-1, -1) if there is none."""
         refused = check_leader_epoch(partition, leader_epoch)
         if refused is not None:
@@ -92,27 +100,27 @@ class OffsetLookup:
         found = partition.log.end_offset_for(LeaderEpoch(epoch))
         return (-1, -1) if found is None else (found.epoch, found.start)
 
-    def delete_before(self, partition: LeaderPartition, offset: int) -> int | Refused:
+    def delete_before(self, partition: LeaderPartition, offset: int) -> int | ApiError:
         """Drop the records below an offset (-1: all that consumers may see); answers the new start."""
         target = partition.high_watermark if offset == -1 else Offset(offset)
         if not 0 <= target <= partition.high_watermark:
-            return Refused(
-                Why.OFFSET_OUT_OF_RANGE,
+            return ApiError(
+                ErrorKind.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is above the high watermark {partition.high_watermark}",
             )
         try:
             start = partition.log.delete_records(target)
         except StorageError as error:
-            return Refused(Why.STORAGE_FAILED, str(error))
+            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
         partition.log_start_moved()
         return start
 
 
-def check_leader_epoch(partition: LeaderPartition, leader_epoch: int) -> Refused | None:
+def check_leader_epoch(partition: LeaderPartition, leader_epoch: int) -> ApiError | None:
     """Whether a client's idea of the leader is ours."""
     if partition.stopped is not None:
         return partition.stopped
     if leader_epoch in (-1, partition.leader_epoch):
         return None
     older = leader_epoch < partition.leader_epoch
-    return Refused(Why.FENCED_LEADER_EPOCH if older else Why.UNKNOWN_LEADER_EPOCH)
+    return ApiError(ErrorKind.FENCED_LEADER_EPOCH if older else ErrorKind.UNKNOWN_LEADER_EPOCH)

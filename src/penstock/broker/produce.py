@@ -34,7 +34,7 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.broker.partitions import LeaderPartition, PartitionStopped, ReplicaManager
 from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
-from penstock.core.model import CorruptionError, Offset, Refused, StorageError, Timestamp, Why
+from penstock.core.model import ApiError, CorruptionError, ErrorKind, Offset, StorageError, Timestamp
 from penstock.core.records import (
     PREFIX_BYTES,
     BatchHeader,
@@ -57,7 +57,7 @@ from penstock.storage.log import BatchTooLarge
 LARGE_BYTES = 64 << 10
 MANY_RECORDS = 1_000
 # What became of a batch: its new bytes, None if it stays as it is, or why it does not.
-Finished: TypeAlias = "bytes | Refused | None"
+Finished: TypeAlias = "bytes | ApiError | None"
 # Deals with a batch whose turn it is; answers whether that has gone to a worker too.
 Turn: TypeAlias = Callable[[], bool]
 NO_TIMESTAMP = -1
@@ -66,9 +66,9 @@ LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 DELETE_ONLY = CleanupPolicy.DELETE
 # Bits of a batch's attributes that no client may set yet.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
-EMPTY = Refused(Why.INVALID_RECORD, "a partition takes exactly one batch per request")
+EMPTY = ApiError(ErrorKind.INVALID_RECORD, "a partition takes exactly one batch per request")
 # One batch for each partition, or the reason why the partition is not served here.
-Batches: TypeAlias = Sequence[tuple[LeaderPartition | Refused, memoryview | None]]
+Batches: TypeAlias = Sequence[tuple[LeaderPartition | ApiError, memoryview | None]]
 
 
 class ProduceMetrics(Metrics):
@@ -89,8 +89,8 @@ class ProduceMetrics(Metrics):
         # Records, bytes and the time to the acknowledgement: what every batch counts, in place.
         self.by_topic: dict[str, tuple[CounterValue, CounterValue, HistogramValue]] = {}
 
-    def refused(self, topic: str, why: Why) -> None:
-        self.errors.of(topic, why.name.lower()).count += 1
+    def refused(self, topic: str, kind: ErrorKind) -> None:
+        self.errors.of(topic, kind.name.lower()).count += 1
 
     def figures_of(self, topic: str) -> tuple[CounterValue, CounterValue, HistogramValue]:
         """The row of `by_topic`, made when a topic is first met."""
@@ -101,21 +101,23 @@ class ProduceMetrics(Metrics):
 
 def finish_batch(
     batch: bytes | memoryview, codec: CompressionType | None, level: int | None = None, *, keyed: bool
-) -> bytes | Refused | None:
+) -> bytes | ApiError | None:
     """The batch with the topic's codec, None if it may stay as it is, or why the topic does not take it."""
     records = memoryview(batch)
     try:
         if keyed and (missing := keyless(records)):
-            return Refused(Why.INVALID_RECORD, "a compacted topic takes no record without a key", missing)
+            return ApiError(
+                ErrorKind.INVALID_RECORD, "a compacted topic takes no record without a key", missing
+            )
         validate_records(records)
         header = check_batch(records)
         return (
             None if codec is None or codec is header.codec else _recompressed(records, header, codec, level)
         )
     except InvalidRecord as error:
-        return Refused(Why.INVALID_RECORD, str(error), (error.index,))
+        return ApiError(ErrorKind.INVALID_RECORD, str(error), (error.index,))
     except CorruptionError as error:
-        return Refused(Why.CORRUPT_BATCH, str(error))
+        return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
 
 
 def _recompressed(
@@ -200,10 +202,10 @@ class PendingAppend:
     __slots__ = ("done",)
 
     def __init__(self) -> None:
-        self.done: Callable[[AppendResult | Refused], None] = _ignore
+        self.done: Callable[[AppendResult | ApiError], None] = _ignore
 
 
-Results: TypeAlias = list[AppendResult | Refused]
+Results: TypeAlias = list[AppendResult | ApiError]
 
 
 class PendingProduce:
@@ -262,16 +264,16 @@ class ProduceService:
         request.batches = batches
         results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
         for partition, records in batches:
-            if isinstance(partition, Refused) or not records:
-                results.append(partition if isinstance(partition, Refused) else EMPTY)
+            if isinstance(partition, ApiError) or not records:
+                results.append(partition if isinstance(partition, ApiError) else EMPTY)
                 continue
             if self._workshop.queues:
                 outcome = self.append(partition, records, on_all=on_all)
             else:
                 # The same without a call: nobody's batch is with a worker, as a rule.
                 outcome = self._append(partition, records, on_all)
-                if isinstance(outcome, Refused):
-                    self._metrics.refused(partition.name.topic, outcome.why)
+                if isinstance(outcome, ApiError):
+                    self._metrics.refused(partition.name.topic, outcome.kind)
             if isinstance(outcome, PendingAppend):
                 self._await_worker(request, partition, outcome)
                 continue
@@ -285,7 +287,7 @@ class ProduceService:
 
     def append(
         self, partition: LeaderPartition, records: memoryview, *, on_all: bool = False
-    ) -> AppendResult | Refused | PendingAppend:
+    ) -> AppendResult | ApiError | PendingAppend:
         """Append one batch, as clients of the Kafka protocol send it.
 
         `records` must be writable: offsets are stamped into it. It is not kept. One that shall
@@ -294,8 +296,8 @@ class ProduceService:
         if self._workshop.queues and partition in self._workshop.queues:
             return self._wait(partition, bytearray(records), on_all=on_all)
         outcome = self._append(partition, records, on_all)
-        if isinstance(outcome, Refused):
-            self._metrics.refused(partition.name.topic, outcome.why)
+        if isinstance(outcome, ApiError):
+            self._metrics.refused(partition.name.topic, outcome.kind)
         return outcome
 
     def _await_worker(
@@ -307,7 +309,7 @@ class ProduceService:
         request.waiting += 1
         request.pause()
 
-        def done(outcome: AppendResult | Refused) -> None:
+        def done(outcome: AppendResult | ApiError) -> None:
             request.results[at] = outcome
             if request.acks and isinstance(outcome, AppendResult):
                 self._await(request, at, partition, outcome.end)
@@ -326,7 +328,7 @@ class ProduceService:
         if not is_safe:
             request.waiting += 1
 
-    def _settled(self, request: PendingProduce, at: int = -1, error: Refused | None = None) -> None:
+    def _settled(self, request: PendingProduce, at: int = -1, error: ApiError | None = None) -> None:
         """One thing less to wait for: a batch is as safe as was asked, or (`error`) may never be.
 
         After the last one the request is done, and if nothing was refused its time counts.
@@ -338,7 +340,7 @@ class ProduceService:
             return
         is_acknowledged = request.acks != NO_ACKS
         for result in request.results:
-            if isinstance(result, Refused):
+            if isinstance(result, ApiError):
                 is_acknowledged = False
         if is_acknowledged:
             elapsed_ns = self._clock.now() - request.began_ns
@@ -370,15 +372,15 @@ class ProduceService:
         return pending
 
     def _settle(
-        self, partition: LeaderPartition, pending: PendingAppend, outcome: AppendResult | Refused
+        self, partition: LeaderPartition, pending: PendingAppend, outcome: AppendResult | ApiError
     ) -> None:
-        if isinstance(outcome, Refused):
-            self._metrics.refused(partition.name.topic, outcome.why)
+        if isinstance(outcome, ApiError):
+            self._metrics.refused(partition.name.topic, outcome.kind)
         pending.done(outcome)
 
     def _append(  # noqa: C901 - the hot path, straight on purpose
         self, partition: LeaderPartition, records: memoryview, on_all: bool
-    ) -> AppendResult | Refused | PendingAppend:
+    ) -> AppendResult | ApiError | PendingAppend:
         # Before the options, which a deleted topic has none of, and before a retry is called
         # a duplicate: what it repeats may never have reached the device.
         if partition.stopped is not None or (on_all and not partition.has_minimum):
@@ -412,7 +414,7 @@ class ProduceService:
                 verdict = partition.log.producers.check(header)
                 if isinstance(verdict, DuplicateBatch):
                     return _placed_before(verdict, options, partition)
-                if isinstance(verdict, Refused):
+                if isinstance(verdict, ApiError):
                     return _rejected(partition, verdict)
             if (
                 options.deep_validation
@@ -423,13 +425,13 @@ class ProduceService:
                 return self._look_into(partition, records, header, options)
             return self._place(partition, records, header, options, now)
         except UnsupportedMagic as error:
-            return Refused(Why.UNSUPPORTED_FORMAT, str(error))
+            return ApiError(ErrorKind.UNSUPPORTED_FORMAT, str(error))
         except CorruptionError as error:
-            return Refused(Why.CORRUPT_BATCH, str(error))
+            return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
 
     def _look_into(
         self, partition: LeaderPartition, records: memoryview, header: BatchHeader, options: TopicOptions
-    ) -> AppendResult | Refused | PendingAppend:
+    ) -> AppendResult | ApiError | PendingAppend:
         if is_large(header):
             return self._send(partition, bytes(records), options)
         finished = finish_batch(
@@ -442,7 +444,7 @@ class ProduceService:
         pending = PendingAppend()
 
         def done(finished: Finished) -> None:
-            outcome: AppendResult | Refused
+            outcome: AppendResult | ApiError
             if partition.stopped is not None:
                 outcome = partition.stopped
             else:
@@ -452,7 +454,7 @@ class ProduceService:
         def failed(error: Exception) -> None:
             # Perhaps it is this batch that kills workers: it must not be given to the loop.
             events.warning("produce.worker_failed", partition=str(partition.name), error=error)
-            self._settle(partition, pending, Refused(Why.STORAGE_FAILED, f"no worker: {error}"))
+            self._settle(partition, pending, ApiError(ErrorKind.STORAGE_FAILED, f"no worker: {error}"))
 
         work = partial(
             finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
@@ -462,8 +464,8 @@ class ProduceService:
 
     def _place_finished(
         self, partition: LeaderPartition, records: memoryview, finished: Finished, options: TopicOptions
-    ) -> AppendResult | Refused:
-        if isinstance(finished, Refused):
+    ) -> AppendResult | ApiError:
+        if isinstance(finished, ApiError):
             return finished
         if finished is not None:
             records = memoryview(bytearray(finished))
@@ -476,7 +478,7 @@ class ProduceService:
         header: BatchHeader,
         options: TopicOptions,
         now: Timestamp,
-    ) -> AppendResult | Refused:
+    ) -> AppendResult | ApiError:
         append_time = NO_TIMESTAMP
         if options.timestamp_type is LOG_APPEND_TIME:
             stamp_log_append_time(records, 0, now)
@@ -485,11 +487,11 @@ class ProduceService:
         try:
             appended = partition.append(records, (header,), now)
         except PartitionStopped as error:
-            return Refused(Why.NOT_LEADER, str(error))
+            return ApiError(ErrorKind.NOT_LEADER, str(error))
         except BatchTooLarge as error:
-            return Refused(Why.BATCH_TOO_LARGE, str(error))
+            return ApiError(ErrorKind.BATCH_TOO_LARGE, str(error))
         except StorageError as error:
-            return Refused(Why.STORAGE_FAILED, str(error))
+            return ApiError(ErrorKind.STORAGE_FAILED, str(error))
         first, end = appended[0], Offset(appended[1] + 1)
         topic = partition.name.topic
         figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
@@ -499,24 +501,24 @@ class ProduceService:
         return tuple.__new__(AppendResult, (first, end, append_time, appended.log_start))
 
 
-def _ignore(_: AppendResult | Refused) -> None:
+def _ignore(_: AppendResult | ApiError) -> None:
     """The caller has not said yet who wants to know."""
 
 
-def _cannot_take(partition: LeaderPartition) -> Refused:
+def _cannot_take(partition: LeaderPartition) -> ApiError:
     if partition.stopped is not None:
         return partition.stopped
     state = partition.insync.assignment
-    return Refused(
-        Why.NOT_ENOUGH_REPLICAS,
+    return ApiError(
+        ErrorKind.NOT_ENOUGH_REPLICAS,
         f"{len(state.isr)} of {len(state.replicas)} replicas are in sync, {state.minimum} are needed",
     )
 
 
-def _rejected(partition: LeaderPartition, verdict: Refused) -> Refused:
-    if verdict.why is Why.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
+def _rejected(partition: LeaderPartition, verdict: ApiError) -> ApiError:
+    if verdict.kind is ErrorKind.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
         # What it follows was not written: its sender must not think that records were lost.
-        return Refused(Why.STORAGE_FAILED, "the batch before it found no room on the disk")
+        return ApiError(ErrorKind.STORAGE_FAILED, "the batch before it found no room on the disk")
     return verdict
 
 
@@ -527,26 +529,26 @@ def _placed_before(seen: DuplicateBatch, options: TopicOptions, partition: Leade
     return AppendResult(seen.first_offset, Offset(seen.last_offset + 1), append_time, partition.log.start)
 
 
-def _refused_time(header: BatchHeader, now: Timestamp, options: TopicOptions) -> Refused:
+def _refused_time(header: BatchHeader, now: Timestamp, options: TopicOptions) -> ApiError:
     if header.max_timestamp - now > options.timestamp_after_max_ms:
         detail = f"timestamp {header.max_timestamp} is more than {options.timestamp_after_max_ms} ms ahead"
     else:
         detail = f"timestamp {header.base_timestamp} is more than {options.timestamp_before_max_ms} ms old"
-    return Refused(Why.INVALID_TIMESTAMP, detail)
+    return ApiError(ErrorKind.INVALID_TIMESTAMP, detail)
 
 
-def _refused_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> Refused:
+def _refused_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> ApiError:
     """Which of the things that a header may say is the reason."""
     size = header.size_bytes
     if size != len(records):
         return EMPTY
     if size > options.max_message_bytes:
-        return Refused(
-            Why.BATCH_TOO_LARGE,
+        return ApiError(
+            ErrorKind.BATCH_TOO_LARGE,
             f"the batch has {size} bytes, the topic's max.message.bytes is {options.max_message_bytes}",
         )
     if header.is_control:
-        return Refused(Why.INVALID_RECORD, "clients do not write control batches")
+        return ApiError(ErrorKind.INVALID_RECORD, "clients do not write control batches")
     if header.is_transactional:
-        return Refused(Why.INVALID_TRANSACTION, "transactions are not available yet")
-    return Refused(Why.INVALID_RECORD, "an idempotent batch carries an epoch and a sequence")
+        return ApiError(ErrorKind.INVALID_TRANSACTION, "transactions are not available yet")
+    return ApiError(ErrorKind.INVALID_RECORD, "an idempotent batch carries an epoch and a sequence")

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from penstock.broker.cluster import Controller
 from penstock.core.metadata import AllocateProducerIds, ProducerIdBlock, Reply
-from penstock.core.model import BrokerEpoch, NodeId, ProducerId, Refused
+from penstock.core.model import ApiError, BrokerEpoch, NodeId, ProducerId
 
-OnProducerId: TypeAlias = Callable[[ProducerId | Refused], None]
+OnProducerId: TypeAlias = Callable[[ProducerId | ApiError], None]
 
 
 class ProducerIdManager:
@@ -44,7 +44,7 @@ class ProducerIdManager:
 
     def _allocated(self, reply: Reply) -> None:
         self._asking = False
-        if isinstance(reply, Refused):
+        if isinstance(reply, ApiError):
             waiting, self._waiting = self._waiting, deque()
             for given in waiting:
                 given(reply)

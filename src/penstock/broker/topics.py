@@ -42,7 +42,7 @@ from penstock.core.metadata import (
     is_internal,
 )
 from penstock.core.metadata.configs import NO_CONFIGS
-from penstock.core.model import MILLISECOND, Instant, NodeId, Refused, TopicId, Why
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, TopicId
 from penstock.runtime import Callback, Runtime
 
 # The settings that say how many partitions, how many replicas, and how large a segment is.
@@ -59,15 +59,15 @@ _SETTINGS = {
     ),
 }
 R = TypeVar("R")
-TIMED_OUT = Refused(Why.TIMED_OUT, "the cluster has not decided in time")
+TIMED_OUT = ApiError(ErrorKind.TIMED_OUT, "the cluster has not decided in time")
 # Kafka's clients choose their own; this is for callers who do not care.
 TIMEOUT_MS = 30_000
-Created: TypeAlias = Callable[[list[CreatedTopic | Refused]], None]
-Deleted: TypeAlias = Callable[[list[DeletedTopic | Refused]], None]
-Grown: TypeAlias = Callable[[list[CreatedPartitions | Refused]], None]
-Changed: TypeAlias = Callable[[list[AlteredPartition | Refused]], None]
-CreatedOne: TypeAlias = Callable[[CreatedTopic | Refused], None]
-_DUPLICATE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+Created: TypeAlias = Callable[[list[CreatedTopic | ApiError]], None]
+Deleted: TypeAlias = Callable[[list[DeletedTopic | ApiError]], None]
+Grown: TypeAlias = Callable[[list[CreatedPartitions | ApiError]], None]
+Changed: TypeAlias = Callable[[list[AlteredPartition | ApiError]], None]
+CreatedOne: TypeAlias = Callable[[CreatedTopic | ApiError], None]
+_DUPLICATE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more than once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ class ReplyCollector(Generic[R]):
         runtime: Runtime,
         kind: type[R],
         count: int,
-        done: Callable[[list[R | Refused]], None],
+        done: Callable[[list[R | ApiError]], None],
         timeout_ms: int = TIMEOUT_MS,
         settle: Callable[[Callback], None] | None = None,
     ) -> None:
         self._runtime = runtime
         self._kind = kind
         self._missing = count
-        self._done: Callable[[list[R | Refused]], None] | None = done
+        self._done: Callable[[list[R | ApiError]], None] | None = done
         self._settle = settle
-        self._replies: list[R | Refused] = [TIMED_OUT] * count
+        self._replies: list[R | ApiError] = [TIMED_OUT] * count
         deadline = Instant(runtime.clock.now() + max(timeout_ms, 0) * MILLISECOND)
         self._timer = runtime.timers.at(deadline, self._finish)
         if count == 0:
@@ -141,7 +141,7 @@ class ReplyCollector(Generic[R]):
         """Takes the reply to one item."""
 
         def fill(reply: Reply) -> None:
-            assert isinstance(reply, Refused | self._kind), f"{reply} does not answer this command"
+            assert isinstance(reply, ApiError | self._kind), f"{reply} does not answer this command"
             self._replies[index] = reply
             self._missing -= 1
             if self._missing == 0:
@@ -149,13 +149,13 @@ class ReplyCollector(Generic[R]):
 
         return fill
 
-    def refuse(self, index: int, refusal: Refused) -> None:
+    def refuse(self, index: int, error: ApiError) -> None:
         """Answer an item that does not become a command."""
         fill = self.slot(index)
-        self._runtime.timers.soon(lambda: fill(refusal))
+        self._runtime.timers.soon(lambda: fill(error))
 
     def _complete(self) -> None:
-        changed = any(not isinstance(reply, Refused) for reply in self._replies)
+        changed = any(not isinstance(reply, ApiError) for reply in self._replies)
         if self._settle is not None and changed:
             self._settle(self._finish)
         else:
@@ -276,8 +276,8 @@ class TopicService:
             return
         allowed = broker_setting(self._controller.image, "auto.create.topics.enable", static=self._static)
         if not (allowed or is_internal(name)):
-            refusal = Refused(Why.UNKNOWN_TOPIC, f"there is no topic '{name}'")
-            self._runtime.timers.soon(lambda: done(refusal))
+            error = ApiError(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{name}'")
+            self._runtime.timers.soon(lambda: done(error))
             return
         self._creating[name] = [done]
         self.create(
@@ -290,9 +290,9 @@ class TopicService:
         special = internal_topic(name, self._controller.image, self._static)
         return NewTopic(name) if special is None else special
 
-    def _created(self, name: str, reply: CreatedTopic | Refused) -> None:
+    def _created(self, name: str, reply: CreatedTopic | ApiError) -> None:
         topic = self._controller.image.topic(name)
-        if isinstance(reply, Refused) and reply.why is Why.TOPIC_EXISTS and topic is not None:
+        if isinstance(reply, ApiError) and reply.kind is ErrorKind.TOPIC_EXISTS and topic is not None:
             # Somebody else was faster: whoever asked has what they wanted.
             reply = CreatedTopic(topic.name, topic.id, len(topic.partitions), topic.replication_factor)
         for done in self._creating.pop(name):

@@ -5,7 +5,7 @@ meant. Ranges are half open and named `start` and `end`. A moment is either an
 `Instant` (monotonic nanoseconds, never stored) or a `Timestamp` (wall-clock
 milliseconds, as Kafka records carry them); mixing them up is a type error.
 
-A refusal is a value (`Refused`, with its `Why`); a decision is facts plus a reply.
+A refusal is a value (`ApiError`, with its `ErrorKind`); a decision is facts plus a reply.
 
 Left out: anything that one package alone uses.
 
@@ -16,7 +16,7 @@ bytes that break a rule, and storage that failed or lies.
 
 Why something was refused: one list for the whole system.
 
-A refusal is a value. Each gateway owns one table from `Why` to its own code, and a test
+A refusal is a value. Each gateway owns one table from `ErrorKind` to its own code, and a test
 asserts that every reason has a row in every table.
 """
 
@@ -102,8 +102,8 @@ class Now(NamedTuple):
     wall: Timestamp
 
 
-class Why(enum.Enum):
-    """The reasons, in words of the domain rather than of a protocol."""
+class ErrorKind(enum.Enum):
+    """What can be wrong, in words of the domain rather than of a protocol."""
 
     # Topics and configuration
     TOPIC_EXISTS = "topic exists already"
@@ -181,15 +181,15 @@ class Why(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """No, and why; `detail` is a sentence for the person who reads the error.
+class ApiError:
+    """What is wrong; `detail` is a sentence for the person who reads the error.
 
     `records` are the ones to blame, counted from 0 within their batch.
     """
 
-    why: Why
+    kind: ErrorKind
     detail: str = ""
     records: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return self.detail or self.why.value
+        return self.detail or self.kind.value

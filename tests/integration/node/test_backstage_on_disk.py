@@ -9,7 +9,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, MetadataImage
-from penstock.core.model import NodeId, Refused
+from penstock.core.model import ApiError, NodeId
 from penstock.core.records import Record, write_batch
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, NodeIdentity, Runtime
@@ -73,7 +73,7 @@ def nothing(_backend: Backend, done: Callback) -> None:
 def produce(backend: Backend, done: Callback) -> None:
     """Create a topic and write one acknowledged batch to it."""
 
-    def created(answer: list[CreatedTopic | Refused]) -> None:
+    def created(answer: list[CreatedTopic | ApiError]) -> None:
         assert isinstance(answer[0], CreatedTopic)
         partition = backend.partitions.find("orders", 0)
         assert partition is not None

@@ -13,7 +13,7 @@ from penstock.core.groups import (
     RebalanceCompleted,
     SyncGroupResult,
 )
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from tests.unit.core.groups.group_driver import GROUP, Driver, position, protocols
 
 OPTIONS = GroupOptions(
@@ -24,11 +24,11 @@ SESSION_MS = 10_000
 REBALANCE_MS = 15_000
 TOPICS = (("t",), ("t", "u"))
 GONE = {
-    Why.UNKNOWN_MEMBER,
-    Why.FENCED_INSTANCE,
-    Why.ILLEGAL_GENERATION,
-    Why.REBALANCE_IN_PROGRESS,
-    Why.GROUP_FULL,
+    ErrorKind.UNKNOWN_MEMBER,
+    ErrorKind.FENCED_INSTANCE,
+    ErrorKind.ILLEGAL_GENERATION,
+    ErrorKind.REBALANCE_IN_PROGRESS,
+    ErrorKind.GROUP_FULL,
 }
 
 
@@ -101,9 +101,9 @@ class World:
             case JoinGroupResult():
                 client.member_id, client.generation = answer.member_id, answer.generation
                 self._sync(client, answer)
-            case Refused(why):
-                assert why in GONE
-                if why is not Why.REBALANCE_IN_PROGRESS:
+            case ApiError(kind):
+                assert kind in GONE
+                if kind is not ErrorKind.REBALANCE_IN_PROGRESS:
                     client.forget_membership()
             case _:
                 raise AssertionError(answer)
@@ -127,9 +127,9 @@ class World:
                 client.member_id, client.instance_id, client.generation
             )
             return
-        assert isinstance(answer, Refused)
-        assert answer.why in GONE
-        if answer.why is Why.REBALANCE_IN_PROGRESS:
+        assert isinstance(answer, ApiError)
+        assert answer.kind in GONE
+        if answer.kind is ErrorKind.REBALANCE_IN_PROGRESS:
             self.join(client)
         else:
             client.forget_membership()
@@ -144,10 +144,10 @@ class World:
 
     def heartbeat(self, client: Client) -> None:
         answer = self.driver.heartbeat(client.member_id, client.generation, client.instance_id)
-        if not isinstance(answer, Refused):
+        if not isinstance(answer, ApiError):
             return
-        assert answer.why in GONE
-        if answer.why is Why.REBALANCE_IN_PROGRESS:
+        assert answer.kind in GONE
+        if answer.kind is ErrorKind.REBALANCE_IN_PROGRESS:
             self.join(client)
         else:
             client.forget_membership()
@@ -192,8 +192,8 @@ class World:
             )
             self.driver.heartbeat(member_id, generation, client.instance_id)
             self.driver.leave(LeavingMember(member_id, client.instance_id))
-            assert isinstance(self.driver.answers[sync], Refused)
-            assert isinstance(commit, Refused)
+            assert isinstance(self.driver.answers[sync], ApiError)
+            assert isinstance(commit, ApiError)
             assert (self.driver.describe(), len(self.driver.facts)) == before
 
     def is_member(self, member_id: str) -> bool:

@@ -25,7 +25,7 @@ from penstock.core.metadata import (
     snapshot,
 )
 from penstock.core.metadata.effective_configs import topic_value
-from penstock.core.model import Instant, LeaderEpoch, NodeId, Refused, TopicId
+from penstock.core.model import ApiError, Instant, LeaderEpoch, NodeId, TopicId
 from tests.property.metadata.metadata_worlds import (
     CLUSTER,
     commands,
@@ -199,7 +199,7 @@ def live_through(
         decision = machine.decide(command, NOW)
 
         assert machine.image is before
-        if isinstance(decision.reply, Refused):
+        if isinstance(decision.reply, ApiError):
             assert decision.facts == ()
         machine.replay(decision.facts)
         check_shape(machine.image)

@@ -23,7 +23,7 @@ from penstock.core.metadata import (
     is_internal,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import Instant, Refused, TopicId
+from penstock.core.model import ApiError, Instant, TopicId
 from tests.property.metadata.metadata_worlds import commands
 
 
@@ -131,7 +131,7 @@ def test_topics_and_counters_follow_the_model(data: st.DataObject) -> None:
         decision = machine.decide(command, Instant(0))
         machine.replay(decision.facts)
 
-        if isinstance(decision.reply, Refused):
+        if isinstance(decision.reply, ApiError):
             assert decision.reply.detail
         else:
             assert not model.must_refuse(command)

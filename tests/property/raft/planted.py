@@ -1,6 +1,6 @@
 """Members that are wrong in one way each. The checkers must notice every one of them."""
 
-from penstock.core.model import Instant, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, Instant
 from penstock.core.raft import (
     CommandResult,
     Effect,
@@ -159,9 +159,9 @@ class ReadsByAnOldRound(Raft):
 
 
 class ChangesAtOnce(Leader):
-    def _check_any_change(self) -> Refused | None:
+    def _check_any_change(self) -> ApiError | None:
         if self._ledger.commit < self._ledger.configuration_index:
-            return Refused(Why.QUORUM_BUSY)
+            return ApiError(ErrorKind.QUORUM_BUSY)
         return None
 
 
@@ -172,7 +172,7 @@ class ChangesMembersBeforeItsFirstCommit(Raft):
 
 
 class ChangesTogether(Leader):
-    def _check_any_change(self) -> Refused | None:
+    def _check_any_change(self) -> ApiError | None:
         return None
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from penstock.broker.partitions import FsyncMode, LeaderPartition
-from penstock.core.model import NodeId, Offset, Refused
+from penstock.core.model import ApiError, NodeId, Offset
 from penstock.sim import NetworkFaults
 from tests.unit.broker.replication.stage import Stage, append, values_of
 
@@ -53,7 +53,7 @@ class History:
         offset = partition.log.end
         append(partition, value)
 
-        def done(error: Refused | None) -> None:
+        def done(error: ApiError | None) -> None:
             if error is None:
                 self.note(index, offset, value)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import LeaderEpoch, Offset, ProducerId, Refused, StorageError, Timestamp, TopicId
+from penstock.core.model import ApiError, LeaderEpoch, Offset, ProducerId, StorageError, Timestamp, TopicId
 from penstock.core.records import (
     ControlRecord,
     ControlType,
@@ -259,7 +259,7 @@ class History:
             following = last._replace(base_sequence=last.last_sequence + 1)
             assert self.log.producers.check(following) == ACCEPTED
             assert isinstance(
-                self.log.producers.check(last._replace(base_sequence=last.last_sequence + 2)), Refused
+                self.log.producers.check(last._replace(base_sequence=last.last_sequence + 2)), ApiError
             )
             for written in batches[-5:]:
                 verdict = self.log.producers.check(read_header(written.content))

@@ -1,6 +1,6 @@
 """How a script shows what a member does."""
 
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.raft import (
     CommandResult,
     CommitUpTo,
@@ -138,7 +138,7 @@ def show_news(effect: Effect) -> str:
             raise AssertionError(f"no words for {effect}")
 
 
-def show_outcome(outcome: ProposalAccepted | ReadIndex | TransferStarted | Refused) -> str:
+def show_outcome(outcome: ProposalAccepted | ReadIndex | TransferStarted | ApiError) -> str:
     match outcome:
         case ProposalAccepted(_, start, end):
             return f"accepted as {start}..{end - 1}"
@@ -146,5 +146,5 @@ def show_outcome(outcome: ProposalAccepted | ReadIndex | TransferStarted | Refus
             return f"read from {index}"
         case TransferStarted():
             return "handing over"
-        case Refused():
+        case ApiError():
             return f"refused, {outcome}"

@@ -23,7 +23,7 @@ from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Ok, elections
 from penstock.core.metadata import Partition as PartitionState
-from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, Offset, ProducerId, Why
+from penstock.core.model import MILLISECOND, SECOND, ErrorKind, Instant, NodeId, Offset, ProducerId
 from penstock.core.protocol.messages.fetch import FetchRequestPartition
 from penstock.core.raft import Raft
 from penstock.core.records import BatchHeader
@@ -196,11 +196,11 @@ def consumers_read_to_the_log_end(patch: Patch) -> None:
 
 def old_generations_may_commit(patch: Patch) -> None:
     commit = import_module("penstock.core.groups.offsets")
-    why_not = commit._why_not_commit
+    error_kind = commit._why_not_commit
 
-    def hardly_ever(group: ClassicGroup | None, command: CommitOffsets) -> Why | None:
-        why: Why | None = why_not(group, command)
-        return None if why in (Why.ILLEGAL_GENERATION, Why.UNKNOWN_MEMBER) else why
+    def hardly_ever(group: ClassicGroup | None, command: CommitOffsets) -> ErrorKind | None:
+        kind: ErrorKind | None = error_kind(group, command)
+        return None if kind in (ErrorKind.ILLEGAL_GENERATION, ErrorKind.UNKNOWN_MEMBER) else kind
 
     patch.setattr(commit, "_why_not_commit", hardly_ever)
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.broker.cluster.raft_host import CommandOutcome, RaftQuorum
 from penstock.core.metadata import ClusterIdSet
-from penstock.core.model import MILLISECOND, SECOND, Refused, Why
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind
 from penstock.core.raft import (
     AddLearner,
     Change,
@@ -110,7 +110,7 @@ def test_a_leader_that_hands_over_takes_no_proposals() -> None:
     quorum.transfer(world.member(target), outcomes.append)
     refused = quorum.propose((ClusterIdSet("other"),), quorum.leader_epoch)
 
-    assert refused == Refused(Why.QUORUM_BUSY, "leadership is being handed over")
+    assert refused == ApiError(ErrorKind.QUORUM_BUSY, "leadership is being handed over")
     assert quorum.end == end
 
 
@@ -130,8 +130,8 @@ def test_a_leader_reads_fresh_and_one_that_was_cut_off_does_not_read_at_all() ->
     world.world.run(2 * SECOND)
 
     assert isinstance(fresh, ReadIndex)
-    assert isinstance(outcomes[1], Refused)
-    assert outcomes[1].why is Why.NOT_CONTROLLER
+    assert isinstance(outcomes[1], ApiError)
+    assert outcomes[1].kind is ErrorKind.NOT_CONTROLLER
 
 
 def test_a_follower_refuses_what_only_a_leader_can_do() -> None:
@@ -142,4 +142,4 @@ def test_a_follower_refuses_what_only_a_leader_can_do() -> None:
     world.controllers[follower].quorum.change_members(RemoveMember(world.member("c1")), outcomes.append)
     world.world.run(10 * MILLISECOND)
 
-    assert [getattr(outcome, "why", None) for outcome in outcomes] == [Why.NOT_CONTROLLER]
+    assert [getattr(outcome, "kind", None) for outcome in outcomes] == [ErrorKind.NOT_CONTROLLER]

@@ -39,7 +39,7 @@ from penstock.broker.cluster.rpc import (
     RpcReply,
     Voter,
 )
-from penstock.core.model import MILLISECOND, SECOND, Instant, NodeId, PenstockError, Refused, Why
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Instant, NodeId, PenstockError
 from penstock.core.raft import (
     EMPTY_CONFIGURATION,
     AddLearner,
@@ -130,10 +130,10 @@ def _on_reply(change: Change, outcome: CommandOutcome, respond: Respond) -> None
     if isinstance(outcome, ProposalAccepted):
         events.info("quorum.members_changed", change=type(change).__name__, member=node)
         respond(JoinQuorumReply(JoinStatus.LATER))
-    elif isinstance(outcome, Refused) and outcome.why is Why.NOT_CONTROLLER:
+    elif isinstance(outcome, ApiError) and outcome.kind is ErrorKind.NOT_CONTROLLER:
         respond(NotController(None, None))
     else:
-        respond(JoinQuorumReply(JoinStatus.LATER, str(outcome) if isinstance(outcome, Refused) else ""))
+        respond(JoinQuorumReply(JoinStatus.LATER, str(outcome) if isinstance(outcome, ApiError) else ""))
 
 
 class BootstrapFailed(PenstockError):
@@ -453,7 +453,7 @@ class QuorumJoiner:
     def _answered(self, answer: RpcReply | None) -> None:
         match answer:
             case JoinQuorumReply(JoinStatus.REFUSED, detail):
-                self._refused(detail)
+                self._on_error(detail)
             case NotController(leader, _) if leader == self._me.node_id:
                 self._met_namesake()
             case NotController(leader, address) if leader is not None and address is not None:
@@ -474,7 +474,7 @@ class QuorumJoiner:
                 "data directory, and leads the quorum"
             )
 
-    def _refused(self, detail: str) -> None:
+    def _on_error(self, detail: str) -> None:
         """A rival may be one that has just ended and is not missed yet."""
         now = self._runtime.clock.now()
         if self._refused_at is None:

@@ -50,13 +50,13 @@ from penstock.core.metadata import (
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
+    ApiError,
     BrokerEpoch,
     CorruptionError,
+    ErrorKind,
     Instant,
     NodeId,
     PenstockError,
-    Refused,
-    Why,
 )
 from penstock.core.raft import Member
 from penstock.observability import log as events
@@ -75,7 +75,7 @@ REGISTRATION_RETRY_MS = 100
 # A broker that was replaced counts as live until its session is over.
 RIVAL_NS = 5 * SECOND
 # Trying again would change nothing.
-FOR_GOOD = (Why.INCONSISTENT_CLUSTER, Why.INVALID_REQUEST, Why.INVALID_FEATURE_LEVEL)
+FOR_GOOD = (ErrorKind.INCONSISTENT_CLUSTER, ErrorKind.INVALID_REQUEST, ErrorKind.INVALID_FEATURE_LEVEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class BrokerSessionTracker(BasePeerWatcher):
         events.warning("broker.fenced", broker=node, broker_epoch=broker.epoch, reason=reason)
 
         def fenced(reply: Reply) -> None:
-            if isinstance(reply, Refused):
+            if isinstance(reply, ApiError):
                 self._fencing.pop(node, None)
 
         self._controller.submit(FenceBroker(node, broker.epoch), fenced)
@@ -444,7 +444,7 @@ class ClusterFormation:
         """Whoever leads next sees what is missing."""
 
     def _formed(self, reply: Reply) -> None:
-        if not isinstance(reply, Refused):
+        if not isinstance(reply, ApiError):
             events.info("cluster.formed", cluster_id=self._controller.image.cluster_id)
 
 
@@ -498,19 +498,17 @@ class BrokerRegistrar:
         self._controller.submit(command, self._registered)
 
     def _registered(self, reply: Reply) -> None:
-        if isinstance(reply, Refused):
-            self._refused(reply)
+        if isinstance(reply, ApiError):
+            self._on_error(reply)
             return
         assert isinstance(reply, RegisteredBroker)
         self.epoch = reply.epoch
         self._joined(reply.epoch)
 
-    def _refused(self, refusal: Refused) -> None:
+    def _on_error(self, error: ApiError) -> None:
         now = self._runtime.clock.now()
-        is_rival = refusal.why is Why.DUPLICATE_BROKER
+        is_rival = error.kind is ErrorKind.DUPLICATE_BROKER
         # The rest passes: there is no controller, its disk is full, or it knew of us what we did not.
-        if refusal.why in FOR_GOOD or (is_rival and now >= self._give_up_at):
-            raise RegistrationRejected(
-                f"the cluster refuses this node: {refusal.detail or refusal.why.value}"
-            )
+        if error.kind in FOR_GOOD or (is_rival and now >= self._give_up_at):
+            raise RegistrationRejected(f"the cluster refuses this node: {error.detail or error.kind.value}")
         self._runtime.timers.at(Instant(now + REGISTRATION_RETRY_MS * MILLISECOND), self._register)

@@ -23,7 +23,7 @@ from penstock.broker.cluster.rpc import (
 )
 from penstock.core.metadata import Command, Reply
 from penstock.core.metadata import Ok as Nothing
-from penstock.core.model import MILLISECOND, Instant, NodeId, Offset, ProtocolError, Refused, Why
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, NodeId, Offset, ProtocolError
 from penstock.core.raft import ReadIndex
 from penstock.runtime import Callback, NodeIdentity, Runtime, Timer
 
@@ -84,7 +84,7 @@ class CommandForwarder(BasePeerWatcher):
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided, wherever that is. `done` is never called inside this call."""
         if len(self._parked) >= PARKED_MAX:
-            self._runtime.timers.soon(lambda: done(_refused("too many commands wait for a controller")))
+            self._runtime.timers.soon(lambda: done(_error("too many commands wait for a controller")))
             return
         deadline = Instant(self._runtime.clock.now() + PATIENCE_MS * MILLISECOND)
         self._parked.append(ParkedCommand(command, done, deadline))
@@ -169,7 +169,7 @@ class CommandForwarder(BasePeerWatcher):
         self._pump()
 
     def _refuse(self, parked: ParkedCommand, detail: str) -> None:
-        refusal = _refused(detail)
+        refusal = _error(detail)
         self._runtime.timers.soon(lambda: parked.done(refusal))
 
     def _asked(self, _peer: Peer, question: SubmitCommand, respond: Respond) -> None:
@@ -184,15 +184,15 @@ class CommandForwarder(BasePeerWatcher):
             command = decode_command(question.name, question.content)
         except ProtocolError as wrong:
             decided(
-                Refused(Why.INVALID_REQUEST, f"node {self._me} does not know this command: {wrong}"),
+                ApiError(ErrorKind.INVALID_REQUEST, f"node {self._me} does not know this command: {wrong}"),
                 Offset(0),
             )
             return
         self._decider.decide(command, decided)
 
 
-def _refused(detail: str) -> Refused:
-    return Refused(Why.NOT_CONTROLLER, detail)
+def _error(detail: str) -> ApiError:
+    return ApiError(ErrorKind.NOT_CONTROLLER, detail)
 
 
 class ReadIndexBarrier:

@@ -16,7 +16,7 @@ from penstock.core.metadata import (
     Reply,
     replay,
 )
-from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset
 from penstock.runtime import Runtime
 from penstock.storage.disk import DiskFull
 
@@ -162,20 +162,18 @@ class Controller:
         try:
             end = self._quorum.propose(facts, self._epoch)
         except DiskFull as full:
-            end = Refused(Why.STORAGE_FAILED, str(full))
-        if isinstance(end, Refused):
+            end = ApiError(ErrorKind.STORAGE_FAILED, str(full))
+        if isinstance(end, ApiError):
             self._take_back(machine, end)
         else:
             self._end, self._appended = end, machine.image
 
-    def _take_back(self, machine: MetadataMachine, refusal: Refused) -> None:
+    def _take_back(self, machine: MetadataMachine, error: ApiError) -> None:
         """Nothing of this turn was appended: what was decided on it never happened."""
         machine.image = self._appended
         kept = (entry for entry in self._waiting if entry.end <= self._end)
         lost = (
-            UncommittedReply(self._end, refusal, entry.done)
-            for entry in self._waiting
-            if entry.end > self._end
+            UncommittedReply(self._end, error, entry.done) for entry in self._waiting if entry.end > self._end
         )
         self._waiting = deque((*kept, *lost))
 
@@ -221,4 +219,4 @@ class Controller:
             entry.done(_NOT_LEADING, Offset(0))
 
 
-_NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+_NOT_LEADING = ApiError(ErrorKind.NOT_CONTROLLER, "this node does not lead the metadata quorum")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.metadata import Fact, MetadataImage
-from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PenstockError, Refused, StorageError
+from penstock.core.model import ApiError, CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
 
@@ -77,7 +77,7 @@ class Quorum(Protocol):
     def start(self, events: QuorumEvents) -> None:
         """Recover what is on disk and take part. Blocks on the disk; events may come at once."""
 
-    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | ApiError:
         """Append facts that count together or not at all; answers the log end behind them.
 
         Refused while too much waits to be committed, or leadership is being handed over:

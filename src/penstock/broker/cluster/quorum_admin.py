@@ -31,26 +31,26 @@ from penstock.broker.cluster.rpc import (
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
+    ApiError,
+    ErrorKind,
     Instant,
     LeaderEpoch,
     NodeId,
     Offset,
-    Refused,
     Timestamp,
-    Why,
 )
 from penstock.core.raft import AddLearner, Change, Member, PromoteLearner, ProposalAccepted, RemoveMember
 from penstock.observability import log as events
 from penstock.runtime import Address, Clock, Runtime
 
-VoterChangeDone: TypeAlias = Callable[[Refused | None], None]
+VoterChangeDone: TypeAlias = Callable[[ApiError | None], None]
 PATIENCE_NS = 10 * SECOND
 LOOK_MS = 20
-Described: TypeAlias = Callable[[QuorumStatus | Refused], None]
-Changed: TypeAlias = Callable[[Refused | None], None]
+Described: TypeAlias = Callable[[QuorumStatus | ApiError], None]
+Changed: TypeAlias = Callable[[ApiError | None], None]
 ANSWER_MS = 2_000
 CHANGE_MS = PATIENCE_NS // 1_000_000 + 2_000
-_NOBODY_LEADS = Refused(Why.NOT_CONTROLLER, "nobody is known to lead the metadata quorum")
+_NOBODY_LEADS = ApiError(ErrorKind.NOT_CONTROLLER, "nobody is known to lead the metadata quorum")
 
 
 class VoterChanges:
@@ -64,7 +64,7 @@ class VoterChanges:
     def add_voter(self, member: Member, address: Address | None, told: VoterChangeDone) -> None:
         """Let a node vote; None is told when it does."""
         if any(voter.node_id == member.node_id for voter in self._quorum.raft.configuration.voters):
-            told(Refused(Why.DUPLICATE_VOTER, f"node {member.node_id} votes already"))
+            told(ApiError(ErrorKind.DUPLICATE_VOTER, f"node {member.node_id} votes already"))
             return
         if address is not None:
             self._book.heard_of(member.node_id, address)
@@ -84,9 +84,9 @@ class VoterChanges:
         voters = self._quorum.raft.configuration.voters
         if member not in voters:
             detail = f"node {member.node_id} with directory {member.directory_id} does not vote"
-            told(Refused(Why.VOTER_NOT_FOUND, detail))
+            told(ApiError(ErrorKind.VOTER_NOT_FOUND, detail))
         elif voters == (member,):
-            told(Refused(Why.INVALID_REQUEST, f"node {member.node_id} is the last voter"))
+            told(ApiError(ErrorKind.INVALID_REQUEST, f"node {member.node_id} is the last voter"))
         else:
             self._change(RemoveMember(member), self._deadline(), told, then=told)
 
@@ -102,8 +102,8 @@ class VoterChanges:
                 events.info("quorum.members_changed", change=type(change).__name__, node=node)
                 self._await_commit(outcome, until, told, then)
                 return
-            assert isinstance(outcome, Refused)
-            if outcome.why is Why.QUORUM_BUSY and self._is_before(until):
+            assert isinstance(outcome, ApiError)
+            if outcome.kind is ErrorKind.QUORUM_BUSY and self._is_before(until):
                 self._later(lambda: self._change(change, until, told, then))
             else:
                 told(_about(change, outcome))
@@ -117,7 +117,7 @@ class VoterChanges:
         if raft.commit >= accepted.start:
             then(None)
         elif raft.term != accepted.term or not self._is_before(until):
-            told(Refused(Why.NOT_CONTROLLER, "the change is in the log, but may not be committed"))
+            told(ApiError(ErrorKind.NOT_CONTROLLER, "the change is in the log, but may not be committed"))
         else:
             self._later(lambda: self._await_commit(accepted, until, told, then))
 
@@ -128,10 +128,10 @@ class VoterChanges:
         self._runtime.timers.at(Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND), again)
 
 
-def _about(change: Change, refused: Refused) -> Refused:
+def _about(change: Change, error: ApiError) -> ApiError:
     """The same, naming the node; what did not pass in all this time is a timeout."""
-    why = Why.TIMED_OUT if refused.why is Why.QUORUM_BUSY else refused.why
-    return Refused(why, f"node {change.member.node_id}: {refused}")
+    kind = ErrorKind.TIMED_OUT if error.kind is ErrorKind.QUORUM_BUSY else error.kind
+    return ApiError(kind, f"node {change.member.node_id}: {error}")
 
 
 def describe(quorum: RaftQuorum, clock: Clock, book: AddressBook) -> QuorumStatus:
@@ -215,10 +215,10 @@ class QuorumAdmin:
         def answered(answer: RpcReply | None) -> None:
             if not isinstance(answer, ChangeVotersReply):
                 done(_NOBODY_LEADS)
-            elif answer.why is None:
+            elif answer.kind is None:
                 done(None)
             else:
-                done(Refused(answer.why, answer.detail))
+                done(ApiError(answer.kind, answer.detail))
 
         self._ask(question, CHANGE_MS, answered, lambda: done(_NOBODY_LEADS))
 
@@ -251,5 +251,5 @@ class QuorumAdmin:
             respond(NotController(None, None))
 
 
-def _reply(respond: Respond, refusal: Refused | None) -> None:
-    respond(ChangeVotersReply() if refusal is None else ChangeVotersReply(refusal.why, refusal.detail))
+def _reply(respond: Respond, error: ApiError | None) -> None:
+    respond(ChangeVotersReply() if error is None else ChangeVotersReply(error.kind, error.detail))

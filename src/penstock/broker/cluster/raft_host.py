@@ -55,16 +55,16 @@ from penstock.broker.cluster.raft_storage import (
 from penstock.core.metadata import Fact, MetadataImage
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
     CorruptionError,
+    ErrorKind,
     Instant,
     LeaderEpoch,
     NodeId,
     Offset,
     ProtocolError,
-    Refused,
     StorageError,
     TopicId,
-    Why,
 )
 from penstock.core.raft import (
     BLANK_BALLOT,
@@ -123,10 +123,10 @@ BATCH_BYTES_MAX = 1 << 30
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
 LAG_MAX = 1_000
 FULL_DISK_RETRY_MS = 500
-CommandOutcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | Refused
+CommandOutcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | ApiError
 Done: TypeAlias = Callable[[CommandOutcome], None]
 CHECKPOINT_LOOK_MS = 1_000
-_NOT_LEADING = Refused(Why.NOT_CONTROLLER, "this member does not lead")
+_NOT_LEADING = ApiError(ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
 
 class RaftTransport(BasePeerWatcher):
@@ -483,7 +483,7 @@ class RaftQuorum:
         self._checkpoint_timer: Timer | None = None
         self._tickets = 0
         self._asked: dict[CommandId, Done] = {}
-        self._refusal: Refused | None = None
+        self._refusal: ApiError | None = None
         # What we proposed need not be read back from its bytes.
         self._proposed: dict[Index, Sequence[Fact]] = {}
         self._news: deque[Callback] = deque()
@@ -577,7 +577,7 @@ class RaftQuorum:
         done = self._asked.pop(ticket, None)
         if done is not None:
             self._runtime.timers.soon(lambda: done(outcome))
-        elif isinstance(outcome, Refused):
+        elif isinstance(outcome, ApiError):
             self._refusal = outcome
 
     def note_snapshot(self, received: MetadataSnapshot) -> None:
@@ -624,7 +624,7 @@ class RaftQuorum:
         self.committed = received.end
         self._events.restored(received.image)
 
-    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | ApiError:
         if self.leader_epoch is None or expected_epoch != self.leader_epoch:
             raise NotQuorumLeader(f"this node leads in epoch {self.leader_epoch}, not in {expected_epoch}")
         store = self._host.store
@@ -638,7 +638,7 @@ class RaftQuorum:
             self._proposed[index] = facts
         return refused or end
 
-    def _take_refusal(self) -> Refused | None:
+    def _take_refusal(self) -> ApiError | None:
         """What became of the proposal during the step, if it was not taken."""
         refused, self._refusal = self._refusal, None
         return refused

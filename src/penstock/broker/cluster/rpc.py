@@ -29,13 +29,13 @@ from penstock.core.metadata import Command, Reply
 from penstock.core.model import (
     MILLISECOND,
     BrokerEpoch,
+    ErrorKind,
     Instant,
     LeaderEpoch,
     NodeId,
     Offset,
     ProtocolError,
     Timestamp,
-    Why,
 )
 from penstock.core.raft import Configuration
 from penstock.observability import log as events
@@ -203,7 +203,7 @@ class RemoveVoter(Struct, frozen=True):
 class ChangeVotersReply(Struct, frozen=True):
     """It is so, or why it is not."""
 
-    why: Why | None = None
+    kind: ErrorKind | None = None
     detail: str = ""
 
 

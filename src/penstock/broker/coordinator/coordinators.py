@@ -22,15 +22,15 @@ from penstock.broker.coordinator.runtime import (
 )
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Topic
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.observability import log as events
 from penstock.runtime import Runtime
 
 _BITS = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
-NO_TOPIC = Refused(Why.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being made")
-NO_LOG_YET = Refused(Why.COORDINATOR_LOADING, "the coordinator's log is being opened")
-NOT_HERE = Refused(Why.NOT_COORDINATOR)
+NO_TOPIC = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being made")
+NO_LOG_YET = ApiError(ErrorKind.COORDINATOR_LOADING, "the coordinator's log is being opened")
+NOT_HERE = ApiError(ErrorKind.NOT_COORDINATOR)
 
 
 class LedPartitions(Protocol):
@@ -44,7 +44,7 @@ class LedPartitions(Protocol):
 class InternalTopicCreator(Protocol):
     """Makes an internal topic unless it exists; `done` hears when it is usable here, or why not."""
 
-    def auto_create(self, name: str, done: Callable[[CreatedTopic | Refused], None]) -> None: ...
+    def auto_create(self, name: str, done: Callable[[CreatedTopic | ApiError], None]) -> None: ...
 
 
 def java_hash(text: str) -> int:
@@ -89,11 +89,11 @@ class Coordinators(Generic[M, C, F]):
         self._led: dict[int, Coordinator[M, C, F]] = {}
         self._topic: Topic | None = None
         self._count = 0
-        self._locating: list[tuple[str, Callable[[NodeId | Refused], None]]] = []
+        self._locating: list[tuple[str, Callable[[NodeId | ApiError], None]]] = []
         self._creating = False
         self._stopped = False
 
-    def find(self, key: str) -> Coordinator[M, C, F] | Refused:
+    def find(self, key: str) -> Coordinator[M, C, F] | ApiError:
         """The key's coordinator, if it is on this node."""
         if self._topic is None:
             self._create_topic()
@@ -105,7 +105,7 @@ class Coordinators(Generic[M, C, F]):
         ours = self._topic.partitions[index].leader == self._node_id
         return NO_LOG_YET if ours else NOT_HERE
 
-    def locate(self, key: str, done: Callable[[NodeId | Refused], None]) -> None:
+    def locate(self, key: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """The node that coordinates the key; the topic is made when it is first asked for."""
         if self._topic is not None and not self._creating:
             done(self._leader_of(self._topic, key))
@@ -139,7 +139,7 @@ class Coordinators(Generic[M, C, F]):
     def __iter__(self) -> Iterator[Coordinator[M, C, F]]:
         return iter(list(self._led.values()))
 
-    def _leader_of(self, topic: Topic, key: str) -> NodeId | Refused:
+    def _leader_of(self, topic: Topic, key: str) -> NodeId | ApiError:
         leader = topic.partitions[partition_of(key, self._count)].leader
         return NO_TOPIC if leader == NO_LEADER else leader
 
@@ -148,16 +148,16 @@ class Coordinators(Generic[M, C, F]):
             self._creating = True
             self._topics.auto_create(self._topic_name, self._topic_created)
 
-    def _topic_created(self, reply: CreatedTopic | Refused) -> None:
+    def _topic_created(self, reply: CreatedTopic | ApiError) -> None:
         self._creating = False
         self._take_over()
-        refused = NO_TOPIC
-        if isinstance(reply, Refused):
-            refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, reply.detail or reply.why.value)
-            events.warning("coordinator.no_topic", topic=self._topic_name, reason=refused.detail)
+        error = NO_TOPIC
+        if isinstance(reply, ApiError):
+            error = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, reply.detail or reply.kind.value)
+            events.warning("coordinator.no_topic", topic=self._topic_name, reason=error.detail)
         locating, self._locating = self._locating, []
         for key, done in locating:
-            done(refused if self._topic is None else self._leader_of(self._topic, key))
+            done(error if self._topic is None else self._leader_of(self._topic, key))
 
     def _take_over(self) -> None:
         """Have a coordinator for every partition of the topic that this node leads, and no other."""

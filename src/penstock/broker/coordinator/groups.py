@@ -48,13 +48,13 @@ from penstock.core.groups import (
 )
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, broker_setting
 from penstock.core.metadata.configs import NO_CONFIGS
-from penstock.core.model import NodeId, Offset, Refused, TopicPartition, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, TopicPartition
 from penstock.runtime import Runtime
 
 _MS_PER_MINUTE = 60_000
 # Records have room for 32,767 bytes, whatever the characters.
 GROUP_ID_CHARS_MAX = 8_000
-TOO_LONG = Refused(Why.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_MAX} characters")
+TOO_LONG = ApiError(ErrorKind.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_MAX} characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ class GroupService:
             command.on_reply(TOO_LONG)
             return
         coordinator = self._coordinators.find(command.group_id)
-        if isinstance(coordinator, Refused):
+        if isinstance(coordinator, ApiError):
             command.on_reply(coordinator)
         else:
             coordinator.submit(command)
 
     def list_groups(
-        self, states: tuple[str, ...], types: tuple[str, ...], done: Callable[[ListedGroups | Refused], None]
+        self, states: tuple[str, ...], types: tuple[str, ...], done: Callable[[ListedGroups | ApiError], None]
     ) -> None:
         """The groups of every coordinator on this node, by id; refused while one of them loads."""
         coordinators = list(self._coordinators)
@@ -150,7 +150,7 @@ class GroupService:
             coordinator.submit(ListGroups(on_reply=listing.add, states=states, types=types))
         listing.end()
 
-    def locate(self, group_id: str, done: Callable[[NodeId | Refused], None]) -> None:
+    def locate(self, group_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
         """The node that coordinates the group; the offsets topic is made when it is first asked for."""
         self._coordinators.locate(group_id, done)
 
@@ -158,13 +158,13 @@ class GroupService:
         """A client was told where a partition begins, ends, or was at some time."""
         self.consumption.looked_up(reader, partition, offset)
 
-    def lag(self, group_id: str) -> list[GroupPartitionLag] | Refused:
+    def lag(self, group_id: str) -> list[GroupPartitionLag] | ApiError:
         """How far the group is behind, in records and seconds, wherever it has a position."""
         coordinator = self._coordinators.find(group_id)
-        if isinstance(coordinator, Refused):
+        if isinstance(coordinator, ApiError):
             return coordinator
         if coordinator.state.value is not None:
-            return Refused(coordinator.state.value)
+            return ApiError(coordinator.state.value)
         return self._lags.of_group(coordinator.machine.image, group_id)
 
     def follow(self, image: MetadataImage) -> None:
@@ -208,16 +208,16 @@ class _Listing:
 
     __slots__ = ("_done", "_groups", "_refused", "_waiting")
 
-    def __init__(self, coordinators: int, done: Callable[[ListedGroups | Refused], None]) -> None:
+    def __init__(self, coordinators: int, done: Callable[[ListedGroups | ApiError], None]) -> None:
         self._done = done
         self._groups: list[ListedGroup] = []
-        self._refused: Refused | None = None
+        self._refused: ApiError | None = None
         self._waiting = coordinators + 1
 
     def add(self, reply: Reply) -> None:
         if isinstance(reply, ListedGroups):
             self._groups += reply.groups
-        elif isinstance(reply, Refused) and reply.why is not Why.NOT_COORDINATOR:
+        elif isinstance(reply, ApiError) and reply.kind is not ErrorKind.NOT_COORDINATOR:
             # One that was given up meanwhile is another node's to list.
             self._refused = reply
         self.end()

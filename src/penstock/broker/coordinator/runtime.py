@@ -31,16 +31,16 @@ from penstock.broker.coordinator.log_rewrite import LogRewrite
 from penstock.broker.partitions import LeaderPartition, PartitionStopped
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
+    ErrorKind,
     Instant,
     Now,
     Offset,
     PenstockError,
     ProtocolError,
-    Refused,
     StorageError,
     Timestamp,
     TopicPartition,
-    Why,
 )
 from penstock.core.records import BatchHeader, Record, read_header, write_batch
 from penstock.observability import log as events
@@ -189,10 +189,10 @@ class CoordinatorContext(Generic[M, C, F]):
 class CoordinatorState(enum.Enum):
     """What a coordinator is doing; the values say what it refuses commands with."""
 
-    LOADING = Why.COORDINATOR_LOADING
+    LOADING = ErrorKind.COORDINATOR_LOADING
     ACTIVE = None
-    FAILED = Why.COORDINATOR_NOT_AVAILABLE
-    CLOSED = Why.NOT_COORDINATOR
+    FAILED = ErrorKind.COORDINATOR_NOT_AVAILABLE
+    CLOSED = ErrorKind.NOT_COORDINATOR
 
 
 class Coordinator(Generic[M, C, F]):
@@ -229,9 +229,9 @@ class Coordinator(Generic[M, C, F]):
     def submit(self, command: C) -> None:
         """Give the command to the machine; its callback hears when the reply may be known."""
         if self.state is not CoordinatorState.ACTIVE or not self.partition.has_minimum:
-            why = self._why_not(command)
-            if why is not None:
-                command.on_reply(Refused(why))
+            kind = self._error_kind(command)
+            if kind is not None:
+                command.on_reply(ApiError(kind))
                 return
         self._waiting[command.on_reply] = None
         clock = self._clock
@@ -245,14 +245,14 @@ class Coordinator(Generic[M, C, F]):
             batches, headers = write_batches(facts, self._spec.codec, now)
             self.partition.append(batches, headers, now)
         except BatchTooLarge as error:
-            self._start_over(error, Refused(Why.BATCH_TOO_LARGE, str(error)))
+            self._start_over(error, ApiError(ErrorKind.BATCH_TOO_LARGE, str(error)))
             return False
         except ProtocolError as error:
             # Something a client sent has no place in the schemas; gateways should have seen to it.
-            self._start_over(error, Refused(Why.INVALID_REQUEST, str(error)))
+            self._start_over(error, ApiError(ErrorKind.INVALID_REQUEST, str(error)))
             return False
         except StorageError as error:
-            self._start_over(error, Refused(Why.NOT_COORDINATOR, str(error)))
+            self._start_over(error, ApiError(ErrorKind.NOT_COORDINATOR, str(error)))
             return False
         except PartitionStopped as error:
             self.close(str(error))
@@ -272,18 +272,18 @@ class Coordinator(Generic[M, C, F]):
         report("coordinator.closed", partition=str(self.partition.name), reason=reason)
         self.partition.unwatch(self._check)
         for on_reply in self._drop_machine(CoordinatorState.CLOSED):
-            on_reply(Refused(Why.NOT_COORDINATOR, reason))
+            on_reply(ApiError(ErrorKind.NOT_COORDINATOR, reason))
 
-    def _why_not(self, command: C) -> Why | None:
-        why: Why | None = self.state.value
-        if why is Why.COORDINATOR_LOADING:
+    def _error_kind(self, command: C) -> ErrorKind | None:
+        kind: ErrorKind | None = self.state.value
+        if kind is ErrorKind.COORDINATOR_LOADING:
             self._context.replay.hurry(self.partition)
-        if self.partition.has_minimum or why not in (None, Why.COORDINATOR_LOADING):
-            return why
-        if why is None and isinstance(command, self._spec.served_below_min_isr):
+        if self.partition.has_minimum or kind not in (None, ErrorKind.COORDINATOR_LOADING):
+            return kind
+        if kind is None and isinstance(command, self._spec.served_below_min_isr):
             return None
         # What was written now would be acknowledged at some time or other, if at all.
-        return Why.COORDINATOR_NOT_AVAILABLE
+        return ErrorKind.COORDINATOR_NOT_AVAILABLE
 
     def _check_epoch(self) -> None:
         if self.partition.leader_epoch != self._epoch:
@@ -380,7 +380,7 @@ class Coordinator(Generic[M, C, F]):
             elif self.partition.stopped is None:
                 # The replicas took too long. When the partition stops, those who wait are told by
                 # `close`, which its watchers call.
-                refused = Refused(Why.COORDINATOR_NOT_AVAILABLE, str(error))
+                refused = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, str(error))
                 self._release([(on_reply, refused) for on_reply, _ in replies])
 
         if self.partition.when_acknowledged(end, committed, self._context.options.commit_timeout_ms):
@@ -413,7 +413,7 @@ class Coordinator(Generic[M, C, F]):
     def _rewritten(self) -> None:
         self._rewrite = None
 
-    def _start_over(self, error: PenstockError, refused: Refused) -> None:
+    def _start_over(self, error: PenstockError, refused: ApiError) -> None:
         """An append failed: the machine is ahead of the log, which alone counts."""
         if self.partition.stopped is not None:
             self.close(str(self.partition.stopped))

@@ -8,18 +8,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
+    ApiError,
     BrokerEpoch,
+    ErrorKind,
     Instant,
     LeaderEpoch,
     NodeId,
     Offset,
     PenstockError,
-    Refused,
     StorageError,
     Timestamp,
     TopicId,
     TopicPartition,
-    Why,
 )
 from penstock.core.records import BatchHeader
 from penstock.core.replica import CommittedPartitionState, IsrTracker, ProposedIsrMember
@@ -29,7 +29,7 @@ from penstock.storage.log import AppendedRange, PartitionLog
 
 # Refused with NOT_LEADER, the records may be in the log or not; with any other reason they are,
 # and may or may not reach the other replicas.
-OnAcknowledged: TypeAlias = Callable[[Refused | None], None]
+OnAcknowledged: TypeAlias = Callable[[ApiError | None], None]
 # Who waits until everything below an offset is safe, and until when; a bare tuple, since every
 # small Produce makes one.
 Waiter: TypeAlias = tuple[Offset, OnAcknowledged, Instant | None]
@@ -222,7 +222,7 @@ class LeaderPartition:
         self.policy = replica.policy
         self._syncs = self.policy.before_acknowledging
         self.leader_epoch = term.leader_epoch
-        self.stopped: Refused | None = None
+        self.stopped: ApiError | None = None
         # Whether the last batch found room on the disk.
         self.has_room = True
         self._in_trouble = replica.in_trouble
@@ -316,7 +316,7 @@ class LeaderPartition:
         if end <= self.high_watermark:
             return True
         if self.stopped is not None:
-            self._refuse_soon(done)
+            self._fail_soon(done)
         elif timeout_ms is None or self._alone:
             self._waiting.append((end, done, None))
         else:
@@ -330,12 +330,12 @@ class LeaderPartition:
         if end <= (self.high_watermark if alone else self._safe):
             return True
         if self.stopped is not None:
-            self._refuse_soon(done)
+            self._fail_soon(done)
         else:
             (self._waiting if alone else self._waiting_here).append((end, done, None))
         return False
 
-    def _refuse_soon(self, done: OnAcknowledged) -> None:
+    def _fail_soon(self, done: OnAcknowledged) -> None:
         """Nobody would look at what waits here."""
         stopped = self.stopped
         self._timers.soon(lambda: done(stopped))
@@ -410,7 +410,7 @@ class LeaderPartition:
         """Take no more writes; everyone who waits is told to look for the leader again."""
         if self.stopped is not None:
             return
-        self.stopped = stopped = Refused(Why.NOT_LEADER, f"{self.name}: {reason}")
+        self.stopped = stopped = ApiError(ErrorKind.NOT_LEADER, f"{self.name}: {reason}")
         tell = events.debug if wanted else events.error
         tell("partition.stopped", partition=str(self.name), reason=reason)
         if not wanted:
@@ -482,10 +482,10 @@ class LeaderPartition:
         for end, done, _ in overdue:
             done(self._overdue(end))
 
-    def _overdue(self, end: Offset) -> Refused:
+    def _overdue(self, end: Offset) -> ApiError:
         if self.has_minimum:
             detail = f"the replicas have not confirmed {end - 1} in time"
-            return Refused(Why.TIMED_OUT, f"{self.name}: {detail}")
+            return ApiError(ErrorKind.TIMED_OUT, f"{self.name}: {detail}")
         state = self.insync.assignment
         detail = f"{len(state.isr)} in sync, {min(state.minimum, len(state.replicas))} are needed"
-        return Refused(Why.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")
+        return ApiError(ErrorKind.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")

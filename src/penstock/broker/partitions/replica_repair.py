@@ -26,12 +26,12 @@ from penstock.core.metadata import EMPTY_IMAGE, Command, MetadataImage, Reply, R
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
     BrokerEpoch,
     CorruptionError,
     Instant,
     NodeId,
     PartitionIndex,
-    Refused,
     StorageError,
     TopicId,
     TopicPartition,
@@ -159,9 +159,9 @@ class ReplicaRepair:
 
     def _resigned(self, key: Key, reply: Reply) -> None:
         name = self._image.topic_name(key[0]) or str(key[0])
-        if isinstance(reply, Refused):
+        if isinstance(reply, ApiError):
             # Perhaps the others have caught up next time.
-            reason = reply.detail or reply.why.value
+            reason = reply.detail or reply.kind.value
             events.error("replica.cannot_resign", partition=f"{name}/{key[1]}", reason=reason)
         else:
             self._asked.pop(key, None)

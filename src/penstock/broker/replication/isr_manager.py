@@ -12,14 +12,14 @@ from typing import NamedTuple
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions, Submit
 from penstock.core.metadata import AlteredPartition, AlterPartition, IsrMember, MetadataImage, Reply
-from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, Refused, Why
+from penstock.core.model import MILLISECOND, ApiError, BrokerEpoch, ErrorKind, Instant, NodeId
 from penstock.core.replica import UNKNOWN_EPOCH, ProposedIsrMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 
 # The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
 # said whether the proposal, or a copy of it, was accepted before or will be after.
-TURNED_DOWN = (Why.INELIGIBLE_REPLICA, Why.INVALID_REQUEST)
+TURNED_DOWN = (ErrorKind.INELIGIBLE_REPLICA, ErrorKind.INVALID_REQUEST)
 _OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 
@@ -123,7 +123,7 @@ class IsrManager:
         )
 
     def _ended(self, partition: LeaderPartition, epoch: int, reply: Reply) -> None:
-        why = reply.why if isinstance(reply, Refused) else None
+        kind = reply.kind if isinstance(reply, ApiError) else None
         outcome = _outcome_of(reply)
         self._metrics.proposals.of(_OUTCOMES[outcome]).count += 1
         if self._proposed.get(partition) != epoch or partition.stopped is not None:
@@ -134,7 +134,7 @@ class IsrManager:
             partition.proposal_ended(accepted=True)
             return
         del self._proposed[partition]
-        events.info("partition.isr_refused", partition=str(partition.name), reason=str(why))
+        events.info("partition.isr_refused", partition=str(partition.name), reason=str(kind))
         self._end_without(partition, accepted=outcome)
 
     def _end_without(self, partition: LeaderPartition, *, accepted: bool | None) -> None:
@@ -179,4 +179,4 @@ def _outcome_of(reply: Reply) -> bool | None:
     """Whether the proposal was accepted; None if nobody knows."""
     if isinstance(reply, AlteredPartition):
         return True
-    return False if isinstance(reply, Refused) and reply.why in TURNED_DOWN else None
+    return False if isinstance(reply, ApiError) and reply.kind in TURNED_DOWN else None

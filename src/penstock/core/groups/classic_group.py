@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from penstock.core.groups.commands import DescribedMember, GroupState, MemberProtocol, OnReply
 from penstock.core.groups.facts import GroupStored, StoredMember
-from penstock.core.model import MILLISECOND, Instant, Timestamp, Why
+from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _HEAD = struct.Struct(">hi")
@@ -302,15 +302,15 @@ class ClassicGroup:
             protocols, len(self.members)
         )
 
-    def why_not_member(self, member_id: str, instance_id: str | None) -> Why | None:
+    def member_error_kind(self, member_id: str, instance_id: str | None) -> ErrorKind | None:
         """The reason to refuse a request that claims to come from this member, if there is one."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:
-                return Why.UNKNOWN_MEMBER
+                return ErrorKind.UNKNOWN_MEMBER
             if holder != member_id:
-                return Why.FENCED_INSTANCE
-        return None if member_id in self.members else Why.UNKNOWN_MEMBER
+                return ErrorKind.FENCED_INSTANCE
+        return None if member_id in self.members else ErrorKind.UNKNOWN_MEMBER
 
     @property
     def is_consumer_group(self) -> bool:

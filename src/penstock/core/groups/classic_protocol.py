@@ -44,7 +44,7 @@ from penstock.core.groups.rebalance import (
     remove_member,
     sync_phase_ended,
 )
-from penstock.core.model import Instant, Why
+from penstock.core.model import ErrorKind, Instant
 
 
 class ClassicGroups:
@@ -76,7 +76,7 @@ class ClassicGroups:
     def decide(self, command: ClassicCommand, outcome: GroupOutcome) -> None:
         group_id = command.group_id
         if not group_id:
-            outcome.refuse(command.on_reply, Why.INVALID_GROUP, "the group id is empty")
+            outcome.refuse(command.on_reply, ErrorKind.INVALID_GROUP, "the group id is empty")
             return
         group = self._live.get(group_id) or self.find(group_id)
         if group is None and not isinstance(command, JoinGroup):
@@ -145,10 +145,12 @@ class ClassicGroups:
 
 def _refuse_stranger(command: SyncGroup | Heartbeat | LeaveGroup, outcome: GroupOutcome) -> None:
     if isinstance(command, LeaveGroup):
-        strangers = [LeftMember(m.member_id, m.instance_id, Why.UNKNOWN_MEMBER) for m in command.members]
+        strangers = [
+            LeftMember(m.member_id, m.instance_id, ErrorKind.UNKNOWN_MEMBER) for m in command.members
+        ]
         outcome.replies.append((command.on_reply, LeaveGroupResult(tuple(strangers))))
     else:
-        outcome.refuse(command.on_reply, Why.UNKNOWN_MEMBER)
+        outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_MEMBER)
 
 
 def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
@@ -157,7 +159,7 @@ def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> Non
     if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
         allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
         detail = f"a session timeout is {allowed}, not {command.session_timeout_ms}"
-        outcome.refuse(command.on_reply, Why.INVALID_SESSION_TIMEOUT, detail)
+        outcome.refuse(command.on_reply, ErrorKind.INVALID_SESSION_TIMEOUT, detail)
         return
     if len(protocols) > 1:
         protocols = _distinct(protocols)
@@ -165,7 +167,7 @@ def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> Non
     if len(group.members) >= members_max and not _has_room(group, command, members_max):
         _refuse_full(group, command, outcome)
     elif not group.supports(command.protocol_type, protocols):
-        outcome.refuse(command.on_reply, Why.INCONSISTENT_PROTOCOL)
+        outcome.refuse(command.on_reply, ErrorKind.INCONSISTENT_PROTOCOL)
     elif command.member_id != UNKNOWN_MEMBER_ID:
         _join_known(group, command, protocols, outcome)
     elif command.instance_id is not None:
@@ -202,9 +204,9 @@ def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool
 
 
 def _refuse_full(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
-    outcome.refuse(command.on_reply, Why.GROUP_FULL)
+    outcome.refuse(command.on_reply, ErrorKind.GROUP_FULL)
     group.pending.pop(command.member_id, None)
-    if group.why_not_member(command.member_id, command.instance_id) is None:
+    if group.member_error_kind(command.member_id, command.instance_id) is None:
         remove_member(group, command.member_id, outcome, "the group is over its size limit")
     complete_join_if_all_are_here(group, outcome)
 
@@ -241,9 +243,9 @@ def _join_known(
     if member_id in group.pending and command.instance_id is None:
         _add_member(group, _new_member(member_id, command, protocols), command, outcome)
         return
-    why = group.why_not_member(member_id, command.instance_id)
-    if why is not None:
-        outcome.refuse(command.on_reply, why)
+    kind = group.member_error_kind(member_id, command.instance_id)
+    if kind is not None:
+        outcome.refuse(command.on_reply, kind)
         return
     member, state = group.members[member_id], group.state
     changed = member.protocols != protocols
@@ -260,7 +262,7 @@ def _join_known(
     member.session_timeout_ms = command.session_timeout_ms
     if member_id in group.joining:
         earlier = group.joining[member_id]
-        outcome.refuse(earlier, Why.REBALANCE_IN_PROGRESS, "a newer JoinGroup took its place")
+        outcome.refuse(earlier, ErrorKind.REBALANCE_IN_PROGRESS, "a newer JoinGroup took its place")
     group.joining[member_id] = command.on_reply
     rebalance(group, outcome, f"member {member_id} joins again: {command.reason or 'no reason given'}")
 
@@ -302,7 +304,9 @@ def _rejoin_static(
     member.assignment = old_member.assignment
     member.is_new = False
     for on_reply in group.replace(member, old_member_id):
-        outcome.refuse(on_reply, Why.FENCED_INSTANCE, f"{member.member_id} took over {member.instance_id}")
+        outcome.refuse(
+            on_reply, ErrorKind.FENCED_INSTANCE, f"{member.member_id} took over {member.instance_id}"
+        )
     keep_alive(group, member, outcome)
     if group.state is GroupState.STABLE and not _changes_assignment(group, old_member, member):
         outcome.facts.append(group.to_fact())
@@ -349,9 +353,9 @@ def _reply_without_rebalance(
 def _sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> None:
     """The leader brings the assignment, everybody fetches their part."""
     member_id = command.member_id
-    why = _why_not_sync(group, command)
-    if why is not None:
-        outcome.refuse(command.on_reply, why)
+    kind = _why_not_sync(group, command)
+    if kind is not None:
+        outcome.refuse(command.on_reply, kind)
         return
     group.unsynced.pop(member_id, None)
     if group.state is GroupState.STABLE:
@@ -359,22 +363,22 @@ def _sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> Non
         return
     if member_id in group.syncing:
         earlier = group.syncing[member_id]
-        outcome.refuse(earlier, Why.REBALANCE_IN_PROGRESS, "a newer SyncGroup took its place")
+        outcome.refuse(earlier, ErrorKind.REBALANCE_IN_PROGRESS, "a newer SyncGroup took its place")
     group.syncing[member_id] = command.on_reply
     if member_id == group.leader:
         _complete_sync(group, command, outcome)
 
 
-def _why_not_sync(group: ClassicGroup, command: SyncGroup) -> Why | None:
-    why = group.why_not_member(command.member_id, command.instance_id)
-    if why is not None:
-        return why
+def _why_not_sync(group: ClassicGroup, command: SyncGroup) -> ErrorKind | None:
+    kind = group.member_error_kind(command.member_id, command.instance_id)
+    if kind is not None:
+        return kind
     if command.generation != group.generation:
-        return Why.ILLEGAL_GENERATION
+        return ErrorKind.ILLEGAL_GENERATION
     if _differs(command.protocol_type, group.protocol_type) or _differs(command.protocol, group.protocol):
-        return Why.INCONSISTENT_PROTOCOL
+        return ErrorKind.INCONSISTENT_PROTOCOL
     if group.state is GroupState.PREPARING_REBALANCE:
-        return Why.REBALANCE_IN_PROGRESS
+        return ErrorKind.REBALANCE_IN_PROGRESS
     return None
 
 
@@ -408,17 +412,17 @@ def _synced(group: ClassicGroup, member_id: str) -> SyncGroupResult:
 
 
 def _heartbeat(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -> None:
-    why = group.why_not_member(command.member_id, command.instance_id)
-    if why is None and command.generation != group.generation:
-        why = Why.ILLEGAL_GENERATION
-    if why is not None:
-        outcome.refuse(command.on_reply, why)
+    kind = group.member_error_kind(command.member_id, command.instance_id)
+    if kind is None and command.generation != group.generation:
+        kind = ErrorKind.ILLEGAL_GENERATION
+    if kind is not None:
+        outcome.refuse(command.on_reply, kind)
         return
     member = group.members[command.member_id]
     member.session_deadline = outcome.wake(group.group_id, member.session_timeout_ms)
     if group.state is GroupState.PREPARING_REBALANCE:
         # Alive, and hereby told to join again.
-        outcome.refuse(command.on_reply, Why.REBALANCE_IN_PROGRESS)
+        outcome.refuse(command.on_reply, ErrorKind.REBALANCE_IN_PROGRESS)
     else:
         outcome.replies.append((command.on_reply, GroupOk()))
 
@@ -443,9 +447,9 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: GroupOutcom
     if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
         # An operator removes a static member, whoever holds the instance id now.
         member_id = group.instances.get(instance_id, UNKNOWN_MEMBER_ID)
-    why = group.why_not_member(member_id, instance_id)
-    if why is not None:
-        return left._replace(why=why)
+    kind = group.member_error_kind(member_id, instance_id)
+    if kind is not None:
+        return left._replace(kind=kind)
     remove_member(group, member_id, outcome, f"left: {reason or 'no reason given'}")
     return left
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from penstock.core.model import (
+    ApiError,
+    ErrorKind,
     LeaderEpoch,
     Offset,
     PartitionIndex,
-    Refused,
     TopicId,
     TopicName,
     TopicPartition,
-    Why,
 )
 
 NO_OFFSET = Offset(-1)
@@ -90,7 +90,7 @@ class LeftMember(NamedTuple):
 
     member_id: str
     instance_id: str | None
-    why: Why | None = None
+    kind: ErrorKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class OffsetResult(NamedTuple):
     """What became of one partition of a request: `why` is None when it was done."""
 
     partition: TopicPartition
-    why: Why | None = None
+    kind: ErrorKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class FetchedOffset(NamedTuple):
     offset: Offset = NO_OFFSET
     leader_epoch: LeaderEpoch = LeaderEpoch(-1)
     metadata: str = ""
-    why: Why | None = None
+    kind: ErrorKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class ListedGroups:
 
 
 Reply: TypeAlias = (
-    Refused
+    ApiError
     | JoinGroupResult
     | MemberIdRequired
     | SyncGroupResult

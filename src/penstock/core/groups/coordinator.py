@@ -28,7 +28,7 @@ from penstock.core.groups.commands import (
 from penstock.core.groups.facts import Fact, GroupDeleted, GroupImage, OffsetDeleted
 from penstock.core.groups.offsets import OffsetRetention, decide_offsets
 from penstock.core.groups.outcome import GroupDeadlines, GroupOptions, GroupOutcome
-from penstock.core.model import Instant, Now, Why
+from penstock.core.model import ErrorKind, Instant, Now
 
 
 class GroupCoordinator:
@@ -139,10 +139,10 @@ class GroupCoordinator:
     def _delete(self, command: DeleteGroup, outcome: GroupOutcome) -> None:
         group = self._classic.find(command.group_id)
         if group is None:
-            outcome.refuse(command.on_reply, Why.UNKNOWN_GROUP)
+            outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP)
             return
         if not group.is_empty:
-            outcome.refuse(command.on_reply, Why.GROUP_NOT_EMPTY)
+            outcome.refuse(command.on_reply, ErrorKind.GROUP_NOT_EMPTY)
             return
         for partition in self._image.offsets_of(command.group_id):
             outcome.facts.append(OffsetDeleted(command.group_id, partition))

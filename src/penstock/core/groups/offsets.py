@@ -28,7 +28,7 @@ from penstock.core.groups.commands import (
 from penstock.core.groups.facts import GroupDeleted, GroupImage, OffsetCommitted, OffsetDeleted
 from penstock.core.groups.outcome import GroupOutcome
 from penstock.core.groups.rebalance import keep_alive
-from penstock.core.model import MILLISECOND, Instant, Timestamp, TopicId, TopicPartition, Why
+from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp, TopicId, TopicPartition
 
 
 def decide_offsets(
@@ -49,9 +49,9 @@ def decide_offsets(
 
 def _commit(group: ClassicGroup | None, command: CommitOffsets, outcome: GroupOutcome) -> None:
     """Accept the positions as they are: a client may well move one back."""
-    why = _why_not_commit(group, command)
-    if why is not None:
-        outcome.refuse(command.on_reply, why)
+    kind = _why_not_commit(group, command)
+    if kind is not None:
+        outcome.refuse(command.on_reply, kind)
         return
     if group is not None and command.member_id in group.members:
         # A commit shows that the member is alive.
@@ -60,28 +60,28 @@ def _commit(group: ClassicGroup | None, command: CommitOffsets, outcome: GroupOu
     outcome.replies.append((command.on_reply, CommitResults(results)))
 
 
-def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> Why | None:
+def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorKind | None:
     """Who may move a group's positions."""
     if group is None:
         # A consumer that assigns itself needs no group; one that names a generation has lost its own.
-        return None if command.generation < 0 else Why.UNKNOWN_GROUP
+        return None if command.generation < 0 else ErrorKind.UNKNOWN_GROUP
     if command.generation < 0 and group.is_empty:
         return None
-    why = group.why_not_member(command.member_id, command.instance_id)
-    if why is not None:
-        return why
+    kind = group.member_error_kind(command.member_id, command.instance_id)
+    if kind is not None:
+        return kind
     if command.generation != group.generation:
-        return Why.ILLEGAL_GENERATION
+        return ErrorKind.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE:
         # Between generations nobody owns anything: what was read before the rebalance should have
         # been committed while the group was preparing it.
-        return Why.REBALANCE_IN_PROGRESS
+        return ErrorKind.REBALANCE_IN_PROGRESS
     return None
 
 
 def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOutcome) -> OffsetResult:
     if len(offset.metadata) > outcome.options.offset_metadata_chars_max:
-        return OffsetResult(offset.partition, Why.OFFSET_METADATA_TOO_LARGE)
+        return OffsetResult(offset.partition, ErrorKind.OFFSET_METADATA_TOO_LARGE)
     expires_at = None
     if command.retention_ms is not None:
         expires_at = Timestamp(outcome.now.wall + command.retention_ms)
@@ -119,7 +119,7 @@ def _fetch_one(
     image: GroupImage, command: FetchOffsets, partition: TopicPartition, topic_id: TopicId | None
 ) -> FetchedOffset:
     if command.require_stable and image.is_unstable(command.group_id, partition):
-        return FetchedOffset(partition, why=Why.OFFSETS_UNSTABLE)
+        return FetchedOffset(partition, kind=ErrorKind.OFFSETS_UNSTABLE)
     committed = image.offsets_of(command.group_id).get(partition)
     if committed is None or _is_of_another_topic(committed, topic_id):
         return FetchedOffset(partition)
@@ -136,17 +136,17 @@ def _delete(
 ) -> None:
     """Drop positions that nobody relies on: the group must not be reading those topics."""
     if group is None:
-        outcome.refuse(command.on_reply, Why.UNKNOWN_GROUP)
+        outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP)
         return
     if not group.is_empty and not group.is_consumer_group:
         # What such members read is not for us to know.
-        outcome.refuse(command.on_reply, Why.GROUP_NOT_EMPTY)
+        outcome.refuse(command.on_reply, ErrorKind.GROUP_NOT_EMPTY)
         return
     committed = image.offsets_of(command.group_id)
     results: list[OffsetResult] = []
     for partition in command.partitions:
         if group.is_subscribed_to(partition.topic):
-            results.append(OffsetResult(partition, Why.GROUP_SUBSCRIBED))
+            results.append(OffsetResult(partition, ErrorKind.GROUP_SUBSCRIBED))
             continue
         if partition in committed:
             outcome.facts.append(OffsetDeleted(command.group_id, partition))

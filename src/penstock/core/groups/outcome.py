@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from penstock.core.groups.commands import OnReply, Reply
 from penstock.core.groups.facts import Fact
-from penstock.core.model import MILLISECOND, Instant, Now, Refused, Why
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,8 @@ class GroupOutcome:
         self.replies: list[tuple[OnReply, Reply]] = []
         self.events: list[Event] = []
 
-    def refuse(self, on_reply: OnReply, why: Why, detail: str = "") -> None:
-        self.replies.append((on_reply, Refused(why, detail)))
+    def refuse(self, on_reply: OnReply, kind: ErrorKind, detail: str = "") -> None:
+        self.replies.append((on_reply, ApiError(kind, detail)))
 
     def wake(self, group_id: str, delay_ms: int) -> Instant:
         """The moment `delay_ms` from now, at which the group will be looked at."""

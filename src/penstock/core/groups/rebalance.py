@@ -3,7 +3,7 @@
 from penstock.core.groups.classic_group import ClassicGroup, GroupMember, InitialDelay
 from penstock.core.groups.commands import GroupState, JoinedMember, JoinGroupResult
 from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceStarted
-from penstock.core.model import Why
+from penstock.core.model import ErrorKind
 
 STATIC_WAIT_MS_MIN = 1_000
 
@@ -68,7 +68,7 @@ def sync_phase_ended(group: ClassicGroup, outcome: GroupOutcome) -> None:
 def remove_member(group: ClassicGroup, member_id: str, outcome: GroupOutcome, reason: str) -> None:
     """Remove a member; a request of it that is still parked is told to start over."""
     for on_reply in group.remove(member_id):
-        outcome.refuse(on_reply, Why.UNKNOWN_MEMBER, reason)
+        outcome.refuse(on_reply, ErrorKind.UNKNOWN_MEMBER, reason)
     outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
 
 
@@ -141,5 +141,5 @@ def _send_back_syncing(group: ClassicGroup, outcome: GroupOutcome) -> None:
         member.assignment = b""
         on_reply = group.syncing.pop(member.member_id, None)
         if on_reply is not None:
-            outcome.refuse(on_reply, Why.REBALANCE_IN_PROGRESS)
+            outcome.refuse(on_reply, ErrorKind.REBALANCE_IN_PROGRESS)
             keep_alive(group, member, outcome)

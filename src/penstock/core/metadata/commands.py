@@ -14,12 +14,12 @@ from penstock.core.metadata.image import (
     Partition,
 )
 from penstock.core.model import (
+    ApiError,
     BrokerEpoch,
     LeaderEpoch,
     NodeId,
     PartitionIndex,
     ProducerId,
-    Refused,
     TopicId,
     TopicName,
 )
@@ -395,5 +395,5 @@ Reply: TypeAlias = (
     | AlteredPartition
     | BalancedLeaders
     | StartedReassignments
-    | Refused
+    | ApiError
 )

@@ -17,7 +17,12 @@ from penstock.core.metadata.commands import (
     UpdateFeatures,
     UpgradeType,
 )
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.elections import ElectionRules, ReplicaLoss, reconsidered, with_epochs
 from penstock.core.metadata.image import (
     NO_INCARNATION,
@@ -40,7 +45,7 @@ from penstock.core.metadata.records import (
     PartitionChanged,
     ProducerIdsAllocated,
 )
-from penstock.core.model import BrokerEpoch, NodeId, Refused, Why
+from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, NodeId
 
 # The key under which operators drain a broker; what a broker's state says follows it.
 DRAINED = "broker.drained"
@@ -67,9 +72,9 @@ def register_broker(
     if former is not None and former.incarnation == command.incarnation != NO_INCARNATION:
         # Asked again, because the answer was lost or the question came twice.
         return DecisionBuilder(image).decision(RegisteredBroker(former.epoch))
-    refusal = _late_registration(former, command) or _problem_with_registration(image, command)
-    if refusal is not None:
-        return refused(refusal.why, refusal.detail)
+    error = _late_registration(former, command) or _problem_with_registration(image, command)
+    if error is not None:
+        return error_decision(error.kind, error.detail)
     epoch = BrokerEpoch(image.last_broker_epoch + 1)
     broker = Broker(
         command.node_id,
@@ -100,40 +105,40 @@ def _loss(former: Broker | None, command: RegisterBroker) -> ReplicaLoss:
     return ReplicaLoss.NOTHING if stopped_cleanly or (command.synced and former.synced) else ReplicaLoss.TAIL
 
 
-def _late_registration(former: Broker | None, command: RegisterBroker) -> Refused | None:
+def _late_registration(former: Broker | None, command: RegisterBroker) -> ApiError | None:
     known = command.known_epoch
     if former is None or known is None or former.epoch <= known:
         return None
     detail = f"broker {command.node_id} is at epoch {former.epoch}, and knew of {known}"
-    return Refused(Why.STALE_BROKER_EPOCH, detail)
+    return ApiError(ErrorKind.STALE_BROKER_EPOCH, detail)
 
 
-def _problem_with_registration(image: MetadataImage, command: RegisterBroker) -> Refused | None:
+def _problem_with_registration(image: MetadataImage, command: RegisterBroker) -> ApiError | None:
     if image.cluster_id != command.cluster_id:
         detail = f"this is cluster {image.cluster_id}, the broker belongs to {command.cluster_id}"
-        return Refused(Why.INCONSISTENT_CLUSTER, detail)
+        return ApiError(ErrorKind.INCONSISTENT_CLUSTER, detail)
     if command.node_id < 0:
-        return Refused(Why.INVALID_REQUEST, f"{command.node_id} is no node id")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{command.node_id} is no node id")
     former = image.broker(command.node_id)
     if former is not None and not former.fenced and former.directory_id != command.directory_id:
         detail = f"broker {command.node_id} is live with another data directory"
-        return Refused(Why.DUPLICATE_BROKER, detail)
+        return ApiError(ErrorKind.DUPLICATE_BROKER, detail)
     for other in image.each_broker():
         if other.directory_id == command.directory_id and other.node_id != command.node_id:
             detail = f"the data directory belongs to broker {other.node_id}"
-            return Refused(Why.DUPLICATE_BROKER, detail)
+            return ApiError(ErrorKind.DUPLICATE_BROKER, detail)
     broker = Broker(command.node_id, BrokerEpoch(0), command.directory_id, features=command.features)
     for feature, level in image.features.items():
         if not broker.supports(feature, level):
             detail = f"the cluster uses {feature} at level {level}, which the broker does not support"
-            return Refused(Why.INVALID_FEATURE_LEVEL, detail)
+            return ApiError(ErrorKind.INVALID_FEATURE_LEVEL, detail)
     return None
 
 
 def fence_broker(image: MetadataImage, command: FenceBroker, around: ControllerConfig) -> MetadataDecision:
     broker = known_broker(image, command.node_id, command.epoch)
-    if isinstance(broker, Refused):
-        return refused(broker.why, broker.detail)
+    if isinstance(broker, ApiError):
+        return error_decision(broker.kind, broker.detail)
     draft = DecisionBuilder(image)
     if not broker.fenced:
         draft.add(BrokerFenced(broker.node_id, broker.epoch))
@@ -145,8 +150,8 @@ def unfence_broker(
     image: MetadataImage, command: UnfenceBroker, around: ControllerConfig
 ) -> MetadataDecision:
     broker = known_broker(image, command.node_id, command.epoch)
-    if isinstance(broker, Refused):
-        return refused(broker.why, broker.detail)
+    if isinstance(broker, ApiError):
+        return error_decision(broker.kind, broker.detail)
     draft = DecisionBuilder(image)
     if broker.fenced:
         draft.add(BrokerUnfenced(broker.node_id, broker.epoch))
@@ -159,8 +164,8 @@ def stop_broker(
 ) -> MetadataDecision:
     """Controlled shutdown. A broker that asks again is told what it leads by now."""
     broker = known_broker(image, command.node_id, command.epoch)
-    if isinstance(broker, Refused):
-        return refused(broker.why, broker.detail)
+    if isinstance(broker, ApiError):
+        return error_decision(broker.kind, broker.detail)
     draft = DecisionBuilder(image)
     if not broker.stopping:
         draft.add(BrokerStopping(broker.node_id, broker.epoch))
@@ -170,7 +175,7 @@ def stop_broker(
 def drain_broker(image: MetadataImage, command: DrainBroker, around: ControllerConfig) -> MetadataDecision:
     broker = image.broker(command.node_id)
     if broker is None:
-        return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+        return error_decision(ErrorKind.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
     draft = DecisionBuilder(image)
     name = str(broker.node_id)
     if command.undo:
@@ -198,23 +203,25 @@ def unregister_broker(
 ) -> MetadataDecision:
     broker = image.broker(command.node_id)
     if broker is None:
-        return refused(Why.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
+        return error_decision(ErrorKind.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
     if not broker.fenced:
         detail = f"broker {command.node_id} is live: it must be stopped before it can be forgotten"
-        return refused(Why.INVALID_REQUEST, detail)
+        return error_decision(ErrorKind.INVALID_REQUEST, detail)
     draft = DecisionBuilder(image)
     draft.add(BrokerUnregistered(broker.node_id, broker.epoch))
     _reconsider(draft, broker.node_id, around, loss=ReplicaLoss.EVERYTHING)
     return draft.decision(Ok())
 
 
-def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> Broker | Refused:
+def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> Broker | ApiError:
     """The broker, if it speaks under its present epoch."""
     broker = image.broker(node_id)
     if broker is None:
-        return Refused(Why.UNKNOWN_BROKER, f"there is no broker {node_id}")
+        return ApiError(ErrorKind.UNKNOWN_BROKER, f"there is no broker {node_id}")
     if broker.epoch != epoch:
-        return Refused(Why.STALE_BROKER_EPOCH, f"broker {node_id} is at epoch {broker.epoch}, not {epoch}")
+        return ApiError(
+            ErrorKind.STALE_BROKER_EPOCH, f"broker {node_id} is at epoch {broker.epoch}, not {epoch}"
+        )
     return broker
 
 
@@ -245,16 +252,16 @@ def _reconsider(
 
 def form_cluster(image: MetadataImage, command: BootstrapCluster) -> MetadataDecision:
     if image.cluster_id is not None:
-        return refused(Why.INCONSISTENT_CLUSTER, f"the cluster exists, it is {image.cluster_id}")
+        return error_decision(ErrorKind.INCONSISTENT_CLUSTER, f"the cluster exists, it is {image.cluster_id}")
     if not command.cluster_id:
-        return refused(Why.INVALID_REQUEST, "a cluster needs an id")
+        return error_decision(ErrorKind.INVALID_REQUEST, "a cluster needs an id")
     levels = DEFAULT_LEVELS if command.levels is None else command.levels
     draft = DecisionBuilder(image)
     draft.add(ClusterIdSet(command.cluster_id))
     for name, level in sorted(levels):
         complaint = _unsupported(image, name, level)
         if complaint is not None:
-            return refused(Why.INVALID_FEATURE_LEVEL, complaint)
+            return error_decision(ErrorKind.INVALID_FEATURE_LEVEL, complaint)
         draft.add(FeatureLevelSet(name, level))
     return draft.decision(Ok())
 
@@ -262,12 +269,12 @@ def form_cluster(image: MetadataImage, command: BootstrapCluster) -> MetadataDec
 def update_features(image: MetadataImage, command: UpdateFeatures) -> MetadataDecision:
     names = [update.name for update in command.updates]
     if not names or len(frozenset(names)) != len(names):
-        return refused(Why.INVALID_REQUEST, "each feature is updated once, and at least one is")
+        return error_decision(ErrorKind.INVALID_REQUEST, "each feature is updated once, and at least one is")
     draft = DecisionBuilder(image)
     for update in command.updates:
         complaint = _problem_with_update(image, update)
         if complaint is not None:
-            return refused(Why.INVALID_FEATURE_LEVEL, complaint)
+            return error_decision(ErrorKind.INVALID_FEATURE_LEVEL, complaint)
         if update.level != image.feature_level(update.name):
             draft.add(FeatureLevelSet(update.name, update.level))
     return draft.decision(Ok(), validate_only=command.validate_only)
@@ -299,11 +306,11 @@ def _unsupported(image: MetadataImage, name: str, level: int) -> str | None:
 
 def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) -> MetadataDecision:
     broker = known_broker(image, command.node_id, command.broker_epoch)
-    if isinstance(broker, Refused):
-        return refused(broker.why, broker.detail)
+    if isinstance(broker, ApiError):
+        return error_decision(broker.kind, broker.detail)
     start = image.next_producer_id
     if start > _INT64_MAX - PRODUCER_IDS_PER_BLOCK:
-        return refused(Why.INVALID_REQUEST, "every producer id has been given out")
+        return error_decision(ErrorKind.INVALID_REQUEST, "every producer id has been given out")
     draft = DecisionBuilder(image)
     draft.add(ProducerIdsAllocated(broker.node_id, broker.epoch, start, PRODUCER_IDS_PER_BLOCK))
     return draft.decision(ProducerIdBlock(start, PRODUCER_IDS_PER_BLOCK))

@@ -17,13 +17,18 @@ from penstock.core.metadata.configs import (
     split_list,
 )
 from penstock.core.metadata.decide_brokers import DRAINED, follow_drain
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.effective_configs import ALL_BROKERS, layers_for
 from penstock.core.metadata.elections import follow_rules
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Topic
 from penstock.core.metadata.records import ConfigRemoved, ConfigSet
 from penstock.core.metadata.topic_names import problem_with_name
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 
 ELECTION_KEYS = ("min.insync.replicas", "unclean.leader.election.enable")
 
@@ -33,7 +38,7 @@ def alter_configs(image: MetadataImage, command: AlterConfigs, around: Controlle
     values: dict[str, str] = {}
     for key, value in command.values:
         if value is None or key in values:
-            return refused(Why.INVALID_REQUEST, f"{key} has no value, or more than one")
+            return error_decision(ErrorKind.INVALID_REQUEST, f"{key} has no value, or more than one")
         values[key] = value
     return _alter(image, command.resource, values, around, validate_only=command.validate_only)
 
@@ -44,12 +49,12 @@ def incremental_alter_configs(
     resource = command.resource
     keys = [change.key for change in command.changes]
     if len(frozenset(keys)) != len(keys):
-        return refused(Why.INVALID_REQUEST, "a key is changed more than once")
+        return error_decision(ErrorKind.INVALID_REQUEST, "a key is changed more than once")
     values = dict(image.config(resource.kind, resource.name))
     for change in command.changes:
         value = _changed(image, resource, change, around)
-        if isinstance(value, Refused):
-            return refused(value.why, value.detail)
+        if isinstance(value, ApiError):
+            return error_decision(value.kind, value.detail)
         if value is None:
             values.pop(change.key, None)
         else:
@@ -59,21 +64,23 @@ def incremental_alter_configs(
 
 def _changed(
     image: MetadataImage, resource: ConfigResource, change: ConfigChange, around: ControllerConfig
-) -> str | Refused | None:
+) -> str | ApiError | None:
     """The new value of one key; None if it has none of its own any more."""
     definition = definitions(resource.kind).get(change.key)
     if definition is None:
-        return Refused(
-            Why.INVALID_CONFIG, f"{resource.kind.name.lower()} has no configuration key {change.key!r}"
+        return ApiError(
+            ErrorKind.INVALID_CONFIG, f"{resource.kind.name.lower()} has no configuration key {change.key!r}"
         )
     if change.operation is ConfigOperation.DELETE:
         return None
     if change.value is None:
-        return Refused(Why.INVALID_REQUEST, f"{change.key} has no value")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{change.key} has no value")
     if change.operation is ConfigOperation.SET:
         return change.value
     if definition.type is not ConfigType.LIST:
-        return Refused(Why.INVALID_CONFIG, f"{change.key} is not a list: nothing can be added or taken away")
+        return ApiError(
+            ErrorKind.INVALID_CONFIG, f"{change.key} is not a list: nothing can be added or taken away"
+        )
     present = split_list(layers_for(image, resource, None, around.static).text(definition) or "")
     items = split_list(change.value)
     if change.operation is ConfigOperation.APPEND:
@@ -91,12 +98,12 @@ def _alter(
 ) -> MetadataDecision:
     present = image.config(resource.kind, resource.name)
     changed = [key for key in sorted({*present, *values}) if present.get(key) != values.get(key)]
-    refusal = _problem_with_resource(image, resource) or _problem_with_update(resource, changed)
-    if refusal is not None:
-        return refused(refusal.why, refusal.detail)
+    error = _problem_with_resource(image, resource) or _problem_with_update(resource, changed)
+    if error is not None:
+        return error_decision(error.kind, error.detail)
     complaint = problem_with(layers_for(image, resource, None, around.static), values)
     if complaint is not None:
-        return refused(Why.INVALID_CONFIG, complaint)
+        return error_decision(ErrorKind.INVALID_CONFIG, complaint)
     draft = DecisionBuilder(image)
     for key in changed:
         if key in values:
@@ -117,7 +124,7 @@ def _topics_under(image: MetadataImage, resource: ConfigResource) -> list[Topic]
     return [] if named is None else [named]
 
 
-def _problem_with_resource(image: MetadataImage, resource: ConfigResource) -> Refused | None:
+def _problem_with_resource(image: MetadataImage, resource: ConfigResource) -> ApiError | None:
     name = resource.name
     if resource.kind is ConfigResourceType.TOPIC:
         return _problem_with_topic(image, name)
@@ -125,33 +132,39 @@ def _problem_with_resource(image: MetadataImage, resource: ConfigResource) -> Re
         if name == ALL_BROKERS:
             return None
         if not (name.isascii() and name.isdigit() and name == str(int(name[:10]))):
-            return Refused(Why.INVALID_REQUEST, f"{name!r} is no broker id")
-        return None if image.broker(int(name)) else Refused(Why.UNKNOWN_BROKER, f"there is no broker {name}")
-    return None if name else Refused(Why.INVALID_REQUEST, f"a {resource.kind.name.lower()} needs a name")
+            return ApiError(ErrorKind.INVALID_REQUEST, f"{name!r} is no broker id")
+        return (
+            None
+            if image.broker(int(name))
+            else ApiError(ErrorKind.UNKNOWN_BROKER, f"there is no broker {name}")
+        )
+    return (
+        None if name else ApiError(ErrorKind.INVALID_REQUEST, f"a {resource.kind.name.lower()} needs a name")
+    )
 
 
-def _problem_with_topic(image: MetadataImage, name: str) -> Refused | None:
+def _problem_with_topic(image: MetadataImage, name: str) -> ApiError | None:
     if not name:
-        return Refused(Why.INVALID_REQUEST, "topics have no common configuration; brokers have")
+        return ApiError(ErrorKind.INVALID_REQUEST, "topics have no common configuration; brokers have")
     complaint = problem_with_name(name)
     if complaint is not None:
-        return Refused(Why.INVALID_TOPIC_NAME, complaint)
-    return None if image.topic(name) else Refused(Why.UNKNOWN_TOPIC, f"there is no topic '{name}'")
+        return ApiError(ErrorKind.INVALID_TOPIC_NAME, complaint)
+    return None if image.topic(name) else ApiError(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{name}'")
 
 
-def _problem_with_update(resource: ConfigResource, changed: Sequence[str]) -> Refused | None:
+def _problem_with_update(resource: ConfigResource, changed: Sequence[str]) -> ApiError | None:
     if resource.kind is not ConfigResourceType.BROKER:
         return None
     table = definitions(ConfigResourceType.BROKER)
     for key in changed:
         definition = table.get(key)
         if definition is None:
-            return Refused(Why.INVALID_CONFIG, f"broker has no configuration key {key!r}")
+            return ApiError(ErrorKind.INVALID_CONFIG, f"broker has no configuration key {key!r}")
         if definition.update is DynamicUpdateMode.READ_ONLY:
-            return Refused(Why.INVALID_REQUEST, f"{key} cannot be changed while the broker runs")
+            return ApiError(ErrorKind.INVALID_REQUEST, f"{key} cannot be changed while the broker runs")
         if definition.update is DynamicUpdateMode.PER_BROKER and resource.name == ALL_BROKERS:
-            return Refused(Why.INVALID_REQUEST, f"{key} can be changed for single brokers only")
+            return ApiError(ErrorKind.INVALID_REQUEST, f"{key} can be changed for single brokers only")
         if key in ELECTION_KEYS and resource.name != ALL_BROKERS:
             # Leaders and the controller must agree on it.
-            return Refused(Why.INVALID_REQUEST, f"{key} can be changed for all brokers together only")
+            return ApiError(ErrorKind.INVALID_REQUEST, f"{key} can be changed for all brokers together only")
     return None

@@ -4,7 +4,12 @@ import msgspec
 
 from penstock.core.metadata.commands import AlteredPartition, AlterPartition, ResignReplica
 from penstock.core.metadata.decide_brokers import known_broker
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.elections import (
     ElectionRules,
     ReplicaLoss,
@@ -17,19 +22,19 @@ from penstock.core.metadata.elections import (
 )
 from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionChanged
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 
 
 def change_partition(
     image: MetadataImage, command: AlterPartition, around: ControllerConfig
 ) -> MetadataDecision:
     found = _found(image, command)
-    if isinstance(found, Refused):
-        return refused(found.why, found.detail)
+    if isinstance(found, ApiError):
+        return error_decision(found.kind, found.detail)
     topic, partition = found
-    refusal = _problem_with_epochs(partition, command) or _problem_with_isr(image, partition, command)
-    if refusal is not None:
-        return refused(refusal.why, refusal.detail)
+    error = _problem_with_epochs(partition, command) or _problem_with_isr(image, partition, command)
+    if error is not None:
+        return error_decision(error.kind, error.detail)
     minimum, _ = ElectionRules(image, around).of(topic)
     members = [member.node_id for member in command.isr]
     isr = tuple(node_id for node_id in partition.replicas if node_id in members)
@@ -46,46 +51,50 @@ def change_partition(
 
 def _found(
     image: MetadataImage, command: AlterPartition | ResignReplica
-) -> tuple[Topic, Partition] | Refused:
+) -> tuple[Topic, Partition] | ApiError:
     """The partition that a broker speaks of, if it speaks under its present epoch."""
     broker = known_broker(image, command.node_id, command.broker_epoch)
-    if isinstance(broker, Refused):
+    if isinstance(broker, ApiError):
         return broker
     topic = image.topic_by_id(command.topic_id)
     if topic is None:
-        return Refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
+        return ApiError(ErrorKind.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
     partition = topic.partition(command.index)
     if partition is None:
-        return Refused(Why.UNKNOWN_PARTITION, f"topic '{topic.name}' has no partition {command.index}")
+        return ApiError(ErrorKind.UNKNOWN_PARTITION, f"topic '{topic.name}' has no partition {command.index}")
     return topic, partition
 
 
-def _problem_with_epochs(partition: Partition, command: AlterPartition) -> Refused | None:
+def _problem_with_epochs(partition: Partition, command: AlterPartition) -> ApiError | None:
     if command.leader_epoch > partition.leader_epoch or command.partition_epoch > partition.partition_epoch:
         # The leader has seen more than this controller has: somebody else must be controller.
-        return Refused(Why.UNKNOWN_LEADER_EPOCH, f"the partition is at leader epoch {partition.leader_epoch}")
+        return ApiError(
+            ErrorKind.UNKNOWN_LEADER_EPOCH, f"the partition is at leader epoch {partition.leader_epoch}"
+        )
     if command.leader_epoch < partition.leader_epoch:
-        return Refused(Why.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}")
+        return ApiError(ErrorKind.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}")
     if command.node_id != partition.leader:
-        return Refused(Why.INVALID_REQUEST, f"broker {command.node_id} is not the leader")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"broker {command.node_id} is not the leader")
     if command.partition_epoch < partition.partition_epoch:
-        return Refused(Why.STALE_PARTITION_EPOCH, f"the partition epoch is {partition.partition_epoch}")
+        return ApiError(
+            ErrorKind.STALE_PARTITION_EPOCH, f"the partition epoch is {partition.partition_epoch}"
+        )
     return None
 
 
-def _problem_with_isr(image: MetadataImage, partition: Partition, command: AlterPartition) -> Refused | None:
+def _problem_with_isr(image: MetadataImage, partition: Partition, command: AlterPartition) -> ApiError | None:
     members = [member.node_id for member in command.isr]
     if len(frozenset(members)) != len(members) or any(node not in partition.replicas for node in members):
-        return Refused(Why.INVALID_REQUEST, f"{members} is not a choice of replicas")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{members} is not a choice of replicas")
     if partition.leader not in members:
-        return Refused(Why.INVALID_REQUEST, "a leader is always in sync with itself")
+        return ApiError(ErrorKind.INVALID_REQUEST, "a leader is always in sync with itself")
     for node_id, epoch in command.isr:
         broker = image.broker(node_id)
         # A replica that restarted since may have lost what made it in sync (KIP-903).
         if broker is None or broker.fenced or broker.epoch != epoch:
-            return Refused(Why.INELIGIBLE_REPLICA, f"replica {node_id} is fenced or has restarted")
+            return ApiError(ErrorKind.INELIGIBLE_REPLICA, f"replica {node_id} is fenced or has restarted")
         if broker.stopping and node_id not in partition.isr:
-            return Refused(Why.INELIGIBLE_REPLICA, f"replica {node_id} is about to stop")
+            return ApiError(ErrorKind.INELIGIBLE_REPLICA, f"replica {node_id} is about to stop")
     return None
 
 
@@ -94,18 +103,18 @@ def resign_replica(
 ) -> MetadataDecision:
     """Take a damaged replica out of ISR, ELR and leadership, unless it is the last that counts."""
     found = _found(image, command)
-    if isinstance(found, Refused):
-        return refused(found.why, found.detail)
+    if isinstance(found, ApiError):
+        return error_decision(found.kind, found.detail)
     topic, partition = found
     node_id = command.node_id
     if node_id not in partition.replicas:
-        return refused(
-            Why.INVALID_REQUEST, f"broker {node_id} keeps no replica of {topic.name}/{command.index}"
+        return error_decision(
+            ErrorKind.INVALID_REQUEST, f"broker {node_id} keeps no replica of {topic.name}/{command.index}"
         )
     complete = (*partition.isr, *partition.elr)
     if node_id in complete and not without(complete, node_id):
         detail = f"nobody but broker {node_id} is sure to have the records of {topic.name}/{command.index}"
-        return refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, detail)
+        return error_decision(ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE, detail)
     minimum, _ = ElectionRules(image, around).of(topic)
     after = after_loss(partition, node_id, minimum, ReplicaLoss.EVERYTHING)
     if after.leader == node_id:

@@ -16,7 +16,12 @@ from penstock.core.metadata.commands import (
     StartedReassignments,
     WidenInternalTopics,
 )
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.effective_configs import broker_setting
 from penstock.core.metadata.elections import (
     ElectionRules,
@@ -31,7 +36,7 @@ from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, To
 from penstock.core.metadata.placement import REPLICAS_BY_DEFAULT_MAX, ReplicaPlacer
 from penstock.core.metadata.records import PartitionChanged
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 
 _FACTORS = {
     OFFSETS_TOPIC: "offsets.topic.replication.factor",
@@ -45,56 +50,58 @@ def reassign_partition(
     topic = image.topic(command.topic)
     partition = None if topic is None else topic.partition(command.index)
     if topic is None or partition is None:
-        return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
+        return error_decision(
+            ErrorKind.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}"
+        )
     if command.replicas is None:
         after = _called_off(image, partition)
     else:
         after = _problem_with_target(image, partition, command) or _towards(
             image, partition, command.replicas
         )
-    if isinstance(after, Refused):
-        return refused(after.why, after.detail)
+    if isinstance(after, ApiError):
+        return error_decision(after.kind, after.detail)
     return _decided(image, topic, partition, after, around)
 
 
 def _problem_with_target(
     image: MetadataImage, partition: Partition, command: ReassignPartition
-) -> Refused | None:
+) -> ApiError | None:
     wanted = command.replicas or ()
     if not wanted:
-        return Refused(Why.INVALID_ASSIGNMENT, "a partition needs a replica")
+        return ApiError(ErrorKind.INVALID_ASSIGNMENT, "a partition needs a replica")
     if len(frozenset(wanted)) != len(wanted):
-        return Refused(Why.INVALID_ASSIGNMENT, "a broker holds at most one replica")
+        return ApiError(ErrorKind.INVALID_ASSIGNMENT, "a broker holds at most one replica")
     for node_id in wanted:
         broker = image.broker(node_id)
         if broker is None and node_id not in partition.origin:
-            return Refused(Why.INVALID_ASSIGNMENT, f"there is no broker {node_id}")
+            return ApiError(ErrorKind.INVALID_ASSIGNMENT, f"there is no broker {node_id}")
         if broker is not None and broker.drained and node_id not in partition.replicas:
-            return Refused(Why.INVALID_ASSIGNMENT, f"broker {node_id} is drained")
+            return ApiError(ErrorKind.INVALID_ASSIGNMENT, f"broker {node_id} is drained")
     if not command.resize and len(wanted) != len(partition.origin):
         detail = f"there are {len(partition.origin)} replicas, which would become {len(wanted)}"
-        return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
+        return ApiError(ErrorKind.INVALID_REPLICATION_FACTOR, detail)
     return None
 
 
-def _towards(image: MetadataImage, partition: Partition, wanted: tuple[NodeId, ...]) -> Partition | Refused:
+def _towards(image: MetadataImage, partition: Partition, wanted: tuple[NodeId, ...]) -> Partition | ApiError:
     """The partition on its way from where it was first, whatever move is under way."""
     adding = tuple(node_id for node_id in wanted if node_id not in partition.origin)
     removing = tuple(node_id for node_id in partition.origin if node_id not in wanted)
     return _without_loss(partition, with_replicas(partition, image, (*wanted, *removing), adding, removing))
 
 
-def _called_off(image: MetadataImage, partition: Partition) -> Partition | Refused:
+def _called_off(image: MetadataImage, partition: Partition) -> Partition | ApiError:
     if not partition.is_moving:
-        return Refused(Why.NO_REASSIGNMENT, "no reassignment of this partition is under way")
+        return ApiError(ErrorKind.NO_REASSIGNMENT, "no reassignment of this partition is under way")
     return _without_loss(partition, with_replicas(partition, image, partition.origin))
 
 
-def _without_loss(partition: Partition, after: Partition) -> Partition | Refused:
+def _without_loss(partition: Partition, after: Partition) -> Partition | ApiError:
     complete = (*partition.isr, *partition.elr)
     if complete and not any(node_id in after.replicas for node_id in complete):
         detail = "only replicas that would go are sure to hold every record"
-        return Refused(Why.INVALID_ASSIGNMENT, detail)
+        return ApiError(ErrorKind.INVALID_ASSIGNMENT, detail)
     return after
 
 

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 from penstock.core.metadata.commands import BY_DEFAULT, CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic
 from penstock.core.metadata.configs import problem_with
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.effective_configs import broker_setting, layers_for, topic_defaults
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, Partition
 from penstock.core.metadata.placement import (
@@ -17,19 +22,19 @@ from penstock.core.metadata.placement import (
 )
 from penstock.core.metadata.records import ConfigSet, PartitionCreated, TopicCreated, TopicDeleted
 from penstock.core.metadata.topic_names import METADATA_TOPIC, problem_with_name
-from penstock.core.model import Refused, TopicName, Why
+from penstock.core.model import ApiError, ErrorKind, TopicName
 
 
 def create_topic(image: MetadataImage, command: CreateTopic, around: ControllerConfig) -> MetadataDecision:
-    refusal = _problem_with_new_name(image, command)
-    if refusal is not None:
-        return refused(refusal.why, refusal.detail)
+    error = _problem_with_new_name(image, command)
+    if error is not None:
+        return error_decision(error.kind, error.detail)
     partitions = _partitions(image, command, around)
-    if isinstance(partitions, Refused):
-        return refused(partitions.why, partitions.detail)
+    if isinstance(partitions, ApiError):
+        return error_decision(partitions.kind, partitions.detail)
     configs = _configs(image, command, len(partitions[0].replicas), around)
-    if isinstance(configs, Refused):
-        return refused(configs.why, configs.detail)
+    if isinstance(configs, ApiError):
+        return error_decision(configs.kind, configs.detail)
     name = TopicName(command.name)
     draft = DecisionBuilder(image)
     draft.add(TopicCreated(name, command.topic_id))
@@ -41,40 +46,40 @@ def create_topic(image: MetadataImage, command: CreateTopic, around: ControllerC
     return draft.decision(reply, validate_only=command.validate_only)
 
 
-def _problem_with_new_name(image: MetadataImage, command: CreateTopic) -> Refused | None:
+def _problem_with_new_name(image: MetadataImage, command: CreateTopic) -> ApiError | None:
     name = command.name
     complaint = problem_with_name(name)
     if complaint is not None:
-        return Refused(Why.INVALID_TOPIC_NAME, complaint)
+        return ApiError(ErrorKind.INVALID_TOPIC_NAME, complaint)
     if name == METADATA_TOPIC:
-        return Refused(Why.INVALID_REQUEST, f"{name} is reserved")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{name} is reserved")
     if image.topic(name) is not None:
-        return Refused(Why.TOPIC_EXISTS, f"topic '{name}' exists already")
+        return ApiError(ErrorKind.TOPIC_EXISTS, f"topic '{name}' exists already")
     other = image.lookalike_of(name)
     if other is not None:
         detail = f"topic '{name}' differs from topic '{other}' in '.' and '_' only"
-        return Refused(Why.INVALID_TOPIC_NAME, detail)
+        return ApiError(ErrorKind.INVALID_TOPIC_NAME, detail)
     if image.topic_by_id(command.topic_id) is not None:
-        return Refused(Why.INVALID_REQUEST, f"topic id {command.topic_id} is taken")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"topic id {command.topic_id} is taken")
     return None
 
 
 def _partitions(
     image: MetadataImage, command: CreateTopic, around: ControllerConfig
-) -> list[Partition] | Refused:
+) -> list[Partition] | ApiError:
     if command.assignments:
         if (command.partitions, command.replication_factor) != (BY_DEFAULT, BY_DEFAULT):
             detail = "with replicas placed by hand, partitions and replication factor must both be -1"
-            return Refused(Why.INVALID_REQUEST, detail)
+            return ApiError(ErrorKind.INVALID_REQUEST, detail)
         return problem_with_count(image, len(command.assignments), around) or partitions_by_hand(
             image, command.assignments
         )
     if command.replication_factor == 0 or command.replication_factor < BY_DEFAULT:
         detail = "the replication factor must be at least 1, or -1 for the default"
-        return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
+        return ApiError(ErrorKind.INVALID_REPLICATION_FACTOR, detail)
     if command.partitions == 0 or command.partitions < BY_DEFAULT:
         detail = "the number of partitions must be at least 1, or -1 for the default"
-        return Refused(Why.INVALID_PARTITIONS, detail)
+        return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     count = command.partitions
     if count == BY_DEFAULT:
         count = _setting(image, "num.partitions", around)
@@ -102,11 +107,11 @@ def _setting(image: MetadataImage, key: str, around: ControllerConfig) -> int:
 
 def _configs(
     image: MetadataImage, command: CreateTopic, replication_factor: int, around: ControllerConfig
-) -> dict[str, str] | Refused:
+) -> dict[str, str] | ApiError:
     values: dict[str, str] = {}
     for key, value in command.configs:
         if value is None:
-            return Refused(Why.INVALID_CONFIG, f"{key} has no value")
+            return ApiError(ErrorKind.INVALID_CONFIG, f"{key} has no value")
         values[key] = value
     if not values:
         return values
@@ -114,12 +119,12 @@ def _configs(
     layers = layers_for(image, resource, None, around.static)
     layers = replace(layers, own=values, defaults=topic_defaults(replication_factor))
     complaint = problem_with(layers, values)
-    return values if complaint is None else Refused(Why.INVALID_CONFIG, complaint)
+    return values if complaint is None else ApiError(ErrorKind.INVALID_CONFIG, complaint)
 
 
 def delete_topic(image: MetadataImage, command: DeleteTopic, around: ControllerConfig) -> MetadataDecision:
     if (command.name is None) == (command.topic_id is None):
-        return refused(Why.INVALID_REQUEST, "a topic is deleted by its name or by its id")
+        return error_decision(ErrorKind.INVALID_REQUEST, "a topic is deleted by its name or by its id")
     if command.name is not None:
         topic = image.topic(command.name)
     else:
@@ -127,10 +132,10 @@ def delete_topic(image: MetadataImage, command: DeleteTopic, around: ControllerC
         topic = image.topic_by_id(command.topic_id)
     if topic is None:
         if command.name is not None:
-            return refused(Why.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
-        return refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
+            return error_decision(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
+        return error_decision(ErrorKind.UNKNOWN_TOPIC_ID, f"no topic has the id {command.topic_id}")
     if not broker_setting(image, "delete.topic.enable", static=around.static):
-        return refused(Why.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        return error_decision(ErrorKind.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     draft = DecisionBuilder(image)
     draft.add(TopicDeleted(topic.id))
     return draft.decision(DeletedTopic(topic.name, topic.id))

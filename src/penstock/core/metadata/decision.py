@@ -18,7 +18,7 @@ from penstock.core.metadata.apply import apply
 from penstock.core.metadata.commands import Reply
 from penstock.core.metadata.image import MetadataImage
 from penstock.core.metadata.records import Fact
-from penstock.core.model import Decision, Refused, Why
+from penstock.core.model import ApiError, Decision, ErrorKind
 
 MetadataDecision: TypeAlias = Decision[Fact, Reply]
 
@@ -54,5 +54,5 @@ class DecisionBuilder:
         return Decision(() if validate_only else tuple(self.facts), reply)
 
 
-def refused(why: Why, detail: str = "") -> MetadataDecision:
-    return Decision((), Refused(why, detail))
+def error_decision(kind: ErrorKind, detail: str = "") -> MetadataDecision:
+    return Decision((), ApiError(kind, detail))

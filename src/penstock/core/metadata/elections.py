@@ -18,11 +18,16 @@ from penstock.core.metadata.commands import (
     ElectionType,
     ElectLeader,
 )
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.effective_configs import broker_setting, topic_value
 from penstock.core.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionChanged
-from penstock.core.model import LeaderEpoch, NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId
 
 Nodes = tuple[NodeId, ...]
 
@@ -297,14 +302,16 @@ def elect_leader(image: MetadataImage, command: ElectLeader, around: ControllerC
     topic = image.topic(command.topic)
     partition = None if topic is None else topic.partition(command.index)
     if topic is None or partition is None:
-        return refused(Why.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}")
+        return error_decision(
+            ErrorKind.UNKNOWN_PARTITION, f"there is no partition {command.topic}/{command.index}"
+        )
     minimum, _ = ElectionRules(image, around).of(topic)
     if command.election is ElectionType.PREFERRED:
         after = _preferred(image, partition)
     else:
         after = _anyone(image, partition, minimum)
-    if isinstance(after, Refused):
-        return refused(after.why, after.detail)
+    if isinstance(after, ApiError):
+        return error_decision(after.kind, after.detail)
     changed = with_epochs(partition, after)
     assert changed is not None, "an election that changes nothing is refused"
     draft = DecisionBuilder(image)
@@ -312,23 +319,23 @@ def elect_leader(image: MetadataImage, command: ElectLeader, around: ControllerC
     return draft.decision(AlteredPartition(changed))
 
 
-def _preferred(image: MetadataImage, partition: Partition) -> Partition | Refused:
+def _preferred(image: MetadataImage, partition: Partition) -> Partition | ApiError:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
-        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
+        return ApiError(ErrorKind.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
     if preferred not in partition.isr or not image.may_lead(preferred):
-        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
+        return ApiError(ErrorKind.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
     if image.is_leaving(preferred):
-        return Refused(Why.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is drained")
+        return ApiError(ErrorKind.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is drained")
     return msgspec.structs.replace(partition, leader=preferred)
 
 
-def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partition | Refused:
+def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partition | ApiError:
     if partition.leader != NO_LEADER:
-        return Refused(Why.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads")
+        return ApiError(ErrorKind.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads")
     after = elected(partition, image, minimum, unclean=True)
     if after.leader == NO_LEADER:
-        return Refused(Why.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is live")
+        return ApiError(ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is live")
     return settled(after, image, minimum)
 
 
@@ -375,4 +382,4 @@ def _movable(image: MetadataImage, percentage: int) -> list[tuple[Topic, Partiti
 
 
 def _can_return(image: MetadataImage, partition: Partition) -> bool:
-    return not partition.is_moving and not isinstance(_preferred(image, partition), Refused)
+    return not partition.is_moving and not isinstance(_preferred(image, partition), ApiError)

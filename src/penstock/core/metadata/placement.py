@@ -3,10 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 from penstock.core.metadata.commands import CreatedPartitions, CreatePartitions, ReplicaAssignment
-from penstock.core.metadata.decision import ControllerConfig, DecisionBuilder, MetadataDecision, refused
+from penstock.core.metadata.decision import (
+    ControllerConfig,
+    DecisionBuilder,
+    MetadataDecision,
+    error_decision,
+)
 from penstock.core.metadata.image import Broker, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionCreated
-from penstock.core.model import NodeId, PartitionIndex, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
 
 # As many as a cluster needs to lose one broker and go on, without a risk.
 REPLICAS_BY_DEFAULT_MAX = 3
@@ -121,17 +126,17 @@ def partitions_by_hand(
     assignments: Sequence[ReplicaAssignment],
     start: int = 0,
     replicas: int | None = None,
-) -> list[Partition] | Refused:
+) -> list[Partition] | ApiError:
     """Partitions with these replicas; their indexes must run from `start` without a gap."""
     ordered = sorted(assignments, key=lambda assignment: assignment.partition)
     if [assignment.partition for assignment in ordered] != list(range(start, start + len(ordered))):
         detail = f"partitions must be numbered from {start} on, each of them once"
-        return Refused(Why.INVALID_ASSIGNMENT, detail)
+        return ApiError(ErrorKind.INVALID_ASSIGNMENT, detail)
     expected = len(ordered[0].replicas) if replicas is None else replicas
     for assignment in ordered:
         complaint = _problem_with_replicas(image, assignment.replicas, expected)
         if complaint is not None:
-            return Refused(Why.INVALID_ASSIGNMENT, f"partition {assignment.partition}: {complaint}")
+            return ApiError(ErrorKind.INVALID_ASSIGNMENT, f"partition {assignment.partition}: {complaint}")
     return [new_partition(image, assignment.partition, assignment.replicas) for assignment in ordered]
 
 
@@ -153,29 +158,29 @@ def _problem_with_replicas(image: MetadataImage, replicas: tuple[NodeId, ...], e
     return None
 
 
-def problem_with_count(image: MetadataImage, count: int, around: ControllerConfig) -> Refused | None:
+def problem_with_count(image: MetadataImage, count: int, around: ControllerConfig) -> ApiError | None:
     """Whether so many partitions more are too many."""
     if count > around.partitions_per_command_max:
         detail = f"{count} partitions at once are too many, the limit is {around.partitions_per_command_max}"
-        return Refused(Why.INVALID_PARTITIONS, detail)
+        return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     if image.partition_count + count > around.partitions_max:
         detail = f"{count} more partitions would exceed the cluster's limit of {around.partitions_max}"
-        return Refused(Why.INVALID_PARTITIONS, detail)
+        return ApiError(ErrorKind.INVALID_PARTITIONS, detail)
     return None
 
 
-def problem_with_replication(image: MetadataImage, factor: int) -> Refused | None:
+def problem_with_replication(image: MetadataImage, factor: int) -> ApiError | None:
     """Whether so many replicas can be placed now."""
     most = places(image)
     if most == 0:
-        return Refused(
-            Why.INVALID_REPLICATION_FACTOR, "no broker is live, or those that are do not take more"
+        return ApiError(
+            ErrorKind.INVALID_REPLICATION_FACTOR, "no broker is live, or those that are do not take more"
         )
     if factor > most:
         drained = len(image.brokers) - most
         note = f", besides {drained} drained" if drained else ""
         detail = f"{factor} replicas need as many brokers, there are {most}{note}"
-        return Refused(Why.INVALID_REPLICATION_FACTOR, detail)
+        return ApiError(ErrorKind.INVALID_REPLICATION_FACTOR, detail)
     return None
 
 
@@ -184,21 +189,21 @@ def create_partitions(
 ) -> MetadataDecision:
     topic = image.topic(command.name)
     if topic is None:
-        return refused(Why.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
+        return error_decision(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{command.name}'")
     present = len(topic.partitions)
     if topic.internal:
         detail = (
             f"keys of '{topic.name}' are hashed to its {present} partitions, so their number never changes"
         )
-        return refused(Why.INVALID_PARTITIONS, detail)
+        return error_decision(ErrorKind.INVALID_PARTITIONS, detail)
     if command.count <= present:
         detail = f"topic '{topic.name}' has {present} partitions, {command.count} is no increase"
-        return refused(Why.INVALID_PARTITIONS, detail)
+        return error_decision(ErrorKind.INVALID_PARTITIONS, detail)
     partitions = problem_with_count(image, command.count - present, around) or _more_partitions(
         image, topic, command
     )
-    if isinstance(partitions, Refused):
-        return refused(partitions.why, partitions.detail)
+    if isinstance(partitions, ApiError):
+        return error_decision(partitions.kind, partitions.detail)
     draft = DecisionBuilder(image)
     for partition in partitions:
         draft.add(PartitionCreated(topic.id, partition))
@@ -208,7 +213,7 @@ def create_partitions(
 
 def _more_partitions(
     image: MetadataImage, topic: Topic, command: CreatePartitions
-) -> list[Partition] | Refused:
+) -> list[Partition] | ApiError:
     start = len(topic.partitions)
     more = command.count - start
     if command.assignments is None:
@@ -217,7 +222,7 @@ def _more_partitions(
         )
     if len(command.assignments) != more:
         detail = f"{more} new partitions need {more} assignments, there are {len(command.assignments)}"
-        return Refused(Why.INVALID_ASSIGNMENT, detail)
+        return ApiError(ErrorKind.INVALID_ASSIGNMENT, detail)
     numbered = [
         ReplicaAssignment(PartitionIndex(start + number), replicas)
         for number, replicas in enumerate(command.assignments)

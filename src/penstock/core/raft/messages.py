@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.raft.types import (
     Change,
     CommandId,
@@ -287,7 +287,7 @@ class CommandResult(Struct, frozen=True):
     """The answer to a command."""
 
     ticket: CommandId
-    outcome: ProposalAccepted | ReadIndex | TransferStarted | Refused
+    outcome: ProposalAccepted | ReadIndex | TransferStarted | ApiError
 
 
 Effect: TypeAlias = (

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from penstock.core.model import Instant, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, Instant
 from penstock.core.raft.log import LogView
 from penstock.core.raft.messages import (
     AppendConflict,
@@ -155,7 +155,7 @@ class Role:
 
     def asked(self, command: Command) -> None:
         """Somebody wants something that only a leader can do."""
-        self._ledger.refuse(command.ticket, Why.NOT_CONTROLLER, "this member does not lead")
+        self._ledger.refuse(command.ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
 
 def is_up_to_date(ledger: RaftState, request: VoteRequest) -> bool:
@@ -439,43 +439,43 @@ class LeadershipTransfer:
             self._ledger.send(self._target, TimeoutNow(self._ledger.term))
 
 
-def check_any_change(ledger: RaftState, term_start: Index) -> Refused | None:
+def check_any_change(ledger: RaftState, term_start: Index) -> ApiError | None:
     """What keeps the leader from changing members at all.
 
     Without an entry of its own term committed, two leaders could each take one step
     from the same configuration in different directions, to two that share no majority.
     """
     if ledger.commit < term_start:
-        return Refused(Why.QUORUM_BUSY, "nothing of this term is committed yet")
+        return ApiError(ErrorKind.QUORUM_BUSY, "nothing of this term is committed yet")
     if ledger.commit < ledger.configuration_index:
-        return Refused(Why.QUORUM_BUSY, "an earlier change of members is not committed yet")
+        return ApiError(ErrorKind.QUORUM_BUSY, "an earlier change of members is not committed yet")
     return None
 
 
-def check_change(ledger: RaftState, change: Change, replication: ProgressTracker) -> Refused | None:
+def check_change(ledger: RaftState, change: Change, replication: ProgressTracker) -> ApiError | None:
     """What speaks against this change; None: nothing."""
     configuration, member = ledger.configuration, change.member
     if isinstance(change, AddLearner):
         if member in configuration.members:
-            return Refused(Why.DUPLICATE_VOTER, "is a member already")
+            return ApiError(ErrorKind.DUPLICATE_VOTER, "is a member already")
         return None
     if isinstance(change, PromoteLearner):
         return _check_promotion(ledger, change, replication)
     if member not in configuration.members:
-        return Refused(Why.VOTER_NOT_FOUND, "is no member")
+        return ApiError(ErrorKind.VOTER_NOT_FOUND, "is no member")
     if configuration.voters == (member,):
-        return Refused(Why.INVALID_REQUEST, "is the last voter")
+        return ApiError(ErrorKind.INVALID_REQUEST, "is the last voter")
     return None
 
 
 def _check_promotion(
     ledger: RaftState, change: PromoteLearner, replication: ProgressTracker
-) -> Refused | None:
+) -> ApiError | None:
     configuration, member = ledger.configuration, change.member
     if member not in configuration.learners:
-        return Refused(Why.VOTER_NOT_FOUND, "is no learner")
+        return ApiError(ErrorKind.VOTER_NOT_FOUND, "is no learner")
     if any(voter.node_id == member.node_id for voter in configuration.voters):
-        return Refused(Why.DUPLICATE_VOTER, "another directory votes under this node id")
+        return ApiError(ErrorKind.DUPLICATE_VOTER, "another directory votes under this node id")
     peer = replication.of(member)
     options = ledger.options
     # A voter that is far behind or gone would only make majorities harder to reach.
@@ -484,7 +484,7 @@ def _check_promotion(
         or peer.match + options.promotion_lag_max < ledger.commit
         or ledger.now - peer.heard_at >= options.election_ns
     ):
-        return Refused(Why.QUORUM_BUSY, "learner has not caught up")
+        return ApiError(ErrorKind.QUORUM_BUSY, "learner has not caught up")
     return None
 
 
@@ -627,18 +627,18 @@ class Leader(Role):
         size_bytes = sum(map(len, command.payloads)) + ENTRY_OVERHEAD_BYTES * len(command.payloads)
         assert command.payloads, "nothing is proposed"
         if self._handover.is_underway:
-            ledger.refuse(command.ticket, Why.QUORUM_BUSY, HANDING_OVER)
+            ledger.refuse(command.ticket, ErrorKind.QUORUM_BUSY, HANDING_OVER)
         elif max(map(len, command.payloads)) > options.payload_bytes_max:
-            ledger.refuse(command.ticket, Why.INVALID_REQUEST, "payload is larger than an entry may be")
+            ledger.refuse(command.ticket, ErrorKind.INVALID_REQUEST, "payload is larger than an entry may be")
         elif self._uncommitted_bytes + size_bytes > options.uncommitted_bytes_max:
-            ledger.refuse(command.ticket, Why.QUORUM_BUSY, "too much waits to be committed")
+            ledger.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "too much waits to be committed")
         else:
             start, end = self._append(command.payloads)
             ledger.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
 
     def _request_read(self, command: RequestRead) -> None:
         if len(self._reads) >= self._ledger.options.reads_waiting_max:
-            self._ledger.refuse(command.ticket, Why.QUORUM_BUSY, "too many reads wait to be confirmed")
+            self._ledger.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "too many reads wait to be confirmed")
         elif not self._is_established:
             self._reads.ask_early(command.ticket)
         else:
@@ -655,7 +655,7 @@ class Leader(Role):
     def _change_members(self, command: ChangeMembers) -> None:
         ledger = self._ledger
         refused = (
-            Refused(Why.QUORUM_BUSY, HANDING_OVER)
+            ApiError(ErrorKind.QUORUM_BUSY, HANDING_OVER)
             if self._handover.is_underway
             else self._check_any_change() or check_change(ledger, command.change, self._replication)
         )
@@ -665,7 +665,7 @@ class Leader(Role):
         start, end = self._append_configuration(changed(ledger.configuration, command.change))
         ledger.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
 
-    def _check_any_change(self) -> Refused | None:
+    def _check_any_change(self) -> ApiError | None:
         return check_any_change(self._ledger, self._term_start)
 
     def _append_configuration(self, configuration: Configuration) -> tuple[Index, Index]:
@@ -680,7 +680,7 @@ class Leader(Role):
     def _transfer(self, command: TransferLeadership) -> None:
         ledger = self._ledger
         if command.target not in ledger.configuration.voters:
-            ledger.refuse(command.ticket, Why.VOTER_NOT_FOUND, "is no voter")
+            ledger.refuse(command.ticket, ErrorKind.VOTER_NOT_FOUND, "is no voter")
             return
         ledger.effects.append(CommandResult(command.ticket, TransferStarted()))
         if command.target != ledger.me:

@@ -4,7 +4,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from penstock.core.model import Why
+from penstock.core.model import ErrorKind
 from penstock.core.raft.messages import CommandResult, ReadIndex
 from penstock.core.raft.state import RaftState
 from penstock.core.raft.types import CommandId, Index
@@ -57,6 +57,6 @@ class ReadIndexQueue:
 
     def refuse_all(self) -> None:
         for ticket in (*self._early, *(read.ticket for read in self._waiting)):
-            self._ledger.refuse(ticket, Why.NOT_CONTROLLER, "this member does not lead")
+            self._ledger.refuse(ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
         self._early.clear()
         self._waiting.clear()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from penstock.core.model import Instant, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, Instant
 from penstock.core.raft.log import LogView, RaftLog
 from penstock.core.raft.messages import (
     CommandResult,
@@ -108,8 +108,8 @@ class RaftState:
     def send(self, to: Member, message: RaftMessage) -> None:
         self.effects.append(SendMessage(to, message))
 
-    def refuse(self, ticket: CommandId, why: Why, detail: str) -> None:
-        self.effects.append(CommandResult(ticket, Refused(why, detail)))
+    def refuse(self, ticket: CommandId, kind: ErrorKind, detail: str) -> None:
+        self.effects.append(CommandResult(ticket, ApiError(kind, detail)))
 
     def promise(self, ballot: HardState) -> None:
         """Take a new ballot; nothing that follows is done before it is durable."""

@@ -18,7 +18,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from penstock.core.model import CorruptionError, Offset, ProducerEpoch, ProducerId, Refused, Timestamp, Why
+from penstock.core.model import (
+    ApiError,
+    CorruptionError,
+    ErrorKind,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Timestamp,
+)
 from penstock.core.records import BatchHeader, Buffer, ControlRecord, ControlType
 from penstock.core.replica.transactions import AbortedTransaction, EndedTransaction, OpenTransactions
 
@@ -44,7 +52,7 @@ class DuplicateBatch:
     timestamp: Timestamp
 
 
-BatchVerdict: TypeAlias = BatchAccepted | DuplicateBatch | Refused
+BatchVerdict: TypeAlias = BatchAccepted | DuplicateBatch | ApiError
 ACCEPTED = BatchAccepted()
 
 
@@ -108,11 +116,11 @@ class ProducerStateManager:
             # stop the producer for good (KIP-360), so any sequence may start.
             return ACCEPTED
         if header.producer_epoch < producer.epoch:
-            return Refused(Why.PRODUCER_FENCED)
+            return ApiError(ErrorKind.PRODUCER_FENCED)
         if header.is_control:
             return ACCEPTED
         if header.producer_epoch > producer.epoch:
-            return ACCEPTED if header.base_sequence == 0 else Refused(Why.OUT_OF_ORDER_SEQUENCE)
+            return ACCEPTED if header.base_sequence == 0 else ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
         return _check_sequence(producer, header)
 
     def check_marker(self, marker: ControlRecord) -> BatchVerdict:
@@ -121,9 +129,9 @@ class ProducerStateManager:
         if producer is None:
             return ACCEPTED
         if marker.producer_epoch < producer.epoch:
-            return Refused(Why.PRODUCER_FENCED)
+            return ApiError(ErrorKind.PRODUCER_FENCED)
         if marker.coordinator_epoch < producer.coordinator_epoch:
-            return Refused(Why.STALE_COORDINATOR)
+            return ApiError(ErrorKind.STALE_COORDINATOR)
         return ACCEPTED
 
     def update(self, header: BatchHeader, first_offset: Offset, now: Timestamp) -> None:
@@ -178,14 +186,14 @@ def _check_sequence(producer: ProducerState, header: BatchHeader) -> BatchVerdic
     """A batch of the producer's present epoch: the next one, a retry, or a hole."""
     if not producer.batches:
         # Only a marker raised the epoch so far.
-        return ACCEPTED if header.base_sequence == 0 else Refused(Why.OUT_OF_ORDER_SEQUENCE)
+        return ACCEPTED if header.base_sequence == 0 else ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
     if header.base_sequence == (producer.batches[-1].last_sequence + 1) % SEQUENCES:
         return ACCEPTED
     last_sequence = header.last_sequence
     for seen in producer.batches:
         if seen.base_sequence == header.base_sequence and seen.last_sequence == last_sequence:
             return DuplicateBatch(seen.first_offset, seen.last_offset, seen.timestamp)
-    return Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    return ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
 
 def encode_snapshot(states: ProducerStateManager) -> bytes:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.core.metadata import ConfigResource, ConfigResourceType
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.security import AclOperation, Resource
 from penstock.security import ResourceType as GuardedKind
@@ -54,10 +54,10 @@ def _unknown(kind: int) -> str:
     return f"there is no kind of resource with the number {kind}"
 
 
-def refusal_outcome(refused: Refused) -> ConfigResult:
-    return ConfigResult(code_of(refused), message_of(refused))
+def error_outcome(error: ApiError) -> ConfigResult:
+    return ConfigResult(code_of(error), message_of(error))
 
 
 def as_outcome(reply: object) -> ConfigResult:
     """What became of a change."""
-    return refusal_outcome(reply) if isinstance(reply, Refused) else FINE
+    return error_outcome(reply) if isinstance(reply, ApiError) else FINE

@@ -59,9 +59,9 @@ class FetchSessionPartition:
     def is_news(self, found: FetchedPartition) -> bool:
         """Whether an incremental answer must mention it; remembers what it says."""
         state = (found.high_watermark, found.last_stable_offset, found.log_start)
-        news = found.refused is not None or found.records is not None or state != self.told
+        news = found.error is not None or found.records is not None or state != self.told
         # A refusal is repeated until it is over.
-        self.told = state if found.refused is None else None
+        self.told = state if found.error is None else None
         return news
 
 

@@ -8,18 +8,20 @@ It saves the client a round of Metadata, which is most of what a failover costs 
 from typing import NamedTuple
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.security import AclOperation, Resource, ResourceType
 from penstock.server.kafka.node_addresses import BrokerAddress, named_broker
 from penstock.server.kafka.request import Request
 
-UNKNOWN = Refused(Why.UNKNOWN_TOPIC)
-NOT_HERE = Refused(Why.NOT_LEADER)
-NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED)
-_MOVED = (Why.NOT_LEADER, Why.FENCED_LEADER_EPOCH)
+UNKNOWN = ApiError(ErrorKind.UNKNOWN_TOPIC)
+NOT_HERE = ApiError(ErrorKind.NOT_LEADER)
+NOT_ALLOWED = ApiError(ErrorKind.NOT_AUTHORIZED)
+_MOVED = (ErrorKind.NOT_LEADER, ErrorKind.FENCED_LEADER_EPOCH)
 
 
-def partition_of(call: Request, topic: str, index: int, operation: AclOperation) -> LeaderPartition | Refused:
+def partition_of(
+    call: Request, topic: str, index: int, operation: AclOperation
+) -> LeaderPartition | ApiError:
     """The partition, if this node leads it and the caller may do this to it."""
     if call.gate is not None and not call.authorize(operation, Resource(ResourceType.TOPIC, topic)):
         return NOT_ALLOWED
@@ -47,10 +49,10 @@ class LeaderHints:
         self._call = call
         self.nodes: dict[NodeId, BrokerAddress] = {}
 
-    def leader_of(self, topic: str, index: int, refused: Refused) -> PartitionLeader | None:
+    def leader_of(self, topic: str, index: int, error: ApiError) -> PartitionLeader | None:
         """The leader to name along with a refusal, if it is another node, and one that can be named."""
         backend = self._call.backend
-        state = backend.controller.image.partition(topic, index) if refused.why in _MOVED else None
+        state = backend.controller.image.partition(topic, index) if error.kind in _MOVED else None
         if state is None or state.leader == backend.node.node_id:
             return None
         if state.leader not in self.nodes:

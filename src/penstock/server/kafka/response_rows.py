@@ -21,7 +21,7 @@ import msgspec
 from penstock.broker.cluster import Controller
 from penstock.broker.coordinator.group_metrics import ClientKey
 from penstock.core.metadata import MetadataImage, Partition, Topic
-from penstock.core.model import NodeId, Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from penstock.security import AclOperation, Resource, ResourceType
@@ -97,7 +97,9 @@ def by_topic(rows: Iterable[tuple[str, Row]]) -> list[tuple[str, tuple[Row, ...]
 
 def error_fields(outcome: object) -> tuple[ErrorCode, str | None]:
     """How an outcome is told: the code and a message, if it was refused."""
-    return (code_of(outcome), message_of(outcome)) if isinstance(outcome, Refused) else (ErrorCode.NONE, None)
+    return (
+        (code_of(outcome), message_of(outcome)) if isinstance(outcome, ApiError) else (ErrorCode.NONE, None)
+    )
 
 
 def shared_code(outcomes: Sequence[object]) -> tuple[ErrorCode, str | None]:
@@ -111,7 +113,7 @@ def shared_code(outcomes: Sequence[object]) -> tuple[ErrorCode, str | None]:
 
 
 def _is_leaderless(outcome: object) -> bool:
-    return isinstance(outcome, Refused) and outcome.why is Why.NOT_CONTROLLER
+    return isinstance(outcome, ApiError) and outcome.kind is ErrorKind.NOT_CONTROLLER
 
 
 def repeated(keys: Iterable[H]) -> frozenset[H]:
@@ -152,7 +154,7 @@ def may(call: Request, operation: AclOperation, group_id: str) -> bool:
 
 def code_in(reply: object) -> ErrorCode:
     """The error that a reply stands for, if it does."""
-    return code_of(reply) if isinstance(reply, Refused) else ErrorCode.NONE
+    return code_of(reply) if isinstance(reply, ApiError) else ErrorCode.NONE
 
 
 def reader_of(call: Request) -> ClientKey:

@@ -19,7 +19,7 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import LeaderEpoch, NodeId, Offset, Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset, TopicId
 from penstock.runtime import Callback, Runtime, Service
 from penstock.sim import World
 from penstock.storage.disk import Disk, DiskFull
@@ -34,7 +34,7 @@ class HeldQuorum:
         self.committed = Offset(0)
         self.appends: list[Sequence[Fact]] = []
         self.full = False
-        self.refused: Refused | None = None
+        self.refused: ApiError | None = None
         self._told = 0
         self._events: QuorumEvents
 
@@ -50,7 +50,7 @@ class HeldQuorum:
         self.leader_epoch = None
         self._events.leadership_lost()
 
-    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | Refused:
+    def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | ApiError:
         if expected_epoch != self.leader_epoch:
             raise NotQuorumLeader("no")
         if self.full:
@@ -147,7 +147,7 @@ def test_a_refusal_waits_until_what_it_was_decided_on_is_committed(stage: Stage)
 
     stage.quorum.commit()
 
-    assert [getattr(reply, "why", None) for reply in stage.replies] == [None, Why.TOPIC_EXISTS]
+    assert [getattr(reply, "kind", None) for reply in stage.replies] == [None, ErrorKind.TOPIC_EXISTS]
 
 
 def test_a_refusal_on_committed_ground_comes_at_the_end_of_the_turn(stage: Stage) -> None:
@@ -156,7 +156,9 @@ def test_a_refusal_on_committed_ground_comes_at_the_end_of_the_turn(stage: Stage
     stage.turn()
 
     assert inside == []
-    assert [reply.why for reply in stage.replies if isinstance(reply, Refused)] == [Why.INVALID_TOPIC_NAME]
+    assert [reply.kind for reply in stage.replies if isinstance(reply, ApiError)] == [
+        ErrorKind.INVALID_TOPIC_NAME
+    ]
 
 
 def test_validation_alone_appends_nothing_and_waits_all_the_same(stage: Stage) -> None:
@@ -201,12 +203,12 @@ def test_a_full_disk_refuses_the_turn_and_nothing_of_it_counts(stage: Stage) -> 
     stage.turn()
     stage.quorum.commit()
 
-    assert [reply.why for reply in refusals if isinstance(reply, Refused)] == [Why.STORAGE_FAILED] * 2
+    assert [reply.kind for reply in refusals if isinstance(reply, ApiError)] == [ErrorKind.STORAGE_FAILED] * 2
     assert isinstance(stage.replies[-1], CreatedTopic)
 
 
 def test_what_the_quorum_refuses_is_told_as_it_is_and_nothing_of_the_turn_counts(stage: Stage) -> None:
-    stage.quorum.refused = Refused(Why.QUORUM_BUSY, "leadership is being handed over")
+    stage.quorum.refused = ApiError(ErrorKind.QUORUM_BUSY, "leadership is being handed over")
     stage.submit(topic("orders", 1), topic("orders", 2))
     stage.turn()
     refusals = list(stage.replies)
@@ -215,7 +217,7 @@ def test_what_the_quorum_refuses_is_told_as_it_is_and_nothing_of_the_turn_counts
     stage.turn()
     stage.quorum.commit()
 
-    assert refusals == [Refused(Why.QUORUM_BUSY, "leadership is being handed over")] * 2
+    assert refusals == [ApiError(ErrorKind.QUORUM_BUSY, "leadership is being handed over")] * 2
     assert isinstance(stage.replies[-1], CreatedTopic)
 
 
@@ -225,7 +227,9 @@ def test_who_waits_when_leadership_is_lost_is_told_so(stage: Stage) -> None:
 
     stage.quorum.lose()
 
-    assert [reply.why for reply in stage.replies if isinstance(reply, Refused)] == [Why.NOT_CONTROLLER]
+    assert [reply.kind for reply in stage.replies if isinstance(reply, ApiError)] == [
+        ErrorKind.NOT_CONTROLLER
+    ]
     assert not stage.controller.is_leading
 
 
@@ -235,7 +239,9 @@ def test_a_node_that_does_not_lead_decides_nothing(stage: Stage) -> None:
     stage.submit(topic("orders"))
     stage.turn()
 
-    assert [reply.why for reply in stage.replies if isinstance(reply, Refused)] == [Why.NOT_CONTROLLER]
+    assert [reply.kind for reply in stage.replies if isinstance(reply, ApiError)] == [
+        ErrorKind.NOT_CONTROLLER
+    ]
 
 
 def test_a_new_leadership_decides_on_the_committed_image(stage: Stage) -> None:

@@ -13,12 +13,12 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata import Partition as PlacedPartition
 from penstock.core.model import (
+    ApiError,
     BrokerEpoch,
     LeaderEpoch,
     NodeId,
     Offset,
     PartitionIndex,
-    Refused,
     TopicId,
     TopicName,
     TopicPartition,
@@ -55,7 +55,7 @@ class LeaderBench:
         self.kept: dict[tuple[str, int], Replica] = {}
         # Others than this node are there in name only: what they have is what the test says.
         self.replicas: tuple[NodeId, ...] = (NODE,)
-        self.asked_for: list[tuple[str, Callable[[CreatedTopic | Refused], None]]] = []
+        self.asked_for: list[tuple[str, Callable[[CreatedTopic | ApiError], None]]] = []
         self.runtime = hand_runtime(self.timers, self.syncs)
         self.image: MetadataImage = EMPTY_IMAGE
 
@@ -68,7 +68,7 @@ class LeaderBench:
     def when_settled(self, done: Callable[[], None]) -> None:
         done()
 
-    def auto_create(self, name: str, done: Callable[[CreatedTopic | Refused], None]) -> None:
+    def auto_create(self, name: str, done: Callable[[CreatedTopic | ApiError], None]) -> None:
         self.asked_for.append((name, done))
 
     def lead(self, topic: str, topic_id: TopicId, partitions: int, epoch: int = 0) -> None:

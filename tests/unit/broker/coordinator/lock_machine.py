@@ -16,13 +16,13 @@ from penstock.core.metadata import Fact as MetadataFact
 from penstock.core.metadata import replay
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
+    ErrorKind,
     Instant,
     Now,
     ProtocolError,
-    Refused,
     TopicId,
     TopicPartition,
-    Why,
 )
 from penstock.storage.disk import CrashableDisk
 from tests.unit.broker.coordinator.leader_bench import NODE, LeaderBench, topic_facts
@@ -38,7 +38,7 @@ class Holder:
     owner: str | None
 
 
-LockReply: TypeAlias = Holder | Refused
+LockReply: TypeAlias = Holder | ApiError
 OnLockReply: TypeAlias = Callable[[LockReply], None]
 
 
@@ -129,7 +129,7 @@ class LockMachine:
                 outcome.replies.append((command.on_reply, Holder(holder.owner if holder else None)))
             case ReleaseLock():
                 if holder is None or holder.owner != command.owner:
-                    outcome.replies.append((command.on_reply, Refused(Why.INVALID_REQUEST)))
+                    outcome.replies.append((command.on_reply, ApiError(ErrorKind.INVALID_REQUEST)))
                 else:
                     outcome.replies.append((command.on_reply, Holder(None)))
                     self._free(command.name, now, outcome)
@@ -139,7 +139,7 @@ class LockMachine:
                 elif command.wait:
                     self._parked.setdefault(command.name, []).append(command)
                 else:
-                    outcome.replies.append((command.on_reply, Refused(Why.INVALID_REQUEST)))
+                    outcome.replies.append((command.on_reply, ApiError(ErrorKind.INVALID_REQUEST)))
         return outcome
 
     def expire(self, now: Now) -> LockOutcome:
@@ -265,7 +265,7 @@ class LockBench(LeaderBench):
         """Submit without waiting; the list gets the reply when it is known."""
         replies: list[LockReply] = []
         found = self.coordinators.find(name)
-        if isinstance(found, Refused):
+        if isinstance(found, ApiError):
             return [found]
         found.submit(command(on_reply=replies.append, name=name, **fields))
         return replies

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.coordinator import CoordinatorState, partition_of
 from penstock.core.metadata import CreatedTopic, TopicDeleted
-from penstock.core.model import NodeId, Refused, Timestamp, TopicName, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, Timestamp, TopicName
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.disk import FailureRule
 from tests.unit.broker.coordinator.leader_bench import topic_facts
@@ -39,8 +39,8 @@ def replicated() -> LockBench:
     return bench.start()
 
 
-def why(reply: LockReply) -> Why | None:
-    return reply.why if isinstance(reply, Refused) else None
+def kind_of(reply: LockReply) -> ErrorKind | None:
+    return reply.kind if isinstance(reply, ApiError) else None
 
 
 def test_a_reply_waits_until_what_it_rests_on_is_below_the_high_watermark(replicated: LockBench) -> None:
@@ -56,7 +56,7 @@ def test_a_reply_waits_until_what_it_rests_on_is_below_the_high_watermark(replic
 
     assert (unreplicated, half_replicated) == ([], [])
     assert [*acquired, *read] == [Holder("a"), Holder("a")]
-    assert why(refused[0]) is Why.INVALID_REQUEST
+    assert kind_of(refused[0]) is ErrorKind.INVALID_REQUEST
 
 
 def test_a_reply_waits_for_the_disk(bench: LockBench) -> None:
@@ -84,7 +84,7 @@ def test_replicas_that_do_not_confirm_in_time_are_told_of(replicated: LockBench)
 
     replicated.timers.pass_ms(6_000)
 
-    assert [why(reply) for reply in replies] == [Why.COORDINATOR_NOT_AVAILABLE]
+    assert [kind_of(reply) for reply in replies] == [ErrorKind.COORDINATOR_NOT_AVAILABLE]
 
 
 def test_below_the_minimum_of_replicas_reads_are_served_and_writes_refused(replicated: LockBench) -> None:
@@ -95,7 +95,7 @@ def test_below_the_minimum_of_replicas_reads_are_served_and_writes_refused(repli
 
     replicated.change_isr(LOCK_TOPIC, 1)
 
-    assert why(replicated.acquire("b")) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(replicated.acquire("b")) is ErrorKind.COORDINATOR_NOT_AVAILABLE
     assert replicated.holder() == "a"
 
 
@@ -158,7 +158,7 @@ def test_commands_are_refused_while_the_log_is_read(bench: LockBench) -> None:
     early = restarted.submit(ShowLock)
     restarted.settle()
 
-    assert why(early[0]) is Why.COORDINATOR_LOADING
+    assert kind_of(early[0]) is ErrorKind.COORDINATOR_LOADING
     assert restarted.holder() == "a"
 
 
@@ -180,7 +180,7 @@ def test_a_record_that_cannot_be_read_is_not_passed_over(bench: LockBench) -> No
     restarted = bench.restarted()
 
     assert restarted.coordinator.state is CoordinatorState.FAILED
-    assert why(restarted.ask(ShowLock)) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(restarted.ask(ShowLock)) is ErrorKind.COORDINATOR_NOT_AVAILABLE
     assert restarted.observer.load_failures == [restarted.partition.name]
 
 
@@ -205,10 +205,10 @@ def test_who_waits_is_told_when_the_leadership_is_lost_and_the_next_leader_rebui
     bench.partition.stop("leader epoch 1 began", wanted=True)
     bench.settle()
 
-    assert [why(reply) for reply in (*parked, *unsynced)] == [Why.NOT_COORDINATOR] * 2
+    assert [kind_of(reply) for reply in (*parked, *unsynced)] == [ErrorKind.NOT_COORDINATOR] * 2
     assert old.state is CoordinatorState.CLOSED
     assert bench.observer.closed == 1
-    assert why(bench.ask(ShowLock)) is Why.NOT_COORDINATOR
+    assert kind_of(bench.ask(ShowLock)) is ErrorKind.NOT_COORDINATOR
 
     bench.syncs.held = False
     bench.syncs.finish()
@@ -227,7 +227,7 @@ def test_nothing_is_appended_under_another_leader_epoch(bench: LockBench) -> Non
 
     reply = bench.acquire("a")
 
-    assert why(reply) is Why.NOT_COORDINATOR
+    assert kind_of(reply) is ErrorKind.NOT_COORDINATOR
     assert bench.partition.log.end == end
 
 
@@ -242,10 +242,10 @@ def test_an_append_that_fails_costs_the_machine_and_not_the_log(bench: LockBench
     bench.timers.pass_ms(1_000)
     bench.settle()
 
-    assert [why(reply) for reply in (failed, *parked, early)] == [
-        Why.NOT_COORDINATOR,
-        Why.NOT_COORDINATOR,
-        Why.COORDINATOR_LOADING,
+    assert [kind_of(reply) for reply in (failed, *parked, early)] == [
+        ErrorKind.NOT_COORDINATOR,
+        ErrorKind.NOT_COORDINATOR,
+        ErrorKind.COORDINATOR_LOADING,
     ]
     assert (bench.holder(), bench.holder("window")) == ("a", None)
 
@@ -267,7 +267,7 @@ def test_a_callback_whose_own_command_fails_does_not_keep_the_log_from_being_rea
     bench.timers.pass_ms(1_000)
     bench.settle()
 
-    assert [why(reply) for reply in second] == [Why.NOT_COORDINATOR]
+    assert [kind_of(reply) for reply in second] == [ErrorKind.NOT_COORDINATOR]
     assert bench.coordinator.state is CoordinatorState.ACTIVE
     assert bench.holder() == "a"
 
@@ -282,7 +282,7 @@ def test_who_is_told_of_a_failure_may_submit_again(bench: LockBench) -> None:
     bench.coordinator.submit(AcquireLock(on_reply=try_again, name="door", owner="a"))
     bench.settle()
 
-    assert [why(reply) for reply in again] == [Why.COORDINATOR_LOADING]
+    assert [kind_of(reply) for reply in again] == [ErrorKind.COORDINATOR_LOADING]
 
 
 def test_what_was_not_written_is_not_reported(bench: LockBench) -> None:
@@ -342,7 +342,7 @@ def test_keys_are_spread_over_the_partitions() -> None:
 
 def test_the_topic_is_made_when_a_coordinator_is_first_looked_for() -> None:
     bench = LockBench()
-    found: list[NodeId | Refused] = []
+    found: list[NodeId | ApiError] = []
 
     bench.coordinators.locate("door", found.append)
     early = bench.submit(ShowLock)
@@ -353,7 +353,7 @@ def test_the_topic_is_made_when_a_coordinator_is_first_looked_for() -> None:
 
     assert name == LOCK_TOPIC
     assert before == []
-    assert why(early[0]) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(early[0]) is ErrorKind.COORDINATOR_NOT_AVAILABLE
     assert found == [1]
 
 
@@ -362,32 +362,34 @@ def test_a_command_is_reason_enough_to_make_the_topic() -> None:
 
     reply = bench.ask(ShowLock)
 
-    assert why(reply) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(reply) is ErrorKind.COORDINATOR_NOT_AVAILABLE
     assert [name for name, _ in bench.asked_for] == [LOCK_TOPIC]
 
 
 def test_a_topic_that_cannot_be_made_is_told_of_and_asked_for_again() -> None:
     bench = LockBench()
-    found: list[NodeId | Refused] = []
+    found: list[NodeId | ApiError] = []
     bench.coordinators.locate("door", found.append)
     ((_, created),) = bench.asked_for
 
-    created(Refused(Why.INVALID_REPLICATION_FACTOR, "one broker is there, three are asked for"))
+    created(ApiError(ErrorKind.INVALID_REPLICATION_FACTOR, "one broker is there, three are asked for"))
     bench.coordinators.locate("door", found.append)
 
-    assert found == [Refused(Why.COORDINATOR_NOT_AVAILABLE, "one broker is there, three are asked for")]
+    assert found == [
+        ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "one broker is there, three are asked for")
+    ]
     assert len(bench.asked_for) == 2
 
 
 def test_another_node_s_coordinators_are_located_and_not_served() -> None:
     bench = LockBench()
     bench.follow(*topic_facts(LOCK_TOPIC, LOCK_TOPIC_ID, 1, leader=2))
-    found: list[NodeId | Refused] = []
+    found: list[NodeId | ApiError] = []
 
     bench.coordinators.locate("door", found.append)
 
     assert found == [2]
-    assert why(bench.ask(ShowLock)) is Why.NOT_COORDINATOR
+    assert kind_of(bench.ask(ShowLock)) is ErrorKind.NOT_COORDINATOR
 
 
 def test_a_partition_whose_log_is_not_open_yet_is_loading() -> None:
@@ -395,7 +397,7 @@ def test_a_partition_whose_log_is_not_open_yet_is_loading() -> None:
 
     bench.follow(*topic_facts(LOCK_TOPIC, LOCK_TOPIC_ID, 1))
 
-    assert why(bench.ask(ShowLock)) is Why.COORDINATOR_LOADING
+    assert kind_of(bench.ask(ShowLock)) is ErrorKind.COORDINATOR_LOADING
 
 
 def test_coordinators_go_with_their_topic(bench: LockBench) -> None:
@@ -406,7 +408,7 @@ def test_coordinators_go_with_their_topic(bench: LockBench) -> None:
     bench.follow(TopicDeleted(LOCK_TOPIC_ID))
     bench.settle()
 
-    assert why(parked[0]) is Why.NOT_COORDINATOR
+    assert kind_of(parked[0]) is ErrorKind.NOT_COORDINATOR
     assert list(bench.coordinators) == []
 
 
@@ -418,5 +420,5 @@ def test_a_node_that_stops_closes_its_coordinators_for_good(bench: LockBench) ->
     bench.coordinators.on_leadership_change()
     bench.settle()
 
-    assert [why(reply) for reply in parked] == [Why.NOT_COORDINATOR]
+    assert [kind_of(reply) for reply in parked] == [ErrorKind.NOT_COORDINATOR]
     assert list(bench.coordinators) == []

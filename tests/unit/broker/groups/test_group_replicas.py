@@ -5,7 +5,7 @@ import pytest
 from penstock.broker.coordinator import CoordinatorState
 from penstock.core.groups import CommitResults, GroupOk, Reply
 from penstock.core.metadata import OFFSETS_TOPIC
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from tests.unit.broker.groups.groups_bench import GroupsBench
 
 THREE = (NodeId(1), NodeId(2), NodeId(3))
@@ -18,8 +18,8 @@ def bench() -> GroupsBench:
     return bench.start()
 
 
-def why_of(reply: Reply) -> Why | None:
-    return reply.why if isinstance(reply, Refused) else None
+def kind_of(reply: Reply) -> ErrorKind | None:
+    return reply.kind if isinstance(reply, ApiError) else None
 
 
 def phase_of(bench: GroupsBench) -> CoordinatorState:
@@ -45,7 +45,7 @@ def test_a_commit_that_waits_too_long_for_replicas_is_told_to_try_again(bench: G
 
     bench.timers.pass_ms(6_000)
 
-    assert [why_of(reply) for reply in replies] == [Why.COORDINATOR_NOT_AVAILABLE]
+    assert [kind_of(reply) for reply in replies] == [ErrorKind.COORDINATOR_NOT_AVAILABLE]
     assert phase_of(bench) is CoordinatorState.ACTIVE
 
 
@@ -59,7 +59,7 @@ def test_with_too_few_replicas_in_sync_nothing_is_taken_and_what_is_known_is_tol
 
     bench.isr(1)
 
-    assert why_of(bench.ask_to_commit(8)) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(bench.ask_to_commit(8)) is ErrorKind.COORDINATOR_NOT_AVAILABLE
     assert bench.committed() == 7
     bench.isr(1, 2)
     bench.commit_offset(8)
@@ -92,7 +92,7 @@ def test_a_new_leader_reads_its_log_when_it_knows_that_all_of_it_is_committed() 
     assert (led.high_watermark, led.log.end) == (0, 1)
     second.serve()
     assert phase_of(second) is CoordinatorState.LOADING
-    assert why_of(second.ask_to_commit(8)) is Why.COORDINATOR_LOADING
+    assert kind_of(second.ask_to_commit(8)) is ErrorKind.COORDINATOR_LOADING
 
     second.fetched(2, 1)
     assert phase_of(second) is CoordinatorState.LOADING
@@ -112,7 +112,7 @@ def test_a_new_leader_without_enough_replicas_says_that_there_is_no_coordinator(
 
     second.serve()
 
-    assert why_of(second.ask_to_commit(8)) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(second.ask_to_commit(8)) is ErrorKind.COORDINATOR_NOT_AVAILABLE
 
 
 def test_when_the_next_epoch_of_the_same_leader_begins_its_coordinators_begin_anew(
@@ -126,13 +126,13 @@ def test_when_the_next_epoch_of_the_same_leader_begins_its_coordinators_begin_an
     bench.settle()
 
     assert old.state is CoordinatorState.CLOSED
-    assert [why_of(reply) for reply in replies] == [Why.NOT_COORDINATOR]
+    assert [kind_of(reply) for reply in replies] == [ErrorKind.NOT_COORDINATOR]
 
 
 def test_a_log_that_was_made_late_gets_its_coordinator() -> None:
     bench = GroupsBench()
     bench.serve()
-    assert isinstance(bench.ask_to_commit(1), Refused)
+    assert isinstance(bench.ask_to_commit(1), ApiError)
 
     bench.open_logs()
     bench.groups.roles_changed()

@@ -21,7 +21,7 @@ from penstock.core.groups import (
     SyncGroup,
 )
 from penstock.core.metadata import OFFSETS_TOPIC, CreatedTopic, TopicDeleted
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.storage.disk import FailureRule
 from tests.unit.broker.coordinator.leader_bench import topic_facts
 from tests.unit.broker.groups.groups_bench import GROUP, OFFSETS_ID, READ_ID, READ_TOPIC, GroupsBench, brisk
@@ -32,8 +32,8 @@ def bench() -> GroupsBench:
     return GroupsBench().start()
 
 
-def why(reply: Reply) -> Why | None:
-    return reply.why if isinstance(reply, Refused) else None
+def kind_of(reply: Reply) -> ErrorKind | None:
+    return reply.kind if isinstance(reply, ApiError) else None
 
 
 def test_a_commit_is_answered_when_it_is_on_disk(bench: GroupsBench) -> None:
@@ -60,7 +60,7 @@ def test_reads_and_refusals_wait_for_what_they_saw(bench: GroupsBench) -> None:
 
     assert before == []
     assert isinstance(read[0], FetchedOffsets)
-    assert why(refused[0]) is Why.UNKNOWN_MEMBER
+    assert kind_of(refused[0]) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_a_heartbeat_is_answered_at_once_when_nothing_is_under_way(bench: GroupsBench) -> None:
@@ -93,8 +93,8 @@ def test_a_failed_sync_answers_everybody_and_drops_the_coordinator(bench: Groups
     bench.syncs.finish(OSError(errno.EIO, "gone"))
     bench.settle()
 
-    assert [why(reply) for reply in (*parked, *commit)] == [Why.NOT_COORDINATOR] * 2
-    assert why(bench.ask(FetchOffsets, topics=None)) is Why.NOT_COORDINATOR
+    assert [kind_of(reply) for reply in (*parked, *commit)] == [ErrorKind.NOT_COORDINATOR] * 2
+    assert kind_of(bench.ask(FetchOffsets, topics=None)) is ErrorKind.NOT_COORDINATOR
 
 
 def test_a_full_disk_starts_the_coordinator_over_from_its_log(bench: GroupsBench) -> None:
@@ -108,9 +108,9 @@ def test_a_full_disk_starts_the_coordinator_over_from_its_log(bench: GroupsBench
     bench.timers.pass_ms(1_000)
     bench.settle()
 
-    assert why(early) is Why.COORDINATOR_LOADING
-    assert why(failed) is Why.NOT_COORDINATOR
-    assert why(parked[0]) is Why.NOT_COORDINATOR
+    assert kind_of(early) is ErrorKind.COORDINATOR_LOADING
+    assert kind_of(failed) is ErrorKind.NOT_COORDINATOR
+    assert kind_of(parked[0]) is ErrorKind.NOT_COORDINATOR
     assert bench.committed("simple") == 5
 
 
@@ -124,7 +124,7 @@ def test_a_record_that_is_too_large_is_refused_as_such(bench: GroupsBench) -> No
     huge = (MemberAssignment(joined.member_id, b"x" * (2 << 20)),)
     reply = bench.ask(SyncGroup, generation=joined.generation, member_id=joined.member_id, assignments=huge)
 
-    assert why(reply) is Why.BATCH_TOO_LARGE
+    assert kind_of(reply) is ErrorKind.BATCH_TOO_LARGE
     bench.timers.pass_ms(1_000)
     assert bench.committed() == -1
 
@@ -138,7 +138,7 @@ def test_those_who_wait_are_answered_once_when_the_node_stops(bench: GroupsBench
     bench.syncs.finish()
     bench.settle()
 
-    assert [why(reply) for reply in (*parked, *commit)] == [Why.NOT_COORDINATOR] * 2
+    assert [kind_of(reply) for reply in (*parked, *commit)] == [ErrorKind.NOT_COORDINATOR] * 2
 
 
 def test_an_append_under_an_old_leader_epoch_does_not_happen(bench: GroupsBench) -> None:
@@ -148,7 +148,7 @@ def test_an_append_under_an_old_leader_epoch_does_not_happen(bench: GroupsBench)
 
     reply = bench.ask_to_commit(5)
 
-    assert why(reply) is Why.NOT_COORDINATOR
+    assert kind_of(reply) is ErrorKind.NOT_COORDINATOR
     assert bench.log.end == end
 
 
@@ -176,11 +176,11 @@ def test_commands_are_told_that_the_coordinator_loads(bench: GroupsBench) -> Non
     restarted.follow(*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, 1), *topic_facts(READ_TOPIC, READ_ID, 1))
 
     early = restarted.submit(FetchOffsets, topics=None)
-    listed: list[ListedGroups | Refused] = []
+    listed: list[ListedGroups | ApiError] = []
     restarted.groups.list_groups((), (), listed.append)
 
-    assert why(early[0]) is Why.COORDINATOR_LOADING
-    assert isinstance(listed[0], Refused)
+    assert kind_of(early[0]) is ErrorKind.COORDINATOR_LOADING
+    assert isinstance(listed[0], ApiError)
     restarted.settle()
     assert restarted.committed() == 5
 
@@ -231,7 +231,7 @@ def test_damage_in_the_log_is_not_served(bench: GroupsBench) -> None:
 
     restarted = bench.restarted()
 
-    assert why(restarted.ask(FetchOffsets, topics=None)) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(restarted.ask(FetchOffsets, topics=None)) is ErrorKind.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_log_that_could_not_be_read_is_read_again_after_a_while(bench: GroupsBench) -> None:
@@ -248,7 +248,10 @@ def test_a_log_that_could_not_be_read_is_read_again_after_a_while(bench: GroupsB
     restarted.timers.pass_ms(1_000)
     restarted.settle()
 
-    assert (why(first), why(second)) == (Why.COORDINATOR_NOT_AVAILABLE, Why.COORDINATOR_NOT_AVAILABLE)
+    assert (kind_of(first), kind_of(second)) == (
+        ErrorKind.COORDINATOR_NOT_AVAILABLE,
+        ErrorKind.COORDINATOR_NOT_AVAILABLE,
+    )
     assert restarted.committed() == 5
     failures = restarted.groups.metrics.load_failures.figures
     assert [(labels, tally.count) for labels, tally in failures.items()] == [((f"{OFFSETS_TOPIC}/0",), 2)]
@@ -267,7 +270,7 @@ def test_a_log_that_stays_damaged_is_not_read_all_the_time(bench: GroupsBench) -
 
     (failures,) = restarted.groups.metrics.load_failures.figures.values()
     assert 60 <= failures.count <= 70
-    assert why(restarted.ask(FetchOffsets, topics=None)) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(restarted.ask(FetchOffsets, topics=None)) is ErrorKind.COORDINATOR_NOT_AVAILABLE
 
 
 def test_a_coordinator_that_is_given_up_is_not_read_again(bench: GroupsBench) -> None:
@@ -320,7 +323,7 @@ def test_groups_are_spread_and_listed_together() -> None:
         bench.commit_offset(1, group_id=name)
     bench.settle()
 
-    listed: list[ListedGroups | Refused] = []
+    listed: list[ListedGroups | ApiError] = []
     bench.groups.list_groups((), (), listed.append)
     bench.settle()
 
@@ -357,7 +360,7 @@ def test_positions_in_a_topic_that_was_deleted_meanwhile_are_forgotten_when_load
 
 def test_the_offsets_topic_is_made_when_a_coordinator_is_first_looked_for() -> None:
     bench = GroupsBench()
-    found: list[NodeId | Refused] = []
+    found: list[NodeId | ApiError] = []
 
     bench.groups.locate(GROUP, found.append)
     bench.groups.locate("another", found.append)
@@ -369,14 +372,14 @@ def test_the_offsets_topic_is_made_when_a_coordinator_is_first_looked_for() -> N
 
     assert name == OFFSETS_TOPIC
     assert before == []
-    assert why(early[0]) is Why.COORDINATOR_NOT_AVAILABLE
+    assert kind_of(early[0]) is ErrorKind.COORDINATOR_NOT_AVAILABLE
     assert found == [1, 1]
     assert bench.committed() == -1
 
 
 def test_a_coordinator_is_not_named_before_its_log_is_there() -> None:
     bench = GroupsBench()
-    found: list[NodeId | Refused] = []
+    found: list[NodeId | ApiError] = []
     bench.groups.locate(GROUP, found.append)
     bench.follow(*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, 1))
 
@@ -384,18 +387,18 @@ def test_a_coordinator_is_not_named_before_its_log_is_there() -> None:
     early = bench.submit(FetchOffsets, topics=None)
 
     assert found == []
-    assert why(early[0]) is Why.COORDINATOR_LOADING
+    assert kind_of(early[0]) is ErrorKind.COORDINATOR_LOADING
 
 
 def test_groups_that_another_node_leads_are_not_ours() -> None:
     bench = GroupsBench()
     bench.follow(*topic_facts(OFFSETS_TOPIC, OFFSETS_ID, 1, leader=2))
-    found: list[NodeId | Refused] = []
+    found: list[NodeId | ApiError] = []
 
     bench.groups.locate(GROUP, found.append)
 
     assert found == [2]
-    assert why(bench.ask(FetchOffsets, topics=None)) is Why.NOT_COORDINATOR
+    assert kind_of(bench.ask(FetchOffsets, topics=None)) is ErrorKind.NOT_COORDINATOR
 
 
 def test_a_coordinator_is_given_up_with_its_partition(bench: GroupsBench) -> None:
@@ -405,5 +408,5 @@ def test_a_coordinator_is_given_up_with_its_partition(bench: GroupsBench) -> Non
     bench.follow(TopicDeleted(OFFSETS_ID))
     bench.settle()
 
-    assert why(parked[0]) is Why.NOT_COORDINATOR
+    assert kind_of(parked[0]) is ErrorKind.NOT_COORDINATOR
     assert list(bench.groups) == []

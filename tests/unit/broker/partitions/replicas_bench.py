@@ -25,7 +25,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.configs import NO_CONFIGS
-from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, TopicId
+from penstock.core.model import ApiError, NodeId, Offset, PartitionIndex, TopicId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
@@ -123,7 +123,7 @@ class ReplicasBench:
         values = tuple((key.replace("_", "."), value) for key, value in configs.items())
         placed = ReplicaAssignment(PartitionIndex(0), tuple(map(NodeId, replicas or ALL)))
         reply = self.perform(CreateTopic("orders", TOPIC_ID, assignments=(placed,), configs=values))
-        assert not isinstance(reply, Refused), reply
+        assert not isinstance(reply, ApiError), reply
         return self
 
     def change_isr(self, *members: int) -> Reply:
@@ -184,7 +184,7 @@ class Producer:
         self._broker = broker
         self.acknowledged: list[int] = []
         self.synced: list[int] = []
-        self.errors: list[Refused] = []
+        self.errors: list[ApiError] = []
 
     def append(self, *values: bytes, timeout_ms: int | None = None) -> Offset:
         """Append, and settle what is due, syncs too unless they are held."""
@@ -192,13 +192,13 @@ class Producer:
         appended = partition.append(content, check_batches(content), self._broker.timers.wall())
         end = Offset(appended.last_offset + 1)
 
-        def acknowledged(error: Refused | None) -> None:
+        def acknowledged(error: ApiError | None) -> None:
             if error is None:
                 self.acknowledged.append(end)
             else:
                 self.errors.append(error)
 
-        def synced(error: Refused | None) -> None:
+        def synced(error: ApiError | None) -> None:
             if error is None:
                 self.synced.append(end)
 

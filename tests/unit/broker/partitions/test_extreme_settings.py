@@ -13,7 +13,7 @@ from penstock.core.metadata import (
     IncrementalAlterConfigs,
 )
 from penstock.core.metadata.configs import ConfigDefinition, ConfigType, DynamicUpdateMode, definitions
-from penstock.core.model import Offset, Refused, Timestamp
+from penstock.core.model import ApiError, Offset, Timestamp
 from penstock.core.records import check_batches
 from penstock.storage.log import BatchTooLarge, CompactionRules
 from tests.unit.broker.partitions.replicas_bench import Broker, ReplicasBench, batch
@@ -81,7 +81,7 @@ def named(value: object) -> str:
 def alter(bench: ReplicasBench, resource: ConfigResource, key: str, value: str) -> None:
     change = ConfigChange(ConfigOperation.SET, key, value)
     reply = bench.perform(IncrementalAlterConfigs(resource, (change,)))
-    assert not isinstance(reply, Refused), reply
+    assert not isinstance(reply, ApiError), reply
 
 
 def exercise(broker: Broker) -> int:

@@ -10,7 +10,7 @@ from penstock.core.metadata import (
     ReassignPartition,
 )
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
-from penstock.core.model import NodeId, Offset, PartitionIndex, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, PartitionIndex
 from tests.unit.broker.partitions.replicas_bench import Producer, ReplicasBench
 
 
@@ -136,7 +136,7 @@ def test_whoever_waits_longer_than_asked_hears_that_the_records_are_in_doubt(ben
     bench.timers.pass_ms(500)
 
     (error,) = producer.errors
-    assert error.why is Why.TIMED_OUT
+    assert error.kind is ErrorKind.TIMED_OUT
     bench.copy(2)
     bench.copy(3)
     assert producer.acknowledged == [2]
@@ -150,7 +150,7 @@ def test_those_who_time_out_because_too_few_are_in_sync_are_told_so(bench: Repli
     bench.timers.pass_ms(2_000)
 
     (error,) = producer.errors
-    assert error.why is Why.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert error.kind is ErrorKind.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert str(error) == "orders/0: 1 in sync, 2 are needed"
 
 
@@ -195,7 +195,7 @@ def test_the_first_of_several_replicas_has_what_it_had_when_it_was_the_only_one(
     assert led.when_synced(Offset(1), _never)
 
 
-def _never(_: Refused | None) -> None:
+def _never(_: ApiError | None) -> None:
     raise AssertionError("this holds already")
 
 

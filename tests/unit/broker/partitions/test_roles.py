@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.metadata import CreateTopic, DeleteTopic, ReassignPartition, ReplicaAssignment
-from penstock.core.model import NodeId, PartitionIndex, Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex, TopicId
 from penstock.core.records import check_batches
 from tests.unit.broker.partitions.replicas_bench import TOPIC_ID, Producer, ReplicasBench, batch
 from tests.unit.core.metadata.clusters import broker_of, perform, registration
@@ -46,7 +46,7 @@ def test_when_another_node_takes_over_the_old_leader_stops_and_follows() -> None
 def test_a_new_epoch_of_the_same_leader_is_a_new_partition_on_the_same_log() -> None:
     bench = ReplicasBench().create(1)
     old = bench[1].led
-    errors: list[Refused | None] = []
+    errors: list[ApiError | None] = []
     bench[1].syncs.held = True
     content = batch()
     old.append(content, check_batches(content), bench.timers.wall())
@@ -55,7 +55,7 @@ def test_a_new_epoch_of_the_same_leader_is_a_new_partition_on_the_same_log() -> 
     bench.fence(1)
     bench.unfence(1)
 
-    assert [None if error is None else error.why for error in errors] == [Why.NOT_LEADER]
+    assert [None if error is None else error.kind for error in errors] == [ErrorKind.NOT_LEADER]
     assert bench[1].led is not old
     assert bench[1].led.leader_epoch > old.leader_epoch
     assert bench[1].led.log is old.log

@@ -8,13 +8,13 @@ import pytest
 
 from penstock.broker.partitions import FsyncMode, LeaderPartition, Leadership, Replica, SyncPolicy
 from penstock.core.model import (
+    ApiError,
     Instant,
     LeaderEpoch,
     NodeId,
     Offset,
     PartitionIndex,
     PenstockError,
-    Refused,
     StorageError,
     Timestamp,
     TopicId,
@@ -97,7 +97,7 @@ class Bench:
         appended = self.partition.append(batch, check_batches(batch), NOW)
         end = Offset(appended.last_offset + 1)
 
-        def done(error: Refused | None) -> None:
+        def done(error: ApiError | None) -> None:
             if error is None:
                 self.acknowledged.append(end)
 
@@ -234,7 +234,7 @@ def test_watchers_hear_once_per_turn_however_much_became_visible() -> None:
 
 def test_everyone_who_waits_hears_that_a_partition_stopped_and_nothing_is_taken_any_more() -> None:
     bench = Bench(SyncPolicy(FsyncMode.EVERY))
-    errors: list[Refused | None] = []
+    errors: list[ApiError | None] = []
     bench.append()
     bench.partition.when_acknowledged(Offset(1), errors.append)
 

@@ -8,7 +8,7 @@ import pytest
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, DeletedTopic
-from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
+from penstock.core.model import MILLISECOND, SECOND, ApiError, NodeId
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Callback, Runtime, Service
@@ -52,16 +52,16 @@ class Bench:
         assert self.world.failures == []
         assert self.node.is_up
 
-    def create(self, **configs: str) -> list[CreatedTopic | Refused]:
-        outcome: list[CreatedTopic | Refused] = []
+    def create(self, **configs: str) -> list[CreatedTopic | ApiError]:
+        outcome: list[CreatedTopic | ApiError] = []
         values = tuple((key.replace("_", "."), value) for key, value in configs.items())
         self.backend.topics.create(
             [NewTopic("orders", partitions=PARTITIONS, configs=values)], outcome.extend
         )
         return outcome
 
-    def delete(self) -> list[DeletedTopic | Refused]:
-        outcome: list[DeletedTopic | Refused] = []
+    def delete(self) -> list[DeletedTopic | ApiError]:
+        outcome: list[DeletedTopic | ApiError] = []
         self.backend.topics.delete(["orders"], outcome.extend)
         return outcome
 

@@ -9,7 +9,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend, ProduceMetrics
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic
-from penstock.core.model import MILLISECOND, SECOND, NodeId, Refused
+from penstock.core.model import MILLISECOND, SECOND, ApiError, NodeId
 from penstock.core.records import Record, write_batch
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Callback, Runtime, Service
@@ -58,7 +58,7 @@ class Bench:
 
     def topic(self, name: str = "orders", **configs: str) -> LeaderPartition:
         """The only partition of a new topic; a config's dots are underscores here."""
-        outcome: list[CreatedTopic | Refused] = []
+        outcome: list[CreatedTopic | ApiError] = []
         values = tuple((key.replace("_", "."), value) for key, value in configs.items())
         self.backend.topics.create([NewTopic(name, partitions=1, configs=values)], outcome.extend)
         self.run(5 * SECOND)
@@ -71,17 +71,17 @@ class Bench:
         records = [Record(0, self.wall_ms, b"key", value) for value in values or (b"value",)]
         return memoryview(write_batch(records, **fields))  # type: ignore[arg-type]
 
-    def append(self, partition: LeaderPartition, *values: bytes, **fields: int) -> AppendResult | Refused:
+    def append(self, partition: LeaderPartition, *values: bytes, **fields: int) -> AppendResult | ApiError:
         outcome = self.backend.producing.append(partition, self.batch(*values, **fields))
         assert not isinstance(outcome, PendingAppend)
         return outcome
 
     def acknowledgement(
-        self, partition: LeaderPartition, placed: AppendResult | Refused
-    ) -> list[Refused | None]:
+        self, partition: LeaderPartition, placed: AppendResult | ApiError
+    ) -> list[ApiError | None]:
         """Fills when the batch is acknowledged or given up."""
         assert isinstance(placed, AppendResult)
-        heard: list[Refused | None] = []
+        heard: list[ApiError | None] = []
         if partition.when_acknowledged(placed.end, heard.append):
             heard.append(None)
         return heard

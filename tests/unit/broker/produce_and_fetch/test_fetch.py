@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
-from penstock.core.model import MILLISECOND, SECOND, Offset, Refused, Why
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Offset
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
@@ -19,8 +19,8 @@ def size_of(found: FetchedPartition) -> int:
     return 0 if found.records is None else found.records.length
 
 
-def why_of(found: FetchedPartition) -> Why | None:
-    return None if found.refused is None else found.refused.why
+def kind_of(found: FetchedPartition) -> ErrorKind | None:
+    return None if found.error is None else found.error.kind
 
 
 def test_what_is_there_is_answered_at_once(bench: "Bench") -> None:
@@ -63,7 +63,7 @@ def test_records_that_are_not_acknowledged_are_not_given_and_no_error_either(ben
 
     answers = [bench.fetch(AT_ONCE, FetchPartition(orders, offset, 1 << 20)) for offset in (0, 1)]
 
-    assert [(why_of(found), size_of(found)) for ((found,),) in answers] == [(None, 0), (None, 0)]
+    assert [(kind_of(found), size_of(found)) for ((found,),) in answers] == [(None, 0), (None, 0)]
 
 
 def test_a_fetch_ends_when_its_time_is_up_with_what_there_is(bench: "Bench") -> None:
@@ -116,7 +116,7 @@ def test_an_offset_outside_the_log_is_refused_without_waiting(bench: "Bench", of
 
     ((found,),) = bench.fetch(PATIENT, FetchPartition(orders, offset, 1 << 20))
 
-    assert why_of(found) is Why.OFFSET_OUT_OF_RANGE
+    assert kind_of(found) is ErrorKind.OFFSET_OUT_OF_RANGE
     assert (found.high_watermark, found.log_start) == (2, 0)
 
 
@@ -124,25 +124,25 @@ def test_one_refusal_ends_the_waiting_for_all(bench: "Bench") -> None:
     orders = bench.topic()
 
     ((quiet, unknown),) = bench.fetch(
-        PATIENT, FetchPartition(orders, 0, 1 << 20), FetchPartition(Refused(Why.UNKNOWN_TOPIC), 0, 0)
+        PATIENT, FetchPartition(orders, 0, 1 << 20), FetchPartition(ApiError(ErrorKind.UNKNOWN_TOPIC), 0, 0)
     )
 
-    assert (why_of(quiet), size_of(quiet)) == (None, 0)
-    assert why_of(unknown) is Why.UNKNOWN_TOPIC
+    assert (kind_of(quiet), size_of(quiet)) == (None, 0)
+    assert kind_of(unknown) is ErrorKind.UNKNOWN_TOPIC
 
 
 @pytest.mark.parametrize(
-    ("epoch", "why"), [(-1, None), (0, Why.FENCED_LEADER_EPOCH), (7, Why.UNKNOWN_LEADER_EPOCH)]
+    ("epoch", "kind"), [(-1, None), (0, ErrorKind.FENCED_LEADER_EPOCH), (7, ErrorKind.UNKNOWN_LEADER_EPOCH)]
 )
 def test_a_client_with_another_idea_of_the_leader_is_told(
-    bench: "Bench", epoch: int, why: Why | None
+    bench: "Bench", epoch: int, kind: ErrorKind | None
 ) -> None:
     orders = bench.topic()
     orders.leader_epoch = type(orders.leader_epoch)(3)
 
     ((found,),) = bench.fetch(AT_ONCE, FetchPartition(orders, 0, 1 << 20, epoch))
 
-    assert why_of(found) is why
+    assert kind_of(found) is kind
 
 
 def test_the_first_batch_is_given_however_large_and_a_later_one_only_if_it_fits(bench: "Bench") -> None:
@@ -179,7 +179,7 @@ def test_a_fetch_that_waits_hears_that_its_offset_was_deleted(bench: "Bench") ->
     bench.run()
 
     ((found,),) = answers
-    assert why_of(found) is Why.OFFSET_OUT_OF_RANGE
+    assert kind_of(found) is ErrorKind.OFFSET_OUT_OF_RANGE
     assert found.log_start == 1
 
 
@@ -191,7 +191,7 @@ def test_a_fetch_that_waits_hears_that_the_partition_stopped(bench: "Bench") -> 
     bench.run()
 
     ((found,),) = answers
-    assert why_of(found) is Why.NOT_LEADER
+    assert kind_of(found) is ErrorKind.NOT_LEADER
 
 
 def test_a_fetch_is_answered_once_though_several_partitions_wake_it_up(bench: "Bench") -> None:
@@ -243,5 +243,5 @@ def test_a_reader_between_log_start_and_high_watermark_gets_the_batch_that_holds
 
     answers = [bench.fetch(AT_ONCE, FetchPartition(orders, offset, 1 << 20)) for offset in (0, 1, 2, 3)]
 
-    assert [why_of(found) for ((found,),) in answers] == [Why.OFFSET_OUT_OF_RANGE, None, None, None]
+    assert [kind_of(found) for ((found,),) in answers] == [ErrorKind.OFFSET_OUT_OF_RANGE, None, None, None]
     assert [size_of(found) > 0 for ((found,),) in answers] == [False, True, True, False]

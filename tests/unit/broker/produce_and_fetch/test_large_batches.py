@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend
-from penstock.core.model import Offset, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, Offset
 from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def produce(bench: "Bench", partition: LeaderPartition, value: bytes, **fields: 
     return outcomes
 
 
-def offsets(*outcomes: list[Any]) -> list[int | Why]:
-    return [one.first_offset if isinstance(one, AppendResult) else one.why for (one,) in outcomes]
+def offsets(*outcomes: list[Any]) -> list[int | ErrorKind]:
+    return [one.first_offset if isinstance(one, AppendResult) else one.kind for (one,) in outcomes]
 
 
 def test_a_large_batch_is_compressed_anew_while_the_loop_goes_on(bench: "Bench") -> None:
@@ -81,7 +81,7 @@ def test_a_batch_that_comes_again_while_it_is_away_is_not_stored_twice(bench: "B
     beyond = produce(bench, orders, SMALL, base_sequence=5, **ME)
     bench.run()
 
-    assert offsets(first, again, beyond) == [0, 0, Why.OUT_OF_ORDER_SEQUENCE]
+    assert offsets(first, again, beyond) == [0, 0, ErrorKind.OUT_OF_ORDER_SEQUENCE]
     assert orders.log.end == 1
 
 
@@ -93,8 +93,8 @@ def test_a_compacted_topic_takes_no_record_without_a_key_however_large(bench: "B
     bench.run()
 
     (refused,) = outcomes
-    assert isinstance(refused, Refused)
-    assert (refused.why, refused.records) == (Why.INVALID_RECORD, (0,))
+    assert isinstance(refused, ApiError)
+    assert (refused.kind, refused.records) == (ErrorKind.INVALID_RECORD, (0,))
     assert bench.produce_metrics.errors.of("orders", "invalid_record").count == 1
 
 
@@ -105,7 +105,7 @@ def test_a_topic_that_goes_while_its_batch_is_away_takes_nothing(bench: "Bench")
     orders.stop("the topic was deleted", wanted=True)
     bench.run()
 
-    assert offsets(*outcomes) == [Why.NOT_LEADER, Why.NOT_LEADER]
+    assert offsets(*outcomes) == [ErrorKind.NOT_LEADER, ErrorKind.NOT_LEADER]
 
 
 def test_the_log_append_time_is_that_of_the_append(bench: "Bench") -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.list_offsets import ListedOffset, ListOffsetsTimestamp
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import LeaderEpoch, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, LeaderEpoch
 from penstock.core.records import Record, write_batch
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def timed(bench: "Bench", partition: LeaderPartition, *timestamps: int) -> None:
     bench.run()
 
 
-def find(bench: "Bench", partition: LeaderPartition, moment: int) -> ListedOffset | Refused:
+def find(bench: "Bench", partition: LeaderPartition, moment: int) -> ListedOffset | ApiError:
     return bench.backend.lookups.find(partition, moment, read_committed=False)
 
 
@@ -95,10 +95,10 @@ def test_all_that_consumers_may_see_can_be_deleted_and_nothing_above_it(bench: "
 
     too_far, below_zero = lookups.delete_before(orders, 3), lookups.delete_before(orders, -2)
 
-    assert isinstance(too_far, Refused)
-    assert too_far.why is Why.OFFSET_OUT_OF_RANGE
-    assert isinstance(below_zero, Refused)
-    assert below_zero.why is Why.OFFSET_OUT_OF_RANGE
+    assert isinstance(too_far, ApiError)
+    assert too_far.kind is ErrorKind.OFFSET_OUT_OF_RANGE
+    assert isinstance(below_zero, ApiError)
+    assert below_zero.kind is ErrorKind.OFFSET_OUT_OF_RANGE
     assert lookups.delete_before(orders, -1) == 2
 
 
@@ -107,8 +107,8 @@ def test_an_unknown_special_moment_is_refused(bench: "Bench") -> None:
 
     found = find(bench, orders, -9)
 
-    assert isinstance(found, Refused)
-    assert found.why is Why.INVALID_REQUEST
+    assert isinstance(found, ApiError)
+    assert found.kind is ErrorKind.INVALID_REQUEST
 
 
 def test_where_epochs_end(bench: "Bench") -> None:
@@ -122,5 +122,5 @@ def test_where_epochs_end(bench: "Bench") -> None:
     assert end(orders, now + 5, -1) == (-1, -1)
     assert end(orders, now, now) == (now, 2)
     newer = end(orders, now, LeaderEpoch(now + 1))
-    assert isinstance(newer, Refused)
-    assert newer.why is Why.UNKNOWN_LEADER_EPOCH
+    assert isinstance(newer, ApiError)
+    assert newer.kind is ErrorKind.UNKNOWN_LEADER_EPOCH

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend
-from penstock.core.model import SECOND, Refused, Why
+from penstock.core.model import SECOND, ApiError, ErrorKind
 from penstock.core.records import CompressionType, Record, check_batches, read_records, write_batch
 from penstock.storage.disk import FailureRule
 
@@ -18,8 +18,8 @@ ME = {"producer_id": 7, "producer_epoch": 0}
 LAST_SEQUENCE = 2**31 - 1
 
 
-def why_of(outcome: AppendResult | Refused | PendingAppend) -> Why | None:
-    return outcome.why if isinstance(outcome, Refused) else None
+def kind_of(outcome: AppendResult | ApiError | PendingAppend) -> ErrorKind | None:
+    return outcome.kind if isinstance(outcome, ApiError) else None
 
 
 def stored(partition: LeaderPartition) -> bytes:
@@ -61,7 +61,7 @@ def test_each_of_the_last_five_batches_is_known_again_and_the_sixth_is_a_hole(be
 
     answers = [bench.append(orders, base_sequence=sequence, **ME) for sequence in range(6)]
 
-    assert why_of(answers[0]) is Why.OUT_OF_ORDER_SEQUENCE
+    assert kind_of(answers[0]) is ErrorKind.OUT_OF_ORDER_SEQUENCE
     assert [placed.first_offset for placed in answers[1:] if isinstance(placed, AppendResult)] == [
         1,
         2,
@@ -76,7 +76,7 @@ def test_sequences_begin_again_at_zero_after_the_last_one(bench: "Bench") -> Non
     orders = bench.topic()
     bench.append(orders, b"1", b"2", base_sequence=LAST_SEQUENCE - 1, **ME)
 
-    assert why_of(bench.append(orders, base_sequence=1, **ME)) is Why.OUT_OF_ORDER_SEQUENCE
+    assert kind_of(bench.append(orders, base_sequence=1, **ME)) is ErrorKind.OUT_OF_ORDER_SEQUENCE
     assert isinstance(bench.append(orders, base_sequence=0, **ME), AppendResult)
 
 
@@ -98,7 +98,11 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old_one(bench: "Bench") -> No
         bench.append(orders, base_sequence=1, producer_id=7, producer_epoch=1),
     ]
 
-    assert [why_of(answer) for answer in answers] == [Why.OUT_OF_ORDER_SEQUENCE, None, Why.PRODUCER_FENCED]
+    assert [kind_of(answer) for answer in answers] == [
+        ErrorKind.OUT_OF_ORDER_SEQUENCE,
+        None,
+        ErrorKind.PRODUCER_FENCED,
+    ]
 
 
 def test_a_producer_that_is_not_known_any_more_goes_on_with_its_sequence(bench: "Bench") -> None:
@@ -185,7 +189,7 @@ def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(ben
     again = bench.append(orders, base_sequence=0, **ME)
 
     assert [error is None for error in heard] == [False]
-    assert why_of(again) is Why.NOT_LEADER
+    assert kind_of(again) is ErrorKind.NOT_LEADER
 
 
 def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(bench: "Bench") -> None:
@@ -197,9 +201,12 @@ def test_what_follows_a_batch_that_found_no_room_is_refused_for_the_same_reason(
     again = [bench.append(orders, base_sequence=sequence, **ME) for sequence in (1, 2)]
     out_of_order = bench.append(orders, base_sequence=9, **ME)
 
-    assert [why_of(outcome) for outcome in turned_away] == [Why.STORAGE_FAILED, Why.STORAGE_FAILED]
-    assert [why_of(outcome) for outcome in again] == [None, None]
-    assert why_of(out_of_order) is Why.OUT_OF_ORDER_SEQUENCE
+    assert [kind_of(outcome) for outcome in turned_away] == [
+        ErrorKind.STORAGE_FAILED,
+        ErrorKind.STORAGE_FAILED,
+    ]
+    assert [kind_of(outcome) for outcome in again] == [None, None]
+    assert kind_of(out_of_order) is ErrorKind.OUT_OF_ORDER_SEQUENCE
 
 
 def test_whoever_asks_a_stopped_partition_for_an_acknowledgement_is_told(bench: "Bench") -> None:
@@ -214,13 +221,15 @@ def test_whoever_asks_a_stopped_partition_for_an_acknowledgement_is_told(bench: 
 
 
 @pytest.mark.parametrize(
-    ("config", "value", "why"),
+    ("config", "value", "kind"),
     [
-        ("max_message_bytes", "500", Why.BATCH_TOO_LARGE),
-        ("message_timestamp_after_max_ms", "1000", Why.INVALID_TIMESTAMP),
+        ("max_message_bytes", "500", ErrorKind.BATCH_TOO_LARGE),
+        ("message_timestamp_after_max_ms", "1000", ErrorKind.INVALID_TIMESTAMP),
     ],
 )
-def test_what_a_topic_does_not_allow_is_refused(bench: "Bench", config: str, value: str, why: Why) -> None:
+def test_what_a_topic_does_not_allow_is_refused(
+    bench: "Bench", config: str, value: str, kind: ErrorKind
+) -> None:
     strict, open_to_all = bench.topic("strict", **{config: value}), bench.topic("open")
     records = [Record(0, bench.wall_ms + 60_000, b"key", b"x" * 1_000)]
 
@@ -229,7 +238,7 @@ def test_what_a_topic_does_not_allow_is_refused(bench: "Bench", config: str, val
         for topic in (strict, open_to_all)
     ]
 
-    assert [why_of(answer) for answer in answers] == [why, None]
+    assert [kind_of(answer) for answer in answers] == [kind, None]
     assert strict.log.end == 0
 
 
@@ -244,14 +253,14 @@ def test_every_damage_to_a_batch_is_refused(bench: "Bench") -> None:
     }
 
     answers = {
-        what: why_of(bench.backend.producing.append(orders, memoryview(bytearray(batch))))
+        what: kind_of(bench.backend.producing.append(orders, memoryview(bytearray(batch))))
         for what, batch in damaged.items()
     }
 
     assert answers == {
-        "a flipped bit": Why.CORRUPT_BATCH,
-        "an old magic": Why.UNSUPPORTED_FORMAT,
-        "a second batch": Why.INVALID_RECORD,
-        "a missing end": Why.CORRUPT_BATCH,
+        "a flipped bit": ErrorKind.CORRUPT_BATCH,
+        "an old magic": ErrorKind.UNSUPPORTED_FORMAT,
+        "a second batch": ErrorKind.INVALID_RECORD,
+        "a missing end": ErrorKind.CORRUPT_BATCH,
     }
     assert orders.log.end == 0

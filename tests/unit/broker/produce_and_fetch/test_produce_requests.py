@@ -7,13 +7,13 @@ import pytest
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingProduce, Results
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.records import Record, write_batch
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
 
-NOT_HERE = Refused(Why.NOT_LEADER)
+NOT_HERE = ApiError(ErrorKind.NOT_LEADER)
 LARGE = b"v" * 100_000
 
 
@@ -26,7 +26,7 @@ class Client:
         self._bench = bench
         self._acks = acks
 
-    def produce(self, *batches: tuple[LeaderPartition | Refused, bytes]) -> "Client":
+    def produce(self, *batches: tuple[LeaderPartition | ApiError, bytes]) -> "Client":
         request = PendingProduce(
             self._acks, 1_000, 0, self.heard.append, self._note("pause"), self._note("resume")
         )
@@ -43,8 +43,8 @@ class Client:
         return lambda: self.reads.append(what)
 
 
-def offsets(results: Results) -> list[int | Why]:
-    return [one.first_offset if isinstance(one, AppendResult) else one.why for one in results]
+def offsets(results: Results) -> list[int | ErrorKind]:
+    return [one.first_offset if isinstance(one, AppendResult) else one.kind for one in results]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -74,7 +74,9 @@ def test_results_stand_in_the_order_of_the_batches_whatever_became_of_each(bench
     client = Client(bench, -1).produce((NOT_HERE, b"1"), (orders, b"2"), (orders, b""))
     bench.run()
 
-    assert [offsets(results) for results in client.heard] == [[Why.NOT_LEADER, 0, Why.INVALID_RECORD]]
+    assert [offsets(results) for results in client.heard] == [
+        [ErrorKind.NOT_LEADER, 0, ErrorKind.INVALID_RECORD]
+    ]
 
 
 def test_what_is_refused_altogether_is_done_at_once(bench: "Bench") -> None:
@@ -102,7 +104,7 @@ def test_whoever_waits_for_a_partition_that_stops_is_sent_to_look_for_its_leader
     orders.stop("another broker leads it", wanted=True)
     bench.run()
 
-    assert [offsets(results) for results in client.heard] == [[Why.NOT_LEADER, 0]]
+    assert [offsets(results) for results in client.heard] == [[ErrorKind.NOT_LEADER, 0]]
 
 
 def test_only_what_was_acknowledged_counts_in_the_time_to_an_acknowledgement(bench: "Bench") -> None:

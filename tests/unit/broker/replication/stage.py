@@ -30,14 +30,14 @@ from penstock.core.metadata import (
 from penstock.core.metadata.commands import ReplicaAssignment
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
+    ErrorKind,
     Instant,
     NodeId,
     Offset,
     PartitionIndex,
-    Refused,
     Timestamp,
     TopicId,
-    Why,
 )
 from penstock.core.records import Record, check_batches, read_records, write_batch
 from penstock.runtime import Address, Callback, Link, Runtime
@@ -105,14 +105,14 @@ class Broker:
     def _arrived(self, command: Command, done: Callable[[Reply], None]) -> None:
         stage = self.stage
         stage.commands.append(command)
-        reply: Reply = Refused(Why.NOT_CONTROLLER)
+        reply: Reply = ApiError(ErrorKind.NOT_CONTROLLER)
         if stage.drop_commands:
             stage.drop_commands -= 1
         else:
             reply = stage.perform(command)
             if stage.drop_replies:
                 stage.drop_replies -= 1
-                reply = Refused(Why.NOT_CONTROLLER)
+                reply = ApiError(ErrorKind.NOT_CONTROLLER)
         self.later(3 * NEWS_MS, lambda: done(reply))
 
     def later(self, ms: int, act: Callable[[], None]) -> None:
@@ -187,7 +187,7 @@ class Stage:
         assignments = tuple(ReplicaAssignment(PartitionIndex(index), nodes) for index in range(partitions))
         pairs = tuple((key.replace("_", "."), value) for key, value in configs.items())
         reply = self.perform(CreateTopic(topic, topic_id, assignments=assignments, configs=pairs))
-        assert not isinstance(reply, Refused), reply
+        assert not isinstance(reply, ApiError), reply
         self.run(500)
 
     def run(self, ms: int) -> None:

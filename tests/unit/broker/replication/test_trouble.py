@@ -10,7 +10,7 @@ from penstock.core.metadata import (
     ConfigResourceType,
     IncrementalAlterConfigs,
 )
-from penstock.core.model import NodeId, Refused
+from penstock.core.model import ApiError, NodeId
 from penstock.storage.disk import FailureRule
 from tests.unit.broker.replication.stage import Stage
 
@@ -21,7 +21,7 @@ def throttle(stage: Stage, bytes_per_second: int) -> None:
     """Let every broker send no faster to those who are not in sync."""
     change = ConfigChange(ConfigOperation.SET, "leader.replication.throttled.rate", str(bytes_per_second))
     reply = stage.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.BROKER, ""), (change,)))
-    assert not isinstance(reply, Refused)
+    assert not isinstance(reply, ApiError)
 
 
 def test_a_damaged_leader_is_replaced_by_a_follower_and_filled_anew() -> None:

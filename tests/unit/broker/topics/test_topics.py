@@ -19,7 +19,7 @@ from penstock.core.metadata import (
     Ok,
 )
 from penstock.core.metadata.configs import ConfigSource
-from penstock.core.model import MILLISECOND, SECOND, NodeId, ProducerId, Refused, Why
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, NodeId, ProducerId
 from penstock.node import ListenerOptions, NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Address, Callback, Runtime, Service
 from penstock.server.kafka.backend import Backend
@@ -71,7 +71,7 @@ class Stage:
         assert len(answers) == 1
         return answers[0]
 
-    def create(self, *topics: NewTopic, validate_only: bool = False) -> list[CreatedTopic | Refused]:
+    def create(self, *topics: NewTopic, validate_only: bool = False) -> list[CreatedTopic | ApiError]:
         answer = self.ask(lambda done: self.backend.topics.create(topics, done, validate_only=validate_only))
         assert isinstance(answer, list)
         return answer
@@ -82,9 +82,9 @@ def stage() -> Stage:
     return Stage()
 
 
-def whys(answer: object) -> list[Why | None]:
+def kinds(answer: object) -> list[ErrorKind | None]:
     assert isinstance(answer, list)
-    return [item.why if isinstance(item, Refused) else None for item in answer]
+    return [item.kind if isinstance(item, ApiError) else None for item in answer]
 
 
 def test_a_created_topic_has_its_logs_when_the_answer_comes(stage: Stage) -> None:
@@ -102,14 +102,14 @@ def test_a_created_topic_has_its_logs_when_the_answer_comes(stage: Stage) -> Non
 def test_topics_of_one_request_are_answered_each_on_its_own_and_in_order(stage: Stage) -> None:
     answer = stage.create(NewTopic("good", 1), NewTopic("bad name!"), NewTopic("also-good", 2))
 
-    assert whys(answer) == [None, Why.INVALID_TOPIC_NAME, None]
+    assert kinds(answer) == [None, ErrorKind.INVALID_TOPIC_NAME, None]
     assert [topic.partitions for topic in answer if isinstance(topic, CreatedTopic)] == [1, 2]
 
 
 def test_a_topic_that_is_named_twice_in_a_request_is_not_created(stage: Stage) -> None:
     answer = stage.create(NewTopic("orders"), NewTopic("others"), NewTopic("orders"))
 
-    assert whys(answer) == [Why.INVALID_REQUEST, None, Why.INVALID_REQUEST]
+    assert kinds(answer) == [ErrorKind.INVALID_REQUEST, None, ErrorKind.INVALID_REQUEST]
     assert stage.backend.controller.image.topic_names() == ["others"]
 
 
@@ -120,7 +120,7 @@ def test_an_empty_request_has_an_empty_answer(stage: Stage) -> None:
 def test_validation_creates_nothing(stage: Stage) -> None:
     answer = stage.create(NewTopic("orders", 3), validate_only=True)
 
-    assert whys(answer) == [None]
+    assert kinds(answer) == [None]
     assert stage.backend.controller.image.topic_names() == []
 
 
@@ -131,7 +131,7 @@ def test_a_decision_that_takes_too_long_times_out(stage: Stage) -> None:
     stage.backend.topics.create([NewTopic("orders")], answers.append, timeout_ms=20)
     stage.run(30 * MILLISECOND)
 
-    assert [whys(answer) for answer in answers] == [[Why.TIMED_OUT]]
+    assert [kinds(answer) for answer in answers] == [[ErrorKind.TIMED_OUT]]
 
 
 def test_a_topic_whose_logs_take_too_long_is_created_all_the_same(stage: Stage) -> None:
@@ -141,7 +141,7 @@ def test_a_topic_whose_logs_take_too_long_is_created_all_the_same(stage: Stage) 
     stage.backend.topics.create([NewTopic("orders")], answers.append, timeout_ms=500)
     stage.run(SECOND)
 
-    assert [whys(answer) for answer in answers] == [[None]]
+    assert [kinds(answer) for answer in answers] == [[None]]
     assert stage.backend.partitions.find("orders", 0) is None
 
 
@@ -164,7 +164,7 @@ def test_a_deleted_topic_is_gone_by_name_and_by_id(stage: Stage) -> None:
     answer = stage.ask(lambda done: stage.backend.topics.delete(["first", second.id, "third"], done))
 
     assert isinstance(answer, list)
-    assert [type(item) for item in answer] == [DeletedTopic, DeletedTopic, Refused]
+    assert [type(item) for item in answer] == [DeletedTopic, DeletedTopic, ApiError]
     assert len(stage.backend.partitions) == 0
 
 
@@ -178,7 +178,7 @@ def test_a_topic_grows_and_its_new_logs_are_there(stage: Stage) -> None:
     )
 
     assert isinstance(answer, list)
-    assert [type(item) for item in answer] == [CreatedPartitions, Refused]
+    assert [type(item) for item in answer] == [CreatedPartitions, ApiError]
     assert stage.backend.partitions.find("orders", 2) is not None
 
 
@@ -201,8 +201,8 @@ def test_topics_are_not_made_on_demand_where_the_settings_forbid_it() -> None:
     refused = stage.ask(lambda done: stage.backend.topics.auto_create("orders", done))
     internal = stage.ask(lambda done: stage.backend.topics.auto_create(OFFSETS_TOPIC, done))
 
-    assert isinstance(refused, Refused)
-    assert refused.why is Why.UNKNOWN_TOPIC
+    assert isinstance(refused, ApiError)
+    assert refused.kind is ErrorKind.UNKNOWN_TOPIC
     assert isinstance(internal, CreatedTopic)
 
 
@@ -243,28 +243,28 @@ def test_a_brokers_settings_show_where_they_come_from(stage: Stage) -> None:
         ConfigResource(ConfigResourceType.BROKER, "1"), ("num.partitions",)
     )
 
-    assert not isinstance(described, Refused)
+    assert not isinstance(described, ApiError)
     assert [(config.value, config.source) for config in described] == [("4", ConfigSource.STATIC)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "why"),
+    ("kind", "name", "error_kind"),
     [
-        (ConfigResourceType.TOPIC, "nope", Why.UNKNOWN_TOPIC),
-        (ConfigResourceType.BROKER, "2", Why.INVALID_REQUEST),
+        (ConfigResourceType.TOPIC, "nope", ErrorKind.UNKNOWN_TOPIC),
+        (ConfigResourceType.BROKER, "2", ErrorKind.INVALID_REQUEST),
     ],
 )
 def test_what_is_not_here_cannot_be_described(
-    stage: Stage, kind: ConfigResourceType, name: str, why: Why
+    stage: Stage, kind: ConfigResourceType, name: str, error_kind: ErrorKind
 ) -> None:
     refused = stage.backend.configs.describe(ConfigResource(kind, name))
 
-    assert isinstance(refused, Refused)
-    assert refused.why is why
+    assert isinstance(refused, ApiError)
+    assert refused.kind is error_kind
 
 
 def test_producer_ids_follow_each_other_and_survive_the_end_of_a_block(stage: Stage) -> None:
-    given: list[ProducerId | Refused] = []
+    given: list[ProducerId | ApiError] = []
 
     for _ in range(2_500):
         stage.backend.producer_ids.next(given.append)
@@ -274,7 +274,7 @@ def test_producer_ids_follow_each_other_and_survive_the_end_of_a_block(stage: St
 
 
 def test_a_block_that_is_there_answers_at_once(stage: Stage) -> None:
-    given: list[ProducerId | Refused] = []
+    given: list[ProducerId | ApiError] = []
     stage.backend.producer_ids.next(given.append)
     stage.run()
 
@@ -284,7 +284,7 @@ def test_a_block_that_is_there_answers_at_once(stage: Stage) -> None:
 
 
 def test_a_new_life_gives_out_other_producer_ids(stage: Stage) -> None:
-    given: list[ProducerId | Refused] = []
+    given: list[ProducerId | ApiError] = []
     stage.backend.producer_ids.next(given.append)
     stage.run()
     stage.node.cut_power()

@@ -34,15 +34,15 @@ from penstock.core.groups import (
 )
 from penstock.core.model import (
     MILLISECOND,
+    ApiError,
+    ErrorKind,
     Instant,
     Now,
     Offset,
     PartitionIndex,
-    Refused,
     Timestamp,
     TopicName,
     TopicPartition,
-    Why,
 )
 
 GROUP = "orders"
@@ -207,8 +207,8 @@ class Driver:
         assert isinstance(reply, SyncGroupResult), reply
         return reply
 
-    def why(self, ticket: int) -> Why:
-        return why_of(self.answers[ticket])
+    def kind_of(self, ticket: int) -> ErrorKind:
+        return kind_of(self.answers[ticket])
 
     def stable_group(self, count: int = 2, **fields: Any) -> list[str]:
         """A stable group of `count` dynamic members; the first leads, each is assigned its own id."""
@@ -227,6 +227,6 @@ class Driver:
             self.sync(answer.member_id, answer.generation, assignments if answer is leader else None)
 
 
-def why_of(reply: Reply) -> Why:
-    assert isinstance(reply, Refused), reply
-    return reply.why
+def kind_of(reply: Reply) -> ErrorKind:
+    assert isinstance(reply, ApiError), reply
+    return reply.kind

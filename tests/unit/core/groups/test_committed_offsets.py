@@ -29,6 +29,7 @@ from penstock.core.groups import (
 )
 from penstock.core.model import (
     MILLISECOND,
+    ErrorKind,
     LeaderEpoch,
     Offset,
     PartitionIndex,
@@ -36,7 +37,6 @@ from penstock.core.model import (
     TopicId,
     TopicName,
     TopicPartition,
-    Why,
 )
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
@@ -47,9 +47,9 @@ from tests.unit.core.groups.group_driver import (
     Driver,
     at,
     ignore,
+    kind_of,
     position,
     protocols,
-    why_of,
 )
 
 RETENTION_MS = 60 * 60 * 1_000
@@ -105,9 +105,9 @@ def test_a_group_with_members_refuses_commits_from_outside() -> None:
     driver = Driver()
     member = driver.stable_group(1)[0]
 
-    assert why_of(driver.commit(position(9))) is Why.UNKNOWN_MEMBER
-    assert why_of(driver.commit(position(9), member_id="stranger", generation=1)) is Why.UNKNOWN_MEMBER
-    assert why_of(driver.commit(position(9), member_id=member)) is Why.ILLEGAL_GENERATION
+    assert kind_of(driver.commit(position(9))) is ErrorKind.UNKNOWN_MEMBER
+    assert kind_of(driver.commit(position(9), member_id="stranger", generation=1)) is ErrorKind.UNKNOWN_MEMBER
+    assert kind_of(driver.commit(position(9), member_id=member)) is ErrorKind.ILLEGAL_GENERATION
     assert driver.committed() == -1
 
 
@@ -117,14 +117,17 @@ def test_a_commit_of_another_generation_changes_nothing(generation: int) -> None
     member = driver.stable_group(1)[0]
 
     assert (
-        why_of(driver.commit(position(9), member_id=member, generation=generation)) is Why.ILLEGAL_GENERATION
+        kind_of(driver.commit(position(9), member_id=member, generation=generation))
+        is ErrorKind.ILLEGAL_GENERATION
     )
     assert driver.committed() == -1
 
 
 @pytest.mark.parametrize("generation", [0, 3])
 def test_a_generation_in_a_group_nobody_knows_is_refused(generation: int) -> None:
-    assert why_of(Driver().commit(position(9), member_id="m", generation=generation)) is Why.UNKNOWN_GROUP
+    assert (
+        kind_of(Driver().commit(position(9), member_id="m", generation=generation)) is ErrorKind.UNKNOWN_GROUP
+    )
 
 
 def test_a_generation_in_an_empty_group_is_refused() -> None:
@@ -132,7 +135,7 @@ def test_a_generation_in_an_empty_group_is_refused() -> None:
     member = driver.stable_group(1)[0]
     driver.leave(LeavingMember(member))
 
-    assert why_of(driver.commit(position(9), member_id=member, generation=1)) is Why.UNKNOWN_MEMBER
+    assert kind_of(driver.commit(position(9), member_id=member, generation=1)) is ErrorKind.UNKNOWN_MEMBER
     assert driver.commit(position(9)) == CommitResults((OffsetResult(at("t")),))
 
 
@@ -146,7 +149,7 @@ def test_commits_are_taken_while_a_rebalance_is_prepared_and_refused_while_it_co
     completing = driver.commit(position(6), member_id=follower, generation=2)
 
     assert preparing == CommitResults((OffsetResult(at("t")),))
-    assert why_of(completing) is Why.REBALANCE_IN_PROGRESS
+    assert kind_of(completing) is ErrorKind.REBALANCE_IN_PROGRESS
     assert driver.committed() == 5
 
 
@@ -170,7 +173,7 @@ def test_metadata_over_the_limit_is_refused_for_its_partition_alone() -> None:
     )
 
     assert reply == CommitResults(
-        (OffsetResult(at("t", 0)), OffsetResult(at("t", 1), Why.OFFSET_METADATA_TOO_LARGE))
+        (OffsetResult(at("t", 0)), OffsetResult(at("t", 1), ErrorKind.OFFSET_METADATA_TOO_LARGE))
     )
     assert (driver.committed(), driver.committed(partition=1)) == (1, -1)
 
@@ -215,7 +218,7 @@ def test_offsets_of_topics_the_group_reads_cannot_be_deleted() -> None:
 
     assert reply == DeletionResults(
         (
-            OffsetResult(at("t"), Why.GROUP_SUBSCRIBED),
+            OffsetResult(at("t"), ErrorKind.GROUP_SUBSCRIBED),
             OffsetResult(at("old")),
             OffsetResult(at("never-committed")),
         )
@@ -230,7 +233,7 @@ def test_nothing_is_deleted_while_subscriptions_cannot_be_read() -> None:
 
     reply = delete(driver, at("t"))
 
-    assert reply == DeletionResults((OffsetResult(at("t"), Why.GROUP_SUBSCRIBED),))
+    assert reply == DeletionResults((OffsetResult(at("t"), ErrorKind.GROUP_SUBSCRIBED),))
 
 
 def test_a_subscription_that_cannot_be_read_any_more_protects_everything() -> None:
@@ -240,7 +243,9 @@ def test_a_subscription_that_cannot_be_read_any_more_protects_everything() -> No
 
     driver.settle([driver.join(member, protocols=(MemberProtocol("range", b"?"),))])
 
-    assert delete(driver, at("old")) == DeletionResults((OffsetResult(at("old"), Why.GROUP_SUBSCRIBED),))
+    assert delete(driver, at("old")) == DeletionResults(
+        (OffsetResult(at("old"), ErrorKind.GROUP_SUBSCRIBED),)
+    )
 
 
 def test_offsets_of_a_stable_group_that_is_not_of_consumers_do_not_expire() -> None:
@@ -260,7 +265,7 @@ def test_offsets_of_a_group_that_is_not_of_consumers_are_deleted_only_when_it_is
     member = driver.stable_group(1, protocol_type="connect")[0]
     driver.commit(position(1), member_id=member, generation=1)
 
-    assert why_of(delete(driver, at("t"))) is Why.GROUP_NOT_EMPTY
+    assert kind_of(delete(driver, at("t"))) is ErrorKind.GROUP_NOT_EMPTY
     driver.leave(LeavingMember(member))
     delete(driver, at("t"))
 
@@ -268,7 +273,7 @@ def test_offsets_of_a_group_that_is_not_of_consumers_are_deleted_only_when_it_is
 
 
 def test_offsets_of_a_group_nobody_knows_cannot_be_deleted() -> None:
-    assert why_of(delete(Driver(), at("t"))) is Why.UNKNOWN_GROUP
+    assert kind_of(delete(Driver(), at("t"))) is ErrorKind.UNKNOWN_GROUP
 
 
 def test_offsets_in_a_deleted_topic_are_forgotten_in_every_group() -> None:

@@ -12,15 +12,15 @@ from penstock.core.groups import (
     ListedGroups,
     ListGroups,
 )
-from penstock.core.model import Why
+from penstock.core.model import ErrorKind
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     GROUP,
     Driver,
     ignore,
+    kind_of,
     position,
     subscription,
-    why_of,
 )
 
 
@@ -122,14 +122,14 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
 def test_a_group_with_members_is_not_deleted() -> None:
     driver = Driver()
     driver.join_new()
-    assert why_of(driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))) is Why.GROUP_NOT_EMPTY
+    assert kind_of(driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))) is ErrorKind.GROUP_NOT_EMPTY
     driver.advance(DELAY_MS)
 
-    assert why_of(driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))) is Why.GROUP_NOT_EMPTY
+    assert kind_of(driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))) is ErrorKind.GROUP_NOT_EMPTY
 
 
 def test_a_group_nobody_knows_cannot_be_deleted() -> None:
-    assert why_of(Driver().ask(DeleteGroup(on_reply=ignore, group_id="unknown"))) is Why.UNKNOWN_GROUP
+    assert kind_of(Driver().ask(DeleteGroup(on_reply=ignore, group_id="unknown"))) is ErrorKind.UNKNOWN_GROUP
 
 
 def test_ids_given_out_by_a_deleted_group_are_worth_nothing() -> None:
@@ -138,7 +138,7 @@ def test_ids_given_out_by_a_deleted_group_are_worth_nothing() -> None:
 
     driver.ask(DeleteGroup(on_reply=ignore, group_id=GROUP))
 
-    assert driver.why(driver.join("c-x")) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(driver.join("c-x")) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_generations_go_on_after_a_group_was_empty() -> None:

@@ -12,7 +12,7 @@ from penstock.core.groups import (
     MemberIdRequired,
     MemberProtocol,
 )
-from penstock.core.model import Why
+from penstock.core.model import ErrorKind
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     GROUP,
@@ -52,7 +52,7 @@ def test_an_id_nobody_joins_with_is_forgotten_after_the_session_timeout() -> Non
     driver.advance(SESSION_MS)
 
     assert driver.describe().state is GroupState.DEAD
-    assert driver.why(driver.join("c-slow")) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(driver.join("c-slow")) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_a_group_that_was_only_ever_asked_for_ids_is_gone_when_they_are_given_back() -> None:
@@ -95,7 +95,7 @@ def test_a_member_id_is_unknown_in_a_group_that_does_not_exist() -> None:
 
     ticket = driver.join("from-another-life")
 
-    assert driver.why(ticket) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(ticket) is ErrorKind.UNKNOWN_MEMBER
     assert driver.describe().state is GroupState.DEAD
 
 
@@ -103,7 +103,7 @@ def test_a_member_id_nobody_gave_out_is_unknown() -> None:
     driver = Driver()
     driver.stable_group(1)
 
-    assert driver.why(driver.join("stranger")) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(driver.join("stranger")) is ErrorKind.UNKNOWN_MEMBER
 
 
 @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001, 0, -1])
@@ -112,14 +112,14 @@ def test_a_session_timeout_outside_the_range_is_refused(session_timeout_ms: int)
 
     ticket = driver.join(session_timeout_ms=session_timeout_ms)
 
-    assert driver.why(ticket) is Why.INVALID_SESSION_TIMEOUT
+    assert driver.kind_of(ticket) is ErrorKind.INVALID_SESSION_TIMEOUT
 
 
 def test_an_empty_group_id_is_refused() -> None:
     driver = Driver()
 
-    assert driver.why(driver.join(group_id="")) is Why.INVALID_GROUP
-    assert driver.why(driver.sync("m", 1, group_id="")) is Why.INVALID_GROUP
+    assert driver.kind_of(driver.join(group_id="")) is ErrorKind.INVALID_GROUP
+    assert driver.kind_of(driver.sync("m", 1, group_id="")) is ErrorKind.INVALID_GROUP
 
 
 def test_the_leader_alone_learns_of_every_member_and_its_metadata() -> None:
@@ -190,7 +190,7 @@ def test_a_member_with_no_protocol_in_common_is_refused() -> None:
 
     ticket = driver.join(protocols=protocols("roundrobin"))
 
-    assert driver.why(ticket) is Why.INCONSISTENT_PROTOCOL
+    assert driver.kind_of(ticket) is ErrorKind.INCONSISTENT_PROTOCOL
     assert driver.state() is GroupState.STABLE
 
 
@@ -198,14 +198,14 @@ def test_a_member_of_another_protocol_type_is_refused() -> None:
     driver = Driver()
     driver.stable_group(1)
 
-    assert driver.why(driver.join(protocol_type="connect")) is Why.INCONSISTENT_PROTOCOL
+    assert driver.kind_of(driver.join(protocol_type="connect")) is ErrorKind.INCONSISTENT_PROTOCOL
 
 
 @pytest.mark.parametrize("fields", [{"protocols": ()}, {"protocol_type": ""}])
 def test_the_first_member_must_bring_a_type_and_a_protocol(fields: dict[str, Any]) -> None:
     driver = Driver()
 
-    assert driver.why(driver.join(**fields)) is Why.INCONSISTENT_PROTOCOL
+    assert driver.kind_of(driver.join(**fields)) is ErrorKind.INCONSISTENT_PROTOCOL
 
 
 def test_a_protocol_named_twice_counts_once() -> None:
@@ -236,7 +236,7 @@ def test_a_full_group_turns_new_members_away() -> None:
     driver = Driver(GroupOptions(group_members_max=2, initial_rebalance_delay_ms=0))
     members = driver.stable_group(2)
 
-    assert driver.why(driver.join()) is Why.GROUP_FULL
+    assert driver.kind_of(driver.join()) is ErrorKind.GROUP_FULL
     assert driver.heartbeat(members[1], 1) is not None
     assert driver.state() is GroupState.STABLE
 
@@ -249,7 +249,7 @@ def test_ids_given_out_do_not_let_a_group_grow_over_its_limit() -> None:
     first, second = driver.join("c-a"), driver.join("c-b")
     driver.advance(1)
 
-    assert driver.why(second) is Why.GROUP_FULL
+    assert driver.kind_of(second) is ErrorKind.GROUP_FULL
     assert driver.joined(first).generation == 1
     driver.sync("c-a", 1)
     # The id that was turned away is not waited for.
@@ -261,11 +261,11 @@ def test_a_client_that_asks_for_ids_in_a_loop_costs_a_bounded_number() -> None:
     for number in range(15):
         driver.join(random_id=str(number))
 
-    refused = [driver.why(driver.join(f"c-{number}")) for number in range(5)]
+    refused = [driver.kind_of(driver.join(f"c-{number}")) for number in range(5)]
     accepted = [driver.join(f"c-{number}") for number in range(5, 15)]
     driver.settle(accepted)
 
-    assert refused == [Why.UNKNOWN_MEMBER] * 5
+    assert refused == [ErrorKind.UNKNOWN_MEMBER] * 5
     assert len(driver.describe().members) == 10
 
 
@@ -276,7 +276,7 @@ def test_a_joingroup_sent_again_takes_the_place_of_the_parked_one() -> None:
     second = driver.join(member)
     driver.advance(DELAY_MS)
 
-    assert driver.why(first) is Why.REBALANCE_IN_PROGRESS
+    assert driver.kind_of(first) is ErrorKind.REBALANCE_IN_PROGRESS
     assert driver.joined(second).generation == 1
 
 
@@ -289,7 +289,7 @@ def test_a_new_members_joingroup_is_given_up_after_five_minutes() -> None:
         driver.heartbeat(members[0], 1)  # alive, but never joins again
         driver.advance(5_000)
 
-    assert driver.why(ticket) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(ticket) is ErrorKind.UNKNOWN_MEMBER
     assert newcomer not in [m.member_id for m in driver.describe().members]
 
 

@@ -13,7 +13,7 @@ from penstock.core.groups import (
     MemberRemoved,
     RebalanceCompleted,
 )
-from penstock.core.model import MILLISECOND, Why
+from penstock.core.model import MILLISECOND, ErrorKind
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     GROUP,
@@ -21,9 +21,9 @@ from tests.unit.core.groups.group_driver import (
     REBALANCE_MS,
     SESSION_MS,
     Driver,
+    kind_of,
     protocols,
     subscription,
-    why_of,
 )
 
 
@@ -33,7 +33,7 @@ def test_a_new_member_makes_a_stable_group_rebalance() -> None:
 
     _, newcomer = driver.join_new()
 
-    assert why_of(driver.heartbeat(leader, 1)) is Why.REBALANCE_IN_PROGRESS
+    assert kind_of(driver.heartbeat(leader, 1)) is ErrorKind.REBALANCE_IN_PROGRESS
     tickets = [driver.join(leader), driver.join(follower), newcomer]
     assert [driver.joined(ticket).generation for ticket in tickets] == [2, 2, 2]
     assert driver.joined(tickets[0]).leader == leader
@@ -101,7 +101,7 @@ def test_new_metadata_while_the_assignment_is_awaited_starts_over() -> None:
 
     ticket = driver.join(follower, protocols=protocols("range", topics=("u",)))
 
-    assert driver.why(parked) is Why.REBALANCE_IN_PROGRESS
+    assert driver.kind_of(parked) is ErrorKind.REBALANCE_IN_PROGRESS
     assert driver.joined(driver.join(leader)).generation == driver.joined(ticket).generation == 2
 
 
@@ -115,7 +115,7 @@ def test_members_that_do_not_join_again_in_time_are_given_up() -> None:
         driver.advance(5_000)
 
     assert [m.member_id for m in driver.joined(ticket).members] == [leader]
-    assert why_of(driver.heartbeat(follower, 1)) is Why.UNKNOWN_MEMBER
+    assert kind_of(driver.heartbeat(follower, 1)) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_another_member_leads_when_the_leader_does_not_join_again() -> None:
@@ -139,8 +139,8 @@ def test_silence_ends_a_session_and_the_others_rebalance() -> None:
 
     assert [m.member_id for m in driver.describe().members] == [leader]
     assert MemberRemoved(GROUP, silent, "session timed out") in driver.events
-    assert why_of(driver.heartbeat(silent, 1)) is Why.UNKNOWN_MEMBER
-    assert why_of(driver.heartbeat(leader, 1)) is Why.REBALANCE_IN_PROGRESS
+    assert kind_of(driver.heartbeat(silent, 1)) is ErrorKind.UNKNOWN_MEMBER
+    assert kind_of(driver.heartbeat(leader, 1)) is ErrorKind.REBALANCE_IN_PROGRESS
 
 
 def test_heartbeats_keep_a_session_alive() -> None:
@@ -229,7 +229,7 @@ def test_a_syncgroup_sent_again_takes_the_place_of_the_parked_one() -> None:
 
     driver.sync(leader, 1, {follower: b"x"})
 
-    assert driver.why(first) is Why.REBALANCE_IN_PROGRESS
+    assert driver.kind_of(first) is ErrorKind.REBALANCE_IN_PROGRESS
     assert driver.synced(second).assignment == b"x"
 
 
@@ -244,8 +244,8 @@ def test_members_that_do_not_sync_in_time_are_given_up() -> None:
         driver.heartbeat(follower, 1)
         driver.advance(5_000)
 
-    assert why_of(driver.heartbeat(follower, 1)) is Why.UNKNOWN_MEMBER
-    assert why_of(driver.heartbeat(leader, 1)) is Why.REBALANCE_IN_PROGRESS
+    assert kind_of(driver.heartbeat(follower, 1)) is ErrorKind.UNKNOWN_MEMBER
+    assert kind_of(driver.heartbeat(leader, 1)) is ErrorKind.REBALANCE_IN_PROGRESS
 
 
 def test_a_leader_that_does_not_sync_in_time_is_given_up() -> None:
@@ -258,7 +258,7 @@ def test_a_leader_that_does_not_sync_in_time_is_given_up() -> None:
         driver.heartbeat(leader, 1)
         driver.advance(5_000)
 
-    assert driver.why(parked) is Why.REBALANCE_IN_PROGRESS
+    assert driver.kind_of(parked) is ErrorKind.REBALANCE_IN_PROGRESS
     assert driver.joined(driver.join(follower)).leader == follower
 
 
@@ -266,11 +266,11 @@ def test_syncgroup_is_refused_for_strangers_old_generations_and_other_protocols(
     driver = Driver()
     member = driver.stable_group(1)[0]
 
-    assert driver.why(driver.sync("stranger", 1)) is Why.UNKNOWN_MEMBER
-    assert driver.why(driver.sync(member, 0)) is Why.ILLEGAL_GENERATION
-    assert driver.why(driver.sync(member, 1, protocol_type="connect")) is Why.INCONSISTENT_PROTOCOL
-    assert driver.why(driver.sync(member, 1, protocol="sticky")) is Why.INCONSISTENT_PROTOCOL
-    assert driver.why(driver.sync(member, 1, group_id="unknown")) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(driver.sync("stranger", 1)) is ErrorKind.UNKNOWN_MEMBER
+    assert driver.kind_of(driver.sync(member, 0)) is ErrorKind.ILLEGAL_GENERATION
+    assert driver.kind_of(driver.sync(member, 1, protocol_type="connect")) is ErrorKind.INCONSISTENT_PROTOCOL
+    assert driver.kind_of(driver.sync(member, 1, protocol="sticky")) is ErrorKind.INCONSISTENT_PROTOCOL
+    assert driver.kind_of(driver.sync(member, 1, group_id="unknown")) is ErrorKind.UNKNOWN_MEMBER
     accepted = driver.sync(member, 1, protocol_type="consumer", protocol="range")
     assert driver.synced(accepted).assignment == member.encode()
 
@@ -280,23 +280,23 @@ def test_syncgroup_during_a_rebalance_says_so() -> None:
     leader, follower = driver.stable_group(2)
     driver.join(leader)
 
-    assert driver.why(driver.sync(follower, 1)) is Why.REBALANCE_IN_PROGRESS
+    assert driver.kind_of(driver.sync(follower, 1)) is ErrorKind.REBALANCE_IN_PROGRESS
 
 
 def test_heartbeats_answer_by_state() -> None:
     driver = Driver()
-    assert why_of(driver.heartbeat("m", 0)) is Why.UNKNOWN_MEMBER
+    assert kind_of(driver.heartbeat("m", 0)) is ErrorKind.UNKNOWN_MEMBER
     (leader, _), (follower, _) = driver.join_new(), driver.join_new()
     driver.advance(2 * DELAY_MS)
 
     assert driver.heartbeat(follower, 1) == GroupOk()  # completing
-    assert why_of(driver.heartbeat(follower, 0)) is Why.ILLEGAL_GENERATION
+    assert kind_of(driver.heartbeat(follower, 0)) is ErrorKind.ILLEGAL_GENERATION
     driver.sync(leader, 1)
     assert driver.heartbeat(follower, 1) == GroupOk()  # stable
     driver.join(leader)
-    assert why_of(driver.heartbeat(follower, 1)) is Why.REBALANCE_IN_PROGRESS  # preparing
+    assert kind_of(driver.heartbeat(follower, 1)) is ErrorKind.REBALANCE_IN_PROGRESS  # preparing
     driver.leave(LeavingMember(leader), LeavingMember(follower))
-    assert why_of(driver.heartbeat(follower, 1)) is Why.UNKNOWN_MEMBER  # empty
+    assert kind_of(driver.heartbeat(follower, 1)) is ErrorKind.UNKNOWN_MEMBER  # empty
 
 
 def test_members_that_leave_together_cost_one_rebalance() -> None:
@@ -306,7 +306,11 @@ def test_members_that_leave_together_cost_one_rebalance() -> None:
     reply = driver.leave(LeavingMember(first), LeavingMember("stranger"), LeavingMember(third, reason="done"))
 
     assert reply == LeaveGroupResult(
-        (LeftMember(first, None), LeftMember("stranger", None, Why.UNKNOWN_MEMBER), LeftMember(third, None))
+        (
+            LeftMember(first, None),
+            LeftMember("stranger", None, ErrorKind.UNKNOWN_MEMBER),
+            LeftMember(third, None),
+        )
     )
     ticket = driver.join(second)
     assert driver.joined(ticket).generation == 2
@@ -328,7 +332,7 @@ def test_leaving_a_group_nobody_knows_names_every_member_unknown() -> None:
     reply = Driver().leave(LeavingMember("a"), LeavingMember("b", "i"), group_id="unknown")
 
     assert reply == LeaveGroupResult(
-        (LeftMember("a", None, Why.UNKNOWN_MEMBER), LeftMember("b", "i", Why.UNKNOWN_MEMBER))
+        (LeftMember("a", None, ErrorKind.UNKNOWN_MEMBER), LeftMember("b", "i", ErrorKind.UNKNOWN_MEMBER))
     )
 
 
@@ -337,14 +341,14 @@ def test_a_member_that_leaves_gets_its_parked_requests_answered() -> None:
     leader, follower = driver.stable_group(2)
     joining = driver.join(leader)
     driver.leave(LeavingMember(leader))
-    assert driver.why(joining) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(joining) is ErrorKind.UNKNOWN_MEMBER
 
     newcomer, _ = driver.join_new()
     generation = driver.joined(driver.join(follower)).generation
     syncing = driver.sync(newcomer, generation)
     driver.leave(LeavingMember(newcomer))
 
-    assert driver.why(syncing) is Why.UNKNOWN_MEMBER
+    assert driver.kind_of(syncing) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_returning_an_id_does_not_disturb_a_stable_group() -> None:
@@ -367,7 +371,7 @@ def test_a_group_over_a_lowered_limit_rebalances_after_failover_and_the_last_are
 
     assert after.state() is GroupState.PREPARING_REBALANCE
     tickets = [after.join(member) for member in members]
-    assert after.why(tickets[2]) is Why.GROUP_FULL
+    assert after.kind_of(tickets[2]) is ErrorKind.GROUP_FULL
     assert len(after.joined(tickets[0]).members) == 2
 
 
@@ -444,8 +448,8 @@ def test_each_session_starts_anew_at_the_failover_by_its_own_length() -> None:
     after.advance(SESSION_MS)
 
     assert [m.member_id for m in after.describe().members] == [long]
-    assert why_of(after.heartbeat(short, 1)) is Why.UNKNOWN_MEMBER
-    assert why_of(after.heartbeat(long, 1)) is Why.REBALANCE_IN_PROGRESS
+    assert kind_of(after.heartbeat(short, 1)) is ErrorKind.UNKNOWN_MEMBER
+    assert kind_of(after.heartbeat(long, 1)) is ErrorKind.REBALANCE_IN_PROGRESS
 
 
 def test_a_rebalance_under_way_is_lost_in_a_failover_and_the_old_generation_is_back() -> None:
@@ -457,5 +461,5 @@ def test_a_rebalance_under_way_is_lost_in_a_failover_and_the_old_generation_is_b
     after = before.failed_over()
 
     assert after.state() is GroupState.STABLE
-    assert after.why(after.sync(follower, 2)) is Why.ILLEGAL_GENERATION
+    assert after.kind_of(after.sync(follower, 2)) is ErrorKind.ILLEGAL_GENERATION
     assert after.synced(after.sync(follower, 1)).assignment == follower.encode()

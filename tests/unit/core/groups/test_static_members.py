@@ -4,16 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.core.groups import GroupState, GroupStored, LeaveGroupResult, LeavingMember, LeftMember
-from penstock.core.model import Why
+from penstock.core.model import ErrorKind
 from tests.unit.core.groups.group_driver import (
     DELAY_MS,
     OPTIONS,
     REBALANCE_MS,
     SESSION_MS,
     Driver,
+    kind_of,
     position,
     protocols,
-    why_of,
 )
 
 
@@ -62,11 +62,11 @@ def test_the_old_member_id_is_fenced_and_changes_nothing() -> None:
         driver.commit(position(7), generation=1, member_id=old, instance_id="pod-1"),
     ]
 
-    assert [why_of(refusal) for refusal in refusals] == [Why.FENCED_INSTANCE] * 4
+    assert [kind_of(refusal) for refusal in refusals] == [ErrorKind.FENCED_INSTANCE] * 4
     assert driver.leave(LeavingMember(old, "pod-1")) == LeaveGroupResult(
-        (LeftMember(old, "pod-1", Why.FENCED_INSTANCE),)
+        (LeftMember(old, "pod-1", ErrorKind.FENCED_INSTANCE),)
     )
-    assert why_of(driver.heartbeat(old, 1)) is Why.UNKNOWN_MEMBER
+    assert kind_of(driver.heartbeat(old, 1)) is ErrorKind.UNKNOWN_MEMBER
     assert driver.facts == facts
     assert driver.state() is GroupState.STABLE
 
@@ -76,7 +76,7 @@ def test_requests_parked_by_the_old_member_id_are_fenced() -> None:
     leader, _ = static_group(driver, "pod-0", "pod-1")
     parked = driver.join(leader, instance_id="pod-0")
     driver.join(instance_id="pod-0")
-    assert driver.why(parked) is Why.FENCED_INSTANCE
+    assert driver.kind_of(parked) is ErrorKind.FENCED_INSTANCE
 
     other = Driver()
     tickets = [other.join(instance_id="pod-0"), other.join(instance_id="pod-1")]
@@ -84,7 +84,7 @@ def test_requests_parked_by_the_old_member_id_are_fenced() -> None:
     syncing = other.sync(other.joined(tickets[1]).member_id, 1, instance_id="pod-1")
     other.join(instance_id="pod-1")
 
-    assert other.why(syncing) is Why.FENCED_INSTANCE
+    assert other.kind_of(syncing) is ErrorKind.FENCED_INSTANCE
     assert other.state() is GroupState.PREPARING_REBALANCE
 
 
@@ -231,7 +231,7 @@ def test_a_restarted_static_member_finds_its_place_in_a_full_group() -> None:
     leader, _ = static_group(driver, "pod-0", "pod-1")
 
     assert driver.joined(driver.join(instance_id="pod-1")).generation == 1
-    assert driver.why(driver.join(instance_id="pod-2")) is Why.GROUP_FULL
+    assert driver.kind_of(driver.join(instance_id="pod-2")) is ErrorKind.GROUP_FULL
     driver.join(leader, instance_id="pod-0")
     assert driver.joined(driver.join(instance_id="pod-1")).generation == 2
 
@@ -245,8 +245,8 @@ def test_an_operator_removes_a_static_member_by_its_instance_id() -> None:
     assert reply == LeaveGroupResult(
         (
             LeftMember("", "pod-1"),
-            LeftMember("", "pod-9", Why.UNKNOWN_MEMBER),
-            LeftMember("", None, Why.UNKNOWN_MEMBER),
+            LeftMember("", "pod-9", ErrorKind.UNKNOWN_MEMBER),
+            LeftMember("", None, ErrorKind.UNKNOWN_MEMBER),
         )
     )
     assert [m.member_id for m in driver.describe().members] == [leader]
@@ -256,7 +256,7 @@ def test_an_instance_id_nobody_holds_is_unknown() -> None:
     driver = Driver()
     leader, _ = static_group(driver, "pod-0", "pod-1")
 
-    assert why_of(driver.heartbeat(leader, 1, "pod-9")) is Why.UNKNOWN_MEMBER
+    assert kind_of(driver.heartbeat(leader, 1, "pod-9")) is ErrorKind.UNKNOWN_MEMBER
 
 
 def test_a_restarted_static_member_survives_a_failover_under_its_new_id() -> None:

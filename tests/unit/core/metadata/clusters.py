@@ -16,7 +16,7 @@ from penstock.core.metadata import (
     Reply,
     UnfenceBroker,
 )
-from penstock.core.model import BrokerEpoch, Instant, NodeId, Refused
+from penstock.core.model import ApiError, BrokerEpoch, Instant, NodeId
 
 CLUSTER = "cluster-1"
 
@@ -52,7 +52,7 @@ def cluster(brokers: int = 1, around: ControllerConfig | None = None) -> Metadat
 def perform(machine: MetadataMachine, command: Command) -> Reply:
     """Decide, apply what was decided, and answer; a refusal leaves no facts."""
     decision = machine.decide(command, Instant(0))
-    assert not (isinstance(decision.reply, Refused) and decision.facts)
+    assert not (isinstance(decision.reply, ApiError) and decision.facts)
     machine.replay(decision.facts)
     return decision.reply
 

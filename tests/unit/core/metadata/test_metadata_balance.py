@@ -10,7 +10,7 @@ from penstock.core.metadata import (
     ReassignPartition,
     ReplicaAssignment,
 )
-from penstock.core.model import NodeId, PartitionIndex, Refused
+from penstock.core.model import ApiError, NodeId, PartitionIndex
 from tests.unit.core.metadata.clusters import cluster, fence, partition_of, perform, unfence
 from tests.unit.core.metadata.test_metadata_brokers import TOPIC, proposal
 from tests.unit.core.metadata.test_metadata_departures import stop
@@ -21,7 +21,7 @@ def misled(partitions: int = 4, around: ControllerConfig | None = None) -> Metad
     machine = cluster(3, around)
     nodes = (NodeId(1), NodeId(2))
     rows = tuple(ReplicaAssignment(PartitionIndex(index), nodes) for index in range(partitions))
-    assert not isinstance(perform(machine, CreateTopic("t", TOPIC, assignments=rows)), Refused)
+    assert not isinstance(perform(machine, CreateTopic("t", TOPIC, assignments=rows)), ApiError)
     fence(machine, 1)
     unfence(machine, 1)
     for index in range(partitions):

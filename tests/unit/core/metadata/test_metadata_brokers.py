@@ -30,7 +30,7 @@ from penstock.core.metadata import (
     UnregisterBroker,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, Refused, TopicId, Why
+from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, LeaderEpoch, NodeId, PartitionIndex, TopicId
 from tests.unit.core.metadata.clusters import (
     broker_of,
     cluster,
@@ -46,17 +46,17 @@ TOPIC = TopicId(UUID(int=1))
 FIRST = PartitionIndex(0)
 
 
-def why(machine: MetadataMachine, command: Command) -> Why:
+def kind_of(machine: MetadataMachine, command: Command) -> ErrorKind:
     reply = perform(machine, command)
-    assert isinstance(reply, Refused), reply
-    return reply.why
+    assert isinstance(reply, ApiError), reply
+    return reply.kind
 
 
 def with_topic(brokers: int, replicas: int, **configs: str) -> MetadataMachine:
     machine = cluster(brokers)
     pairs = tuple((key.replace("_", "."), value) for key, value in configs.items())
     command = CreateTopic("t", TOPIC, partitions=1, replication_factor=replicas, configs=pairs)
-    assert not isinstance(perform(machine, command), Refused)
+    assert not isinstance(perform(machine, command), ApiError)
     return machine
 
 
@@ -107,7 +107,7 @@ def test_a_registration_of_an_earlier_life_does_not_replace_that_of_a_later_one(
 
     perform(machine, later)
 
-    assert why(machine, earlier) is Why.STALE_BROKER_EPOCH
+    assert kind_of(machine, earlier) is ErrorKind.STALE_BROKER_EPOCH
     assert broker_of(machine, 2).incarnation == UUID(int=9)
 
 
@@ -332,13 +332,13 @@ def test_a_replica_with_a_new_directory_has_lost_everything() -> None:
 def test_registrations_that_contradict_the_cluster_are_refused() -> None:
     machine = cluster(brokers=2)
 
-    assert why(machine, replace(registration(3), cluster_id="other")) is Why.INCONSISTENT_CLUSTER
-    assert why(machine, replace(registration(1), directory_id=UUID(int=9))) is Why.DUPLICATE_BROKER
-    assert why(machine, replace(registration(3), directory_id=directory(1))) is Why.DUPLICATE_BROKER
-    assert why(machine, replace(registration(3), features=())) is Why.INVALID_FEATURE_LEVEL
-    assert why(machine, registration(-1)) is Why.INVALID_REQUEST
-    assert why(MetadataMachine(), registration(1)) is Why.INCONSISTENT_CLUSTER
-    assert why(machine, BootstrapCluster("other")) is Why.INCONSISTENT_CLUSTER
+    assert kind_of(machine, replace(registration(3), cluster_id="other")) is ErrorKind.INCONSISTENT_CLUSTER
+    assert kind_of(machine, replace(registration(1), directory_id=UUID(int=9))) is ErrorKind.DUPLICATE_BROKER
+    assert kind_of(machine, replace(registration(3), directory_id=directory(1))) is ErrorKind.DUPLICATE_BROKER
+    assert kind_of(machine, replace(registration(3), features=())) is ErrorKind.INVALID_FEATURE_LEVEL
+    assert kind_of(machine, registration(-1)) is ErrorKind.INVALID_REQUEST
+    assert kind_of(MetadataMachine(), registration(1)) is ErrorKind.INCONSISTENT_CLUSTER
+    assert kind_of(machine, BootstrapCluster("other")) is ErrorKind.INCONSISTENT_CLUSTER
 
 
 def test_an_old_epoch_has_no_say_any_more() -> None:
@@ -346,9 +346,9 @@ def test_an_old_epoch_has_no_say_any_more() -> None:
     old = broker_of(machine, 1).epoch
     perform(machine, registration(1))
 
-    assert why(machine, FenceBroker(NodeId(1), old)) is Why.STALE_BROKER_EPOCH
-    assert why(machine, AllocateProducerIds(NodeId(1), old)) is Why.STALE_BROKER_EPOCH
-    assert why(machine, AllocateProducerIds(NodeId(5), old)) is Why.UNKNOWN_BROKER
+    assert kind_of(machine, FenceBroker(NodeId(1), old)) is ErrorKind.STALE_BROKER_EPOCH
+    assert kind_of(machine, AllocateProducerIds(NodeId(1), old)) is ErrorKind.STALE_BROKER_EPOCH
+    assert kind_of(machine, AllocateProducerIds(NodeId(5), old)) is ErrorKind.UNKNOWN_BROKER
     assert not broker_of(machine, 1).fenced
 
 
@@ -403,7 +403,7 @@ def test_a_proposal_that_changes_nothing_still_ends_the_epoch_of_those_before_it
 
     assert isinstance(confirmed, AlteredPartition)
     assert (confirmed.partition.isr, confirmed.partition.partition_epoch) == ((first, second), 1)
-    assert why(machine, lost_on_the_way) is Why.STALE_PARTITION_EPOCH
+    assert kind_of(machine, lost_on_the_way) is ErrorKind.STALE_PARTITION_EPOCH
 
 
 def test_proposals_from_the_past_the_future_or_the_wrong_broker_are_refused() -> None:
@@ -412,17 +412,17 @@ def test_proposals_from_the_past_the_future_or_the_wrong_broker_are_refused() ->
     perform(machine, proposal(machine, first, second))
     good = proposal(machine, first, second, third)
 
-    assert why(machine, replace(good, leader_epoch=LeaderEpoch(-1))) is Why.FENCED_LEADER_EPOCH
-    assert why(machine, replace(good, leader_epoch=LeaderEpoch(9))) is Why.UNKNOWN_LEADER_EPOCH
-    assert why(machine, replace(good, partition_epoch=0)) is Why.STALE_PARTITION_EPOCH
-    assert why(machine, replace(good, partition_epoch=9)) is Why.UNKNOWN_LEADER_EPOCH
-    assert why(machine, replace(good, broker_epoch=BrokerEpoch(99))) is Why.STALE_BROKER_EPOCH
-    assert why(machine, replace(good, topic_id=TopicId(UUID(int=5)))) is Why.UNKNOWN_TOPIC_ID
-    assert why(machine, replace(good, index=PartitionIndex(1))) is Why.UNKNOWN_PARTITION
+    assert kind_of(machine, replace(good, leader_epoch=LeaderEpoch(-1))) is ErrorKind.FENCED_LEADER_EPOCH
+    assert kind_of(machine, replace(good, leader_epoch=LeaderEpoch(9))) is ErrorKind.UNKNOWN_LEADER_EPOCH
+    assert kind_of(machine, replace(good, partition_epoch=0)) is ErrorKind.STALE_PARTITION_EPOCH
+    assert kind_of(machine, replace(good, partition_epoch=9)) is ErrorKind.UNKNOWN_LEADER_EPOCH
+    assert kind_of(machine, replace(good, broker_epoch=BrokerEpoch(99))) is ErrorKind.STALE_BROKER_EPOCH
+    assert kind_of(machine, replace(good, topic_id=TopicId(UUID(int=5)))) is ErrorKind.UNKNOWN_TOPIC_ID
+    assert kind_of(machine, replace(good, index=PartitionIndex(1))) is ErrorKind.UNKNOWN_PARTITION
     follower = replace(good, node_id=second, broker_epoch=broker_of(machine, second).epoch)
-    assert why(machine, follower) is Why.INVALID_REQUEST
-    assert why(machine, replace(good, isr=good.isr[1:])) is Why.INVALID_REQUEST
-    assert why(machine, replace(good, isr=good.isr * 2)) is Why.INVALID_REQUEST
+    assert kind_of(machine, follower) is ErrorKind.INVALID_REQUEST
+    assert kind_of(machine, replace(good, isr=good.isr[1:])) is ErrorKind.INVALID_REQUEST
+    assert kind_of(machine, replace(good, isr=good.isr * 2)) is ErrorKind.INVALID_REQUEST
 
 
 def test_a_replica_that_restarted_or_is_fenced_may_not_join_the_isr() -> None:
@@ -432,20 +432,20 @@ def test_a_replica_that_restarted_or_is_fenced_may_not_join_the_isr() -> None:
     stale = proposal(machine, first, second, third)
 
     perform(machine, registration(third))
-    assert why(machine, stale) is Why.INELIGIBLE_REPLICA
+    assert kind_of(machine, stale) is ErrorKind.INELIGIBLE_REPLICA
     fence(machine, third)
-    assert why(machine, proposal(machine, first, second, third)) is Why.INELIGIBLE_REPLICA
+    assert kind_of(machine, proposal(machine, first, second, third)) is ErrorKind.INELIGIBLE_REPLICA
 
 
 def test_leadership_returns_to_the_preferred_replica_on_request() -> None:
     machine = with_topic(3, 3)
     first, second, _ = partition_of(machine, "t").replicas
     elect = ElectLeader("t", FIRST, ElectionType.PREFERRED)
-    assert why(machine, elect) is Why.ELECTION_NOT_NEEDED
+    assert kind_of(machine, elect) is ErrorKind.ELECTION_NOT_NEEDED
     fence(machine, first)
     unfence(machine, first)
     assert partition_of(machine, "t").leader == second
-    assert why(machine, elect) is Why.PREFERRED_LEADER_NOT_AVAILABLE
+    assert kind_of(machine, elect) is ErrorKind.PREFERRED_LEADER_NOT_AVAILABLE
     perform(machine, proposal(machine, *partition_of(machine, "t").replicas))
 
     perform(machine, elect)
@@ -457,10 +457,10 @@ def test_an_unclean_election_takes_whoever_is_alive() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas
     elect = ElectLeader("t", FIRST, ElectionType.UNCLEAN)
-    assert why(machine, elect) is Why.ELECTION_NOT_NEEDED
+    assert kind_of(machine, elect) is ErrorKind.ELECTION_NOT_NEEDED
     for node_id in (third, second, first):
         fence(machine, node_id)
-    assert why(machine, elect) is Why.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert kind_of(machine, elect) is ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE
     unfence(machine, third)
 
     perform(machine, elect)
@@ -503,11 +503,11 @@ def test_a_broker_that_leaves_for_good_leads_nothing_any_more() -> None:
     machine = with_topic(3, 3)
     first, second, third = partition_of(machine, "t").replicas
 
-    assert why(machine, UnregisterBroker(first)) is Why.INVALID_REQUEST
+    assert kind_of(machine, UnregisterBroker(first)) is ErrorKind.INVALID_REQUEST
     fence(machine, first)
     perform(machine, UnregisterBroker(first))
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr) == (second, (second, third))
     assert machine.image.broker(first) is None
-    assert why(machine, UnregisterBroker(first)) is Why.UNKNOWN_BROKER
+    assert kind_of(machine, UnregisterBroker(first)) is ErrorKind.UNKNOWN_BROKER

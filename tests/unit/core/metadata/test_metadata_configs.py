@@ -28,7 +28,7 @@ from penstock.core.metadata.configs import (
     TimestampType,
 )
 from penstock.core.metadata.effective_configs import topic_value
-from penstock.core.model import Instant, Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, Instant, TopicId
 from penstock.core.records import CompressionType
 from tests.unit.core.metadata.clusters import cluster, perform
 
@@ -52,15 +52,15 @@ def change(resource: ConfigResource, *changes: tuple[ConfigOperation, str, str |
     return IncrementalAlterConfigs(resource, tuple(ConfigChange(*each) for each in changes))
 
 
-def why(machine: MetadataMachine, command: Command) -> Why:
+def kind_of(machine: MetadataMachine, command: Command) -> ErrorKind:
     reply = perform(machine, command)
-    assert isinstance(reply, Refused), reply
-    return reply.why
+    assert isinstance(reply, ApiError), reply
+    return reply.kind
 
 
 def detail(machine: MetadataMachine, command: Command) -> str:
     reply = perform(machine, command)
-    assert isinstance(reply, Refused), reply
+    assert isinstance(reply, ApiError), reply
     return reply.detail
 
 
@@ -110,14 +110,14 @@ def test_validation_alone_changes_nothing(machine: MetadataMachine) -> None:
     bad = AlterConfigs(TOPIC, (("retention.ms", "x"),), validate_only=True)
 
     assert perform(machine, good) == Ok()
-    assert why(machine, bad) is Why.INVALID_CONFIG
+    assert kind_of(machine, bad) is ErrorKind.INVALID_CONFIG
     assert machine.image.config(*TOPIC) == {}
 
 
 def test_an_unknown_key_is_named_in_the_refusal(machine: MetadataMachine) -> None:
     for resource in (TOPIC, GROUP, EVERY_BROKER):
         for command in (change(resource, (SET, "no.such", "1")), AlterConfigs(resource, (("no.such", "1"),))):
-            assert why(machine, command) is Why.INVALID_CONFIG
+            assert kind_of(machine, command) is ErrorKind.INVALID_CONFIG
             assert "no.such" in detail(machine, command)
 
 
@@ -156,7 +156,7 @@ def test_values_that_a_key_cannot_have_are_refused_with_its_name(
 ) -> None:
     command = change(TOPIC, (SET, key, value))
 
-    assert why(machine, command) is Why.INVALID_CONFIG
+    assert kind_of(machine, command) is ErrorKind.INVALID_CONFIG
     assert key in detail(machine, command)
     assert len(detail(machine, command)) < 300
 
@@ -164,36 +164,41 @@ def test_values_that_a_key_cannot_have_are_refused_with_its_name(
 def test_values_that_contradict_each_other_are_refused(machine: MetadataMachine) -> None:
     perform(machine, change(TOPIC, (SET, "max.compaction.lag.ms", "100")))
 
-    assert why(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "101"))) is Why.INVALID_CONFIG
+    assert kind_of(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "101"))) is ErrorKind.INVALID_CONFIG
     assert perform(machine, change(TOPIC, (SET, "min.compaction.lag.ms", "100"))) == Ok()
 
 
 def test_changes_that_make_no_sense_are_refused(machine: MetadataMachine) -> None:
-    assert why(machine, change(TOPIC, (SET, "retention.ms", None))) is Why.INVALID_REQUEST
-    assert why(machine, change(TOPIC, (APPEND, "retention.ms", "1"))) is Why.INVALID_CONFIG
+    assert kind_of(machine, change(TOPIC, (SET, "retention.ms", None))) is ErrorKind.INVALID_REQUEST
+    assert kind_of(machine, change(TOPIC, (APPEND, "retention.ms", "1"))) is ErrorKind.INVALID_CONFIG
     twice = change(TOPIC, (SET, "retention.ms", "1"), (DELETE, "retention.ms", None))
-    assert why(machine, twice) is Why.INVALID_REQUEST
-    assert why(machine, AlterConfigs(TOPIC, (("flush.ms", "1"), ("flush.ms", "2")))) is Why.INVALID_REQUEST
+    assert kind_of(machine, twice) is ErrorKind.INVALID_REQUEST
+    assert (
+        kind_of(machine, AlterConfigs(TOPIC, (("flush.ms", "1"), ("flush.ms", "2"))))
+        is ErrorKind.INVALID_REQUEST
+    )
 
 
 def test_only_things_that_exist_can_be_configured(machine: MetadataMachine) -> None:
-    def of(kind: ConfigResourceType, name: str) -> Why:
-        return why(machine, AlterConfigs(ConfigResource(kind, name), ()))
+    def of(kind: ConfigResourceType, name: str) -> ErrorKind:
+        return kind_of(machine, AlterConfigs(ConfigResource(kind, name), ()))
 
-    assert of(ConfigResourceType.TOPIC, "none") is Why.UNKNOWN_TOPIC
-    assert of(ConfigResourceType.TOPIC, "a b") is Why.INVALID_TOPIC_NAME
-    assert of(ConfigResourceType.TOPIC, "") is Why.INVALID_REQUEST
-    assert of(ConfigResourceType.BROKER, "9") is Why.UNKNOWN_BROKER
-    assert of(ConfigResourceType.BROKER, "one") is Why.INVALID_REQUEST
-    assert of(ConfigResourceType.BROKER, "01") is Why.INVALID_REQUEST
-    assert of(ConfigResourceType.BROKER, "1" * 400) is Why.INVALID_REQUEST
-    assert of(ConfigResourceType.GROUP, "") is Why.INVALID_REQUEST
+    assert of(ConfigResourceType.TOPIC, "none") is ErrorKind.UNKNOWN_TOPIC
+    assert of(ConfigResourceType.TOPIC, "a b") is ErrorKind.INVALID_TOPIC_NAME
+    assert of(ConfigResourceType.TOPIC, "") is ErrorKind.INVALID_REQUEST
+    assert of(ConfigResourceType.BROKER, "9") is ErrorKind.UNKNOWN_BROKER
+    assert of(ConfigResourceType.BROKER, "one") is ErrorKind.INVALID_REQUEST
+    assert of(ConfigResourceType.BROKER, "01") is ErrorKind.INVALID_REQUEST
+    assert of(ConfigResourceType.BROKER, "1" * 400) is ErrorKind.INVALID_REQUEST
+    assert of(ConfigResourceType.GROUP, "") is ErrorKind.INVALID_REQUEST
 
 
 def test_read_only_settings_of_brokers_cannot_be_changed(machine: MetadataMachine) -> None:
-    assert why(machine, change(BROKER, (SET, "num.partitions", "3"))) is Why.INVALID_REQUEST
-    assert why(machine, change(EVERY_BROKER, (SET, "ssl.client.auth", "none"))) is Why.INVALID_REQUEST
-    assert why(machine, change(BROKER, (SET, "min.insync.replicas", "2"))) is Why.INVALID_REQUEST
+    assert kind_of(machine, change(BROKER, (SET, "num.partitions", "3"))) is ErrorKind.INVALID_REQUEST
+    assert (
+        kind_of(machine, change(EVERY_BROKER, (SET, "ssl.client.auth", "none"))) is ErrorKind.INVALID_REQUEST
+    )
+    assert kind_of(machine, change(BROKER, (SET, "min.insync.replicas", "2"))) is ErrorKind.INVALID_REQUEST
     assert perform(machine, change(BROKER, (SET, "message.max.bytes", "2000"))) == Ok()
     assert broker_setting(machine.image, "message.max.bytes", 1) == 2000
     assert broker_setting(machine.image, "message.max.bytes", 2) == 1048588
@@ -326,7 +331,7 @@ def test_what_does_not_exist_cannot_be_chosen_and_the_refusal_says_why(
     command = change(resource, (SET, key, other))
 
     assert perform(machine, change(resource, (SET, key, default))) == Ok()
-    assert why(machine, command) is Why.INVALID_CONFIG
+    assert kind_of(machine, command) is ErrorKind.INVALID_CONFIG
     assert key in detail(machine, command)
     assert reason in detail(machine, command)
 

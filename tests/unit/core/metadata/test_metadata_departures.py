@@ -19,9 +19,9 @@ from penstock.core.metadata import (
     Reply,
     ResignReplica,
 )
-from penstock.core.model import BrokerEpoch, NodeId, PartitionIndex, Why
+from penstock.core.model import BrokerEpoch, ErrorKind, NodeId, PartitionIndex
 from tests.unit.core.metadata.clusters import broker_of, fence, partition_of, perform, registration, unfence
-from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why, with_topic
+from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, kind_of, proposal, with_topic
 
 
 def stop(machine: MetadataMachine, node_id: int) -> Reply:
@@ -107,8 +107,8 @@ def test_a_stopping_follower_may_not_come_back_into_the_isr() -> None:
     first, second, third = partition_of(machine, "t").replicas
     stop(machine, third)
 
-    assert why(machine, proposal(machine, first, second, third)) is Why.INELIGIBLE_REPLICA
-    assert why(machine, BeginControlledShutdown(third, BrokerEpoch(99))) is Why.STALE_BROKER_EPOCH
+    assert kind_of(machine, proposal(machine, first, second, third)) is ErrorKind.INELIGIBLE_REPLICA
+    assert kind_of(machine, BeginControlledShutdown(third, BrokerEpoch(99))) is ErrorKind.STALE_BROKER_EPOCH
 
 
 def test_a_drained_broker_loses_its_leaderships_and_stays_in_sync() -> None:
@@ -119,8 +119,11 @@ def test_a_drained_broker_loses_its_leaderships_and_stays_in_sync() -> None:
 
     after = partition_of(machine, "t")
     assert (after.leader, after.isr) == (second, (first, second, third))
-    assert why(machine, ElectLeader("t", FIRST, ElectionType.PREFERRED)) is Why.PREFERRED_LEADER_NOT_AVAILABLE
-    assert why(machine, DrainBroker(NodeId(9))) is Why.UNKNOWN_BROKER
+    assert (
+        kind_of(machine, ElectLeader("t", FIRST, ElectionType.PREFERRED))
+        is ErrorKind.PREFERRED_LEADER_NOT_AVAILABLE
+    )
+    assert kind_of(machine, DrainBroker(NodeId(9))) is ErrorKind.UNKNOWN_BROKER
 
 
 def test_a_drained_broker_leads_only_while_nobody_else_can() -> None:
@@ -165,7 +168,9 @@ def test_a_broker_can_be_drained_by_its_configuration() -> None:
     assert not broker_of(machine, first).drained
     assert machine.image.config(*resource) == {}
     everyone = ConfigResource(ConfigResourceType.BROKER, ALL_BROKERS)
-    assert why(machine, AlterConfigs(everyone, (("broker.drained", "true"),))) is Why.INVALID_REQUEST
+    assert (
+        kind_of(machine, AlterConfigs(everyone, (("broker.drained", "true"),))) is ErrorKind.INVALID_REQUEST
+    )
 
 
 def test_a_leader_that_stops_hands_over_to_a_drained_broker_rather_than_to_nobody() -> None:
@@ -223,14 +228,14 @@ def test_the_last_complete_replica_may_not_resign() -> None:
     fence(machine, second)
     last = resignation(machine, first)
 
-    assert why(machine, last) is Why.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    assert why(machine, replace(last, broker_epoch=BrokerEpoch(9))) is Why.STALE_BROKER_EPOCH
-    assert why(machine, replace(last, index=PartitionIndex(7))) is Why.UNKNOWN_PARTITION
+    assert kind_of(machine, last) is ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert kind_of(machine, replace(last, broker_epoch=BrokerEpoch(9))) is ErrorKind.STALE_BROKER_EPOCH
+    assert kind_of(machine, replace(last, index=PartitionIndex(7))) is ErrorKind.UNKNOWN_PARTITION
 
 
 def test_only_a_replica_can_resign() -> None:
     machine = with_topic(2, 1)
     other = next(n for n in (1, 2) if n not in partition_of(machine, "t").replicas)
 
-    assert why(machine, resignation(machine, other)) is Why.INVALID_REQUEST
+    assert kind_of(machine, resignation(machine, other)) is ErrorKind.INVALID_REQUEST
     assert fence(machine, other) == Ok()

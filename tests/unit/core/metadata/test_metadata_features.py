@@ -14,7 +14,7 @@ from penstock.core.metadata import (
     UpdateFeatures,
     UpgradeType,
 )
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from tests.unit.core.metadata.clusters import CLUSTER, cluster, perform, registration
 
 DOWN = UpgradeType.SAFE_DOWNGRADE
@@ -72,8 +72,8 @@ def test_levels_that_cannot_be_are_refused_and_nothing_changes(command: UpdateFe
 
     reply = perform(machine, command)
 
-    assert isinstance(reply, Refused)
-    assert reply.why is Why.INVALID_FEATURE_LEVEL
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.INVALID_FEATURE_LEVEL
     assert machine.image == before
 
 
@@ -83,8 +83,8 @@ def test_going_up_is_not_a_downgrade() -> None:
 
     reply = perform(machine, update(("group.version", 1, DOWN)))
 
-    assert isinstance(reply, Refused)
-    assert reply.why is Why.INVALID_FEATURE_LEVEL
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.INVALID_FEATURE_LEVEL
 
 
 def test_a_level_that_one_broker_cannot_read_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_a_level_that_one_broker_cannot_read_is_refused() -> None:
 
     reply = perform(machine, update(("group.version", 1)))
 
-    assert isinstance(reply, Refused)
+    assert isinstance(reply, ApiError)
     assert "broker 1" in reply.detail
 
 

@@ -21,9 +21,9 @@ from penstock.core.metadata import (
     StartedReassignments,
     WidenInternalTopics,
 )
-from penstock.core.model import NodeId, PartitionIndex, TopicId, Why
+from penstock.core.model import ErrorKind, NodeId, PartitionIndex, TopicId
 from tests.unit.core.metadata.clusters import CLUSTER, cluster, fence, partition_of, perform, registration
-from tests.unit.core.metadata.test_metadata_brokers import TOPIC, why
+from tests.unit.core.metadata.test_metadata_brokers import TOPIC, kind_of
 from tests.unit.core.metadata.test_metadata_departures import stop
 
 
@@ -102,10 +102,12 @@ def test_brokers_that_are_drained_get_nothing_new() -> None:
     partitions = placed(machine, 12, 3)
 
     assert all(2 not in partition.replicas for partition in partitions)
-    assert why(machine, CreateTopic("u", TopicId(UUID(int=2)), 1, 4)) is Why.INVALID_REPLICATION_FACTOR
+    assert (
+        kind_of(machine, CreateTopic("u", TopicId(UUID(int=2)), 1, 4)) is ErrorKind.INVALID_REPLICATION_FACTOR
+    )
     by_hand = (ReplicaAssignment(PartitionIndex(0), (NodeId(1), NodeId(2))),)
     refused = CreateTopic("u", TopicId(UUID(int=2)), assignments=by_hand)
-    assert why(machine, refused) is Why.INVALID_ASSIGNMENT
+    assert kind_of(machine, refused) is ErrorKind.INVALID_ASSIGNMENT
 
 
 def test_automatic_replication_counts_only_brokers_that_take_replicas() -> None:
@@ -137,9 +139,9 @@ def test_nothing_is_placed_where_nobody_could_lead() -> None:
     stop(machine, 1)
     perform(machine, DrainBroker(NodeId(2)))
 
-    assert why(machine, CreateTopic("t", TOPIC, 1, 1)) is Why.INVALID_REPLICATION_FACTOR
+    assert kind_of(machine, CreateTopic("t", TOPIC, 1, 1)) is ErrorKind.INVALID_REPLICATION_FACTOR
     by_hand = (ReplicaAssignment(PartitionIndex(0), (NodeId(1),)),)
-    assert why(machine, CreateTopic("t", TOPIC, assignments=by_hand)) is Why.INVALID_ASSIGNMENT
+    assert kind_of(machine, CreateTopic("t", TOPIC, assignments=by_hand)) is ErrorKind.INVALID_ASSIGNMENT
 
 
 def test_internal_topics_get_more_replicas_when_brokers_join() -> None:

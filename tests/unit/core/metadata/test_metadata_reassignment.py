@@ -17,9 +17,9 @@ from penstock.core.metadata import (
     ReplicaAssignment,
 )
 from penstock.core.metadata.effective_configs import topic_value
-from penstock.core.model import NodeId, PartitionIndex, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
 from tests.unit.core.metadata.clusters import cluster, directory, fence, partition_of, perform
-from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, proposal, why
+from tests.unit.core.metadata.test_metadata_brokers import FIRST, TOPIC, kind_of, proposal
 from tests.unit.core.metadata.test_metadata_departures import stop
 
 CALL_OFF = ReassignPartition("t", FIRST, None)
@@ -30,7 +30,7 @@ def on(*replicas: int, partitions: int = 1) -> MetadataMachine:
     machine = cluster(6)
     nodes = tuple(map(NodeId, replicas))
     rows = tuple(ReplicaAssignment(PartitionIndex(index), nodes) for index in range(partitions))
-    assert not isinstance(perform(machine, CreateTopic("t", TOPIC, assignments=rows)), Refused)
+    assert not isinstance(perform(machine, CreateTopic("t", TOPIC, assignments=rows)), ApiError)
     return machine
 
 
@@ -173,7 +173,7 @@ def test_a_move_can_be_called_off() -> None:
     back = partition_of(machine, "t")
     assert (sorted(back.replicas), back.isr, back.leader) == ([1, 2, 3], (1, 2), 1)
     assert (back.is_moving, back.leader_epoch) == (False, 1)
-    assert why(machine, CALL_OFF) is Why.NO_REASSIGNMENT
+    assert kind_of(machine, CALL_OFF) is ErrorKind.NO_REASSIGNMENT
 
 
 def test_a_move_that_only_new_replicas_survived_cannot_be_called_off() -> None:
@@ -183,8 +183,8 @@ def test_a_move_that_only_new_replicas_survived_cannot_be_called_off() -> None:
     fence(machine, 1)
     assert partition_of(machine, "t").leader == 4
 
-    assert why(machine, CALL_OFF) is Why.INVALID_ASSIGNMENT
-    assert why(machine, move(1, 6)) is Why.INVALID_ASSIGNMENT
+    assert kind_of(machine, CALL_OFF) is ErrorKind.INVALID_ASSIGNMENT
+    assert kind_of(machine, move(1, 6)) is ErrorKind.INVALID_ASSIGNMENT
 
 
 def test_a_move_is_called_off_in_favour_of_an_old_replica_that_is_complete_but_away() -> None:
@@ -204,29 +204,29 @@ def test_a_move_is_called_off_in_favour_of_an_old_replica_that_is_complete_but_a
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (move(), Why.INVALID_ASSIGNMENT),
-        (move(1, 1), Why.INVALID_ASSIGNMENT),
-        (move(1, 9), Why.INVALID_ASSIGNMENT),
-        (move(1, -1), Why.INVALID_ASSIGNMENT),
-        (move(1, 6), Why.INVALID_ASSIGNMENT),
-        (move(1, 2, 3, resize=False), Why.INVALID_REPLICATION_FACTOR),
-        (move(1, 2, index=1), Why.UNKNOWN_PARTITION),
-        (ReassignPartition("u", FIRST, (NodeId(1),)), Why.UNKNOWN_PARTITION),
-        (CALL_OFF, Why.NO_REASSIGNMENT),
+        (move(), ErrorKind.INVALID_ASSIGNMENT),
+        (move(1, 1), ErrorKind.INVALID_ASSIGNMENT),
+        (move(1, 9), ErrorKind.INVALID_ASSIGNMENT),
+        (move(1, -1), ErrorKind.INVALID_ASSIGNMENT),
+        (move(1, 6), ErrorKind.INVALID_ASSIGNMENT),
+        (move(1, 2, 3, resize=False), ErrorKind.INVALID_REPLICATION_FACTOR),
+        (move(1, 2, index=1), ErrorKind.UNKNOWN_PARTITION),
+        (ReassignPartition("u", FIRST, (NodeId(1),)), ErrorKind.UNKNOWN_PARTITION),
+        (CALL_OFF, ErrorKind.NO_REASSIGNMENT),
     ],
 )
-def test_a_move_that_makes_no_sense_is_refused(command: ReassignPartition, reason: Why) -> None:
+def test_a_move_that_makes_no_sense_is_refused(command: ReassignPartition, reason: ErrorKind) -> None:
     machine = on(1, 2)
     perform(machine, DrainBroker(NodeId(6)))
 
-    assert why(machine, command) is reason
+    assert kind_of(machine, command) is reason
 
 
 def test_the_number_of_replicas_may_be_told_to_stay() -> None:
     machine = on(1, 2)
 
     perform(machine, move(3, 4, resize=False))
-    assert why(machine, move(5, resize=False)) is Why.INVALID_REPLICATION_FACTOR
+    assert kind_of(machine, move(5, resize=False)) is ErrorKind.INVALID_REPLICATION_FACTOR
 
     assert partition_of(machine, "t").target == (3, 4)
 
@@ -265,5 +265,5 @@ def test_a_move_waits_for_a_successor_that_does_not_stop() -> None:
     perform(machine, move(3))
     stop(machine, 3)
 
-    assert why(machine, proposal(machine, 1, 3)) is Why.INELIGIBLE_REPLICA
+    assert kind_of(machine, proposal(machine, 1, 3)) is ErrorKind.INELIGIBLE_REPLICA
     assert partition_of(machine, "t").leader == 1

@@ -21,7 +21,7 @@ from penstock.core.metadata import (
     Reply,
 )
 from penstock.core.metadata.commands import Command
-from penstock.core.model import Instant, NodeId, PartitionIndex, Refused, TopicId, TopicName, Why
+from penstock.core.model import ApiError, ErrorKind, Instant, NodeId, PartitionIndex, TopicId, TopicName
 from tests.unit.core.metadata.clusters import cluster, partition_of, perform
 
 NOW = Instant(0)
@@ -35,11 +35,11 @@ def hands(*rows: tuple[int, ...]) -> tuple[ReplicaAssignment, ...]:
     return tuple(ReplicaAssignment(PartitionIndex(n), tuple(map(NodeId, row))) for n, row in enumerate(rows))
 
 
-def refusal(machine: MetadataMachine, command: Command) -> Why:
+def refusal(machine: MetadataMachine, command: Command) -> ErrorKind:
     decision = machine.decide(command, NOW)
     assert decision.facts == ()
-    assert isinstance(decision.reply, Refused), decision.reply
-    return decision.reply.why
+    assert isinstance(decision.reply, ApiError), decision.reply
+    return decision.reply.kind
 
 
 def test_a_topic_without_numbers_gets_the_default_partitions_and_replicas() -> None:
@@ -90,7 +90,7 @@ def test_leaders_are_dealt_out_in_turn_across_topics() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a b", "ä", "a/b", "a\n", "a:b", "topic,x"])
 def test_names_that_kafka_refuses_are_refused(name: str) -> None:
-    assert refusal(cluster(), CreateTopic(name, topic_id(1))) is Why.INVALID_TOPIC_NAME
+    assert refusal(cluster(), CreateTopic(name, topic_id(1))) is ErrorKind.INVALID_TOPIC_NAME
 
 
 @pytest.mark.parametrize("name", ["a" * 249, "...", "A-Z_0.9", "-", "_"])
@@ -102,40 +102,43 @@ def test_a_name_that_differs_in_dots_and_underscores_only_is_refused_until_the_o
     machine = cluster()
     perform(machine, CreateTopic("a.b_c", topic_id(1)))
 
-    assert refusal(machine, CreateTopic("a_b.c", topic_id(2))) is Why.INVALID_TOPIC_NAME
-    assert refusal(machine, CreateTopic("a.b_c", topic_id(2))) is Why.TOPIC_EXISTS
+    assert refusal(machine, CreateTopic("a_b.c", topic_id(2))) is ErrorKind.INVALID_TOPIC_NAME
+    assert refusal(machine, CreateTopic("a.b_c", topic_id(2))) is ErrorKind.TOPIC_EXISTS
 
     perform(machine, DeleteTopic("a.b_c"))
     assert isinstance(perform(machine, CreateTopic("a_b.c", topic_id(2))), CreatedTopic)
 
 
 def test_the_name_of_kafkas_metadata_is_reserved() -> None:
-    assert refusal(cluster(), CreateTopic("__cluster_metadata", topic_id(1))) is Why.INVALID_REQUEST
+    assert refusal(cluster(), CreateTopic("__cluster_metadata", topic_id(1))) is ErrorKind.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "kind"),
     [
-        (CreateTopic("t", topic_id(1), partitions=0), Why.INVALID_PARTITIONS),
-        (CreateTopic("t", topic_id(1), partitions=-2), Why.INVALID_PARTITIONS),
-        (CreateTopic("t", topic_id(1), partitions=2**31 - 1), Why.INVALID_PARTITIONS),
-        (CreateTopic("t", topic_id(1), replication_factor=0), Why.INVALID_REPLICATION_FACTOR),
-        (CreateTopic("t", topic_id(1), replication_factor=4), Why.INVALID_REPLICATION_FACTOR),
-        (CreateTopic("t", topic_id(1), partitions=1, assignments=hands((1,))), Why.INVALID_REQUEST),
-        (CreateTopic("t", topic_id(1), replication_factor=1, assignments=hands((1,))), Why.INVALID_REQUEST),
-        (CreateTopic("t", topic_id(1), assignments=hands((1, 9))), Why.INVALID_ASSIGNMENT),
-        (CreateTopic("t", topic_id(1), assignments=hands((1, 1))), Why.INVALID_ASSIGNMENT),
-        (CreateTopic("t", topic_id(1), assignments=hands((1, 2), (3,))), Why.INVALID_ASSIGNMENT),
-        (CreateTopic("t", topic_id(1), assignments=hands(())), Why.INVALID_ASSIGNMENT),
-        (CreateTopic("t", topic_id(1), assignments=hands((1,), (2,))[1:]), Why.INVALID_ASSIGNMENT),
-        (CreateTopic("t", topic_id(1), assignments=hands((1,)) * 2), Why.INVALID_ASSIGNMENT),
-        (CreateTopic("t", topic_id(1), configs=(("no.such.key", "1"),)), Why.INVALID_CONFIG),
-        (CreateTopic("t", topic_id(1), configs=(("retention.ms", "soon"),)), Why.INVALID_CONFIG),
-        (CreateTopic("t", topic_id(1), configs=(("retention.ms", None),)), Why.INVALID_CONFIG),
+        (CreateTopic("t", topic_id(1), partitions=0), ErrorKind.INVALID_PARTITIONS),
+        (CreateTopic("t", topic_id(1), partitions=-2), ErrorKind.INVALID_PARTITIONS),
+        (CreateTopic("t", topic_id(1), partitions=2**31 - 1), ErrorKind.INVALID_PARTITIONS),
+        (CreateTopic("t", topic_id(1), replication_factor=0), ErrorKind.INVALID_REPLICATION_FACTOR),
+        (CreateTopic("t", topic_id(1), replication_factor=4), ErrorKind.INVALID_REPLICATION_FACTOR),
+        (CreateTopic("t", topic_id(1), partitions=1, assignments=hands((1,))), ErrorKind.INVALID_REQUEST),
+        (
+            CreateTopic("t", topic_id(1), replication_factor=1, assignments=hands((1,))),
+            ErrorKind.INVALID_REQUEST,
+        ),
+        (CreateTopic("t", topic_id(1), assignments=hands((1, 9))), ErrorKind.INVALID_ASSIGNMENT),
+        (CreateTopic("t", topic_id(1), assignments=hands((1, 1))), ErrorKind.INVALID_ASSIGNMENT),
+        (CreateTopic("t", topic_id(1), assignments=hands((1, 2), (3,))), ErrorKind.INVALID_ASSIGNMENT),
+        (CreateTopic("t", topic_id(1), assignments=hands(())), ErrorKind.INVALID_ASSIGNMENT),
+        (CreateTopic("t", topic_id(1), assignments=hands((1,), (2,))[1:]), ErrorKind.INVALID_ASSIGNMENT),
+        (CreateTopic("t", topic_id(1), assignments=hands((1,)) * 2), ErrorKind.INVALID_ASSIGNMENT),
+        (CreateTopic("t", topic_id(1), configs=(("no.such.key", "1"),)), ErrorKind.INVALID_CONFIG),
+        (CreateTopic("t", topic_id(1), configs=(("retention.ms", "soon"),)), ErrorKind.INVALID_CONFIG),
+        (CreateTopic("t", topic_id(1), configs=(("retention.ms", None),)), ErrorKind.INVALID_CONFIG),
     ],
 )
-def test_topics_that_cannot_be_are_refused(command: CreateTopic, why: Why) -> None:
-    assert refusal(cluster(brokers=3), command) is why
+def test_topics_that_cannot_be_are_refused(command: CreateTopic, kind: ErrorKind) -> None:
+    assert refusal(cluster(brokers=3), command) is kind
 
 
 def test_replicas_placed_by_hand_stay_where_they_were_put() -> None:
@@ -154,8 +157,11 @@ def test_without_a_live_broker_no_topic_can_be_created() -> None:
     broker = machine.image.each_broker()[0]
     perform(machine, FenceBroker(broker.node_id, broker.epoch))
 
-    assert refusal(machine, CreateTopic("t", topic_id(1))) is Why.INVALID_REPLICATION_FACTOR
-    assert refusal(machine, CreateTopic("t", topic_id(1), assignments=hands((1,)))) is Why.INVALID_ASSIGNMENT
+    assert refusal(machine, CreateTopic("t", topic_id(1))) is ErrorKind.INVALID_REPLICATION_FACTOR
+    assert (
+        refusal(machine, CreateTopic("t", topic_id(1), assignments=hands((1,))))
+        is ErrorKind.INVALID_ASSIGNMENT
+    )
 
 
 def test_a_fenced_broker_gets_replicas_only_when_it_is_needed_and_is_not_in_sync() -> None:
@@ -186,10 +192,10 @@ def test_limits_bound_what_one_command_and_all_of_them_can_make() -> None:
     around = ControllerConfig(partitions_per_command_max=5, partitions_max=8)
     machine = cluster(around=around)
 
-    assert refusal(machine, CreateTopic("a", topic_id(1), partitions=6)) is Why.INVALID_PARTITIONS
+    assert refusal(machine, CreateTopic("a", topic_id(1), partitions=6)) is ErrorKind.INVALID_PARTITIONS
     perform(machine, CreateTopic("a", topic_id(1), partitions=5))
-    assert refusal(machine, CreateTopic("b", topic_id(2), partitions=4)) is Why.INVALID_PARTITIONS
-    assert refusal(machine, CreatePartitions("a", 9)) is Why.INVALID_PARTITIONS
+    assert refusal(machine, CreateTopic("b", topic_id(2), partitions=4)) is ErrorKind.INVALID_PARTITIONS
+    assert refusal(machine, CreatePartitions("a", 9)) is ErrorKind.INVALID_PARTITIONS
     assert isinstance(perform(machine, CreatePartitions("a", 8)), CreatedPartitions)
 
 
@@ -210,17 +216,17 @@ def test_a_deleted_topic_takes_its_configuration_along() -> None:
 def test_deleting_what_is_not_there_is_refused() -> None:
     machine = cluster()
 
-    assert refusal(machine, DeleteTopic("t")) is Why.UNKNOWN_TOPIC
-    assert refusal(machine, DeleteTopic(topic_id=topic_id(7))) is Why.UNKNOWN_TOPIC_ID
-    assert refusal(machine, DeleteTopic()) is Why.INVALID_REQUEST
-    assert refusal(machine, DeleteTopic("t", topic_id(7))) is Why.INVALID_REQUEST
+    assert refusal(machine, DeleteTopic("t")) is ErrorKind.UNKNOWN_TOPIC
+    assert refusal(machine, DeleteTopic(topic_id=topic_id(7))) is ErrorKind.UNKNOWN_TOPIC_ID
+    assert refusal(machine, DeleteTopic()) is ErrorKind.INVALID_REQUEST
+    assert refusal(machine, DeleteTopic("t", topic_id(7))) is ErrorKind.INVALID_REQUEST
 
 
 def test_deletion_can_be_switched_off() -> None:
     machine = cluster(around=ControllerConfig({"delete.topic.enable": "false"}))
     perform(machine, CreateTopic("t", topic_id(1)))
 
-    assert refusal(machine, DeleteTopic("t")) is Why.TOPIC_DELETION_DISABLED
+    assert refusal(machine, DeleteTopic("t")) is ErrorKind.TOPIC_DELETION_DISABLED
 
 
 def test_a_topic_grows_and_keeps_its_first_partitions() -> None:
@@ -240,24 +246,24 @@ def test_a_topic_grows_and_keeps_its_first_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "kind"),
     [
-        (CreatePartitions("none", 3), Why.UNKNOWN_TOPIC),
-        (CreatePartitions("t", 2), Why.INVALID_PARTITIONS),
-        (CreatePartitions("t", 1), Why.INVALID_PARTITIONS),
-        (CreatePartitions("t", 0), Why.INVALID_PARTITIONS),
-        (CreatePartitions("t", 4, assignments=((NodeId(1), NodeId(2)),)), Why.INVALID_ASSIGNMENT),
-        (CreatePartitions("t", 3, assignments=((NodeId(1),),)), Why.INVALID_ASSIGNMENT),
-        (CreatePartitions("t", 3, assignments=((NodeId(1), NodeId(9)),)), Why.INVALID_ASSIGNMENT),
-        (CreatePartitions(OFFSETS_TOPIC, 60), Why.INVALID_PARTITIONS),
+        (CreatePartitions("none", 3), ErrorKind.UNKNOWN_TOPIC),
+        (CreatePartitions("t", 2), ErrorKind.INVALID_PARTITIONS),
+        (CreatePartitions("t", 1), ErrorKind.INVALID_PARTITIONS),
+        (CreatePartitions("t", 0), ErrorKind.INVALID_PARTITIONS),
+        (CreatePartitions("t", 4, assignments=((NodeId(1), NodeId(2)),)), ErrorKind.INVALID_ASSIGNMENT),
+        (CreatePartitions("t", 3, assignments=((NodeId(1),),)), ErrorKind.INVALID_ASSIGNMENT),
+        (CreatePartitions("t", 3, assignments=((NodeId(1), NodeId(9)),)), ErrorKind.INVALID_ASSIGNMENT),
+        (CreatePartitions(OFFSETS_TOPIC, 60), ErrorKind.INVALID_PARTITIONS),
     ],
 )
-def test_growth_that_cannot_be_is_refused(command: CreatePartitions, why: Why) -> None:
+def test_growth_that_cannot_be_is_refused(command: CreatePartitions, kind: ErrorKind) -> None:
     machine = cluster(brokers=3)
     perform(machine, CreateTopic("t", topic_id(1), partitions=2, replication_factor=2))
     perform(machine, CreateTopic(OFFSETS_TOPIC, topic_id(2), partitions=50))
 
-    assert refusal(machine, command) is why
+    assert refusal(machine, command) is kind
 
 
 def test_new_partitions_can_be_placed_by_hand() -> None:

@@ -1,6 +1,14 @@
 import pytest
 
-from penstock.core.model import CorruptionError, Offset, ProducerEpoch, ProducerId, Refused, Timestamp, Why
+from penstock.core.model import (
+    ApiError,
+    CorruptionError,
+    ErrorKind,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    Timestamp,
+)
 from penstock.core.records import BatchHeader, ControlRecord, ControlType, Record, read_header, write_batch
 from penstock.core.replica import (
     ACCEPTED,
@@ -53,7 +61,7 @@ def test_the_next_sequence_is_accepted() -> None:
 
 
 def test_a_hole_in_the_sequence_is_rejected() -> None:
-    assert after(batch(0, 3)).check(batch(4)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert after(batch(0, 3)).check(batch(4)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
 
 def test_a_retry_is_answered_with_the_offsets_of_the_original() -> None:
@@ -64,13 +72,13 @@ def test_a_retry_is_answered_with_the_offsets_of_the_original() -> None:
 
 
 def test_a_retry_that_is_cut_differently_is_out_of_order() -> None:
-    assert after(batch(0, 3)).check(batch(0, 2)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert after(batch(0, 3)).check(batch(0, 2)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
 
 def test_only_the_last_five_batches_can_be_retried() -> None:
     states = after(*(batch(sequence) for sequence in range(6)))
 
-    assert states.check(batch(0)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert states.check(batch(0)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
     assert isinstance(states.check(batch(1)), DuplicateBatch)
 
 
@@ -78,25 +86,25 @@ def test_sequences_wrap_around_to_zero() -> None:
     states = after(batch(SEQUENCE_MAX - 1, 2))
 
     assert states.check(batch(0)) == ACCEPTED
-    assert states.check(batch(1)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert states.check(batch(1)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
 
 def test_an_older_epoch_is_fenced() -> None:
-    assert after(batch(0, epoch=3)).check(batch(1, epoch=2)) == Refused(Why.PRODUCER_FENCED)
+    assert after(batch(0, epoch=3)).check(batch(1, epoch=2)) == ApiError(ErrorKind.PRODUCER_FENCED)
 
 
 def test_a_newer_epoch_starts_at_zero() -> None:
     states = after(batch(0, 5))
 
     assert states.check(batch(0, epoch=1)) == ACCEPTED
-    assert states.check(batch(5, epoch=1)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert states.check(batch(5, epoch=1)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
 
 def test_a_newer_epoch_forgets_the_batches_of_the_old_one() -> None:
     states = after(batch(0), batch(0, 2, epoch=1))
 
     assert isinstance(states.check(batch(0, 2, epoch=1)), DuplicateBatch)
-    assert states.check(batch(0, 1, epoch=1)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert states.check(batch(0, 1, epoch=1)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
 
 
 def test_a_marker_with_a_raised_epoch_makes_the_next_transaction_start_at_zero() -> None:
@@ -104,8 +112,8 @@ def test_a_marker_with_a_raised_epoch_makes_the_next_transaction_start_at_zero()
 
     states.update_marker(marker(104, ControlType.COMMIT, epoch=1), NOW)
 
-    assert states.check(batch(4, epoch=0)) == Refused(Why.PRODUCER_FENCED)
-    assert states.check(batch(4, epoch=1)) == Refused(Why.OUT_OF_ORDER_SEQUENCE)
+    assert states.check(batch(4, epoch=0)) == ApiError(ErrorKind.PRODUCER_FENCED)
+    assert states.check(batch(4, epoch=1)) == ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
     assert states.check(batch(0, epoch=1)) == ACCEPTED
 
 
@@ -123,12 +131,12 @@ def test_an_old_coordinator_may_not_end_a_transaction() -> None:
     states = after(batch(0, txn=True))
     states.update_marker(marker(101, ControlType.COMMIT, coordinator=5), NOW)
 
-    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=4)) == Refused(
-        Why.STALE_COORDINATOR
+    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=4)) == ApiError(
+        ErrorKind.STALE_COORDINATOR
     )
     assert states.check_marker(marker(102, ControlType.ABORT, coordinator=5)) == ACCEPTED
-    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=5, epoch=-1)) == Refused(
-        Why.PRODUCER_FENCED
+    assert states.check_marker(marker(102, ControlType.ABORT, coordinator=5, epoch=-1)) == ApiError(
+        ErrorKind.PRODUCER_FENCED
     )
 
 

@@ -1,6 +1,6 @@
 """AddRaftVoter: letting a node vote on the metadata."""
 
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from penstock.runtime import Address
@@ -29,12 +29,12 @@ def add_raft_voter(request: AddRaftVoterRequest, call: Request) -> None:
     )
 
 
-def wrong_cluster(cluster_id: str | None, call: Request) -> Refused | None:
+def wrong_cluster(cluster_id: str | None, call: Request) -> ApiError | None:
     """Whether the caller means another cluster than this one."""
     ours = call.backend.node.cluster_id
     if cluster_id is None or cluster_id == ours:
         return None
-    return Refused(Why.INCONSISTENT_CLUSTER, f"this is cluster {ours}, not {cluster_id}")
+    return ApiError(ErrorKind.INCONSISTENT_CLUSTER, f"this is cluster {ours}, not {cluster_id}")
 
 
 def _reply(call: Request, code: ErrorCode, message: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from penstock.broker.configs import ConfigValues
 from penstock.core.metadata import ConfigResource, Ok
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -32,7 +32,7 @@ def alter_configs(request: AlterConfigsRequest, call: Request) -> None:
                 resource, tuple((config.name, config.value) for config in each.configs)
             )
 
-    def done(replies: list[Ok | Refused]) -> None:
+    def done(replies: list[Ok | ApiError]) -> None:
         outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
         throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.reply(

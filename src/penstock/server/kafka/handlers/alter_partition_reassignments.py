@@ -1,7 +1,7 @@
 """AlterPartitionReassignments: moving partitions to other brokers, and calling moves off."""
 
 from penstock.core.metadata import AlteredPartition, ReassignPartition
-from penstock.core.model import NodeId, PartitionIndex, Refused
+from penstock.core.model import ApiError, NodeId, PartitionIndex
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -33,7 +33,7 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
         for each in topic.partitions
     ]
 
-    def done(outcomes: list[AlteredPartition | Refused]) -> None:
+    def done(outcomes: list[AlteredPartition | ApiError]) -> None:
         code, message = shared_code(outcomes)
         rows = [
             (move.topic, _row(move.index, outcome)) for move, outcome in zip(wanted, outcomes, strict=True)
@@ -47,7 +47,7 @@ def alter_partition_reassignments(request: AlterPartitionReassignmentsRequest, c
     call.backend.topics.reassign(wanted, done, timeout_ms=request.timeout_ms)
 
 
-def _row(index: int, outcome: AlteredPartition | Refused) -> AlterPartitionReassignmentsResponsePartition:
+def _row(index: int, outcome: AlteredPartition | ApiError) -> AlterPartitionReassignmentsResponsePartition:
     code, message = error_fields(outcome)
     return AlterPartitionReassignmentsResponsePartition(
         partition_index=index, error_code=code, error_message=message

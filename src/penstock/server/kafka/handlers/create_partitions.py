@@ -2,7 +2,7 @@
 
 from penstock.broker.topics import NewPartitions
 from penstock.core.metadata import CreatedPartitions
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -16,22 +16,22 @@ from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import repeated, topic_resource
 from penstock.server.kafka.router import routes
 
-NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not alter this topic")
-TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+NOT_ALLOWED = ApiError(ErrorKind.NOT_AUTHORIZED, "the caller may not alter this topic")
+TWICE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more than once")
 
 
 @routes.handles(CreatePartitionsRequest)
 def create_partitions(request: CreatePartitionsRequest, call: Request) -> None:
     twice = repeated(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
-    outcomes: dict[str, CreatedPartitions | Refused] = dict.fromkeys(twice, TWICE)
+    outcomes: dict[str, CreatedPartitions | ApiError] = dict.fromkeys(twice, TWICE)
     for name in unique:
         if name not in twice and not call.authorize(AclOperation.ALTER, topic_resource(name)):
             outcomes[name] = NOT_ALLOWED
     wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
     before = call.backend.controller.image.partition_count
 
-    def done(replies: list[CreatedPartitions | Refused]) -> None:
+    def done(replies: list[CreatedPartitions | ApiError]) -> None:
         outcomes.update(zip(wanted, replies, strict=True))
         grown = call.backend.controller.image.partition_count - before
         throttle_ms = call.charge(QuotaType.MUTATIONS, max(grown, 0))
@@ -54,8 +54,8 @@ def _more(topic: CreatePartitionsRequestTopic) -> NewPartitions:
     return NewPartitions(topic.name, topic.count, placed)
 
 
-def _row(name: str, outcome: CreatedPartitions | Refused) -> CreatePartitionsResponseTopic:
-    if isinstance(outcome, Refused):
+def _row(name: str, outcome: CreatedPartitions | ApiError) -> CreatePartitionsResponseTopic:
+    if isinstance(outcome, ApiError):
         return CreatePartitionsResponseTopic(
             name=name, error_code=code_of(outcome), error_message=message_of(outcome)
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic, ReplicaAssignment
-from penstock.core.model import NodeId, PartitionIndex, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -20,21 +20,21 @@ from penstock.server.kafka.response_rows import may_create, repeated, topic_reso
 from penstock.server.kafka.router import routes
 
 CONFIGS_SINCE = 5
-NOT_ALLOWED = Refused(Why.NOT_AUTHORIZED, "the caller may not create this topic")
-TWICE = Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+NOT_ALLOWED = ApiError(ErrorKind.NOT_AUTHORIZED, "the caller may not create this topic")
+TWICE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more than once")
 
 
 @routes.handles(CreateTopicsRequest)
 def create_topics(request: CreateTopicsRequest, call: Request) -> None:
     twice = repeated(topic.name for topic in request.topics)
     unique = {topic.name: topic for topic in request.topics}
-    outcomes: dict[str, CreatedTopic | Refused] = dict.fromkeys(twice, TWICE)
+    outcomes: dict[str, CreatedTopic | ApiError] = dict.fromkeys(twice, TWICE)
     for name in unique:
         if name not in twice and not may_create(call, name):
             outcomes[name] = NOT_ALLOWED
     wanted = {name: topic for name, topic in unique.items() if name not in outcomes}
 
-    def done(replies: list[CreatedTopic | Refused]) -> None:
+    def done(replies: list[CreatedTopic | ApiError]) -> None:
         outcomes.update(zip(wanted, replies, strict=True))
         created = sum(reply.partitions for reply in replies if isinstance(reply, CreatedTopic))
         throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else created)
@@ -67,10 +67,10 @@ def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
 
 
 def _row(
-    call: Request, topic: CreateTopicsRequestTopic, outcome: CreatedTopic | Refused
+    call: Request, topic: CreateTopicsRequestTopic, outcome: CreatedTopic | ApiError
 ) -> CreateTopicsResponseTopic:
     name = topic.name
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, ApiError):
         return CreateTopicsResponseTopic(
             name=name, error_code=code_of(outcome), error_message=message_of(outcome)
         )

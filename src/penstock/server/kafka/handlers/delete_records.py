@@ -2,7 +2,7 @@
 
 from penstock.core.metadata import is_internal
 from penstock.core.metadata.configs import CleanupPolicy
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
@@ -18,8 +18,8 @@ from penstock.server.kafka.router import routes
 
 NO_WATERMARK = -1
 # What coordinators keep there would be lost to them.
-INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
-COMPACTED = Refused(Why.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
+INTERNAL = ApiError(ErrorKind.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
+COMPACTED = ApiError(ErrorKind.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
 
 
 @routes.handles(DeleteRecordsRequest)
@@ -40,7 +40,7 @@ def delete_records(request: DeleteRecordsRequest, call: Request) -> None:
 
 def _row(call: Request, topic: str, part: DeleteRecordsRequestPartition) -> DeleteRecordsResponsePartition:
     start = _delete(call, topic, part)
-    if isinstance(start, Refused):
+    if isinstance(start, ApiError):
         return DeleteRecordsResponsePartition(
             partition_index=part.partition_index, low_watermark=NO_WATERMARK, error_code=code_of(start)
         )
@@ -49,10 +49,10 @@ def _row(call: Request, topic: str, part: DeleteRecordsRequestPartition) -> Dele
     )
 
 
-def _delete(call: Request, topic: str, part: DeleteRecordsRequestPartition) -> int | Refused:
+def _delete(call: Request, topic: str, part: DeleteRecordsRequestPartition) -> int | ApiError:
     backend = call.backend
     partition = partition_of(call, topic, part.partition_index, AclOperation.DELETE)
-    if isinstance(partition, Refused):
+    if isinstance(partition, ApiError):
         return partition
     if is_internal(topic):
         return INTERNAL

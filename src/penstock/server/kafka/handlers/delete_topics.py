@@ -4,7 +4,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.core.metadata import DeletedTopic
-from penstock.core.model import Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -32,7 +32,7 @@ class TopicToDelete(NamedTuple):
 
 class _Row(NamedTuple):
     doomed: TopicToDelete
-    refused: Refused | None = None
+    error: ApiError | None = None
 
 
 @routes.handles(DeleteTopicsRequest)
@@ -40,10 +40,10 @@ def delete_topics(request: DeleteTopicsRequest, call: Request) -> None:
     rows = _judged(call, _doomed(request, call.version))
     wanted = [doomed for doomed, refused in rows if refused is None]
 
-    def done(replies: list[DeletedTopic | Refused]) -> None:
+    def done(replies: list[DeletedTopic | ApiError]) -> None:
         outcomes = iter(replies)
         answer = tuple(
-            _answer(call, row.doomed, next(outcomes) if row.refused is None else row.refused) for row in rows
+            _answer(call, row.doomed, next(outcomes) if row.error is None else row.error) for row in rows
         )
         throttle_ms = call.charge(QuotaType.MUTATIONS, len(wanted))
         call.reply(DeleteTopicsResponse(throttle_time_ms=throttle_ms, responses=answer))
@@ -69,26 +69,26 @@ def _judged(call: Request, everything: list[TopicToDelete]) -> list[_Row]:
     return [_Row(doomed, _problem(call, doomed, count)) for doomed, count in counts.items()]
 
 
-def _problem(call: Request, doomed: TopicToDelete, count: int) -> Refused | None:
+def _problem(call: Request, doomed: TopicToDelete, count: int) -> ApiError | None:
     name, topic_id = doomed
     if name is None and topic_id == ZERO_UUID:
-        return Refused(Why.INVALID_REQUEST, "neither the name nor the id of a topic is given")
+        return ApiError(ErrorKind.INVALID_REQUEST, "neither the name nor the id of a topic is given")
     if name is not None and topic_id != ZERO_UUID:
-        return Refused(Why.INVALID_REQUEST, "a topic is deleted by its name or by its id, not by both")
+        return ApiError(ErrorKind.INVALID_REQUEST, "a topic is deleted by its name or by its id, not by both")
     if count > 1:
-        return Refused(Why.INVALID_REQUEST, "the request names this topic more than once")
+        return ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more than once")
     if name is None:
         name = call.backend.controller.image.topic_name(TopicId(topic_id))
         if name is None:
-            return Refused(Why.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+            return ApiError(ErrorKind.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
     resource = topic_resource(name)
     if call.authorize(AclOperation.DESCRIBE, resource) and call.authorize(AclOperation.DELETE, resource):
         return None
-    return Refused(Why.NOT_AUTHORIZED, "the caller may not delete this topic")
+    return ApiError(ErrorKind.NOT_AUTHORIZED, "the caller may not delete this topic")
 
 
 def _answer(
-    call: Request, doomed: TopicToDelete, outcome: DeletedTopic | Refused
+    call: Request, doomed: TopicToDelete, outcome: DeletedTopic | ApiError
 ) -> DeleteTopicsResponseTopic:
     if isinstance(outcome, DeletedTopic):
         return DeleteTopicsResponseTopic(name=outcome.name, topic_id=outcome.id, error_code=ErrorCode.NONE)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from penstock.core.metadata import ConfigResource, ConfigResourceType, problem_with_name
 from penstock.core.metadata.configs import ConfigSource, DescribedConfig
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -15,7 +15,7 @@ from penstock.core.protocol.messages.describe_configs import (
     DescribeConfigsResponseSynonym,
 )
 from penstock.security import AclOperation
-from penstock.server.kafka.config_resources import ConfigResult, configurable, refusal_outcome
+from penstock.server.kafka.config_resources import ConfigResult, configurable, error_outcome
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.router import routes
 
@@ -56,11 +56,11 @@ def _find(
         return ConfigResult(ErrorCode.INVALID_REQUEST, f"a {resource.kind.name.lower()} needs a name")
     complaint = problem_with_name(resource.name) if resource.kind is ConfigResourceType.TOPIC else None
     if complaint is not None:
-        return refusal_outcome(Refused(Why.INVALID_TOPIC_NAME, complaint))
+        return error_outcome(ApiError(ErrorKind.INVALID_TOPIC_NAME, complaint))
     # No keys at all is how some clients say "every key".
     configs = call.backend.configs.describe(resource, wanted.configuration_keys or None)
-    if isinstance(configs, Refused):
-        return refusal_outcome(configs)
+    if isinstance(configs, ApiError):
+        return error_outcome(configs)
     return _set_for_all_brokers(configs) if resource == ALL_BROKERS else configs
 
 

@@ -1,7 +1,7 @@
 """DescribeGroups: the state and members of classic groups."""
 
 from penstock.core.groups import DescribedGroup, DescribeGroup, GroupState, Reply
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
@@ -58,7 +58,7 @@ def _row(call: Request, group: DescribedGroup, operations: int) -> Row:
     missing = group.state is GroupState.DEAD and call.version >= NOT_FOUND_SINCE
     return Row(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-        error_message=message_of(Refused(Why.UNKNOWN_GROUP)) if missing else None,
+        error_message=message_of(ApiError(ErrorKind.UNKNOWN_GROUP)) if missing else None,
         group_id=group.group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type,

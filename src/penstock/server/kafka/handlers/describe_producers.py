@@ -1,7 +1,7 @@
 """DescribeProducers: which producers a partition remembers."""
 
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import ProducerId, Refused
+from penstock.core.model import ApiError, ProducerId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -35,7 +35,7 @@ def describe_producers(request: DescribeProducersRequest, call: Request) -> None
 
 def _row(call: Request, topic: str, index: int) -> DescribeProducersResponsePartition:
     partition = partition_of(call, topic, index, AclOperation.READ)
-    if isinstance(partition, Refused):
+    if isinstance(partition, ApiError):
         return DescribeProducersResponsePartition(
             partition_index=index,
             error_code=code_of(partition),

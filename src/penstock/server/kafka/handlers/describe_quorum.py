@@ -2,7 +2,7 @@
 
 from penstock.broker.cluster import QuorumMemberStatus, QuorumStatus
 from penstock.core.metadata.topic_names import METADATA_TOPIC
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -39,7 +39,7 @@ def describe_quorum(request: DescribeQuorumRequest, call: Request) -> None:
 
 
 def _response(
-    asked: list[tuple[str, int]], status: QuorumStatus | Refused, version: int
+    asked: list[tuple[str, int]], status: QuorumStatus | ApiError, version: int
 ) -> DescribeQuorumResponse:
     rows = [(name, _row(name, index, status, version)) for name, index in asked]
     return DescribeQuorumResponse(
@@ -53,11 +53,11 @@ def _response(
 
 
 def _row(
-    name: str, index: int, status: QuorumStatus | Refused, version: int
+    name: str, index: int, status: QuorumStatus | ApiError, version: int
 ) -> DescribeQuorumResponsePartition:
     if (name, index) != (METADATA_TOPIC, 0):
         return _error(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE)
-    if isinstance(status, Refused):
+    if isinstance(status, ApiError):
         return _error(index, *error_fields(status))
     return DescribeQuorumResponsePartition(
         partition_index=index,
@@ -94,8 +94,8 @@ def _replica(member: QuorumMemberStatus, version: int) -> DescribeQuorumResponse
     )
 
 
-def _nodes(status: QuorumStatus | Refused) -> tuple[DescribeQuorumResponseNode, ...]:
-    if isinstance(status, Refused):
+def _nodes(status: QuorumStatus | ApiError) -> tuple[DescribeQuorumResponseNode, ...]:
+    if isinstance(status, ApiError):
         return ()
     return tuple(map(_node, (*status.voters, *status.learners)))
 

@@ -1,7 +1,7 @@
 """ElectLeaders: preferred leaders back into office, or anyone alive where nobody leads."""
 
 from penstock.core.metadata import NO_LEADER, AlteredPartition, ElectionType, ElectLeader, MetadataImage
-from penstock.core.model import PartitionIndex, Refused
+from penstock.core.model import ApiError, PartitionIndex
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -32,7 +32,7 @@ def elect_leaders(request: ElectLeadersRequest, call: Request) -> None:
         named = _wanting(call.backend.controller.image, election)
     wanted = [ElectLeader(topic, PartitionIndex(index), election) for topic, index in named]
 
-    def done(outcomes: list[AlteredPartition | Refused]) -> None:
+    def done(outcomes: list[AlteredPartition | ApiError]) -> None:
         code, _ = shared_code(outcomes)
         rows = [
             (name, _row(index, *error_fields(one)))

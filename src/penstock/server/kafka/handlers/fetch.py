@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
-from penstock.core.model import Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode, response_pieces
 from penstock.core.protocol.codec import decoders
 from penstock.core.protocol.messages.fetch import (
@@ -30,7 +30,7 @@ LEADERS_SINCE = 16
 FETCH_BYTES_MAX = 55 << 20
 NO_RECORDS = b""
 NO_ERROR = int(ErrorCode.NONE)
-UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+UNKNOWN_ID = ApiError(ErrorKind.UNKNOWN_TOPIC_ID)
 DECODERS = decoders(FetchRequest)
 NO_HINT = FetchResponseLeader()
 
@@ -76,7 +76,7 @@ def _respond(call: Request, context: FetchContext, found: list[FetchedPartition]
         entry = topics.get(key)
         if entry is None:
             entry = topics[key] = (target, [])
-        refused, records = part.refused, part.records
+        refused, records = part.error, part.records
         leader = NO_HINT
         if refused is not None and call.version >= LEADERS_SINCE:
             redirects = redirects or LeaderHints(call)
@@ -125,12 +125,12 @@ def _endpoints(redirects: LeaderHints) -> tuple[FetchResponseNode, ...]:
 
 
 def _leader(
-    call: Request, redirects: LeaderHints, target: FetchSessionPartition, refused: Refused
+    call: Request, redirects: LeaderHints, target: FetchSessionPartition, error: ApiError
 ) -> FetchResponseLeader:
     name: str | None = target.topic
     if target.by_id:
         name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
-    leader = None if name is None else redirects.leader_of(name, target.partition, refused)
+    leader = None if name is None else redirects.leader_of(name, target.partition, error)
     if leader is None:
         return NO_HINT
     return FetchResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch)

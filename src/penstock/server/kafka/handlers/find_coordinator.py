@@ -1,6 +1,6 @@
 """FindCoordinator: which node looks after a group, a transactional id or a share partition."""
 
-from penstock.core.model import NodeId, Refused, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -64,13 +64,13 @@ def _is_share_key(key: str) -> bool:
     return parts[2].isdecimal()
 
 
-def _row(call: Request, key: str, found: NodeId | Refused) -> Row:
-    if isinstance(found, Refused):
+def _row(call: Request, key: str, found: NodeId | ApiError) -> Row:
+    if isinstance(found, ApiError):
         return _nowhere(key, code_of(found), message_of(found))
     broker = call.backend.controller.image.broker(found)
     address = None if broker is None else address_of(call, broker)
     if address is None:
-        return _nowhere(key, code_of(Refused(Why.COORDINATOR_NOT_AVAILABLE)))
+        return _nowhere(key, code_of(ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE)))
     return Row(
         key=key,
         node_id=found,

@@ -3,7 +3,7 @@
 from functools import partial
 
 from penstock.core.groups import Heartbeat, Reply
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.security import AclOperation
@@ -32,6 +32,6 @@ def heartbeat(request: HeartbeatRequest, call: Request) -> None:
 def _reply(call: Request, reply: Reply) -> None:
     code = ErrorCode.NONE
     # A coordinator that reads its log starts every session anew: nobody need join again for that.
-    if isinstance(reply, Refused) and reply.why is not Why.COORDINATOR_LOADING:
+    if isinstance(reply, ApiError) and reply.kind is not ErrorKind.COORDINATOR_LOADING:
         code = code_of(reply)
     call.reply(HeartbeatResponse(throttle_time_ms=call.charge_time(), error_code=code))

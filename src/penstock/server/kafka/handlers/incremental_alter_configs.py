@@ -2,7 +2,7 @@
 
 from penstock.broker.configs import ConfigChanges
 from penstock.core.metadata import ConfigChange, ConfigOperation, ConfigResource, Ok
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -15,7 +15,7 @@ from penstock.server.kafka.config_resources import (
     ConfigResult,
     as_outcome,
     configurable,
-    refusal_outcome,
+    error_outcome,
 )
 from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import repeated
@@ -39,7 +39,7 @@ def incremental_alter_configs(request: IncrementalAlterConfigsRequest, call: Req
         else:
             outcomes[key] = changes
 
-    def done(replies: list[Ok | Refused]) -> None:
+    def done(replies: list[Ok | ApiError]) -> None:
         outcomes.update(zip(wanted, map(as_outcome, replies), strict=True))
         throttle_ms = call.charge(QuotaType.MUTATIONS, 0 if request.validate_only else len(wanted))
         call.reply(
@@ -64,7 +64,7 @@ def _changes(
             for config in configs
         )
     except ValueError as error:
-        return refusal_outcome(Refused(Why.INVALID_REQUEST, str(error)))
+        return error_outcome(ApiError(ErrorKind.INVALID_REQUEST, str(error)))
     return ConfigChanges(resource, changes)
 
 

@@ -6,7 +6,7 @@ its owner looking for rights; UNSUPPORTED_VERSION is fatal to every client, and 
 the case: this broker does not do that.
 """
 
-from penstock.core.model import ProducerId, Refused
+from penstock.core.model import ApiError, ProducerId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.security import AclOperation, Resource, ResourceType
@@ -63,8 +63,8 @@ def _may_go_on(request: InitProducerIdRequest, call: Request) -> bool:
     return 0 <= request.producer_id < given_out and 0 <= request.producer_epoch < LAST_EPOCH
 
 
-def _give(call: Request, given: ProducerId | Refused) -> None:
-    if isinstance(given, Refused):
+def _give(call: Request, given: ProducerId | ApiError) -> None:
+    if isinstance(given, ApiError):
         _reply(call, code_of(given))
     else:
         _reply(call, ErrorCode.NONE, given, 0)

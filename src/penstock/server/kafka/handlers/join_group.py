@@ -3,7 +3,7 @@
 from functools import partial
 
 from penstock.core.groups import JoinGroup, JoinGroupResult, MemberIdRequired, MemberProtocol, Reply
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -24,12 +24,12 @@ SKIP_ASSIGNMENT_SINCE = 9
 @routes.handles(JoinGroupRequest)
 def join_group(request: JoinGroupRequest, call: Request) -> None:
     if not may(call, AclOperation.READ, request.group_id):
-        call.reply(_refused(call, ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
+        call.reply(_error(call, ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id))
         return
     protocols = tuple([MemberProtocol(p.name, bytes(p.metadata)) for p in request.protocols])
     names = [request.group_instance_id or "", request.protocol_type, *[name for name, _ in protocols]]
     if max(map(len, names)) > NAME_CHARS_MAX:
-        call.reply(_refused(call, ErrorCode.INVALID_REQUEST, request.member_id))
+        call.reply(_error(call, ErrorCode.INVALID_REQUEST, request.member_id))
         return
     call.charge_time()
     groups, version = call.backend.groups, call.version
@@ -74,15 +74,15 @@ def _reply(call: Request, request: JoinGroupRequest, reply: Reply) -> None:
                 members=tuple(members),
             )
         case MemberIdRequired():
-            response = _refused(call, ErrorCode.MEMBER_ID_REQUIRED, reply.member_id)
-        case Refused():
-            response = _refused(call, code_of(reply), request.member_id)
+            response = _error(call, ErrorCode.MEMBER_ID_REQUIRED, reply.member_id)
+        case ApiError():
+            response = _error(call, code_of(reply), request.member_id)
         case _:
             raise AssertionError(f"no reply to JoinGroup: {reply}")
     call.reply(response)
 
 
-def _refused(call: Request, code: ErrorCode, member_id: str) -> JoinGroupResponse:
+def _error(call: Request, code: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=code, protocol_name=_no_protocol(call), leader="", member_id=member_id, members=()
     )

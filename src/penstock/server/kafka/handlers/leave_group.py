@@ -1,7 +1,7 @@
 """LeaveGroup: leaving a classic group at once instead of by timeout."""
 
 from penstock.core.groups import LeaveGroup, LeaveGroupResult, LeavingMember, Reply
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.leave_group import (
     LeaveGroupRequest,
@@ -46,7 +46,7 @@ def _answer(call: Request, reply: Reply) -> None:
         LeaveGroupResponseMember(
             member_id=member.member_id,
             group_instance_id=member.instance_id,
-            error_code=ErrorCode.NONE if member.why is None else code_of(Refused(member.why)),
+            error_code=ErrorCode.NONE if member.kind is None else code_of(ApiError(member.kind)),
         )
         for member in reply.members
     )

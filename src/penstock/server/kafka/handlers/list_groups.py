@@ -1,7 +1,7 @@
 """ListGroups: the groups that this node coordinates."""
 
 from penstock.core.groups import ListedGroups
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
@@ -20,8 +20,8 @@ def list_groups(request: ListGroupsRequest, call: Request) -> None:
     )
 
 
-def _answer(call: Request, found: ListedGroups | Refused) -> None:
-    groups = () if isinstance(found, Refused) else found.groups
+def _answer(call: Request, found: ListedGroups | ApiError) -> None:
+    groups = () if isinstance(found, ApiError) else found.groups
     sees_all = call.authorize(AclOperation.DESCRIBE, CLUSTER)
     call.reply(
         ListGroupsResponse(

@@ -1,7 +1,7 @@
 """ListOffsets: the ends of a log, or the first record at or after a time."""
 
 from penstock.broker.list_offsets import ListedOffset
-from penstock.core.model import Offset, Refused
+from penstock.core.model import ApiError, Offset
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.list_offsets import (
     ListOffsetsRequest,
@@ -45,9 +45,9 @@ def list_offsets(request: ListOffsetsRequest, call: Request) -> None:
 
 def _find(
     call: Request, topic: str, part: ListOffsetsRequestPartition, *, read_committed: bool
-) -> ListedOffset | Refused:
+) -> ListedOffset | ApiError:
     partition = partition_of(call, topic, part.partition_index, AclOperation.DESCRIBE)
-    if isinstance(partition, Refused):
+    if isinstance(partition, ApiError):
         return partition
     found = call.backend.lookups.find(
         partition, part.timestamp, read_committed=read_committed, leader_epoch=part.current_leader_epoch
@@ -58,9 +58,9 @@ def _find(
 
 
 def _row(
-    call: Request, part: ListOffsetsRequestPartition, found: ListedOffset | Refused
+    call: Request, part: ListOffsetsRequestPartition, found: ListedOffset | ApiError
 ) -> ListOffsetsResponsePartition:
-    if isinstance(found, Refused):
+    if isinstance(found, ApiError):
         code = code_of(found)
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and call.version < NOT_AVAILABLE_SINCE:
             code = ErrorCode.LEADER_NOT_AVAILABLE

@@ -5,7 +5,7 @@ from functools import partial
 from uuid import UUID
 
 from penstock.core.metadata import is_internal, problem_with_name
-from penstock.core.model import Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.metadata import (
     MetadataRequest,
@@ -31,7 +31,7 @@ from penstock.server.kafka.router import routes
 TOPIC_IDS_SINCE = 12
 # Answers to other requests wait behind this one: after a while the client had better ask again.
 CREATION_MS = 5_000
-Refusals = dict[str, Refused]
+TopicErrors = dict[str, ApiError]
 
 
 @routes.handles(MetadataRequest)
@@ -44,12 +44,12 @@ def metadata(request: MetadataRequest, call: Request) -> None:
     if not missing:
         _reply(request, call, {})
         return
-    refusals: Refusals = {}
+    refusals: TopicErrors = {}
     waiting = dict.fromkeys(missing)
 
     def created(name: str, outcome: object) -> None:
         del waiting[name]
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, ApiError):
             refusals[name] = outcome
         if not waiting and call.is_open:
             _reply(request, call, refusals)
@@ -88,7 +88,7 @@ def _to_create(request: MetadataRequest, call: Request) -> Iterator[str]:
             yield name
 
 
-def _reply(request: MetadataRequest, call: Request, refusals: Refusals) -> None:
+def _reply(request: MetadataRequest, call: Request, refusals: TopicErrors) -> None:
     image, reach = call.backend.controller.image, ListenerView(call)
     rows = TopicRows(call, reach, with_operations=request.include_topic_authorized_operations)
     if _asks_for_all(request, call.version):
@@ -115,7 +115,7 @@ def _reply(request: MetadataRequest, call: Request, refusals: Refusals) -> None:
 
 
 def _asked_for(
-    request: MetadataRequest, call: Request, rows: TopicRows, refusals: Refusals
+    request: MetadataRequest, call: Request, rows: TopicRows, refusals: TopicErrors
 ) -> Iterator[MetadataResponseTopic]:
     image = call.backend.controller.image
     unique = dict.fromkeys((topic.topic_id, topic.name) for topic in request.topics or ())
@@ -129,7 +129,7 @@ def _asked_for(
         elif (topic := image.topic(name)) is not None:
             yield rows.row(topic)
         else:
-            yield _failed(_why_missing(request, call, name, refusals), name)
+            yield _failed(_missing_code(request, call, name, refusals), name)
 
 
 def _by_id(call: Request, rows: TopicRows, topic_id: TopicId) -> MetadataResponseTopic:
@@ -142,13 +142,13 @@ def _by_id(call: Request, rows: TopicRows, topic_id: TopicId) -> MetadataRespons
     return rows.row(topic)
 
 
-def _why_missing(request: MetadataRequest, call: Request, name: str, refusals: Refusals) -> ErrorCode:
+def _missing_code(request: MetadataRequest, call: Request, name: str, refusals: TopicErrors) -> ErrorCode:
     if problem_with_name(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    refused = refusals.get(name)
-    if refused is not None:
+    error = refusals.get(name)
+    if error is not None:
         # Not decided in time: it may come into being yet, and the client asks again.
-        return ErrorCode.LEADER_NOT_AVAILABLE if refused.why is Why.TIMED_OUT else code_of(refused)
+        return ErrorCode.LEADER_NOT_AVAILABLE if error.kind is ErrorKind.TIMED_OUT else code_of(error)
     if request.allow_auto_topic_creation and not may_create(call, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

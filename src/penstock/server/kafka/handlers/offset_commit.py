@@ -2,14 +2,14 @@
 
 from penstock.core.groups import CommitOffsets, CommitResults, OffsetToCommit, Reply
 from penstock.core.model import (
+    ApiError,
+    ErrorKind,
     LeaderEpoch,
     Offset,
     PartitionIndex,
-    Refused,
     TopicId,
     TopicName,
     TopicPartition,
-    Why,
 )
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.offset_commit import (
@@ -99,8 +99,10 @@ class _Commit:
     def done(self, reply: Reply) -> None:
         if isinstance(reply, CommitResults):
             # Done is what stays out of the table.
-            self.answer({part: code_of(Refused(why)) for part, why in reply.partitions if why is not None})
-        elif isinstance(reply, Refused) and reply.why is Why.UNKNOWN_GROUP:
+            self.answer(
+                {part: code_of(ApiError(kind)) for part, kind in reply.partitions if kind is not None}
+            )
+        elif isinstance(reply, ApiError) and reply.kind is ErrorKind.UNKNOWN_GROUP:
             known = self._call.version >= GROUP_NOT_FOUND_SINCE
             self._refuse(ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION)
         else:

@@ -1,7 +1,7 @@
 """OffsetDelete: forgetting a group's positions in topics it does not read any more."""
 
 from penstock.core.groups import DeleteOffsets, DeletionResults, Reply
-from penstock.core.model import PartitionIndex, Refused, TopicName, TopicPartition
+from penstock.core.model import ApiError, PartitionIndex, TopicName, TopicPartition
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -48,7 +48,7 @@ def _answer(request: OffsetDeleteRequest, call: Request, codes: dict[str, ErrorC
     if not isinstance(reply, DeletionResults):
         _refuse(call, code_in(reply))
         return
-    kept = {part: code_of(Refused(why)) for part, why in reply.partitions if why is not None}
+    kept = {part: code_of(ApiError(kind)) for part, kind in reply.partitions if kind is not None}
     call.reply(
         OffsetDeleteResponse(
             error_code=ErrorCode.NONE,

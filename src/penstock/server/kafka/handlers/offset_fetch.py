@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.core.groups import FetchedOffset, FetchedOffsets, FetchOffsets, Reply, TopicToFetch
-from penstock.core.model import PartitionIndex, Refused, TopicId, TopicName, TopicPartition
+from penstock.core.model import ApiError, PartitionIndex, TopicId, TopicName, TopicPartition
 from penstock.core.protocol import ZERO_UUID, ErrorCode
 from penstock.core.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -162,7 +162,7 @@ def _matched(
 
 
 def _row(fetched: FetchedOffset) -> OffsetRow:
-    return OffsetRow(fetched, ErrorCode.NONE if fetched.why is None else code_of(Refused(fetched.why)))
+    return OffsetRow(fetched, ErrorCode.NONE if fetched.kind is None else code_of(ApiError(fetched.kind)))
 
 
 def _failed(topic: RequestedTopic, code: ErrorCode) -> list[OffsetRow]:

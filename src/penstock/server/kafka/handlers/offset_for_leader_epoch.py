@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch: where an epoch ended, so that a client can tell what was truncated."""
 
-from penstock.core.model import Refused
+from penstock.core.model import ApiError
 from penstock.core.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
@@ -35,9 +35,9 @@ def _row(
     call: Request, topic: str, part: OffsetForLeaderEpochRequestPartition
 ) -> OffsetForLeaderEpochResponsePartition:
     partition = partition_of(call, topic, part.partition, AclOperation.DESCRIBE)
-    if not isinstance(partition, Refused):
+    if not isinstance(partition, ApiError):
         found = call.backend.lookups.end_of_epoch(partition, part.leader_epoch, part.current_leader_epoch)
-        if not isinstance(found, Refused):
+        if not isinstance(found, ApiError):
             return OffsetForLeaderEpochResponsePartition(
                 error_code=0, partition=part.partition, leader_epoch=found[0], end_offset=found[1]
             )

@@ -9,7 +9,7 @@ from functools import partial
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import PendingProduce, Results
 from penstock.core.metadata import INTERNAL_TOPICS
-from penstock.core.model import Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.codec import decoders
 from penstock.core.protocol.messages.produce import (
@@ -30,9 +30,9 @@ from penstock.server.kafka.router import routes
 TOPIC_IDS_SINCE = 13
 LEADERS_SINCE = 10
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
-UNKNOWN_ID = Refused(Why.UNKNOWN_TOPIC_ID)
+UNKNOWN_ID = ApiError(ErrorKind.UNKNOWN_TOPIC_ID)
 # What coordinators keep there would be lost to them if a client wrote something else.
-INTERNAL = Refused(Why.INVALID_TOPIC_NAME, "clients do not write to internal topics")
+INTERNAL = ApiError(ErrorKind.INVALID_TOPIC_NAME, "clients do not write to internal topics")
 NO_HINT = ProduceResponseLeader()
 DECODERS = decoders(ProduceRequest)
 
@@ -44,7 +44,7 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
         _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
     by_id = call.version >= TOPIC_IDS_SINCE
-    batches: list[tuple[LeaderPartition | Refused, memoryview | None]] = []
+    batches: list[tuple[LeaderPartition | ApiError, memoryview | None]] = []
     names: list[str] = []
     for topic in request.topic_data:
         name = topic.name
@@ -80,7 +80,7 @@ def _respond(call: Request, request: ProduceRequest, names: list[str], results: 
         for part in topic.partition_data:
             result = results[position]
             position += 1
-            if not isinstance(result, Refused):
+            if not isinstance(result, ApiError):
                 rows.append(
                     ProduceResponsePartition(
                         index=part.index,
@@ -96,7 +96,7 @@ def _respond(call: Request, request: ProduceRequest, names: list[str], results: 
             if call.version >= LEADERS_SINCE:
                 redirects = redirects or LeaderHints(call)
                 leader = redirects.leader_of(name, part.index, result)
-            rows.append(_refused(part.index, result, leader))
+            rows.append(_error(part.index, result, leader))
         topics.append(
             ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=tuple(rows))
         )
@@ -117,16 +117,16 @@ def _endpoints(redirects: LeaderHints) -> tuple[ProduceResponseNode, ...]:
     )
 
 
-def _refused(index: int, refused: Refused, leader: PartitionLeader | None) -> ProduceResponsePartition:
+def _error(index: int, error: ApiError, leader: PartitionLeader | None) -> ProduceResponsePartition:
     return ProduceResponsePartition(
         index=index,
-        error_code=code_of(refused),
+        error_code=code_of(error),
         base_offset=-1,
         record_errors=tuple(
-            ProduceResponseRecordError(batch_index=record, batch_index_error_message=message_of(refused))
-            for record in refused.records
+            ProduceResponseRecordError(batch_index=record, batch_index_error_message=message_of(error))
+            for record in error.records
         ),
-        error_message=message_of(refused),
+        error_message=message_of(error),
         current_leader=NO_HINT
         if leader is None
         else ProduceResponseLeader(leader_id=leader.node_id, leader_epoch=leader.epoch),

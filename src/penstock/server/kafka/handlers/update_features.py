@@ -1,7 +1,7 @@
 """UpdateFeatures: raising or lowering feature levels of the cluster."""
 
 from penstock.core.metadata import FeatureUpdate, Reply, UpdateFeatures, UpgradeType
-from penstock.core.model import Refused, Why
+from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.update_features import (
     UpdateFeaturesRequest,
@@ -29,7 +29,7 @@ def update_features(request: UpdateFeaturesRequest, call: Request) -> None:
             for each in request.feature_updates
         )
     except ValueError as error:
-        _answer(request, call, Refused(Why.INVALID_FEATURE_LEVEL, str(error)))
+        _answer(request, call, ApiError(ErrorKind.INVALID_FEATURE_LEVEL, str(error)))
         return
     call.backend.controller.submit(
         UpdateFeatures(updates, request.validate_only), lambda reply: _answer(request, call, reply)
@@ -43,7 +43,7 @@ def _direction(update: UpdateFeaturesRequestFeature, version: int) -> UpgradeTyp
 
 
 def _answer(request: UpdateFeaturesRequest, call: Request, reply: Reply) -> None:
-    if isinstance(reply, Refused):
+    if isinstance(reply, ApiError):
         _reply(request, call, code_of(reply), message_of(reply))
     else:
         _reply(request, call, ErrorCode.NONE, None)

@@ -6,21 +6,21 @@ import pytest
 
 from penstock.broker.cluster import QuorumStatus
 from penstock.core.metadata import CreatedTopic, CreateTopic, FenceBroker, UnregisterBroker
-from penstock.core.model import NodeId, Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, TopicId
 from penstock.core.raft import Member
 from penstock.runtime import Address
 from tests.unit.broker.cluster.cluster_stage import ClusterStage, cluster_of, member_options, voters
 
 
-def described(stage: ClusterStage, name: str) -> QuorumStatus | Refused:
-    answers: list[QuorumStatus | Refused] = []
+def described(stage: ClusterStage, name: str) -> QuorumStatus | ApiError:
+    answers: list[QuorumStatus | ApiError] = []
     stage.member(name).voters.describe(answers.append)
     stage.until(lambda: bool(answers))
     return answers[0]
 
 
-def changed(stage: ClusterStage, name: str, what: str, member: Member) -> Refused | None:
-    answers: list[Refused | None] = []
+def changed(stage: ClusterStage, name: str, what: str, member: Member) -> ApiError | None:
+    answers: list[ApiError | None] = []
     desk = stage.member(name).voters
     if what == "add":
         desk.add_voter(member.node_id, member.directory_id, None, answers.append)
@@ -83,8 +83,8 @@ def test_without_a_leader_nobody_can_say() -> None:
 
     status = described(stage, survivor)
 
-    assert isinstance(status, Refused)
-    assert status.why is Why.NOT_CONTROLLER
+    assert isinstance(status, ApiError)
+    assert status.kind is ErrorKind.NOT_CONTROLLER
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -127,9 +127,9 @@ def test_wishes_that_make_no_sense_are_refused() -> None:
     unknown = changed(stage, "n2", "remove", stranger)
 
     assert twice is not None
-    assert twice.why is Why.DUPLICATE_VOTER
+    assert twice.kind is ErrorKind.DUPLICATE_VOTER
     assert unknown is not None
-    assert unknown.why is Why.VOTER_NOT_FOUND
+    assert unknown.kind is ErrorKind.VOTER_NOT_FOUND
 
 
 def test_the_last_voter_stays() -> None:
@@ -138,7 +138,7 @@ def test_the_last_voter_stays() -> None:
     refusal = changed(stage, "n1", "remove", member_at(stage, "n1"))
 
     assert refusal is not None
-    assert refusal.why is Why.INVALID_REQUEST
+    assert refusal.kind is ErrorKind.INVALID_REQUEST
 
 
 def test_a_learner_whose_broker_was_unregistered_is_let_go() -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.metadata import CreatedTopic, CreateTopic, DeletedTopic, DeleteTopic, Reply
-from penstock.core.model import Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.sim import NetworkFaults
 from tests.unit.broker.cluster.cluster_stage import cluster_of
 
@@ -61,8 +61,8 @@ def test_a_refusal_comes_back_as_it_was_decided() -> None:
 
     reply = stage.submit(follower, DeleteTopic("nothing"))
 
-    assert isinstance(reply, Refused)
-    assert reply.why is Why.UNKNOWN_TOPIC
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.UNKNOWN_TOPIC
 
 
 def test_a_command_waits_for_somebody_to_lead() -> None:
@@ -75,9 +75,9 @@ def test_a_command_waits_for_somebody_to_lead() -> None:
     # The power went: nothing refuses, and patience ends only after a while.
     reply = stage.submit(follower, creation(1))
 
-    assert isinstance(reply, CreatedTopic | Refused)
-    if isinstance(reply, Refused):
-        assert reply.why is Why.NOT_CONTROLLER
+    assert isinstance(reply, CreatedTopic | ApiError)
+    if isinstance(reply, ApiError):
+        assert reply.kind is ErrorKind.NOT_CONTROLLER
 
 
 def test_without_a_majority_a_command_is_refused_after_a_while() -> None:
@@ -89,8 +89,8 @@ def test_without_a_majority_a_command_is_refused_after_a_while() -> None:
 
     reply = stage.submit(follower, creation(1))
 
-    assert isinstance(reply, Refused)
-    assert reply.why is Why.NOT_CONTROLLER
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.NOT_CONTROLLER
 
 
 def test_a_command_whose_leader_ends_is_refused_at_once() -> None:
@@ -103,8 +103,8 @@ def test_a_command_whose_leader_ends_is_refused_at_once() -> None:
     stage.run_ms(50)
 
     assert len(replies) == 1
-    if isinstance(replies[0], Refused):
-        assert replies[0].why is Why.NOT_CONTROLLER
+    if isinstance(replies[0], ApiError):
+        assert replies[0].kind is ErrorKind.NOT_CONTROLLER
 
 
 def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads() -> None:
@@ -120,8 +120,8 @@ def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads
 
     # Long before the patience of the question is over.
     assert len(replies) == 1
-    assert isinstance(replies[0], Refused)
-    assert replies[0].why is Why.NOT_CONTROLLER
+    assert isinstance(replies[0], ApiError)
+    assert replies[0].kind is ErrorKind.NOT_CONTROLLER
 
 
 @pytest.mark.parametrize("seed", range(8))

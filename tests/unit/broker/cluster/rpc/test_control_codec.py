@@ -32,7 +32,7 @@ from penstock.core.metadata import (
     ReplicaAssignment,
     Reply,
 )
-from penstock.core.model import NodeId, Offset, PartitionIndex, ProtocolError, Refused, TopicId, Why
+from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, PartitionIndex, ProtocolError, TopicId
 
 COMMANDS = get_args(Command)
 REPLIES = get_args(Reply)
@@ -79,7 +79,7 @@ def test_every_reply_is_known_by_name(kind: type[Any]) -> None:
 
 
 def test_a_refusal_arrives_with_its_reason() -> None:
-    refusal = Refused(Why.UNKNOWN_TOPIC, "no such thing", (1, 2))
+    refusal = ApiError(ErrorKind.UNKNOWN_TOPIC, "no such thing", (1, 2))
 
     assert decode_reply(*encode_reply(refusal)) == refusal
 

@@ -27,11 +27,11 @@ from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import (
     MILLISECOND,
     SECOND,
+    ApiError,
     BrokerEpoch,
     NodeId,
     Offset,
     PartitionIndex,
-    Refused,
     TopicId,
 )
 from penstock.core.protocol import ErrorCode
@@ -116,7 +116,7 @@ class Cluster:
             tuple(IsrMember(NodeId(number), self.epoch_of(number)) for number in members),
         )
         reply = self.stage.submit(command)
-        assert not isinstance(reply, Refused), reply
+        assert not isinstance(reply, ApiError), reply
 
     def fence(self, number: int) -> None:
         self.stage.submit(FenceBroker(NodeId(number), self.epoch_of(number)))
