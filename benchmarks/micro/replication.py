@@ -129,7 +129,7 @@ class Pair:
         self.node_id, self.directory_id = FOLLOWER, UUID(int=FOLLOWER)
         followed = {key_of(TOPIC, role.name.partition): role for role in self.follower.partitions.followed()}
         assert len(followed) == partitions
-        self.fetcher.follow(followed)
+        self.fetcher.set_partitions(followed)
         self.exchange()
 
     def _send(self, frame: Buffer) -> bool:

@@ -155,9 +155,9 @@ def _ask(node: LargeNode, frame: bytearray) -> tuple[float, int]:
     connection, sink = node.connection()
 
     def ask() -> None:
-        buffer = connection.buffer()
+        buffer = connection.get_buffer()
         buffer[: len(frame)] = frame
-        connection.received(len(frame))
+        connection.buffer_updated(len(frame))
 
     taken_ms, _ = cpu_ms(ask)
     assert sink.written, "no answer yet"

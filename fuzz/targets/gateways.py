@@ -35,7 +35,7 @@ def _deliver(stream: bytes, bite: int) -> int:
         count = min(len(stream), len(buffer), bite)
         buffer[:count] = stream[:count]
         stream = stream[count:]
-        assembly.received(count, handle)
+        assembly.buffer_updated(count, handle)
         assert assembly.owned_bytes <= FRAME_BYTES_MAX
     return len(frames)
 

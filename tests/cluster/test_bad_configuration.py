@@ -118,7 +118,7 @@ def test_nodes_that_disagree_about_their_voters_found_nothing(tmp_path: Path) ->
             second.kill()
 
     assert "was started with other voters" in ended.said()
-    assert "quorum.founded" not in first.said() + second.said()
+    assert "quorum.bootstrapped" not in first.said() + second.said()
 
 
 @pytest.mark.usefixtures("unharmed")

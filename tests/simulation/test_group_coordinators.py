@@ -93,7 +93,7 @@ class Node:
         self._commit = GroupCommit(runtime.sync)
         self._led = {index: self._lead(disk, index) for index in range(PARTITIONS)}
         self.groups = GroupService(NODE, runtime, self, self, OPTIONS)
-        self.groups.follow(IMAGE)
+        self.groups.on_metadata(IMAGE)
         for number in range(READERS):
             Reader(self, f"reader-{number}").soon()
         Member(self, "members").soon()
@@ -115,7 +115,7 @@ class Node:
     def find_log(self, topic: str, index: int) -> Replica | None:
         """Nobody asks for lag here."""
 
-    def when_settled(self, done: Callable[[], None]) -> None:
+    def on_logs_ready(self, done: Callable[[], None]) -> None:
         done()
 
     def auto_create(self, name: str, done: Callable[[CreatedTopic | ApiError], None]) -> None:

@@ -103,7 +103,7 @@ class FetchService:
                     readers.append(warmer(piece.file, piece.position, piece.length))
         except StorageError as error:
             # The socket will meet the same trouble, and knows what to do about it.
-            events.warning("fetch.not_warmed", error=error)
+            events.warning("fetch.page_cache_read_failed", error=error)
             readers = []
         if readers:
             self._warm(readers, lambda: done(found))
@@ -116,7 +116,7 @@ class FetchService:
                 read()
 
         def failed(error: Exception) -> None:
-            events.warning("fetch.not_warmed", error=error)
+            events.warning("fetch.page_cache_read_failed", error=error)
             ready()
 
         self._runtime.spawn.spawn(work, lambda _: ready(), failed, ExecutorKind.DISK)

@@ -383,7 +383,7 @@ class ProduceService:
     ) -> AppendResult | ApiError | PendingAppend:
         # Before the options, which a deleted topic has none of, and before a retry is called
         # a duplicate: what it repeats may never have reached the device.
-        if partition.stopped is not None or (on_all and not partition.has_minimum):
+        if partition.stopped is not None or (on_all and not partition.has_min_isr):
             return _cannot_take(partition)
         topic = partition.name.topic
         options = self._partitions.known_options.get(topic) or self._partitions.options(topic)

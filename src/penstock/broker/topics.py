@@ -201,7 +201,7 @@ class TopicService:
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """Create topics, each on its own; answers when their logs are there."""
-        settle = None if validate_only else self._partitions.when_settled
+        settle = None if validate_only else self._partitions.on_logs_ready
         gathering = ReplyCollector(self._runtime, CreatedTopic, len(wanted), done, timeout_ms, settle)
         twice = duplicates([topic.name for topic in wanted])
         for index, topic in enumerate(wanted):
@@ -237,7 +237,7 @@ class TopicService:
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """Let topics have more partitions; answers when their logs are there."""
-        settle = None if validate_only else self._partitions.when_settled
+        settle = None if validate_only else self._partitions.on_logs_ready
         gathering = ReplyCollector(self._runtime, CreatedPartitions, len(wanted), done, timeout_ms, settle)
         twice = duplicates([more.name for more in wanted])
         for index, more in enumerate(wanted):

@@ -36,7 +36,7 @@ class MetricsPage:
         self._image: MetadataImage | None = None
         self._followed: MetadataImage | None = None
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         self._image = image
 
     @staticmethod

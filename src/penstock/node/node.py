@@ -141,8 +141,8 @@ class Node:
         behind = self.backstage
         declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
-        page.follow(self.backstage.controller.image)
-        self.backstage.controller.subscribe(page.follow)
+        page.on_metadata(self.backstage.controller.image)
+        self.backstage.controller.subscribe(page.on_metadata)
         pages: dict[str, Page] = {"/health": self._health, "/ready": self._readiness}
         if self.addresses.http is not None:
             self._open_page(HTTP, self.addresses.http, {**pages, "/metrics": page})
@@ -186,12 +186,12 @@ class Node:
         """Hand over to other nodes, let nobody in, let the answers under way leave, and close the logs."""
         self._stopping = True
         until = Instant(self._runtime.clock.now() + STOP_MS * MILLISECOND)
-        self.backstage.leave(lambda: self._shut(until, done))
+        self.backstage.begin_controlled_shutdown(lambda: self._shut(until, done))
 
     def _shut(self, until: Instant, done: Callback) -> None:
         for door in self._kafka:
             door.stop_accepting()
-        self.backstage.resign()
+        self.backstage.stop_coordinators()
         answered = Instant(self._runtime.clock.now() + FAREWELL_MS * MILLISECOND)
         self._await_syncs(answered, lambda: self._close(until, done))
 
@@ -218,7 +218,7 @@ class Node:
             if not self.is_closed:
                 self._leave(self.backstage.close, done)
 
-        self.backstage.wind_down(settled)
+        self.backstage.prepare_close(settled)
 
     def _leave(self, last: Callback, done: Callback) -> None:
         last()

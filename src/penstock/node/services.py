@@ -128,11 +128,11 @@ class NodeServices:
         # Now and not earlier: nothing that this node led before its start does it lead now.
         reports = self.partitions.open_all(image, self._storage.directory)
         self._is_open = True
-        controller.subscribe(self.partitions.follow)
-        controller.subscribe(self.replication.follow)
-        self.partitions.start_mending(epoch, controller.submit)
+        controller.subscribe(self.partitions.on_metadata)
+        controller.subscribe(self.replication.on_metadata)
+        self.partitions.start_repair(epoch, controller.submit)
         self.replication.start(epoch)
-        self.replication.follow(image)
+        self.replication.on_metadata(image)
         events.info(
             "node.joined",
             cluster_id=image.cluster_id,
@@ -140,7 +140,7 @@ class NodeServices:
             logs=len(reports),
             bytes_read=sum(report.bytes_read for report in reports),
         )
-        self.member.go_live(lambda: self.partitions.when_settled(lambda: self._ready(self._backend(epoch))))
+        self.member.go_live(lambda: self.partitions.on_logs_ready(lambda: self._ready(self._backend(epoch))))
 
     def _backend(self, epoch: BrokerEpoch) -> Backend:
         runtime, options, controller = self._runtime, self._options, self.controller
@@ -176,22 +176,22 @@ class NodeServices:
             options_of_node(controller.image, options.node_id, options.static),
             self.group_metrics,
         )
-        groups.follow(controller.image)
+        groups.on_metadata(controller.image)
         # Behind the partitions, which open the logs that coordinators are made of.
-        controller.subscribe(groups.follow)
-        self.partitions.when_roles_change(groups.roles_changed)
+        controller.subscribe(groups.on_metadata)
+        self.partitions.on_roles_change(groups.roles_changed)
         return groups
 
-    def leave(self, done: Callback) -> None:
+    def begin_controlled_shutdown(self, done: Callback) -> None:
         """Let other nodes lead what this one leads, while clients are served still. Takes bounded time."""
-        self.member.leave(done)
+        self.member.begin_controlled_shutdown(done)
 
-    def resign(self) -> None:
+    def stop_coordinators(self) -> None:
         """Answer everyone who waits for others: they must look for another coordinator."""
         if self._groups is not None:
             self._groups.stop()
 
-    def wind_down(self, done: Callback) -> None:
+    def prepare_close(self, done: Callback) -> None:
         """Bring the logs to a state from which they can be closed at once; takes a while with many."""
         self.replication.stop()
         self.partitions.checkpoint_all(done)

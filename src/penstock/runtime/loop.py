@@ -109,7 +109,7 @@ class ExitWatchdog:
 
     def _fire(self) -> None:
         if self._code is STUCK:
-            log.error("node.stop_cut_short")
+            log.error("node.stop_aborted")
         self._leave(self._code)
 
 
@@ -200,7 +200,7 @@ class Supervisor:
         self._end()
 
     def _stop_overdue(self) -> None:
-        log.warning("node.stop_overdue")
+        log.warning("node.stop_timeout")
         self._end()
 
     def fail(self, failure: BaseException) -> None:

@@ -36,7 +36,7 @@ class RequestMemoryLimit:
         self._soon = soon
         self._bytes_max = bytes_max
         self._waiting: deque[Wake] = deque()
-        self._thrift: list[Callable[[], None]] = []
+        self._on_exhausted: list[Callable[[], None]] = []
         self._wake_set = False
         self.claimed_bytes = 0
 
@@ -45,16 +45,16 @@ class RequestMemoryLimit:
         """Whether somebody waits for bytes."""
         return bool(self._waiting)
 
-    def spare(self, thrift: Callable[[], None]) -> None:
+    def on_exhausted(self, thrift: Callable[[], None]) -> None:
         """Call `thrift` when bytes run out: it gives back what is only kept for later."""
-        self._thrift.append(thrift)
+        self._on_exhausted.append(thrift)
 
     def claim(self, size: int) -> bool:
         """Whether so many bytes may be used; somebody may always use as many as one frame has."""
         if self._is_free(size):
             self.claimed_bytes += size
             return True
-        for give_back in self._thrift:
+        for give_back in self._on_exhausted:
             give_back()
         if self._is_free(size):
             self.claimed_bytes += size

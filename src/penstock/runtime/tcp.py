@@ -101,10 +101,10 @@ class TcpConnection(Protocol):
 class TcpProtocol(Protocol):
     """The gateway's side of a connection."""
 
-    def buffer(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """Where the next bytes should go; never empty. Valid until `received` returns."""
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         """So many bytes were put into the buffer just asked for."""
 
     def drained(self) -> None:
@@ -199,7 +199,7 @@ class SocketTcpConnection:
         if handler is None:
             return
         try:
-            count = self._socket.recv_into(handler.buffer())
+            count = self._socket.recv_into(handler.get_buffer())
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -207,7 +207,7 @@ class SocketTcpConnection:
         if count == 0:
             self.close()
         else:
-            handler.received(count)
+            handler.buffer_updated(count)
 
     def account(self, moved: Callable[[int], None]) -> None:
         self._moved = moved

@@ -192,7 +192,7 @@ class Nemesis:
         self._active = False
         world = self._world
         world.network.weather = FAIR
-        world.network.mend_all()
+        world.network.heal_all()
         for node in world.nodes.values():
             node.cut_power_at(None)
             node.heal_disk()
@@ -315,7 +315,7 @@ class Nemesis:
 
         def mend() -> None:
             for source, target in paths:
-                self._world.network.mend(source, target)
+                self._world.network.heal(source, target)
 
         self._later(mend)
 

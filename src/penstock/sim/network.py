@@ -91,10 +91,10 @@ class SimulatedNetwork:
         self._cuts[source, target] = token
         self.scheduler.after(self.idle_timeout_ns, self._fall_silent, source, target, token)
 
-    def mend(self, source: str, target: str) -> None:
+    def heal(self, source: str, target: str) -> None:
         self._cuts.pop((source, target), None)
 
-    def mend_all(self) -> None:
+    def heal_all(self) -> None:
         self._cuts.clear()
 
     def _fall_silent(self, source: str, target: str, token: object) -> None:
@@ -105,7 +105,7 @@ class SimulatedNetwork:
             if link.host == target and link.far_host == source:
                 link.end(CloseReason.SILENT)
 
-    def go_dark(self, host: str, *, power_lost: bool) -> None:
+    def disconnect(self, host: str, *, power_lost: bool) -> None:
         """A node died. Its kernel closes the connections, unless the kernel is gone as well."""
         for address in [address for address in self._doors if address.host == host]:
             del self._doors[address]
@@ -116,7 +116,7 @@ class SimulatedNetwork:
         for watcher in self._watchers if not power_lost else ():
             watcher(host)
 
-    def light_up(self, host: str) -> None:
+    def reconnect(self, host: str) -> None:
         self._dark.pop(host, None)
 
     def join(self, link: "SimulatedLink") -> None:
@@ -136,7 +136,7 @@ class SimulatedNetwork:
             return  # no answer; the caller gives up by itself
         door = self._doors.get(address)
         if door is not None:
-            door.life.deliver("call", link.host, door.welcome, link)
+            door.life.deliver("call", link.host, door.accept, link)
         elif not self.is_cut(address.host, link.host):
             self.scheduler.after(self.delay(), link.end, CloseReason.REFUSED)
 
@@ -359,7 +359,7 @@ class SimulatedListener:
     def close(self) -> None:
         self._network.shut_door(self)
 
-    def welcome(self, caller: SimulatedLink) -> None:
+    def accept(self, caller: SimulatedLink) -> None:
         """Shake hands with a caller, and tell it after the way back."""
         network = self._network
         back_ns = network.delay()

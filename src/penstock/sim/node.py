@@ -76,7 +76,7 @@ class SimulatedNode:
         """Begin a new life from what is on the disk."""
         assert not self.is_up
         self.lives += 1
-        self._network.light_up(self.name)
+        self._network.reconnect(self.name)
         luck = random.Random(f"{self._seed}/{self.lives}")
         life = Incarnation(self.name, self._network.scheduler, self._network.trace, luck, self._fail)
         base = luck.randint(0, _CLOCK_BASE_MAX)
@@ -119,7 +119,7 @@ class SimulatedNode:
         if self._life is not None:
             self._life.end()
         self._service = None
-        self._network.go_dark(self.name, power_lost=power_lost)
+        self._network.disconnect(self.name, power_lost=power_lost)
 
     def stop(self) -> None:
         """Ask the service to wind down, once; the process ends when it has."""

@@ -356,11 +356,11 @@ class SimulatedTcpConnection:
     def _read(self) -> None:
         inbox = self._inbox
         while inbox and not self._paused and self._handler is not None:
-            buffer = self._handler.buffer()
+            buffer = self._handler.get_buffer()
             count = min(len(buffer), len(inbox))
             buffer[:count] = inbox[:count]
             del inbox[:count]
-            self._handler.received(count)
+            self._handler.buffer_updated(count)
         if self._has_ended and not inbox and not self._paused:
             self.close()
 

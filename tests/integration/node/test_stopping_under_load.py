@@ -27,7 +27,7 @@ TOPIC = "busy"
 PARTITIONS = 50
 NOW = 1_700_000_000_000
 LARGE = 900_000
-OVERDUE = ("node.stop_overdue", "node.stop_cut_short", "node.logs_not_closed")
+OVERDUE = ("node.stop_timeout", "node.stop_aborted", "node.logs_not_closed")
 
 
 @pytest.fixture

@@ -29,10 +29,10 @@ class Recorder:
         self._reply = reply
         self._scratch = bytearray(4096)
 
-    def buffer(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         return memoryview(self._scratch)
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         self.got += self._scratch[:count]
         reply, self._reply = self._reply, None
         if reply is not None:

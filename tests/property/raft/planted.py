@@ -36,9 +36,9 @@ class VotesForEverybody(Raft):
     """Forgets that it has voted in this term."""
 
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
-        ballot = self._ledger.ballot
-        if request.term == ballot.term and not request.is_trial:
-            self._ledger.ballot = ballot._replace(voted_for=None)
+        ballot = self._ledger.hard_state
+        if request.term == ballot.term and not request.is_pre_vote:
+            self._ledger.hard_state = ballot._replace(voted_for=None)
         super()._vote(candidate, request)
 
 
@@ -47,7 +47,7 @@ class VotesForShorterLogs(Raft):
 
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
         longest = VoteRequest(
-            request.term, Index(1 << 40), self._ledger.term, request.is_trial, request.is_transfer
+            request.term, Index(1 << 40), self._ledger.term, request.is_pre_vote, request.is_transfer
         )
         super()._vote(candidate, longest)
 

@@ -240,7 +240,7 @@ class Host:
             case FollowLeader(term, leader):
                 self.leads = leader == self.member
                 if self.leads:
-                    arena.checker.took_office(self.member, term, store.term_at, store.snapshot.index)
+                    arena.checker.became_leader(self.member, term, store.term_at, store.snapshot.index)
             case CommandResult(ticket, outcome):
                 self.answers[ticket] = outcome
                 if isinstance(outcome, ReadIndex):

@@ -43,7 +43,7 @@ class History:
                 continue
             # Also on those that do not know yet that they are leaders no more.
             partition = self.stage.brokers[NodeId(node)].partitions.find("t", index)
-            if partition is not None and partition.stopped is None and partition.has_minimum:
+            if partition is not None and partition.stopped is None and partition.has_min_isr:
                 for _ in range(self.luck.randint(1, 4)):
                     self.append_to(partition, index)
 
@@ -100,7 +100,7 @@ class History:
         self.stage.world.network.cut(f"n{one}", f"n{other}")
 
     def mend(self) -> None:
-        self.stage.world.network.mend_all()
+        self.stage.world.network.heal_all()
         self.stage.world.network.weather = NetworkFaults()
         for node in NODES:
             self.stage.world.nodes[f"n{node}"].pace.slowness = 1

@@ -145,7 +145,7 @@ def followers_join_the_isr_too_early(patch: Patch) -> None:
 
 
 def high_watermark_moves_below_the_minimum(patch: Patch) -> None:
-    patch.setattr(IsrTracker, "has_minimum", True)
+    patch.setattr(IsrTracker, "has_min_isr", True)
 
 
 def followers_forget_producers(patch: Patch) -> None:

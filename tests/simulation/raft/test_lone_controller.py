@@ -50,15 +50,15 @@ class LoneHost:
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=OPTIONS)
         self.controller = Controller(runtime, self.quorum)
         self.membership = LoneBroker(runtime, self.controller, self._directory)
-        self.controller.while_leading(self)
+        self.controller.add_task(self)
         self.controller.start()
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         assert self.quorum.leader_epoch is not None
         self._ledger.terms.append(self.quorum.leader_epoch)
         self.membership.join(self._joined)
 
-    def ended(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Nobody else is there to lead."""
 
     def _joined(self, epoch: BrokerEpoch) -> None:

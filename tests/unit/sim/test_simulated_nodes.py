@@ -136,7 +136,7 @@ def test_a_cut_that_is_mended_in_time_keeps_the_link(stage: Stage) -> None:
     stage.connect()
     stage.world.network.cut("a", "b")
     stage.world.run(SECOND)
-    stage.world.network.mend("a", "b")
+    stage.world.network.heal("a", "b")
 
     stage.world.run(20 * SECOND)
     stage.a.links[0].send(b"through again")

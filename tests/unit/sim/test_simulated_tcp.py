@@ -32,10 +32,10 @@ class Handler:
     def content(self) -> bytes:
         return b"".join(self.pieces)
 
-    def buffer(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         return self._buffer
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         self.pieces.append(bytes(self._buffer[:count]))
         if self._echoes:
             self.pipe.write([self.pieces[-1]])
@@ -159,7 +159,7 @@ def test_what_meets_a_short_cut_arrives_late_and_in_order() -> None:
     stage.world.network.cut("client", "node")
     client.socket.send(b"1")
     stage.run_ms(100)
-    stage.world.network.mend("client", "node")
+    stage.world.network.heal("client", "node")
     client.socket.send(b"2")
     stage.run_ms(10)
     assert stage.handlers == []
@@ -177,7 +177,7 @@ def test_a_client_that_has_hung_up_does_not_stop_what_it_sent() -> None:
     stage.run_ms(100)
 
     client.socket.close()
-    stage.world.network.mend("client", "node")
+    stage.world.network.heal("client", "node")
     stage.run_ms(1_000)
 
     (handler,) = stage.handlers
@@ -193,7 +193,7 @@ def test_a_long_cut_loses_what_was_sent_into_it() -> None:
     client.socket.send(b"1")
     stage.run_ms(10_000)
 
-    stage.world.network.mend("client", "node")
+    stage.world.network.heal("client", "node")
     stage.run_ms(10_000)
 
     assert stage.handlers == []
@@ -279,7 +279,7 @@ def test_what_the_other_end_has_no_room_for_stays_pending_and_is_accounted_for()
     assert handler.pipe.pending_bytes == 1_000_007 - handler.pipe.sent_bytes
     assert handler.held_bytes == handler.pipe.held_bytes == handler.pipe.pending_bytes
     assert handler.drains == 0
-    stage.world.network.mend_all()
+    stage.world.network.heal_all()
     stage.run_ms(60_000)
     assert client.content == b"x" * 1_000_000 + b"the end"
     assert (handler.drains, handler.held_bytes, handler.pipe.pending_bytes) == (1, 0, 0)

@@ -77,9 +77,9 @@ class JoinHandler:
         self._clock = clock
         self._book = book
         self._quorum = quorum
-        desk.serve(JoinQuorum, self._asked)
+        desk.serve(JoinQuorum, self._on_join)
 
-    def _asked(self, peer: Peer, question: JoinQuorum, respond: Respond) -> None:
+    def _on_join(self, peer: Peer, question: JoinQuorum, respond: Respond) -> None:
         raft = self._quorum.raft
         if self._quorum.leader_epoch is None:
             leader = None if raft.leader is None else raft.leader.node_id
@@ -263,7 +263,7 @@ class Bootstrap(BasePeerWatcher):
         self._decided = decided
         self._remind_at = Instant(self._runtime.clock.now() + FIRST_REMINDER_NS)
         self._hub.watch(self)
-        self._hub.when_stranger(self._met_stranger)
+        self._hub.on_identity_mismatch(self._met_stranger)
         self._next_round()
 
     def standing(self) -> IntroductionReply:
@@ -304,7 +304,7 @@ class Bootstrap(BasePeerWatcher):
                 self._heard[node] = VoterReply(directory_id, answer)
                 self._judge()
 
-        self._desk.ask(node, question, VOTER_REPLY_TIMEOUT_MS, answered)
+        self._desk.call(node, question, VOTER_REPLY_TIMEOUT_MS, answered)
 
     def _judge(self) -> None:
         decided = self._decided
@@ -367,7 +367,7 @@ class ClusterIdMismatch(BasePeerWatcher):
         voter = self._others.get(node)
         if voter is None or node in self._rejecting:
             return
-        events.warning("cluster.turned_away", voter=node, address=str(voter.address))
+        events.warning("cluster.join_refused", voter=node, address=str(voter.address))
         self._rejecting[node] = None
         if not self._is_settled and len(self._rejecting) * 2 > len(self._others) - 1:
             raise BootstrapFailed(
@@ -445,7 +445,7 @@ class QuorumJoiner:
         self._turn += 1
         node = self._hint if self._hint in nodes else nodes[self._turn % len(nodes)] if nodes else None
         self._hint = None
-        if node is None or not self._desk.ask(
+        if node is None or not self._desk.call(
             node, JoinQuorum(self._wants_vote), JOIN_REPLY_TIMEOUT_MS, self._answered
         ):
             self._later()
@@ -458,7 +458,7 @@ class QuorumJoiner:
                 self._met_namesake()
             case NotController(leader, address) if leader is not None and address is not None:
                 self._hint = leader
-                self._book.heard_of(leader, address)
+                self._book.learn(leader, address)
             case _:
                 pass
         self._later()

@@ -107,19 +107,19 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._fencing: dict[NodeId, None] = {}
         self._brokers: object = None
         self._timer: Timer | None = None
-        desk.serve(SendHeartbeat, self._asked)
+        desk.serve(SendHeartbeat, self._on_heartbeat)
         hub.watch(self)
         controller.subscribe(self._follow)
-        controller.while_leading(self)
+        controller.add_task(self)
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         self._until.clear()
         self._fencing.clear()
         self._brokers = None
         self._follow(self._controller.image)
-        self._look()
+        self._check()
 
-    def ended(self) -> None:
+    def on_leadership_lost(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,7 +136,7 @@ class BrokerSessionTracker(BasePeerWatcher):
             if node not in self._until:
                 del self._fencing[node]
 
-    def beat(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
+    def heartbeat(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
         """Hear a broker; None: we know too little to say anything."""
         controller = self._controller
         broker = controller.image.broker(heartbeat.node_id)
@@ -151,16 +151,16 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._until[broker.node_id] = Instant(self._runtime.clock.now() + self._session_ns)
         return SendHeartbeatReply(BrokerPresence.LIVE)
 
-    def _asked(self, _peer: Peer, heartbeat: SendHeartbeat, respond: Respond) -> None:
-        respond(self.beat(heartbeat) or NotController(self._controller.leader, None))
+    def _on_heartbeat(self, _peer: Peer, heartbeat: SendHeartbeat, respond: Respond) -> None:
+        respond(self.heartbeat(heartbeat) or NotController(self._controller.leader, None))
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._runtime.clock.now()
         silent = [node for node, until in self._until.items() if now >= until and node not in self._fencing]
         for node in silent[:FENCES_PER_LOOK]:
             self._fence(node, "nothing heard")
         pause_ns = self._look_ns if len(silent) <= FENCES_PER_LOOK else 0
-        self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._look)
+        self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._check)
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
         # While it has a link to us it lives, and it is us who cannot reach it.
@@ -242,9 +242,9 @@ class BrokerHeartbeat:
         heartbeat = SendHeartbeat(self._me, epoch, self._controller.committed)
         leader, patience_ms = self._controller.leader, self._options.heartbeat_ms
         if leader == self._me:
-            self._seen(self._sessions.beat(heartbeat))
+            self._seen(self._sessions.heartbeat(heartbeat))
         elif leader is not None:
-            self._desk.ask(leader, heartbeat, patience_ms, self._seen)
+            self._desk.call(leader, heartbeat, patience_ms, self._seen)
         deadline = Instant(self._runtime.clock.now() + patience_ms * MILLISECOND)
         self._timer = self._runtime.timers.at(deadline, self._beat)
 
@@ -280,7 +280,7 @@ class BrokerHeartbeat:
 
         def unfenced(reply: Reply) -> None:
             self._is_unfencing = False
-            events.debug("broker.unfencing", reply=type(reply).__name__)
+            events.debug("broker.unfence_requested", reply=type(reply).__name__)
 
         self._controller.submit(UnfenceBroker(self._me, self._epoch), unfenced)
 
@@ -317,9 +317,9 @@ class ControlledShutdown:
     def _overdue(self) -> None:
         if self._quorum.raft.leader is None:
             # The last nodes of a cluster that is stopped have nobody to hand over to: nothing is wrong.
-            events.debug("node.farewell_overdue")
+            events.debug("node.controlled_shutdown_timeout")
         else:
-            events.warning("node.farewell_overdue")
+            events.warning("node.controlled_shutdown_timeout")
         self._end()
 
     def _end(self) -> None:
@@ -433,19 +433,19 @@ class ClusterFormation:
     def __init__(self, controller: Controller, entropy: Entropy) -> None:
         self._controller = controller
         self._entropy = entropy
-        controller.while_leading(self)
+        controller.add_task(self)
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         if self._controller.image.cluster_id is None:
             cluster_id = show_cluster_id(new_cluster_id(self._entropy))
             self._controller.submit(BootstrapCluster(cluster_id), self._formed)
 
-    def ended(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Whoever leads next sees what is missing."""
 
     def _formed(self, reply: Reply) -> None:
         if not isinstance(reply, ApiError):
-            events.info("cluster.formed", cluster_id=self._controller.image.cluster_id)
+            events.info("cluster.bootstrapped", cluster_id=self._controller.image.cluster_id)
 
 
 class BrokerRegistrar:

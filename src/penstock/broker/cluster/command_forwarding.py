@@ -46,7 +46,7 @@ class LocalController(Protocol):
     def decide(self, command: Command, done: Callable[[Reply, Offset], None]) -> None:
         """Decide here; `done` hears the reply, and the log end behind it, once that is committed."""
 
-    def hold(self, end: Offset, reply: Reply, done: Done) -> None:
+    def reply_when_committed(self, end: Offset, reply: Reply, done: Done) -> None:
         """Give the reply once our own committed image has every fact below `end`."""
 
 
@@ -75,7 +75,7 @@ class CommandForwarder(BasePeerWatcher):
         self._sent = 0
         self._underway: dict[int, tuple[NodeId, ParkedCommand]] = {}
         self.leader: NodeId | None = None
-        desk.serve(SubmitCommand, self._asked)
+        desk.serve(SubmitCommand, self._on_submit)
 
     def serve(self, decider: LocalController) -> None:
         """Decide here what comes from others."""
@@ -97,20 +97,20 @@ class CommandForwarder(BasePeerWatcher):
             if node != leader:
                 del self._underway[number]
                 self._refuse(parked, f"node {node} does not lead the metadata quorum any more")
-        self.look_again()
+        self.retry()
 
-    def look_again(self) -> None:
+    def retry(self) -> None:
         """Commands that wait may be sent, or decided here."""
         if self._parked:
             self._runtime.timers.soon(self._pump)
 
     def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
         if node == self.leader:
-            self.look_again()
+            self.retry()
 
     def drained(self, node: NodeId, channel: Channel) -> None:
         if node == self.leader and channel is Channel.CONTROL:
-            self.look_again()
+            self.retry()
 
     def _pump(self) -> None:
         parked = self._parked
@@ -129,7 +129,7 @@ class CommandForwarder(BasePeerWatcher):
         number = self._sent
         left_ms = max(1, (parked.deadline - self._runtime.clock.now()) // MILLISECOND)
         question = SubmitCommand(*encode_command(parked.command))
-        if not self._desk.ask(leader, question, left_ms, lambda answer: self._answered(number, answer)):
+        if not self._desk.call(leader, question, left_ms, lambda answer: self._answered(number, answer)):
             return False
         self._underway[number] = (leader, parked)
         return True
@@ -145,7 +145,7 @@ class CommandForwarder(BasePeerWatcher):
                 except ProtocolError as wrong:
                     self._refuse(parked, f"the answer of node {node} cannot be read: {wrong}")
                     return
-                self._decider.hold(end, reply, parked.done)
+                self._decider.reply_when_committed(end, reply, parked.done)
             case NotController():
                 self._parked.append(parked)
                 self._set_timer()
@@ -172,7 +172,7 @@ class CommandForwarder(BasePeerWatcher):
         refusal = _error(detail)
         self._runtime.timers.soon(lambda: parked.done(refusal))
 
-    def _asked(self, _peer: Peer, question: SubmitCommand, respond: Respond) -> None:
+    def _on_submit(self, _peer: Peer, question: SubmitCommand, respond: Respond) -> None:
         if not self._decider.is_leading:
             respond(NotController(self.leader, None))
             return
@@ -207,7 +207,7 @@ class ReadIndexBarrier:
         self._controller = controller
         self._me = me
         self._leaderless: list[Callback] = []
-        desk.serve(RequestReadIndex, self._asked)
+        desk.serve(RequestReadIndex, self._on_request)
 
     def catch_up(self, done: Callback) -> None:
         """Call `done` once the image is fresh; waits for a leader as long as it takes."""
@@ -216,7 +216,7 @@ class ReadIndexBarrier:
             self._leaderless.append(done)
         elif leader == self._me:
             self._quorum.read(lambda outcome: self._read(outcome, done))
-        elif not self._desk.ask(
+        elif not self._desk.call(
             leader, RequestReadIndex(), ANSWER_MS, lambda answer: self._answered(answer, done)
         ):
             self._later(done)
@@ -247,9 +247,9 @@ class ReadIndexBarrier:
         def caught_up(_: Reply) -> None:
             done()
 
-        self._controller.hold(end, Nothing(), caught_up)
+        self._controller.reply_when_committed(end, Nothing(), caught_up)
 
-    def _asked(self, _peer: Peer, _question: RequestReadIndex, respond: Respond) -> None:
+    def _on_request(self, _peer: Peer, _question: RequestReadIndex, respond: Respond) -> None:
         def read(outcome: CommandOutcome) -> None:
             if isinstance(outcome, ReadIndex):
                 respond(ReadIndexReply(self._quorum.committed))

@@ -44,17 +44,17 @@ class RemoteController(Protocol):
 
     def submit(self, command: Command, done: Done) -> None: ...
 
-    def look_again(self) -> None:
+    def retry(self) -> None:
         """Commands are decided here from now on."""
 
 
 class ControllerTask(Protocol):
     """Who has something to do while this node decides."""
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         """Commands are decided here; `submit` from here is decided here."""
 
-    def ended(self) -> None:
+    def on_leadership_lost(self) -> None:
         """They are no longer."""
 
 
@@ -75,7 +75,7 @@ class Controller:
     ) -> None:
         self._runtime = runtime
         self._quorum = quorum
-        self._around = around or ControllerConfig()
+        self._config = around or ControllerConfig()
         self._elsewhere = elsewhere
         self._machine: MetadataMachine | None = None
         self._epoch = LeaderEpoch(-1)
@@ -115,7 +115,7 @@ class Controller:
         """Hand every new committed image to `subscriber`, before any reply that depends on it."""
         self._subscribers.append(subscriber)
 
-    def while_leading(self, duty: ControllerTask) -> None:
+    def add_task(self, duty: ControllerTask) -> None:
         """Tell `duty` whenever this node begins and ceases to decide."""
         self._duties.append(duty)
 
@@ -143,7 +143,7 @@ class Controller:
             self._turn_set = True
             self._runtime.timers.soon(self._turn_ended)
 
-    def hold(self, end: Offset, reply: Reply, done: Done) -> None:
+    def reply_when_committed(self, end: Offset, reply: Reply, done: Done) -> None:
         """Give a reply that was decided elsewhere once every fact below `end` is in our image."""
         self._holds += 1
         heapq.heappush(self._held, (end, self._holds, reply, done))
@@ -187,32 +187,32 @@ class Controller:
             done(reply)
 
     def restored(self, image: MetadataImage) -> None:
-        self._follow(image)
+        self._publish(image)
         self._release()
 
     def facts_committed(self, facts: Sequence[Fact]) -> None:
-        self._follow(replay(self.image, facts))
+        self._publish(replay(self.image, facts))
         self._release()
 
-    def _follow(self, image: MetadataImage) -> None:
+    def _publish(self, image: MetadataImage) -> None:
         self.image = image
         for subscriber in self._subscribers:
             subscriber(image)
 
     def leadership_gained(self, epoch: LeaderEpoch) -> None:
         self._epoch = epoch
-        self._machine = MetadataMachine(self.image, self._around)
+        self._machine = MetadataMachine(self.image, self._config)
         self._appended, self._end = self.image, self._quorum.end
         if self._elsewhere is not None:
-            self._elsewhere.look_again()
+            self._elsewhere.retry()
         for duty in self._duties:
-            duty.began()
+            duty.on_leadership_gained()
 
     def leadership_lost(self) -> None:
         """Drop the speculative image; whoever waits must ask the new leader what became of it."""
         self._machine = None
         for duty in self._duties:
-            duty.ended()
+            duty.on_leadership_lost()
         self._pending.clear()
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:

@@ -41,20 +41,20 @@ class PeriodicTask:
         self._runtime = runtime
         self._timer: Timer | None = None
         self._controller = controller
-        controller.while_leading(self)
+        controller.add_task(self)
 
     def pause_ms(self) -> int:
         """How long to wait before the next look."""
         raise NotImplementedError
 
-    def look(self) -> None:
+    def check(self) -> None:
         """See what is missing, and submit it."""
         raise NotImplementedError
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         self._wait()
 
-    def ended(self) -> None:
+    def on_leadership_lost(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,7 +65,7 @@ class PeriodicTask:
 
     def _due(self) -> None:
         if self._controller.is_leading:
-            self.look()
+            self.check()
             self._wait()
 
 
@@ -82,7 +82,7 @@ class LeaderBalancer(PeriodicTask):
         assert isinstance(seconds, int)
         return seconds * 1_000
 
-    def look(self) -> None:
+    def check(self) -> None:
         self._controller.submit(BalanceLeaders(), _on_balance_reply)
 
 
@@ -97,13 +97,13 @@ class InternalTopicExpander(PeriodicTask):
     def pause_ms(self) -> int:
         return INTERNAL_TOPICS_CHECK_MS
 
-    def look(self) -> None:
+    def check(self) -> None:
         self._controller.submit(WidenInternalTopics(), _on_expand_reply)
 
 
 def _on_expand_reply(reply: Reply) -> None:
     if isinstance(reply, StartedReassignments) and reply.partitions:
-        events.info("cluster.internal_topics_grow", partitions=reply.partitions)
+        events.info("cluster.internal_topics_expanded", partitions=reply.partitions)
 
 
 class LearnerReconciler(PeriodicTask):
@@ -120,11 +120,11 @@ class LearnerReconciler(PeriodicTask):
     def pause_ms(self) -> int:
         return LEARNER_CHECK_MS
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         self._strange.clear()
-        super().began()
+        super().on_leadership_gained()
 
-    def look(self) -> None:
+    def check(self) -> None:
         change = self._missing() or self._left_over()
         if change is not None:
             events.info("quorum.members_changed", change=type(change).__name__, member=change.member.node_id)

@@ -149,12 +149,12 @@ class ClusterMember:
     def _decided(self, outcome: BootstrapAsVoter | JoinExisting) -> None:
         match outcome:
             case BootstrapAsVoter(members):
-                events.info("quorum.founded", voters=len(members.voters))
+                events.info("quorum.bootstrapped", voters=len(members.voters))
                 self._take_part(members)
                 if members.voters[0] == self.me:
                     # One of us, or two would ask for votes at the same time; the others get ready.
                     deadline = Instant(self._runtime.clock.now() + FIRST_CAMPAIGN_MS * MILLISECOND)
-                    self._runtime.timers.at(deadline, self.quorum.wait_for_nobody)
+                    self._runtime.timers.at(deadline, self.quorum.campaign_soon)
             case JoinExisting():
                 listed = any(voter.node_id == self.me.node_id for voter in self._options.voters)
                 # Before the log: a directory with a log is not asked again what it wants.
@@ -163,10 +163,10 @@ class ClusterMember:
 
     def _take_part(self, founders: Configuration | None) -> None:
         """Recover what there is, or begin with these founders, and be a member from now on."""
-        self.controller.subscribe(self._book.follow)
+        self.controller.subscribe(self._book.on_metadata)
         self.controller.subscribe(self._follow)
         if founders is not None:
-            self.quorum.begin_with(founders)
+            self.quorum.set_bootstrap_configuration(founders)
         # Raft speaks up from here on, so everybody who is asked about it must be there.
         self.controller.start()
         self._check_own_name()
@@ -199,7 +199,7 @@ class ClusterMember:
 
     def leader_changed(self, leader: Member | None) -> None:
         node = None if leader is None else leader.node_id
-        events.info("quorum.leader", leader=node, term=self.quorum.raft.term)
+        events.info("quorum.leader_changed", leader=node, term=self.quorum.raft.term)
         self._forwarding.leader_changed(node)
         self._pulse.leader_changed()
         if self._freshness is not None:
@@ -245,7 +245,7 @@ class ClusterMember:
         assert self.membership.epoch is not None
         self._pulse.begin(self.membership.epoch, live)
 
-    def leave(self, done: Callback) -> None:
+    def begin_controlled_shutdown(self, done: Callback) -> None:
         """Hand everything over to others, as far as they are there and time allows."""
         if self._freshness is None:
             self._runtime.timers.soon(done)  # we are no member of anything yet

@@ -62,7 +62,7 @@ class AddressBook(BasePeerWatcher):
             if self.address_of(node) != before:
                 self._keep()
 
-    def introduced(self, node: NodeId, directory_id: UUID, address: Address | None) -> None:
+    def on_introduction(self, node: NodeId, directory_id: UUID, address: Address | None) -> None:
         """A node says where it listens. A stranger does not take the place of one that is there."""
         known = self._hub.identity_of(node)
         is_taken = known is not None and known.directory_id != directory_id
@@ -73,7 +73,7 @@ class AddressBook(BasePeerWatcher):
         self._told[node] = address
         self._keep()
 
-    def heard_of(self, node: NodeId, address: Address) -> None:
+    def learn(self, node: NodeId, address: Address) -> None:
         """Somebody says where another listens; whoever knows more is right."""
         if self.address_of(node) is None:
             self._told[node] = address
@@ -87,7 +87,7 @@ class AddressBook(BasePeerWatcher):
         self._configuration = configuration
         self._keep()
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         """Brokers have registered, perhaps elsewhere than before."""
         if image.brokers is self._brokers:
             return
@@ -144,10 +144,10 @@ class HelloExchange(BasePeerWatcher):
         hub.watch(self)
 
     def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
-        self._desk.ask(node, Introduction(self._address), ANSWER_MS, _ignore)
+        self._desk.call(node, Introduction(self._address), ANSWER_MS, _ignore)
 
     def _introduced(self, peer: Peer, question: Introduction, respond: Respond) -> None:
-        self._book.introduced(peer.node_id, peer.directory_id, question.address)
+        self._book.on_introduction(peer.node_id, peer.directory_id, question.address)
         respond(self._standing())
 
 

@@ -263,7 +263,7 @@ class PeerManager:
         """Tell `watcher` how the links fare that carry `channel`, and where there is room again."""
         self._watchers.append((watcher, LINE_OF[channel]))
 
-    def when_stranger(self, met: OnIdentityMismatch) -> None:
+    def on_identity_mismatch(self, met: OnIdentityMismatch) -> None:
         """Tell `met` whenever another node answers than the one that was dialled."""
         self._strangers.append(met)
 
@@ -348,7 +348,7 @@ class PeerManager:
         if dialling is None:
             self._came_back(peer.node_id)
         elif peer.node_id != dialling.node:
-            events.warning("peer.other_node", address=str(dialling.address), peer=peer.node_id)
+            events.warning("peer.identity_mismatch", address=str(dialling.address), peer=peer.node_id)
             assert dialling.address is not None
             for met in self._strangers:
                 met(dialling.node, dialling.address, peer)

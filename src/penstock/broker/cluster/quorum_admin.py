@@ -67,7 +67,7 @@ class VoterChanges:
             told(ApiError(ErrorKind.DUPLICATE_VOTER, f"node {member.node_id} votes already"))
             return
         if address is not None:
-            self._book.heard_of(member.node_id, address)
+            self._book.learn(member.node_id, address)
         self._promote(member, self._deadline(), told)
 
     def _promote(self, member: Member, until: Instant, told: VoterChangeDone) -> None:
@@ -172,9 +172,9 @@ class QuorumAdmin:
         self._quorum = quorum
         self._book = book
         self._changing = VoterChanges(runtime, quorum, book)
-        desk.serve(DescribeQuorum, self._asked)
-        desk.serve(AddVoter, self._asked_to_add)
-        desk.serve(RemoveVoter, self._asked_to_remove)
+        desk.serve(DescribeQuorum, self._on_describe)
+        desk.serve(AddVoter, self._on_add_voter)
+        desk.serve(RemoveVoter, self._on_remove_voter)
 
     def describe(self, done: Described) -> None:
         """How the quorum stands. `done` is never called inside this call."""
@@ -230,20 +230,20 @@ class QuorumAdmin:
         failed: Callable[[], None],
     ) -> None:
         leader = self._quorum.raft.leader
-        if leader is None or not self._desk.ask(leader.node_id, question, patience_ms, answered):
+        if leader is None or not self._desk.call(leader.node_id, question, patience_ms, answered):
             self._runtime.timers.soon(failed)
 
-    def _asked(self, _peer: Peer, _question: DescribeQuorum, respond: Respond) -> None:
+    def _on_describe(self, _peer: Peer, _question: DescribeQuorum, respond: Respond) -> None:
         respond(self._describe() if self._leads else NotController(None, None))
 
-    def _asked_to_add(self, _peer: Peer, question: AddVoter, respond: Respond) -> None:
+    def _on_add_voter(self, _peer: Peer, question: AddVoter, respond: Respond) -> None:
         member = Member(question.node_id, question.directory_id)
         if self._leads:
             self._changing.add_voter(member, question.address, lambda refusal: _reply(respond, refusal))
         else:
             respond(NotController(None, None))
 
-    def _asked_to_remove(self, _peer: Peer, question: RemoveVoter, respond: Respond) -> None:
+    def _on_remove_voter(self, _peer: Peer, question: RemoveVoter, respond: Respond) -> None:
         member = Member(question.node_id, question.directory_id)
         if self._leads:
             self._changing.remove_voter(member, lambda refusal: _reply(respond, refusal))

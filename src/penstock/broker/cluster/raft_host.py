@@ -511,7 +511,7 @@ class RaftQuorum:
     def watch(self, watcher: QuorumWatcher) -> None:
         self._watchers.append(watcher)
 
-    def begin_with(self, founders: Configuration) -> None:
+    def set_bootstrap_configuration(self, founders: Configuration) -> None:
         """Before the start: who founds the quorum, if this directory is new."""
         self._setup = replace(self._setup, founders=founders)
 
@@ -658,7 +658,7 @@ class RaftQuorum:
         """Add, promote or remove one member; `done` hears whether it is in the leader's log, or why not."""
         self._ask(ChangeMembers(self._next_ticket(), change), done)
 
-    def wait_for_nobody(self) -> None:
+    def campaign_soon(self) -> None:
         """Campaign soon, if nobody has ever led here: the quorum was just founded."""
         raft = self._host.raft
         if raft.term == 0 and raft.leader is None:

@@ -73,7 +73,7 @@ class SnapshotManager:
                 send(effect.to, message)
 
         def failed(error: Exception) -> None:
-            events.warning("quorum.snapshot_unread", index=effect.snapshot.index, error=error)
+            events.warning("quorum.snapshot_read_failed", index=effect.snapshot.index, error=error)
 
         self._spawn.spawn(work, read, failed, ExecutorKind.DISK)
 

@@ -330,8 +330,8 @@ class PeerRpc(BasePeerWatcher):
     def __init__(self, runtime: Runtime, hub: PeerManager) -> None:
         self._runtime = runtime
         self._hub = hub
-        self._clerks: dict[type[Any], Callable[[Peer, Any, Respond], None]] = {}
-        self._asked: dict[int, PendingRpc] = {}
+        self._handlers: dict[type[Any], Callable[[Peer, Any, Respond], None]] = {}
+        self._pending: dict[int, PendingRpc] = {}
         # No two lives of a node number their questions alike.
         self._number = int.from_bytes(runtime.entropy.bytes(5), "little") << 24
         self._heard: dict[NodeId, OrderedDict[int, None]] = {}
@@ -340,10 +340,10 @@ class PeerRpc(BasePeerWatcher):
 
     def serve(self, kind: type[Q], clerk: Callable[[Peer, Q, Respond], None]) -> None:
         """Let `clerk` answer questions of this kind, now or later, once or never."""
-        assert kind not in self._clerks
-        self._clerks[kind] = clerk
+        assert kind not in self._handlers
+        self._handlers[kind] = clerk
 
-    def ask(self, node: NodeId, question: RpcRequest, timeout_ms: int, done: Answered) -> bool:
+    def call(self, node: NodeId, question: RpcRequest, timeout_ms: int, done: Answered) -> bool:
         """Ask a node. False: not sent, and `done` will not be called; True: it will be, exactly once."""
         self._number += 1
         number = self._number
@@ -351,11 +351,11 @@ class PeerRpc(BasePeerWatcher):
             return False
         deadline = Instant(self._runtime.clock.now() + timeout_ms * MILLISECOND)
         timer = self._runtime.timers.at(deadline, lambda: self._settle(number, None))
-        self._asked[number] = PendingRpc(node, done, timer)
+        self._pending[number] = PendingRpc(node, done, timer)
         return True
 
     def _settle(self, number: int, answer: RpcReply | None) -> None:
-        asked = self._asked.pop(number, None)
+        asked = self._pending.pop(number, None)
         if asked is not None:
             asked.timer.cancel()
             asked.done(answer)
@@ -364,17 +364,17 @@ class PeerRpc(BasePeerWatcher):
         try:
             parcel = decode_frame(frame)
         except ProtocolError as wrong:
-            events.warning("control.bad_message", peer=peer.node_id, reason=str(wrong))
+            events.warning("rpc.bad_message", peer=peer.node_id, reason=str(wrong))
             return
         if not parcel.is_answer:
             self._answer(peer, parcel)
             return
-        asked = self._asked.get(parcel.number)
+        asked = self._pending.get(parcel.number)
         if asked is not None and asked.node == peer.node_id:
             self._settle(parcel.number, parcel.message)  # type: ignore[arg-type]  # an answer, says its head
 
     def _answer(self, peer: Peer, parcel: RpcFrame) -> None:
-        clerk = self._clerks.get(type(parcel.message))
+        clerk = self._handlers.get(type(parcel.message))
         if clerk is None or not self._is_news(peer.node_id, parcel.number):
             return
         number = parcel.number
@@ -395,5 +395,5 @@ class PeerRpc(BasePeerWatcher):
 
     def lost(self, node: NodeId, _ending: CloseReason) -> None:
         """No answer comes on a link that is over."""
-        for number in [number for number, asked in self._asked.items() if asked.node == node]:
+        for number in [number for number, asked in self._pending.items() if asked.node == node]:
             self._settle(number, None)

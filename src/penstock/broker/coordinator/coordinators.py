@@ -38,7 +38,7 @@ class LedPartitions(Protocol):
 
     def find(self, topic: str, index: int) -> LeaderPartition | None: ...
 
-    def when_settled(self, done: Callable[[], None]) -> None: ...
+    def on_logs_ready(self, done: Callable[[], None]) -> None: ...
 
 
 class InternalTopicCreator(Protocol):
@@ -122,7 +122,7 @@ class Coordinators(Generic[M, C, F]):
             self._count = 0 if topic is None else len(topic.partitions)
             self._take_over()
             # Logs that are still being made come later.
-            self._timers.soon(lambda: self._partitions.when_settled(self._take_over))
+            self._timers.soon(lambda: self._partitions.on_logs_ready(self._take_over))
 
     def on_leadership_change(self) -> None:
         """The node leads other partitions than before: a log may have been made long after its topic."""

@@ -167,7 +167,7 @@ class GroupService:
             return ApiError(coordinator.state.value)
         return self._lags.of_group(coordinator.machine.image, group_id)
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         """Take over and give up coordinators as the cluster's metadata says."""
         before, self._image = self._image, image
         self._coordinators.on_metadata(image)

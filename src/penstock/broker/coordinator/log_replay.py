@@ -50,7 +50,7 @@ class LogReplay:
             self._running = True
             self._begin()
 
-    def hurry(self, partition: LeaderPartition) -> None:
+    def prioritize(self, partition: LeaderPartition) -> None:
         """Somebody asked for this log: read it next."""
         for at, request in enumerate(self._waiting):
             if request.partition is partition and at > 1:

@@ -228,7 +228,7 @@ class Coordinator(Generic[M, C, F]):
 
     def submit(self, command: C) -> None:
         """Give the command to the machine; its callback hears when the reply may be known."""
-        if self.state is not CoordinatorState.ACTIVE or not self.partition.has_minimum:
+        if self.state is not CoordinatorState.ACTIVE or not self.partition.has_min_isr:
             kind = self._error_kind(command)
             if kind is not None:
                 command.on_reply(ApiError(kind))
@@ -277,8 +277,8 @@ class Coordinator(Generic[M, C, F]):
     def _error_kind(self, command: C) -> ErrorKind | None:
         kind: ErrorKind | None = self.state.value
         if kind is ErrorKind.COORDINATOR_LOADING:
-            self._context.replay.hurry(self.partition)
-        if self.partition.has_minimum or kind not in (None, ErrorKind.COORDINATOR_LOADING):
+            self._context.replay.prioritize(self.partition)
+        if self.partition.has_min_isr or kind not in (None, ErrorKind.COORDINATOR_LOADING):
             return kind
         if kind is None and isinstance(command, self._spec.served_below_min_isr):
             return None

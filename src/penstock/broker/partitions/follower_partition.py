@@ -27,10 +27,10 @@ class FollowerPartition:
     """
 
     __slots__ = (
-        "_asked",
         "_clock",
-        "_in_trouble",
+        "_on_storage_error",
         "_policy",
+        "_sync_requested",
         "_unclean_epoch",
         "leader",
         "leader_epoch",
@@ -58,9 +58,9 @@ class FollowerPartition:
         self.on_synced: Callable[[], None] | None = None
         self._clock = clock
         self._unclean_epoch = unclean_epoch
-        self._in_trouble = replica.in_trouble
+        self._on_storage_error = replica.on_storage_error
         self._policy = replica.policy
-        self._asked = log.synced
+        self._sync_requested = log.synced
         # An epoch in which this node led and wrote nothing must not stand behind the records of
         # an earlier one, which the new leader may have more of.
         log.truncate_to(log.end)
@@ -79,7 +79,7 @@ class FollowerPartition:
             log.append_replica(batches, headers, self._clock.wall())
         if self._policy.before_acknowledging:
             log.sync_shared(self._sync_ended)
-        elif log.end - self._asked >= self._policy.flush_messages:
+        elif log.end - self._sync_requested >= self._policy.flush_messages:
             self.sync_behind()
 
     def truncate_to(self, offset: Offset) -> Offset:
@@ -91,7 +91,7 @@ class FollowerPartition:
         self._check_cut(offset)
         with self._stopping_if_failed():
             end = self.log.truncate_to(offset)
-        self._asked = min(self._asked, end)
+        self._sync_requested = min(self._sync_requested, end)
         return end
 
     def restart_at(self, offset: Offset) -> None:
@@ -103,7 +103,7 @@ class FollowerPartition:
         self._check_cut(offset)
         with self._stopping_if_failed():
             self.log.truncate_fully(offset)
-        self._asked = offset
+        self._sync_requested = offset
 
     def _check_cut(self, offset: Offset) -> None:
         log = self.log
@@ -119,7 +119,7 @@ class FollowerPartition:
             "unclean_epoch": self._unclean_epoch,
         }
         if self._unclean_epoch > log.epochs.epoch_at(Offset(log.end - 1)):
-            events.warning("partition.committed_records_cut", **fields)
+            events.warning("partition.committed_records_truncated", **fields)
             return
         events.error("replica.truncation_refused", **fields)
         # Not resigned: what this replica has must not be written off.
@@ -146,14 +146,14 @@ class FollowerPartition:
 
     def sync_behind(self) -> None:
         """Bring what was appended to the device."""
-        if not self.stopped and self._asked < self.log.end:
-            self._asked = self.log.end
+        if not self.stopped and self._sync_requested < self.log.end:
+            self._sync_requested = self.log.end
             self.log.sync(self._sync_ended)
 
     def configure(self, policy: SyncPolicy) -> None:
         """Go on under another policy."""
         self._policy = policy
-        self._asked = max(self._asked, self.log.synced)
+        self._sync_requested = max(self._sync_requested, self.log.synced)
         if policy.before_acknowledging:
             self.sync_behind()
 
@@ -167,9 +167,9 @@ class FollowerPartition:
         self.stopped = True
         self.on_synced = None
         tell = events.debug if wanted else events.error
-        tell("partition.not_followed", partition=str(self.name), reason=reason)
+        tell("partition.follower_stopped", partition=str(self.name), reason=reason)
         if not wanted:
-            self._in_trouble()
+            self._on_storage_error()
 
     def _sync_ended(self, error: StorageError | None) -> None:
         if self.stopped:
@@ -190,5 +190,5 @@ class FollowerPartition:
             if self.log.stopped is not None:
                 self.stop(str(error))
             else:
-                self._in_trouble()
+                self._on_storage_error()
             raise

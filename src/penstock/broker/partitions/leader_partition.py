@@ -106,7 +106,7 @@ class ReplicaRole(Protocol):
 class Replica:
     """A log, which outlives roles: they come and go with leader epochs, and there may be none for a while."""
 
-    __slots__ = ("in_trouble", "log", "name", "policy", "role", "topic_id")
+    __slots__ = ("log", "name", "on_storage_error", "policy", "role", "topic_id")
 
     def __init__(
         self, name: TopicPartition, topic_id: TopicId, log: PartitionLog, policy: SyncPolicy
@@ -117,7 +117,7 @@ class Replica:
         self.policy = policy
         self.role: ReplicaRole | None = None
         # Told when something was not written: the disk is full, or failed.
-        self.in_trouble: Callable[[], None] = _ignore
+        self.on_storage_error: Callable[[], None] = _ignore
 
     @property
     def is_usable(self) -> bool:
@@ -147,7 +147,7 @@ class Replica:
         if self.role is not None:
             self.role.stop(reason)
 
-    def leave(self, reason: str) -> None:
+    def resign(self, reason: str) -> None:
         """Give the role up, if there is one; the log stays."""
         role, self.role = self.role, None
         if role is not None:
@@ -188,22 +188,22 @@ class LeaderPartition:
     """
 
     __slots__ = (
-        "_alone",
-        "_asked",
         "_clock",
+        "_durable_end",
         "_end_set",
         "_end_watchers",
-        "_in_trouble",
+        "_is_sole_replica",
         "_me",
-        "_safe",
+        "_on_storage_error",
         "_sweep",
+        "_sync_requested",
         "_syncs",
         "_timers",
         "_waiting",
         "_waiting_here",
         "_wake_set",
         "_watchers",
-        "has_minimum",
+        "has_min_isr",
         "has_room",
         "high_watermark",
         "insync",
@@ -225,12 +225,12 @@ class LeaderPartition:
         self.stopped: ApiError | None = None
         # Whether the last batch found room on the disk.
         self.has_room = True
-        self._in_trouble = replica.in_trouble
+        self._on_storage_error = replica.on_storage_error
         self._me = term.me
         self._timers = runtime.timers
         self._clock = runtime.clock
         # Up to where somebody has asked for a sync, if nobody waits for it.
-        self._asked = log.synced
+        self._sync_requested = log.synced
         # Who waits for all replicas, and who for this one only.
         self._waiting: deque[Waiter] = deque()
         self._waiting_here: deque[Waiter] = deque()
@@ -240,19 +240,19 @@ class LeaderPartition:
         self._end_set = False
         self._sweep: Timer | None = None
         log.begin_epoch(term.leader_epoch)
-        self._safe = self._own_position()
+        self._durable_end = self._own_position()
         self.insync = IsrTracker(
             term.me,
             term.assignment,
             log.end,
-            self._safe,
+            self._durable_end,
             min(log.high_watermark, log.end),
             runtime.clock.now(),
             term.lag_max_ns,
         )
-        self._alone = self._is_alone(term.assignment)
+        self._is_sole_replica = self._is_sole_in(term.assignment)
         # Whether enough replicas are in sync to take what all of them shall keep.
-        self.has_minimum = self.insync.has_minimum
+        self.has_min_isr = self.insync.has_min_isr
         self.high_watermark = self.insync.high_watermark
         log.set_high_watermark(self.high_watermark)
         if self._syncs:
@@ -277,31 +277,31 @@ class LeaderPartition:
                 self.stop(str(error))
             else:
                 self.has_room = False
-                self._in_trouble()
+                self._on_storage_error()
             raise
         self.has_room = True
         if self._end_watchers and not self._end_set:
             self._end_set = True
-            self._timers.soon(self._tell_end)
+            self._timers.soon(self._notify_end)
         if self._syncs:
             self.log.sync_shared(self.synced)
         else:
-            if self.log.end - self._asked >= self.policy.flush_messages:
+            if self.log.end - self._sync_requested >= self.policy.flush_messages:
                 self.sync_behind()
             self._reached(self.log.end)
         return appended
 
     def sync_behind(self) -> None:
         """Bring what was appended to the device, without anybody waiting for it."""
-        if self.stopped is None and self._asked < self.log.end:
-            self._asked = self.log.end
+        if self.stopped is None and self._sync_requested < self.log.end:
+            self._sync_requested = self.log.end
             self.log.sync(self.synced)
 
     def configure(self, policy: SyncPolicy) -> None:
         """Go on under another policy. The high watermark never goes back."""
         self.policy = policy
         self._syncs = policy.before_acknowledging
-        self._asked = max(self._asked, self.log.synced)
+        self._sync_requested = max(self._sync_requested, self.log.synced)
         if self._syncs:
             self.sync_behind()
         else:
@@ -317,7 +317,7 @@ class LeaderPartition:
             return True
         if self.stopped is not None:
             self._fail_soon(done)
-        elif timeout_ms is None or self._alone:
+        elif timeout_ms is None or self._is_sole_replica:
             self._waiting.append((end, done, None))
         else:
             self._sweep_later()
@@ -326,8 +326,8 @@ class LeaderPartition:
 
     def when_synced(self, end: Offset, done: OnAcknowledged) -> bool:
         """Like `when_acknowledged`, but this node's own log is enough."""
-        alone = self._alone
-        if end <= (self.high_watermark if alone else self._safe):
+        alone = self._is_sole_replica
+        if end <= (self.high_watermark if alone else self._durable_end):
             return True
         if self.stopped is not None:
             self._fail_soon(done)
@@ -363,7 +363,7 @@ class LeaderPartition:
         """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""
         if error is not None:
             self.stop(str(error))
-        elif self._alone:
+        elif self._is_sole_replica:
             # Also where syncs are not waited for: then it is old news.
             self._advance(self.log.synced)
         elif self._syncs:
@@ -381,19 +381,19 @@ class LeaderPartition:
     def assignment_changed(self, assignment: CommittedPartitionState) -> None:
         """The committed metadata says other things of the replicas, in this leader epoch."""
         insync = self.insync
-        if self._alone:
+        if self._is_sole_replica:
             # Until now nobody told it.
-            self._safe = self._own_position()
-            insync.advance_own(self._safe)
-        self._alone = self._is_alone(assignment)
+            self._durable_end = self._own_position()
+            insync.advance_own(self._durable_end)
+        self._is_sole_replica = self._is_sole_in(assignment)
         moved = insync.assignment_changed(assignment, self._clock.now())
-        self.has_minimum = insync.has_minimum
+        self.has_min_isr = insync.has_min_isr
         if moved:
             self._advance(insync.high_watermark)
 
     def proposal(self) -> tuple[ProposedIsrMember, ...] | None:
         """The ISR to propose to the controller now, if there is a reason to."""
-        if self._alone or self.stopped is not None:
+        if self._is_sole_replica or self.stopped is not None:
             return None
         return self.insync.proposal(self.log.end, self._clock.now())
 
@@ -414,7 +414,7 @@ class LeaderPartition:
         tell = events.debug if wanted else events.error
         tell("partition.stopped", partition=str(self.name), reason=reason)
         if not wanted:
-            self._in_trouble()
+            self._on_storage_error()
         if self._sweep is not None:
             self._sweep.cancel()
         waiting, self._waiting = [*self._waiting, *self._waiting_here], deque()
@@ -424,20 +424,20 @@ class LeaderPartition:
         self._wake_soon()
         if self._end_watchers and not self._end_set:
             self._end_set = True
-            self._timers.soon(self._tell_end)
+            self._timers.soon(self._notify_end)
 
     def _own_position(self) -> Offset:
         return self.log.synced if self._syncs else self.log.end
 
-    def _is_alone(self, assignment: CommittedPartitionState) -> bool:
+    def _is_sole_in(self, assignment: CommittedPartitionState) -> bool:
         return assignment.replicas == (self._me,) and assignment.isr == (self._me,)
 
     def _reached(self, safe: Offset) -> None:
         """The log of this node is safe up to here."""
-        if self._alone:
+        if self._is_sole_replica:
             self._advance(safe)
         elif self.stopped is None:
-            self._safe = safe
+            self._durable_end = safe
             release(self._waiting_here, safe)
             if self.insync.advance_own(safe):
                 self._advance(self.insync.high_watermark)
@@ -463,7 +463,7 @@ class LeaderPartition:
         for watcher in list(self._watchers):
             watcher()
 
-    def _tell_end(self) -> None:
+    def _notify_end(self) -> None:
         self._end_set = False
         for watcher in list(self._end_watchers):
             watcher()
@@ -483,7 +483,7 @@ class LeaderPartition:
             done(self._overdue(end))
 
     def _overdue(self, end: Offset) -> ApiError:
-        if self.has_minimum:
+        if self.has_min_isr:
             detail = f"the replicas have not confirmed {end - 1} in time"
             return ApiError(ErrorKind.TIMED_OUT, f"{self.name}: {detail}")
         state = self.insync.assignment

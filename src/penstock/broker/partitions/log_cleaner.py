@@ -44,9 +44,9 @@ class LogCleaner:
     def _look_later(self) -> None:
         self._job = None
         deadline = Instant(self._runtime.clock.now() + self._backoff_ms * MILLISECOND)
-        self._timer = self._runtime.timers.at(deadline, self._look)
+        self._timer = self._runtime.timers.at(deadline, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Give the dirtiest log to a worker, if there is one."""
         now = self._runtime.clock.wall()
         best: tuple[float, Replica, CompactionRules] | None = None
@@ -88,7 +88,7 @@ class LogCleaner:
             events.info("partition.compacted", partition=str(replica.name), **compacted._asdict())
 
     def _give_up(self, replica: Replica, compaction: Compaction, error: Exception) -> None:
-        events.warning("partition.not_compacted", partition=str(replica.name), error=error)
+        events.warning("partition.compaction_failed", partition=str(replica.name), error=error)
         if not isinstance(error, StorageError | ExecutorFull | WorkerDied):
             self._uncleanable[replica] = None
         if not replica.is_usable:

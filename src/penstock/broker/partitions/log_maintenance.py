@@ -34,7 +34,7 @@ class LogMaintenance:
         self._dirty_since: dict[Replica, Instant] = {}
 
     def start(self) -> None:
-        self._every("look", LOOK_MS, self._look)
+        self._every("look", LOOK_MS, self._check)
         self._every("retention", self._options.retention_check_ms, self.enforce_retention)
         if self._options.fsync is FsyncMode.INTERVAL:
             self._every("fsync", self._options.fsync_interval_ms, self._sync_all)
@@ -51,7 +51,7 @@ class LogMaintenance:
         deadline = Instant(self._runtime.clock.now() + interval_ms * MILLISECOND)
         self._timers[name] = self._runtime.timers.at(deadline, fire)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._runtime.clock.now()
         # Made anew, so that partitions which are gone are forgotten.
         before, self._dirty_since = self._dirty_since, {}

@@ -61,7 +61,7 @@ class LogCreator:
         self._orders: deque[LogCreation] = deque()
         self._underway = 0
 
-    def make(self, order: LogCreation) -> None:
+    def create(self, order: LogCreation) -> None:
         """Make a log; either `made` or `failed` is called later."""
         self._orders.append(order)
         self._begin()
@@ -105,7 +105,7 @@ class LogRemover:
         self._disk = disk
         self._side_disk = side_disk
 
-    def discard(self, paths: list[str], delay_ms: int) -> None:
+    def remove(self, paths: list[str], delay_ms: int) -> None:
         """Remove them, this much later at the earliest."""
         if delay_ms == 0:
             self._discard(paths)
@@ -125,7 +125,7 @@ class LogRemover:
             return held
 
         def failed(error: Exception) -> None:
-            events.warning("partition.files_not_held", error=error)
+            events.warning("partition.deleted_files_not_kept", error=error)
             self._remove(paths)
 
         def held(files: list[File]) -> None:
@@ -140,7 +140,7 @@ class LogRemover:
                 with suppress(NoSuchFile):
                     self._disk.remove(path)
             except StorageError as error:
-                events.warning("partition.file_not_removed", path=path, error=error)
+                events.warning("partition.file_remove_failed", path=path, error=error)
 
     def _let_go(self, files: list[File]) -> None:
         def close() -> None:
@@ -206,10 +206,10 @@ class LogManager:
             ticks=self._runtime.clock.now,
         )
         _report(name, report)
-        log.discard_with(self._discarding.discard)
+        log.set_file_remover(self._discarding.remove)
         return log, report
 
-    def make(
+    def create(
         self,
         name: TopicPartition,
         topic_id: TopicId,
@@ -218,20 +218,20 @@ class LogManager:
         failed: Callable[[Exception], None],
     ) -> None:
         """Make an empty log; either `made` or `failed` is called later."""
-        self._maker.make(LogCreation(partition_path(name), topic_id, name.partition, options, made, failed))
+        self._maker.create(LogCreation(partition_path(name), topic_id, name.partition, options, made, failed))
 
-    def discard(self, name: TopicPartition, topic_id: TopicId) -> None:
+    def delete(self, name: TopicPartition, topic_id: TopicId) -> None:
         """Remove a log's directory; under another name first, so that it may be made anew."""
-        self._remove(self.condemn(name, topic_id))
+        self._remove(self.mark_deleted(name, topic_id))
 
-    def condemn(self, name: TopicPartition, topic_id: TopicId) -> str:
+    def mark_deleted(self, name: TopicPartition, topic_id: TopicId) -> str:
         """Leave a log's directory to the next `remove_leftovers`; answers its new name."""
         doomed = deleted_log_path(name, self._runtime.entropy)
         self.created.discard((topic_id, name.partition))
         self._store.disk.rename(partition_path(name), doomed)
         return doomed
 
-    def remove_leftovers(self, is_topic: Callable[[str], bool]) -> None:
+    def remove_stray_logs(self, is_topic: Callable[[str], bool]) -> None:
         """Remove what a stop or a crash came before."""
         for leftover in find_stray_logs(self._store.disk, is_topic):
             self._remove(leftover)
@@ -243,7 +243,7 @@ class LogManager:
             disk.remove_tree(doomed)
 
         def failed(error: Exception) -> None:
-            events.warning("partition.not_removed", path=doomed, error=error)
+            events.warning("partition.remove_failed", path=doomed, error=error)
 
         self._runtime.spawn.spawn(work, lambda _: None, failed, ExecutorKind.DISK)
 
@@ -252,7 +252,7 @@ def _report(name: TopicPartition, report: RecoveryReport) -> None:
     """What an operator should know of a log that was opened."""
     if (cut := report.cut) is not None:
         events.warning(
-            "partition.tail_cut",
+            "partition.tail_truncated",
             partition=str(name),
             offset=cut.offset,
             lost_bytes=cut.lost_bytes,
@@ -261,5 +261,9 @@ def _report(name: TopicPartition, report: RecoveryReport) -> None:
         )
     for damage in report.corruption:
         events.error(
-            "partition.damaged", partition=str(name), start=damage.start, end=damage.end, reason=damage.reason
+            "partition.corrupt_range",
+            partition=str(name),
+            start=damage.start,
+            end=damage.end,
+            reason=damage.reason,
         )

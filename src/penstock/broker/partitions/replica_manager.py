@@ -79,7 +79,7 @@ class LogSettings:
         self._last_good: dict[str, TopicOptions] = {}
         self._unusable: dict[str, None] = {}
 
-    def follow(self, image: MetadataImage) -> bool:
+    def on_metadata(self, image: MetadataImage) -> bool:
         """Take up a new image; answers whether settings may have changed in it."""
         before, self._image = self._image, image
         if before.configs is image.configs:
@@ -149,7 +149,7 @@ class LogSettings:
             return former
         return options
 
-    def minimum_in_sync(self, name: str) -> int:
+    def min_insync_replicas(self, name: str) -> int:
         """How many replicas must be in sync, as the cluster sees it.
 
         Settings of this one broker do not count: the controller could not know what a leader
@@ -250,7 +250,7 @@ class ReplicaRoles:
         if isinstance(role, FollowerPartition) and role.leader_epoch == state.leader_epoch:
             return False
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
-        self._mending.mend(replica, state)
+        self._mending.repair(replica, state)
         followed = FollowerPartition(
             replica, state.leader, state.leader_epoch, self._runtime.clock, state.unclean_epoch
         )
@@ -265,7 +265,7 @@ class ReplicaRoles:
             role.assignment_changed(role.insync.assignment._replace(minimum=self._minimum(replica)))
 
     def _minimum(self, replica: Replica) -> int:
-        return self._settings.minimum_in_sync(replica.name.topic)
+        return self._settings.min_insync_replicas(replica.name.topic)
 
     def _lead(self, replica: Replica, partition: LeaderPartition) -> None:
         replica.role = partition
@@ -279,7 +279,7 @@ class ReplicaRoles:
         if self.led_by_id.pop(key, None) is not None:
             del self.led[topic, index]
         self.followed.pop(key, None)
-        replica.leave(reason)
+        replica.resign(reason)
 
 
 class ReplicaManager:
@@ -305,7 +305,7 @@ class ReplicaManager:
         self._making: dict[TopicPartition, None] = {}
         # Logs that wait for usable settings, and whether they are on disk already.
         self._offline: dict[tuple[TopicId, int], bool] = {}
-        self._when_settled: list[Callable[[], None]] = []
+        self._on_logs_ready: list[Callable[[], None]] = []
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self._telling: Timer | None = None
@@ -345,14 +345,14 @@ class ReplicaManager:
         """Every partition whose leader this node follows."""
         return list(self._roles.followed.values())
 
-    def when_roles_change(self, told: Callable[[], None]) -> None:
+    def on_roles_change(self, told: Callable[[], None]) -> None:
         """Call `told` whenever this node has begun or ceased to lead or follow something."""
         self._when_roles_change.append(told)
 
-    def when_settled(self, done: Callable[[], None]) -> None:
+    def on_logs_ready(self, done: Callable[[], None]) -> None:
         """Call `done` when every log that the metadata asks for is there; perhaps at once."""
         if self._making:
-            self._when_settled.append(done)
+            self._on_logs_ready.append(done)
         else:
             done()
 
@@ -366,7 +366,7 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._replicas)
 
-    def start_mending(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
+    def start_repair(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
         """From now on, resign from logs that are damaged, with the controller's consent."""
         self._mending.start(broker_epoch, submit)
 
@@ -377,8 +377,8 @@ class ReplicaManager:
         moved to other brokers are removed.
         """
         self._image = image
-        self._settings.follow(image)
-        self._mending.follow(image)
+        self._settings.on_metadata(image)
+        self._mending.on_metadata(image)
         reports = []
         damaged: dict[tuple[TopicId, int], str] = {}
         for found in directory.partitions():
@@ -386,17 +386,17 @@ class ReplicaManager:
             state = topic.partition(found.partition.partition) if topic is not None else None
             if topic is None or state is None or found.topic_id != topic.id or found.damage:
                 place = directory.set_aside(found)
-                events.warning("partition.set_aside", partition=str(found.partition), place=place)
+                events.warning("partition.stray_log_set_aside", partition=str(found.partition), place=place)
                 if topic is not None and state is not None and found.damage:
                     damaged[topic.id, state.index] = f"{found.damage}; it is kept in {place}"
             elif self._node_id not in state.replicas:
-                events.info("partition.moved_away", partition=str(found.partition))
-                self._shelf.condemn(found.partition, topic.id)
+                events.info("partition.reassigned_away", partition=str(found.partition))
+                self._shelf.mark_deleted(found.partition, topic.id)
             elif not self._settings.is_usable(topic.name):
                 self._take_offline(topic, state, on_disk=True)
             else:
                 reports.append(self._open(topic, state))
-        self._shelf.remove_leftovers(lambda name: image.topic(name) is not None)
+        self._shelf.remove_stray_logs(lambda name: image.topic(name) is not None)
         self.housekeeping.start()
         backoff_ms = self._settings.cleaner_backoff_ms()
         if backoff_ms is not None:
@@ -423,16 +423,16 @@ class ReplicaManager:
         for key, (topic, state) in expected.items():
             reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
             if reason and key not in self._replicas and key not in self._offline:
-                self._mending.lose(topic, state, reason)
+                self._mending.on_log_lost(topic, state, reason)
         for key in known:
             if key not in expected:
                 created.discard(key)
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         """Bring the logs in step with a new image, and this node's part in them."""
         before, self._image = self._image, image
-        self._mending.follow(image)
-        if self._settings.follow(image):
+        self._mending.on_metadata(image)
+        if self._settings.on_metadata(image):
             self._apply_settings()
         if before.topics is image.topics:
             return
@@ -532,13 +532,13 @@ class ReplicaManager:
     def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
         """A log that could not be opened is not wanted any more."""
         if self._offline.pop((topic.id, state.index), False):
-            self._shelf.discard(TopicPartition(topic.name, state.index), topic.id)
+            self._shelf.delete(TopicPartition(topic.name, state.index), topic.id)
 
     def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
         name = TopicPartition(topic.name, state.index)
         log, report = self._shelf.open(name, topic.id, self._settings.log_options(topic.name))
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
-        replica.in_trouble = partial(self._mending.make_way, topic.id, name)
+        replica.on_storage_error = partial(self._mending.resign, topic.id, name)
         self._replicas[topic.id, state.index] = replica
         self._roles.assign(replica, state)
         return report
@@ -552,7 +552,7 @@ class ReplicaManager:
         name = TopicPartition(topic.name, state.index)
         if name in self._making or (topic.id, state.index) in self._offline:
             return
-        if not self._mending.may_make(topic.id, state):
+        if not self._mending.may_create(topic.id, state):
             return
         if not self._settings.is_usable(topic.name):
             self._take_offline(topic, state, on_disk=False)
@@ -569,14 +569,14 @@ class ReplicaManager:
             self._not_made(topic.id, name, error)
             self._settle()
 
-        self._shelf.make(name, topic.id, self._settings.log_options(topic.name), made, failed)
+        self._shelf.create(name, topic.id, self._settings.log_options(topic.name), made, failed)
 
     def _made(self, topic_id: TopicId, name: TopicPartition) -> None:
         """A log is there, empty; much may have happened since it was asked for."""
         topic = self._image.topic_by_id(topic_id)
         state = None if topic is None else topic.partition(name.partition)
         if topic is None or state is None or self._node_id not in state.replicas:
-            self._shelf.discard(name, topic_id)
+            self._shelf.delete(name, topic_id)
             # Perhaps a topic of the same name has been waiting for this one to go.
             self._make_missing()
             return
@@ -590,8 +590,8 @@ class ReplicaManager:
             self._tell_roles_soon()
 
     def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
-        events.error("partition.not_made", partition=str(name), error=error)
-        self._mending.make_way(topic_id, name)
+        events.error("partition.create_failed", partition=str(name), error=error)
+        self._mending.resign(topic_id, name)
         self._try_again_later()
 
     def _try_again_later(self) -> None:
@@ -608,7 +608,7 @@ class ReplicaManager:
 
     def _settle(self) -> None:
         if not self._making:
-            waiting, self._when_settled = self._when_settled, []
+            waiting, self._on_logs_ready = self._on_logs_ready, []
             for done in waiting:
                 done()
 
@@ -631,7 +631,7 @@ class ReplicaManager:
         del self._replicas[replica.topic_id, replica.name.partition]
         self._roles.take_back(replica, reason)
         replica.log.abandon()
-        self._shelf.discard(replica.name, replica.topic_id)
+        self._shelf.delete(replica.name, replica.topic_id)
 
     def checkpoint_all(self, done: Callable[[], None]) -> None:
         """Take a checkpoint of every log that needs one, side by side; `done` hears when they have ended.

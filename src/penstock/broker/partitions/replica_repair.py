@@ -65,24 +65,24 @@ class ReplicaRepair:
         """Look now, and from time to time."""
         self._broker_epoch = broker_epoch
         self._submit = submit
-        self._look()
+        self._check()
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         self._image = image
 
-    def counts(self, state: PartitionState) -> bool:
+    def is_relied_on(self, state: PartitionState) -> bool:
         """Whether the cluster relies on this node for what the partition holds."""
         return len(state.replicas) > 1 and self._me in (state.leader, *state.isr, *state.elr)
 
     def _matters(self, state: PartitionState) -> bool:
         """Whether somebody would miss what the log of this node held, or elect it for it."""
-        return len(state.replicas) == 1 or self.counts(state) or self._me in state.last_known_elr
+        return len(state.replicas) == 1 or self.is_relied_on(state) or self._me in state.last_known_elr
 
-    def lose(self, topic: Topic, state: PartitionState, reason: str) -> None:
+    def on_log_lost(self, topic: Topic, state: PartitionState, reason: str) -> None:
         """The log of a replica is there no more, or cannot be identified."""
         if self._matters(state):
             self._lost[topic.id, state.index] = None
@@ -94,18 +94,18 @@ class ReplicaRepair:
             online=not self._matters(state),
         )
 
-    def may_make(self, topic_id: TopicId, state: PartitionState) -> bool:
+    def may_create(self, topic_id: TopicId, state: PartitionState) -> bool:
         """Whether an empty log does no harm: one that matters must not be taken for complete."""
         if (topic_id, state.index) in self._lost and self._matters(state):
             return False
         self._lost.pop((topic_id, state.index), None)
         return True
 
-    def mend(self, replica: Replica, state: PartitionState) -> None:
+    def repair(self, replica: Replica, state: PartitionState) -> None:
         """Cut off what is damaged, if nobody counts on it. Blocks; the leader's epoch is a new one."""
         log = replica.log
         damaged = log.corruption
-        if not damaged or self.counts(state) or not _can_mend(replica):
+        if not damaged or self.is_relied_on(state) or not _can_mend(replica):
             return
         end = min(damage.segment for damage in damaged)
         try:
@@ -113,21 +113,21 @@ class ReplicaRepair:
                 log.quarantine(damage.segment)
             log.truncate_to(end)
         except StorageError as error:
-            events.error("partition.not_mended", partition=str(replica.name), error=error)
+            events.error("partition.repair_failed", partition=str(replica.name), error=error)
         else:
-            events.warning("partition.mended", partition=str(replica.name), end=log.end)
+            events.warning("partition.repaired", partition=str(replica.name), end=log.end)
 
-    def make_way(self, topic_id: TopicId, name: TopicPartition) -> None:
+    def resign(self, topic_id: TopicId, name: TopicPartition) -> None:
         """Something could not be written or made: others had better go on without this replica."""
 
         def resign() -> None:
             state = self._image.partition(name.topic, name.partition)
-            if state is not None and self.counts(state):
+            if state is not None and self.is_relied_on(state):
                 self._resign(topic_id, name.partition)
 
         self._runtime.timers.soon(resign)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for topic_id, index in list(self._lost):
             topic = self._image.topic_by_id(topic_id)
             state = None if topic is None else topic.partition(index)
@@ -140,14 +140,14 @@ class ReplicaRepair:
             if log.corruption or log.stopped is not None:
                 self._consider(replica)
         deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
-        self._timer = self._runtime.timers.at(deadline, self._look)
+        self._timer = self._runtime.timers.at(deadline, self._check)
 
     def _consider(self, replica: Replica) -> None:
         state = self._image.partition(replica.name.topic, replica.name.partition)
         if state is None or len(state.replicas) == 1:
             return
         # Under a new leader epoch a follower is mended; one that cannot be has nothing to gain.
-        if self.counts(state) or (_can_mend(replica) and replica.role is not None):
+        if self.is_relied_on(state) or (_can_mend(replica) and replica.role is not None):
             self._resign(replica.topic_id, replica.name.partition)
 
     def _resign(self, topic_id: TopicId, index: PartitionIndex) -> None:
@@ -162,7 +162,7 @@ class ReplicaRepair:
         if isinstance(reply, ApiError):
             # Perhaps the others have caught up next time.
             reason = reply.detail or reply.kind.value
-            events.error("replica.cannot_resign", partition=f"{name}/{key[1]}", reason=reason)
+            events.error("replica.resign_failed", partition=f"{name}/{key[1]}", reason=reason)
         else:
             self._asked.pop(key, None)
             events.warning("replica.resigned", partition=f"{name}/{key[1]}")

@@ -78,7 +78,7 @@ class SegmentVerifier:
         self._runtime = runtime
         self._checked_at: dict[LeaderPartition, Instant] = {}
 
-    def doubt(self, partition: LeaderPartition, position: Offset) -> None:
+    def verify(self, partition: LeaderPartition, position: Offset) -> None:
         """A follower got something damaged from this position on."""
         now = self._runtime.clock.now()
         self._checked_at = {
@@ -88,7 +88,7 @@ class SegmentVerifier:
         if partition in self._checked_at or not log.start <= position < log.end:
             return
         self._checked_at[partition] = now
-        events.warning("replication.doubted", partition=str(partition.name), offset=position)
+        events.warning("replication.corrupt_batch_reported", partition=str(partition.name), offset=position)
         self._go_on(partition, log.scrub(around=position))
 
     def _go_on(self, partition: LeaderPartition, steps: Iterator[ScrubStep]) -> None:
@@ -97,14 +97,14 @@ class SegmentVerifier:
         try:
             step = next(steps, None)
         except PenstockError as error:
-            events.error("replication.not_verified", partition=str(partition.name), error=error)
+            events.error("replication.verify_failed", partition=str(partition.name), error=error)
             return
         if step is None:
             return
         if step.damage is not None:
             _, start, end, reason = step.damage
             events.error(
-                "partition.damaged", partition=str(partition.name), start=start, end=end, reason=reason
+                "partition.corrupt_range", partition=str(partition.name), start=start, end=end, reason=reason
             )
         deadline = Instant(self._runtime.clock.now() + STEP_MS * MILLISECOND)
         self._runtime.timers.at(deadline, lambda: self._go_on(partition, steps))
@@ -141,7 +141,7 @@ class FollowerSessionPartition:
         self.is_at_end = False
         self.is_warming = False
 
-    def say(self, said: ReplicaFetchPartition) -> None:
+    def on_fetch(self, said: ReplicaFetchPartition) -> None:
         """The follower says where it is."""
         _, self.leader_epoch, self.position, self.last_epoch, self.synced = said
 
@@ -182,7 +182,7 @@ class FollowerSessionPartition:
             self.key, status, self.leader_epoch, self.position, watermark, start, epoch, end
         )
 
-    def told(self, row: ReplicaFetchResponsePartition) -> None:
+    def on_sent(self, row: ReplicaFetchResponsePartition) -> None:
         """The follower was sent this."""
         if self.partition is not None:
             self.told_watermark, self.told_start = row.high_watermark, row.log_start
@@ -269,7 +269,7 @@ class ReplicationThrottle:
         if bytes_per_second != self._rate:
             self._rate = bytes_per_second
             self._free_at = self._runtime.clock.now()
-            self._tell()
+            self._notify()
 
     def has_room(self, asker: object, tell: Callable[[], None]) -> bool:
         """Whether something may be sent now; if not, `tell` is called when it may, once per asker."""
@@ -278,7 +278,7 @@ class ReplicationThrottle:
             return True
         self._waiting[asker] = tell
         if self._timer is None:
-            self._timer = self._runtime.timers.at(self._free_at, self._tell)
+            self._timer = self._runtime.timers.at(self._free_at, self._notify)
         return False
 
     def spend(self, size_bytes: int) -> None:
@@ -286,7 +286,7 @@ class ReplicationThrottle:
         # What was not used in time is lost: a pause must not become a burst.
         self._free_at = Instant(max(self._free_at, now) + size_bytes * SECOND // self._rate)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -340,7 +340,7 @@ class ResponseBuilder:
         """The answer is on its way: these have nothing to tell until the follower has moved."""
         for answer, content in zip(rows, contents, strict=True):
             row = session.rows[answer.key]
-            row.told(answer)
+            row.on_sent(answer)
             session.ready.pop(row, None)
             if _is_catching_up(session, row):
                 self._throttle.spend(len(content))
@@ -381,7 +381,7 @@ class ResponseBuilder:
 
         def failed(error: Exception) -> None:
             # The read itself will meet the same trouble, and tell.
-            events.warning("replication.not_warmed", error=error)
+            events.warning("replication.page_cache_read_failed", error=error)
             ready()
 
         row.is_warming = True
@@ -395,7 +395,7 @@ class ResponseBuilder:
         if not is_damage and not isinstance(error, StorageError):
             # The log start has moved past the follower since it was judged.
             return row.answered(ReplicaFetchStatus.OUT_OF_RANGE, end=partition.log.end)
-        events.error("replication.unreadable", partition=str(partition.name), error=error)
+        events.error("replication.read_failed", partition=str(partition.name), error=error)
         return row.answered(ReplicaFetchStatus.DAMAGED)
 
     def _collect_news(
@@ -467,7 +467,7 @@ class ReplicaFetchServer:
             row = session.rows.get(said.key)
             if row is None:
                 row = session.rows[said.key] = self._new_row(session, said.key)
-            row.say(said)
+            row.on_fetch(said)
             self._look_at(session, row)
         if session.outside and session.heard_at >= session.outside_at:
             session.outside_at = Instant(session.heard_at + OUTSIDE_NS)
@@ -494,11 +494,11 @@ class ReplicaFetchServer:
                 row.synced = said.synced
                 self._count(session, row)
 
-    def doubt(self, doubt: CorruptBatchReport) -> None:
+    def on_corrupt_batch(self, doubt: CorruptBatchReport) -> None:
         """A follower got damaged batches from us."""
         partition = self._partitions.find_by_id(*partition_of(doubt.key))
         if partition is not None and partition.leader_epoch == doubt.leader_epoch:
-            self._verifying.doubt(partition, Offset(doubt.position))
+            self._verifying.verify(partition, Offset(doubt.position))
 
     def roles_changed(self) -> None:
         """What was not led here may be now, and the other way round."""
@@ -508,7 +508,7 @@ class ReplicaFetchServer:
                     self._look_at(session, row)
             self._wake(session)
 
-    def look_outside(self) -> None:
+    def check_out_of_sync(self) -> None:
         """Find followers that left the ISR without a word of theirs: their next fetch may bring them back."""
         for session in self._sessions.values():
             for row in session.rows.values():
@@ -649,7 +649,7 @@ class ReplicaFetchServer:
     def _dismiss_silent(self, now: Instant) -> None:
         for session in self._sessions.values():
             if session.rows and now - session.heard_at > SILENCE_NS:
-                events.info("replication.follower_gone", peer=session.node)
+                events.info("replication.follower_disconnected", peer=session.node)
                 session.end()
 
 

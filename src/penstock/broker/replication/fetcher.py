@@ -82,13 +82,13 @@ def apply(
     try:
         return _obey(followed, answer, batches)
     except StorageError as error:
-        events.error("replica.not_written", partition=str(followed.name), error=error)
+        events.error("replica.append_failed", partition=str(followed.name), error=error)
     except (CorruptionError, OffsetsNotIncreasing) as error:
-        events.warning("replica.received_damage", partition=str(followed.name), error=error)
+        events.warning("replica.corrupt_batch_received", partition=str(followed.name), error=error)
         return ApplyResult.DAMAGED
     except PenstockError as error:
         # The role is over, say.
-        events.warning("replica.not_taken", partition=str(followed.name), error=error)
+        events.warning("replica.batches_rejected", partition=str(followed.name), error=error)
     return ApplyResult.TROUBLE
 
 
@@ -107,7 +107,7 @@ def _obey(
             return _begin_anew(followed, answer)
         case ReplicaFetchStatus.DAMAGED:
             events.error(
-                "replica.leader_damaged",
+                "replica.leader_log_corrupt",
                 partition=str(followed.name),
                 offset=answer.position,
                 leader=followed.leader,
@@ -175,7 +175,7 @@ def _begin_anew(followed: FollowerPartition, answer: ReplicaFetchResponsePartiti
         return ApplyResult.STALE
     followed.restart_at(Offset(answer.log_start))
     events.warning(
-        "replica.began_anew",
+        "replica.restarted_empty",
         partition=str(followed.name),
         start=start,
         end=end,
@@ -222,7 +222,7 @@ class ReplicaFetcher:
         self._telling: Timer | None = None
         self._begin_session()
 
-    def follow(self, followed: Mapping[bytes, FollowerPartition]) -> None:
+    def set_partitions(self, followed: Mapping[bytes, FollowerPartition]) -> None:
         """These are the partitions that the node leads."""
         changed = False
         for key, old in list(self._followed.items()):
@@ -352,9 +352,9 @@ class ReplicaFetcher:
         # Also with the next fetch, since nobody answers what is said here.
         self._unsaid[key] = None
         if self._telling is None:
-            self._telling = self._runtime.timers.soon(self._tell)
+            self._telling = self._runtime.timers.soon(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._telling = None
         if self._synced and self._is_waiting:
             followed = self._followed
@@ -396,6 +396,6 @@ class ReplicaFetcher:
             self._arm()
             return
         if self._is_waiting and not is_doubtful:
-            events.info("replica.no_answer", peer=self._node, session=self._session)
+            events.info("replica.fetch_timeout", peer=self._node, session=self._session)
         self._begin_session()
         self.fetch()

@@ -63,7 +63,7 @@ class IsrManager:
     def start(self, broker_epoch: BrokerEpoch) -> None:
         self._broker_epoch = broker_epoch
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         """New metadata was committed, and the partitions have heard of it."""
         self._image = image
         for partition, epoch in list(self._proposed.items()):
@@ -134,7 +134,7 @@ class IsrManager:
             partition.proposal_ended(accepted=True)
             return
         del self._proposed[partition]
-        events.info("partition.isr_refused", partition=str(partition.name), reason=str(kind))
+        events.info("partition.isr_change_refused", partition=str(partition.name), reason=str(kind))
         self._end_without(partition, accepted=outcome)
 
     def _end_without(self, partition: LeaderPartition, *, accepted: bool | None) -> None:

@@ -65,9 +65,9 @@ class ReplicationMetrics(Metrics):
     def watch(self, led: Callable[[], Iterable[LeaderPartition]]) -> None:
         """Count the partitions that `led` answers, at each scrape."""
         self.under_replicated.read(lambda: sum(map(_lacks_replicas, led())))
-        self.under_minimum.read(lambda: sum(not partition.has_minimum for partition in led()))
+        self.under_minimum.read(lambda: sum(not partition.has_min_isr for partition in led()))
 
-    def follow(self, led: Iterable[LeaderPartition]) -> None:
+    def set_partitions(self, led: Iterable[LeaderPartition]) -> None:
         """Have a lag for every follower of these partitions, and of no others."""
         now = {partition: partition.insync.assignment.replicas for partition in led}
         for partition, replicas in self._led.items():

@@ -42,10 +42,10 @@ class ReplicationFrameKind(enum.IntEnum):
     """What a frame is: its first byte."""
 
     FETCH = 1
-    ANSWER = 2
+    RESPONSE = 2
     RESTART = 3
     PROGRESS = 4
-    DOUBT = 5
+    CORRUPT_BATCH = 5
 
 
 class ReplicaFetchStatus(enum.IntEnum):
@@ -170,7 +170,7 @@ def encode_response(
     session: int, sequence: int, rows: Sequence[ReplicaFetchResponsePartition], contents: Sequence[Buffer]
 ) -> list[Buffer]:
     """The parts of an answer; `contents` has the batches of each row, perhaps none."""
-    parts = [_ANSWER.pack(ReplicationFrameKind.ANSWER, session, sequence, len(rows))]
+    parts = [_ANSWER.pack(ReplicationFrameKind.RESPONSE, session, sequence, len(rows))]
     parts += [_ANSWER_ROW.pack(*row, len(content)) for row, content in zip(rows, contents, strict=True)]
     return [b"".join(parts), *(content for content in contents if len(content))]
 
@@ -185,7 +185,7 @@ def encode_progress(progress: FollowerProgress) -> bytes:
 
 
 def encode_corrupt_batch_report(doubt: CorruptBatchReport) -> bytes:
-    return _DOUBT.pack(ReplicationFrameKind.DOUBT, *doubt)
+    return _DOUBT.pack(ReplicationFrameKind.CORRUPT_BATCH, *doubt)
 
 
 def decode(frame: memoryview) -> Frame:
@@ -195,13 +195,13 @@ def decode(frame: memoryview) -> Frame:
         match kind:
             case ReplicationFrameKind.FETCH:
                 return _decode_fetch(frame)
-            case ReplicationFrameKind.ANSWER:
+            case ReplicationFrameKind.RESPONSE:
                 return _decode_answer(frame)
             case ReplicationFrameKind.RESTART:
                 return _decode_restart(frame)
             case ReplicationFrameKind.PROGRESS:
                 return _decode_progress(frame)
-            case ReplicationFrameKind.DOUBT:
+            case ReplicationFrameKind.CORRUPT_BATCH:
                 return _decode_doubt(frame)
             case _:
                 raise ProtocolError(f"no replication frame is of kind {kind}")

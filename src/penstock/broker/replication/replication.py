@@ -45,7 +45,7 @@ class ReplicationService:
         self._broker_epoch = UNKNOWN_EPOCH
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
         self._is_running = False
-        self._look: Timer | None = None
+        self._check_timer: Timer | None = None
         # As they were in the last image, which shares with the next what has not changed.
         self._brokers: object = None
         self._configs: object = None
@@ -57,7 +57,7 @@ class ReplicationService:
         )
         hub.serve(Channel.REPLICATION, self)
         hub.watch(self, Channel.REPLICATION)
-        partitions.when_roles_change(self._roles_changed)
+        partitions.on_roles_change(self._roles_changed)
 
     def start(self, broker_epoch: BrokerEpoch) -> None:
         """Begin: the node is registered as a broker under this epoch."""
@@ -66,7 +66,7 @@ class ReplicationService:
         self.proposing.start(broker_epoch)
         self._roles_changed()
 
-    def follow(self, image: MetadataImage) -> None:
+    def on_metadata(self, image: MetadataImage) -> None:
         """New metadata was committed. Call this after the partitions have followed it."""
         if self._brokers is not image.brokers:
             self._brokers = image.brokers
@@ -76,13 +76,13 @@ class ReplicationService:
             rate = broker_setting(image, RATE_SETTING, self._node_id)
             assert isinstance(rate, int)
             self.serving.throttle.configure(rate)
-        self.proposing.follow(image)
+        self.proposing.on_metadata(image)
         self._look_later()
 
     def stop(self) -> None:
         self._is_running = False
-        if self._look is not None:
-            self._look.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         self.proposing.stop()
         self.serving.stop()
         for fetcher in self._fetchers.values():
@@ -103,7 +103,7 @@ class ReplicationService:
             case FollowerProgress():
                 self.serving.progress(peer, message)
             case CorruptBatchReport():
-                self.serving.doubt(message)
+                self.serving.on_corrupt_batch(message)
             case ReplicaFetchResponse() | RestartSession():
                 self._heard_of_leader(peer.node_id, message)
 
@@ -142,21 +142,21 @@ class ReplicationService:
             fetcher = self._fetchers.get(node)
             if fetcher is None:
                 fetcher = self._fetchers[node] = self._new_fetcher(node)
-            fetcher.follow(wanted)
+            fetcher.set_partitions(wanted)
         self.serving.roles_changed()
         self.proposing.roles_changed(self._partitions.led())
         self._look_later()
 
     def _look_later(self) -> None:
         """Some things need a look at every partition: not with each of many changes, but after them."""
-        if self._look is None and self._is_running:
+        if self._check_timer is None and self._is_running:
             deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
-            self._look = self._runtime.timers.at(deadline, self._look_at_all)
+            self._check_timer = self._runtime.timers.at(deadline, self._check)
 
-    def _look_at_all(self) -> None:
-        self._look = None
-        self.serving.look_outside()
-        self.metrics.follow(self._partitions.led())
+    def _check(self) -> None:
+        self._check_timer = None
+        self.serving.check_out_of_sync()
+        self.metrics.set_partitions(self._partitions.led())
 
     def _new_fetcher(self, node: NodeId) -> ReplicaFetcher:
         def send(frame: Buffer) -> bool:

@@ -55,7 +55,7 @@ def _problem_with_new_name(image: MetadataImage, command: CreateTopic) -> ApiErr
         return ApiError(ErrorKind.INVALID_REQUEST, f"{name} is reserved")
     if image.topic(name) is not None:
         return ApiError(ErrorKind.TOPIC_EXISTS, f"topic '{name}' exists already")
-    other = image.lookalike_of(name)
+    other = image.colliding_topic(name)
     if other is not None:
         detail = f"topic '{name}' differs from topic '{other}' in '.' and '_' only"
         return ApiError(ErrorKind.INVALID_TOPIC_NAME, detail)

@@ -403,7 +403,7 @@ class MetadataImage:
             assert topic is not None, "a name without its topic"
             yield topic
 
-    def lookalike_of(self, name: str) -> TopicName | None:
+    def colliding_topic(self, name: str) -> TopicName | None:
         """A topic that metrics could not tell from one called `name`."""
         key = collision_key(name)
         names = None if key is None else self.lookalikes.get(key)

@@ -38,14 +38,14 @@ class MetadataMachine:
     Both hold images, which never change, so that either may be copied for nothing.
     """
 
-    __slots__ = ("_around", "image")
+    __slots__ = ("_config", "image")
 
     def __init__(self, image: MetadataImage = EMPTY_IMAGE, around: ControllerConfig = _NOTHING_ELSE) -> None:
         self.image = image
-        self._around = around
+        self._config = around
 
     def copy(self) -> "MetadataMachine":
-        return MetadataMachine(self.image, self._around)
+        return MetadataMachine(self.image, self._config)
 
     def decide(self, command: commands.Command, now: Instant) -> MetadataDecision:  # noqa: ARG002 - the shape of machines
         """Answer `command` from the current image, without changing it. Time plays no part yet."""
@@ -84,53 +84,53 @@ class MetadataMachine:
     def _decide_broker(self, command: commands.BrokerCommand) -> MetadataDecision:
         match command:
             case commands.RegisterBroker():
-                return register_broker(self.image, command, self._around)
+                return register_broker(self.image, command, self._config)
             case commands.FenceBroker():
-                return fence_broker(self.image, command, self._around)
+                return fence_broker(self.image, command, self._config)
             case commands.UnfenceBroker():
-                return unfence_broker(self.image, command, self._around)
+                return unfence_broker(self.image, command, self._config)
             case commands.BeginControlledShutdown():
-                return stop_broker(self.image, command, self._around)
+                return stop_broker(self.image, command, self._config)
             case commands.DrainBroker():
-                return drain_broker(self.image, command, self._around)
+                return drain_broker(self.image, command, self._config)
             case commands.UnregisterBroker():
-                return unregister_broker(self.image, command, self._around)
+                return unregister_broker(self.image, command, self._config)
             case _:
                 assert_never(command)
 
     def _decide_config(self, command: commands.ConfigCommand) -> MetadataDecision:
         match command:
             case commands.AlterConfigs():
-                return alter_configs(self.image, command, self._around)
+                return alter_configs(self.image, command, self._config)
             case commands.IncrementalAlterConfigs():
-                return incremental_alter_configs(self.image, command, self._around)
+                return incremental_alter_configs(self.image, command, self._config)
             case _:
                 assert_never(command)
 
     def _decide_topic(self, command: commands.TopicCommand) -> MetadataDecision:
         match command:
             case commands.CreateTopic():
-                return create_topic(self.image, command, self._around)
+                return create_topic(self.image, command, self._config)
             case commands.DeleteTopic():
-                return delete_topic(self.image, command, self._around)
+                return delete_topic(self.image, command, self._config)
             case commands.CreatePartitions():
-                return create_partitions(self.image, command, self._around)
+                return create_partitions(self.image, command, self._config)
             case _:
                 assert_never(command)
 
     def _decide_partition(self, command: commands.PartitionCommand) -> MetadataDecision:
         match command:
             case commands.AlterPartition():
-                return change_partition(self.image, command, self._around)
+                return change_partition(self.image, command, self._config)
             case commands.ResignReplica():
-                return resign_replica(self.image, command, self._around)
+                return resign_replica(self.image, command, self._config)
             case commands.ElectLeader():
-                return elect_leader(self.image, command, self._around)
+                return elect_leader(self.image, command, self._config)
             case commands.BalanceLeaders():
-                return balance_leaders(self.image, command, self._around)
+                return balance_leaders(self.image, command, self._config)
             case commands.ReassignPartition():
-                return reassign_partition(self.image, command, self._around)
+                return reassign_partition(self.image, command, self._config)
             case commands.WidenInternalTopics():
-                return widen_internal_topics(self.image, command, self._around)
+                return widen_internal_topics(self.image, command, self._config)
             case _:
                 assert_never(command)

@@ -61,7 +61,7 @@ class RaftLog:
     def first(self) -> Index:
         return self._view.first
 
-    def settle(self) -> None:
+    def begin_step(self) -> None:
         """A new step begins: the host has carried out the effects of the last one."""
         if self._fresh:
             self._fresh.clear()

@@ -27,7 +27,7 @@ class VoteRequest(Struct, frozen=True):
     term: Term
     last_index: Index
     last_term: Term
-    is_trial: bool = False
+    is_pre_vote: bool = False
     is_transfer: bool = False
 
 
@@ -36,7 +36,7 @@ class VoteResponse(Struct, frozen=True):
 
     term: Term
     is_granted: bool
-    is_trial: bool = False
+    is_pre_vote: bool = False
 
 
 class AppendRequest(Struct, frozen=True):
@@ -183,7 +183,7 @@ Event: TypeAlias = TimePassed | MessageReceived | EntriesPersisted | SnapshotIns
 class PersistHardState(Struct, frozen=True):
     """Make the ballot durable before the next effect is begun."""
 
-    ballot: HardState
+    hard_state: HardState
 
 
 class TruncateLog(Struct, frozen=True):

@@ -21,7 +21,7 @@ class ProgressState(enum.Enum):
     """How entries go to a member."""
 
     PROBE = "one request at a time: we do not know where its log and ours part"
-    STREAM = "requests follow each other without waiting for answers"
+    REPLICATE = "requests follow each other without waiting for answers"
     SNAPSHOT = "what it needs is in our log no longer"
 
 
@@ -68,13 +68,13 @@ class Progress:
 
     def has_room(self, in_flight_max: int) -> bool:
         """Whether another request with entries may be sent."""
-        if self.pace is ProgressState.STREAM:
+        if self.pace is ProgressState.REPLICATE:
             return len(self._in_flight) < in_flight_max
         return self.pace is ProgressState.PROBE and not self.is_probing
 
     def sent(self, last: Index) -> None:
         """A request that ends with `last` is underway."""
-        if self.pace is ProgressState.STREAM:
+        if self.pace is ProgressState.REPLICATE:
             if last >= self.next:
                 self._in_flight.append(last)
                 self.next = Index(last + 1)
@@ -92,7 +92,7 @@ class Progress:
         if self.pace is ProgressState.PROBE or (
             self.pace is ProgressState.SNAPSHOT and self.match + 1 >= first
         ):
-            self._enter(ProgressState.STREAM, Index(self.match + 1))
+            self._enter(ProgressState.REPLICATE, Index(self.match + 1))
         return is_news
 
     def reject(self, previous: Index, next_index: Index) -> bool:
@@ -165,7 +165,7 @@ class ProgressTracker:
         heard[ledger.me] = 1
         return ledger.configuration.agreed(heard) == 1
 
-    def beat(self) -> None:
+    def send_heartbeats(self) -> None:
         """Send the next round of heartbeats."""
         ledger = self._ledger
         self.round += 1
@@ -184,7 +184,7 @@ class ProgressTracker:
         options, log = ledger.options, ledger.log
         while peer.next <= log.last and peer.has_room(options.appends_in_flight_max):
             self._send_one(member, peer, options.append_bytes_max)
-        if peer.pace is ProgressState.STREAM and peer.commit_told < min(ledger.commit, peer.match):
+        if peer.pace is ProgressState.REPLICATE and peer.commit_told < min(ledger.commit, peer.match):
             self._send_one(member, peer, bytes_max=0)
 
     def _send_one(self, member: Member, peer: Progress, bytes_max: int) -> None:
@@ -212,7 +212,7 @@ class ProgressTracker:
         )
         ledger.effects.append(effect)
 
-    def answered(self, member: Member, answer: AppendResponse) -> bool:
+    def append_acknowledged(self, member: Member, answer: AppendResponse) -> bool:
         """Says whether somebody's match has moved."""
         peer = self.others[member]
         moved = peer.acknowledge(answer.match, self._ledger.log.first)
@@ -224,13 +224,13 @@ class ProgressTracker:
         if peer.match >= self._ledger.commit:
             peer.caught_up_at = self._ledger.now
 
-    def conflicted(self, member: Member, conflict: AppendConflict) -> None:
+    def append_rejected(self, member: Member, conflict: AppendConflict) -> None:
         peer, log = self.others[member], self._ledger.log
         index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
         if peer.reject(conflict.previous_index, Index(index + 1)):
             self._send_to(member, peer)
 
-    def beaten(self, member: Member, answer: RaftHeartbeatResponse) -> bool:
+    def heartbeat_acknowledged(self, member: Member, answer: RaftHeartbeatResponse) -> bool:
         """A member that is alive but behind is asked again: requests or answers may be lost.
 
         By its own words: one that was restarted has what we know it has, and has to be told so.

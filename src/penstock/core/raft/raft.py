@@ -92,7 +92,7 @@ class BecomeFollower(Struct, frozen=True):
 class BecomeCandidate(Struct, frozen=True):
     """Ask for votes. A trial changes nothing yet; a transfer needs none."""
 
-    is_trial: bool
+    is_pre_vote: bool
     is_transfer: bool = False
 
 
@@ -153,7 +153,7 @@ class Role:
     def leader_gone(self, leader: Member | None) -> None:
         """The host says that this leader's process has ended."""
 
-    def asked(self, command: Command) -> None:
+    def on_command(self, command: Command) -> None:
         """Somebody wants something that only a leader can do."""
         self._ledger.refuse(command.ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
@@ -170,15 +170,15 @@ def is_up_to_date(ledger: RaftState, request: VoteRequest) -> bool:
 
 def vote(ledger: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
     """Answer a request of the present term, or a trial for a later one; says if a vote was given."""
-    if request.is_trial:
+    if request.is_pre_vote:
         granted = request.term > ledger.term and not is_leased and is_up_to_date(ledger, request)
         term = request.term if granted else ledger.term
-        ledger.send(candidate, VoteResponse(term, granted, is_trial=True))
+        ledger.send(candidate, VoteResponse(term, granted, is_pre_vote=True))
         return False
     assert request.term == ledger.term
-    granted = ledger.ballot.voted_for in (None, candidate) and is_up_to_date(ledger, request)
+    granted = ledger.hard_state.voted_for in (None, candidate) and is_up_to_date(ledger, request)
     if granted:
-        ledger.promise(HardState(request.term, candidate))
+        ledger.set_hard_state(HardState(request.term, candidate))
     ledger.send(candidate, VoteResponse(ledger.term, granted))
     return granted
 
@@ -258,10 +258,10 @@ class Follower(Role):
         return self._leader is not None and silent_ns < self._ledger.options.election_ns
 
     def begin(self) -> None:
-        self._ledger.follow(self._leader)
+        self._ledger.set_leader(self._leader)
 
     def time_passed(self) -> None:
-        self.next = BecomeCandidate(is_trial=True)
+        self.next = BecomeCandidate(is_pre_vote=True)
 
     def voted(self) -> None:
         self._deadline = self._ledger.election_deadline()
@@ -280,7 +280,7 @@ class Follower(Role):
             return
         # Should it be there after all, its next message makes it our leader again.
         self._leader = None
-        self._ledger.follow(None)
+        self._ledger.set_leader(None)
         self._deadline = min(self._deadline, self._ledger.early_deadline())
 
     def received(self, sender: Member, message: RaftMessage) -> None:
@@ -298,7 +298,7 @@ class Follower(Role):
                 self._receive_chunk(sender, message)
             case TimeoutNow():
                 if self._ledger.may_campaign and not self._receiving.is_installing:
-                    self.next = BecomeCandidate(is_trial=False, is_transfer=True)
+                    self.next = BecomeCandidate(is_pre_vote=False, is_transfer=True)
             case _:
                 pass  # an answer to what we asked in another role
 
@@ -308,7 +308,7 @@ class Follower(Role):
         if leader != self._leader:
             assert self._leader is None, "one term, one leader"
             self._leader = leader
-            self._ledger.follow(leader)
+            self._ledger.set_leader(leader)
 
     def _append(self, leader: Member, request: AppendRequest) -> None:
         if self._receiving.is_installing:
@@ -362,7 +362,7 @@ class Candidate(Role):
 
     def __init__(self, ledger: RaftState, campaign: BecomeCandidate) -> None:
         super().__init__(ledger)
-        self._is_trial = campaign.is_trial
+        self._is_pre_vote = campaign.is_pre_vote
         self._is_transfer = campaign.is_transfer
         self._term = Term(ledger.term + 1)
         self._deadline = ledger.retry_deadline()
@@ -374,10 +374,10 @@ class Candidate(Role):
 
     def begin(self) -> None:
         ledger, log = self._ledger, self._ledger.log
-        if not self._is_trial:
-            ledger.promise(HardState(self._term, ledger.me))
-        ledger.follow(None)
-        request = VoteRequest(self._term, log.last, log.last_term, self._is_trial, self._is_transfer)
+        if not self._is_pre_vote:
+            ledger.set_hard_state(HardState(self._term, ledger.me))
+        ledger.set_leader(None)
+        request = VoteRequest(self._term, log.last, log.last_term, self._is_pre_vote, self._is_transfer)
         for voter in ledger.configuration.voters:
             if voter == ledger.me:
                 self._votes[voter] = None
@@ -386,16 +386,16 @@ class Candidate(Role):
         self._count()
 
     def time_passed(self) -> None:
-        self.next = BecomeCandidate(is_trial=True)
+        self.next = BecomeCandidate(is_pre_vote=True)
 
     def voted(self) -> None:
-        assert self._is_trial, "a candidate has voted for itself"
+        assert self._is_pre_vote, "a candidate has voted for itself"
         self._deadline = self._ledger.election_deadline()
 
     def received(self, sender: Member, message: RaftMessage) -> None:
         if not isinstance(message, VoteResponse) or not message.is_granted:
             return
-        if message.is_trial == self._is_trial and message.term == self._term:
+        if message.is_pre_vote == self._is_pre_vote and message.term == self._term:
             self._votes[sender] = None
             self._count()
 
@@ -404,7 +404,7 @@ class Candidate(Role):
         # Only voters count, and a voter is a node with the directory that we know.
         granted = sum(voter in self._votes for voter in configuration.voters)
         if granted >= configuration.majority:
-            self.next = BecomeCandidate(is_trial=False) if self._is_trial else BecomeLeader()
+            self.next = BecomeCandidate(is_pre_vote=False) if self._is_pre_vote else BecomeLeader()
 
 
 class LeadershipTransfer:
@@ -527,7 +527,7 @@ class Leader(Role):
         return True
 
     def begin(self) -> None:
-        self._ledger.follow(self._ledger.me)
+        self._ledger.set_leader(self._ledger.me)
         self._append((None,))
         self._beat()
 
@@ -550,7 +550,7 @@ class Leader(Role):
 
     def _beat(self) -> None:
         self._beat_at = Instant(self._ledger.now + self._ledger.options.heartbeat_ns)
-        self._replication.beat()
+        self._replication.send_heartbeats()
         self._handover.nudge(self._replication)
         self._confirm_reads()
 
@@ -565,14 +565,14 @@ class Leader(Role):
         peer.heard_at = self._ledger.now
         match message:
             case AppendResponse():
-                if replication.answered(sender, message):
+                if replication.append_acknowledged(sender, message):
                     self._advance()
             case RaftHeartbeatResponse():
-                if replication.beaten(sender, message):
+                if replication.heartbeat_acknowledged(sender, message):
                     self._advance()
                 self._confirm_reads()
             case AppendConflict():
-                replication.conflicted(sender, message)
+                replication.append_rejected(sender, message)
             case SnapshotChunkResponse():
                 replication.chunk_stored(sender, message)
             case _:
@@ -609,7 +609,7 @@ class Leader(Role):
         self._replication.send_all()
         return entries[0].index, Index(entries[-1].index + 1)
 
-    def asked(self, command: Command) -> None:
+    def on_command(self, command: Command) -> None:
         match command:
             case Propose():
                 self._propose(command)
@@ -766,7 +766,7 @@ class Raft:
     def step(self, event: Event, now: Instant) -> list[Effect]:
         """Take an event; answers what to do about it, in order."""
         ledger = self._ledger
-        ledger.log.settle()
+        ledger.log.begin_step()
         ledger.effects = []
         ledger.now = now
         match event:
@@ -784,7 +784,7 @@ class Raft:
             case LeaderGone(leader):
                 self._role.leader_gone(leader)
             case Propose() | RequestRead() | ChangeMembers() | TransferLeadership():
-                self._role.asked(event)
+                self._role.on_command(event)
             case _:
                 assert_never(event)
         while self._role.next is not None:
@@ -804,7 +804,7 @@ class Raft:
             self._vote(sender, message)
             return
         is_from_leader = isinstance(message, AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow)
-        is_promise = isinstance(message, VoteResponse) and message.is_trial and message.is_granted
+        is_promise = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > ledger.term and not is_promise:
             self._become(BecomeFollower(message.term, sender if is_from_leader else None))
         elif message.term < ledger.term:
@@ -819,10 +819,10 @@ class Raft:
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
         ledger = self._ledger
         is_leased = self._role.is_leased() and not request.is_transfer
-        if not request.is_trial and (request.term < ledger.term or is_leased):
+        if not request.is_pre_vote and (request.term < ledger.term or is_leased):
             ledger.send(candidate, VoteResponse(ledger.term, is_granted=False))
             return
-        if not request.is_trial and request.term > ledger.term:
+        if not request.is_pre_vote and request.term > ledger.term:
             self._become(BecomeFollower(request.term))
         if vote(ledger, candidate, request, is_leased=is_leased):
             self._role.voted()
@@ -833,7 +833,7 @@ class Raft:
         match transition:
             case BecomeFollower(term, leader):
                 if term > ledger.term:
-                    ledger.promise(HardState(term, None))
+                    ledger.set_hard_state(HardState(term, None))
                 self._role = self.follower_type(ledger, self._receiving, leader)
             case BecomeCandidate():
                 self._role = Candidate(ledger, transition)

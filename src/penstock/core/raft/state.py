@@ -36,7 +36,7 @@ from penstock.core.raft.types import (
 class RecoveredState(Struct, frozen=True):
     """What a member finds of its former life: its ballot, and the configurations in its log, in order."""
 
-    ballot: HardState
+    hard_state: HardState
     configurations: tuple[ConfigurationAt, ...] = ()
 
 
@@ -54,7 +54,7 @@ class RaftState:
         self.me = me
         self.options = options
         self.now = Instant(0)
-        self.ballot = recovered.ballot
+        self.hard_state = recovered.hard_state
         self.log = RaftLog(view)
         self.commit = view.snapshot.index
         self.effects: list[Effect] = []
@@ -66,7 +66,7 @@ class RaftState:
 
     @property
     def term(self) -> Term:
-        return self.ballot.term
+        return self.hard_state.term
 
     @property
     def configuration(self) -> Configuration:
@@ -111,16 +111,16 @@ class RaftState:
     def refuse(self, ticket: CommandId, kind: ErrorKind, detail: str) -> None:
         self.effects.append(CommandResult(ticket, ApiError(kind, detail)))
 
-    def promise(self, ballot: HardState) -> None:
+    def set_hard_state(self, ballot: HardState) -> None:
         """Take a new ballot; nothing that follows is done before it is durable."""
-        assert ballot.term >= self.ballot.term
-        if ballot == self.ballot:
+        assert ballot.term >= self.hard_state.term
+        if ballot == self.hard_state:
             return
-        self.ballot = ballot
-        self._withdraw_ballot()
+        self.hard_state = ballot
+        self._withdraw_hard_state()
         self.effects.append(PersistHardState(ballot))
 
-    def _withdraw_ballot(self) -> None:
+    def _withdraw_hard_state(self) -> None:
         """Of two ballots in one step the host need not write the first, unless something was sent on it."""
         for position in range(len(self.effects) - 1, -1, -1):
             if isinstance(self.effects[position], SendMessage):
@@ -129,7 +129,7 @@ class RaftState:
                 del self.effects[position]
                 return
 
-    def follow(self, leader: Member | None) -> None:
+    def set_leader(self, leader: Member | None) -> None:
         """Say who leads the present term, if that is news."""
         if self._leader_told != (self.term, leader):
             self._leader_told = (self.term, leader)

@@ -144,7 +144,7 @@ class IsrTracker:
         return self._state
 
     @property
-    def has_minimum(self) -> bool:
+    def has_min_isr(self) -> bool:
         """Whether enough replicas are in sync to take a write that all of them shall keep."""
         state = self._state
         return len(state.isr) >= min(state.minimum, len(state.replicas))
@@ -290,7 +290,7 @@ class IsrTracker:
         self._counting = tuple(self._states_of(counting))
         # With fewer, the controller keeps replicas eligible that have left the ISR (KIP-966):
         # they hold all that is below the high watermark only as long as it stands still.
-        self._may_advance = self.has_minimum
+        self._may_advance = self.has_min_isr
         return self._advance()
 
     def _states_of(self, nodes: Iterable[NodeId]) -> Iterable[FollowerState]:

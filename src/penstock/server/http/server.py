@@ -85,7 +85,7 @@ class HttpServer:
         deadline = Instant(self._runtime.clock.now() + self.limits.patience_ms * MILLISECOND)
         return HttpConnection(pipe, self, self._runtime.timers.at(deadline, pipe.close))
 
-    def answer(self, head: bytes) -> bytes:
+    def respond(self, head: bytes) -> bytes:
         return respond(head, self._pages)
 
     def close(self) -> None:
@@ -104,14 +104,14 @@ class HttpConnection:
         self._have = 0
         self._answered = False
 
-    def buffer(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         return self._buffer[self._have :]
 
-    def received(self, count: int) -> None:
+    def buffer_updated(self, count: int) -> None:
         self._have += count
         head, end, _ = bytes(self._buffer[: self._have]).partition(END_OF_HEAD)
         if end:
-            self._send(self._door.answer(head))
+            self._send(self._door.respond(head))
         elif self._have == len(self._buffer):
             self._send(response(HttpResponse(431, b"the head of this request is too large\n")))
 

@@ -115,15 +115,15 @@ class KafkaConnection:
             self._pause()
             self._await_room()
 
-    def buffer(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         return self._assembly.target
 
-    def received(self, count: int) -> None:  # noqa: C901 - the hot path, straight on purpose
+    def buffer_updated(self, count: int) -> None:  # noqa: C901 - the hot path, straight on purpose
         self._turn_end_ns = 0
         assembly, replies = self._assembly, self.replies
         replies.is_corked = True
         try:
-            assembly.received(count, self._serve)
+            assembly.buffer_updated(count, self._serve)
         except ProtocolError as error:
             self.metrics.protocol_errors.of().count += 1
             log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))
@@ -140,13 +140,13 @@ class KafkaConnection:
         if not self.is_open:
             return
         if assembly.owned_bytes > REUSED_BYTES_MAX:
-            assembly.relax()
+            assembly.release_buffer()
         replies.is_corked = False
         if replies.out:
             replies.flush()
         if assembly.rest is not None:
             self._pause()
-            self.go_on()
+            self.resume()
         elif self._is_full():
             self._pause()
             self._await_room()
@@ -188,17 +188,17 @@ class KafkaConnection:
         """Serve no more requests in this turn, however little time it has taken."""
         self._turn_end_ns = 1
 
-    def hold(self) -> None:
+    def pause_reads(self) -> None:
         """A request is kept until somebody else has worked on it: one at a time is enough."""
         self._holds += 1
         self.end_turn()
         self._pause()
 
-    def let_go(self) -> None:
+    def resume_reads(self) -> None:
         self._holds -= 1
-        self.go_on()
+        self.resume()
 
-    def hold_back(self, throttle_ms: int) -> None:
+    def throttle(self, throttle_ms: int) -> None:
         """Read nothing for a while, because a quota was exceeded; answers leave all the same."""
         until_ns = self.clock.now() + throttle_ms * MILLISECOND
         if until_ns <= self._held_until_ns:
@@ -212,7 +212,7 @@ class KafkaConnection:
         # An earlier and shorter hold ends nothing.
         if self.clock.now() >= self._held_until_ns:
             self._held_until_ns = 0
-            self.go_on()
+            self.resume()
 
     def _is_full(self) -> bool:
         limits, backlog = self.door.limits, self.door.backlog
@@ -236,13 +236,13 @@ class KafkaConnection:
 
     def _room(self) -> None:
         self._waits_for_room = False
-        self.go_on()
+        self.resume()
 
     def _pause(self) -> None:
         self.is_paused = True
         self.pipe.pause()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Read again, if nothing stands against it; what was put aside comes first."""
         if not self.is_open:
             return
@@ -267,12 +267,12 @@ class KafkaConnection:
             self._await_room()
         else:
             self.is_paused = False  # or every answer of this turn would try to go on
-            self.received(0)
+            self.buffer_updated(0)
             if self._assembly.rest is None:
-                self.go_on()
+                self.resume()
 
     def drained(self) -> None:
-        self.go_on()
+        self.resume()
 
     def sweep(self, now_ns: Instant, *, pressed: bool = False) -> None:
         """Close a connection that is idle or stuck; called every few seconds.
@@ -286,13 +286,13 @@ class KafkaConnection:
         quiet_ms = (now_ns - self._seen_ns) // 1_000_000
         stuck = self._assembly.is_partial or self.pipe.pending_bytes > 0
         if self._is_in_the_way(pressed=pressed) and quiet_ms >= limits.pressed_ms_max:
-            self.cut_off("in the way")
+            self.abort("in the way")
         elif quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
             self.replies.waiting and not stuck
         ):
-            self.cut_off("stuck" if stuck else "idle")
+            self.abort("stuck" if stuck else "idle")
         elif not stuck:
-            self._assembly.relax()
+            self._assembly.release_buffer()
 
     def _is_in_the_way(self, *, pressed: bool) -> bool:
         """Whether it makes others wait: for the answers it does not read, or the request it does not send."""
@@ -300,7 +300,7 @@ class KafkaConnection:
             return True
         return self._assembly.is_partial and self.door.budget.is_wanted
 
-    def cut_off(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         log.info("kafka.connection_closed", peer=self.pipe.peer, reason=reason, held_bytes=self.held_bytes)
         self.close()
 
@@ -314,6 +314,6 @@ class KafkaConnection:
         self.door.backlog.forget(self._room)
         self.door.forget(self)
 
-    def spare(self) -> None:
+    def release_buffer(self) -> None:
         """Others need the bytes that this connection keeps for its next large frame."""
-        self._assembly.relax()
+        self._assembly.release_buffer()

@@ -32,11 +32,11 @@ class FetchSessionPartition:
 
     __slots__ = (
         "by_id",
+        "last_sent",
         "leader_epoch",
         "max_bytes",
         "offset",
         "partition",
-        "told",
         "topic",
         "topic_id",
     )
@@ -46,7 +46,7 @@ class FetchSessionPartition:
         self.topic = topic.topic
         self.topic_id: UUID = topic.topic_id
         self.partition = part.partition
-        self.told: tuple[int, int, int] | None = None
+        self.last_sent: tuple[int, int, int] | None = None
         self.offset = part.fetch_offset
         self.max_bytes = part.partition_max_bytes
         self.leader_epoch = part.current_leader_epoch
@@ -59,9 +59,9 @@ class FetchSessionPartition:
     def is_news(self, found: FetchedPartition) -> bool:
         """Whether an incremental answer must mention it; remembers what it says."""
         state = (found.high_watermark, found.last_stable_offset, found.log_start)
-        news = found.error is not None or found.records is not None or state != self.told
+        news = found.error is not None or found.records is not None or state != self.last_sent
         # A refusal is repeated until it is over.
-        self.told = state if found.error is None else None
+        self.last_sent = state if found.error is None else None
         return news
 
 

@@ -73,7 +73,7 @@ class FrameDecoder:
         """How much of it is there."""
         return self._have if self._need else 0
 
-    def received(self, count: int, handle: Handle) -> None:  # noqa: C901, PLR0912 - the hot path, straight on purpose
+    def buffer_updated(self, count: int, handle: Handle) -> None:  # noqa: C901, PLR0912 - the hot path, straight on purpose
         """Hand every frame that is complete now to `handle`; the view is only good during the call.
 
         With a count of 0, try again with what was put aside.
@@ -133,14 +133,14 @@ class FrameDecoder:
         """Have a frame buffer of at least `size`; its pages cost nothing until they are written."""
         if self.owned_bytes >= size:
             return True
-        self.relax()
+        self.release_buffer()
         if not self._budget.claim(size):
             return False
         self._frame = memoryview(bytearray(size))
         self.owned_bytes = size
         return True
 
-    def relax(self) -> None:
+    def release_buffer(self) -> None:
         """Give back a buffer that is not in use: called after a frame if it is large, or when idle."""
         if self._need == 0 and self._frame is not None:
             self._budget.give_back(self.owned_bytes)
@@ -149,4 +149,4 @@ class FrameDecoder:
     def close(self) -> None:
         """The connection is over: own nothing."""
         self._need, self.rest, self.target = 0, None, self._scratch
-        self.relax()
+        self.release_buffer()

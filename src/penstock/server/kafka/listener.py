@@ -55,7 +55,7 @@ class Listener:
         self.limits = serving.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.budget = serving.budget
-        self.budget.spare(self._spare)
+        self.budget.on_exhausted(self._spare)
         self.backlog = serving.backlog
         self._timers = serving.runtime.timers
         self._to_flush: list[ResponseQueue] = []
@@ -72,7 +72,7 @@ class Listener:
 
     def listen(self, address: Address, listen: Listen) -> Address:
         """Serve the clients that come in at a listener: that of a socket, or of a simulated network."""
-        self._acceptor = listen(address, self.welcome)
+        self._acceptor = listen(address, self.accept)
         self.metrics.connections.read(lambda: len(self._connections), self.name)
         self._sweep_later()
         return self._acceptor.address
@@ -81,7 +81,7 @@ class Listener:
     def connections(self) -> int:
         return len(self._connections)
 
-    def welcome(self, pipe: TcpConnection) -> KafkaConnection:
+    def accept(self, pipe: TcpConnection) -> KafkaConnection:
         """Serve a client that came in."""
         connection = KafkaConnection(pipe, self)
         self._connections[connection] = None
@@ -107,7 +107,7 @@ class Listener:
 
     def _spare(self) -> None:
         for connection in self._connections:
-            connection.spare()
+            connection.release_buffer()
 
     def after_ms(self, delay_ms: int, fire: Callable[[], None]) -> Timer:
         return self._timers.at(Instant(self.clock.now() + delay_ms * MILLISECOND), fire)
@@ -139,7 +139,7 @@ class Listener:
         if self.backlog.is_full and self._connections:
             largest = max(self._connections, key=_held_bytes)
             if largest.held_bytes:
-                largest.cut_off("holds the most")
+                largest.abort("holds the most")
 
     def stop_accepting(self) -> None:
         if self._acceptor is not None:

@@ -37,13 +37,13 @@ class RequestConnection(Protocol):
 
     def end_turn(self) -> None: ...
 
-    def hold(self) -> None: ...
+    def pause_reads(self) -> None: ...
 
-    def let_go(self) -> None: ...
+    def resume_reads(self) -> None: ...
 
-    def hold_back(self, throttle_ms: int) -> None: ...
+    def throttle(self, throttle_ms: int) -> None: ...
 
-    def go_on(self) -> None: ...
+    def resume(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -108,7 +108,7 @@ class Request(PendingResponse):
         throttle_ms = gate.charge(self.session, cost, amount)
         if throttle_ms > self._throttle_ms:
             self._throttle_ms = throttle_ms
-            self._connection.hold_back(throttle_ms)
+            self._connection.throttle(throttle_ms)
         return self._throttle_ms
 
     def charge_time(self) -> int:
@@ -122,8 +122,10 @@ class Request(PendingResponse):
         try:
             frame = response_frame(self.api, self.version, self.correlation_id, response)
         except ProtocolError as error:
-            log.error("kafka.answer_not_written", api=self.api.name, version=self.version, reason=str(error))
-            self.hang_up()
+            log.error(
+                "kafka.response_not_encoded", api=self.api.name, version=self.version, reason=str(error)
+            )
+            self.close()
             return
         if len(frame) > LARGE_BYTES:
             self._connection.end_turn()
@@ -139,16 +141,16 @@ class Request(PendingResponse):
         answered.counts[bisect_left(answered.bounds, elapsed_ns)] += 1
         answered.total += elapsed_ns
         if connection.is_paused:
-            connection.go_on()
+            connection.resume()
 
-    def hold(self) -> None:
+    def pause_reads(self) -> None:
         """Read no more of this client until `let_go`: what it sends next would have to be kept, too."""
-        self._connection.hold()
+        self._connection.pause_reads()
 
-    def let_go(self) -> None:
-        self._connection.let_go()
+    def resume_reads(self) -> None:
+        self._connection.resume_reads()
 
-    def when_abandoned(self, cancel: Callable[[], None]) -> None:
+    def on_abandoned(self, cancel: Callable[[], None]) -> None:
         """Call `cancel` if the client leaves before there is an answer, so that nothing is kept for it."""
         if self.parts is None:
             self.abandoned = cancel
@@ -157,7 +159,7 @@ class Request(PendingResponse):
         """The client expects no answer (Produce with acks 0)."""
         self.reply_parts([])
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close the connection: for what a client cannot be told in an answer."""
         self._connection.close()
 

@@ -30,7 +30,7 @@ class QuorumChecker:
         """Every committed entry, in order."""
         return [self._committed[index][0] for index in sorted(self._committed)]
 
-    def took_office(
+    def became_leader(
         self, member: Member, term: Term, term_at: Callable[[Index], Term | None], covered: Index
     ) -> None:
         """A member leads; its log has `term_at`, beyond a snapshot that covers everything up to `covered`."""

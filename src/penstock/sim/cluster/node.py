@@ -141,7 +141,7 @@ class ClusterNode:
             runtime, storage, self.options, _Addresses(self.options), lambda _: self._ready(process), listen
         )
         self._processes.append(process)
-        process.backstage.controller.while_leading(LeaderProbe(process.backstage, self._journal))
+        process.backstage.controller.add_task(LeaderProbe(process.backstage, self._journal))
         process.start()
         return process
 
@@ -149,7 +149,7 @@ class ClusterNode:
         backend = process.backend
         assert backend is not None
         self._look_at_leaders(backend)
-        backend.partitions.when_roles_change(lambda: self._look_at_leaders(backend))
+        backend.partitions.on_roles_change(lambda: self._look_at_leaders(backend))
 
     def _look_at_leaders(self, backend: Backend) -> None:
         """Tell the checkers what this node leads now, with what it has in its log."""
@@ -211,11 +211,11 @@ class LeaderProbe:
         self._backstage = backstage
         self._journal = journal
 
-    def began(self) -> None:
+    def on_leadership_gained(self) -> None:
         raft = self._backstage.quorum.raft
-        self._journal.quorum.took_office(self._backstage.member.me, raft.term, lambda _: None, Index(0))
+        self._journal.quorum.became_leader(self._backstage.member.me, raft.term, lambda _: None, Index(0))
 
-    def ended(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Whoever follows says so."""
 
 

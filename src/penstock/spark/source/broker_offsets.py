@@ -40,7 +40,7 @@ class BrokerOffsets:
         partitions = [(topic, one) for topic, shape in shapes.items() for one in shape.partitions]
         return partitions, ids if self._options.topic_ids else {}
 
-    def look(self, start: SourceOffsets) -> OffsetsSnapshot:
+    def snapshot(self, start: SourceOffsets) -> OffsetsSnapshot:
         """Where the logs begin and end; looked for again if one seems to end before `start`."""
         for turn in range(LOOKS_MAX):
             partitions, ids = self.partitions()

@@ -153,7 +153,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that this run reads."""
-        self._target = self._looking().look(SourceOffsets({})).latest
+        self._target = self._looking().snapshot(SourceOffsets({})).latest
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself, unchanged, if there is nothing to read."""
@@ -163,7 +163,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # were the query to fail now, nobody could tell later which they were. So it has none.
             self._latest = known
             return start
-        look = self._look(known)
+        look = self._offsets_snapshot(known)
         self._check_group()
         begin = self._begin(known, look)
         available = {one: self._bounded(one, end) for one, end in look.latest.items()}
@@ -201,8 +201,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is not None:
             group.commit(read_offsets(end).positions)
 
-    def _look(self, start: SourceOffsets) -> OffsetsSnapshot:
-        look = self._looking().look(start)
+    def _offsets_snapshot(self, start: SourceOffsets) -> OffsetsSnapshot:
+        look = self._looking().snapshot(start)
         self._latest = SourceOffsets(look.latest, look.topic_ids)
         gone = sorted(set(start.positions) - set(look.latest))
         self._report([PartitionGone(*one, start.positions[one]) for one in gone])

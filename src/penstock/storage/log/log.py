@@ -255,7 +255,7 @@ class PartitionLog:
         if not state.durability.is_sharing(writer):
             state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
 
-    def discard_with(self, discard: Callable[[list[str], int], None]) -> None:
+    def set_file_remover(self, discard: Callable[[list[str], int], None]) -> None:
         """Have files removed by somebody else, after so many milliseconds or later.
 
         Their names are good for nothing else.

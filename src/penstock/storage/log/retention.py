@@ -68,7 +68,7 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
         if state.discard is None:
             segments.remove_files(segment.base_offset)
         else:
-            doomed += segments.doom_files(segment.base_offset)
+            doomed += segments.mark_deleted(segment.base_offset)
     if state.discard is None:
         state.disk.sync_directory(state.directory)
     else:

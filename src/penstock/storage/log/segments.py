@@ -196,7 +196,7 @@ class Segments:
             except NoSuchFile:
                 continue
 
-    def doom_files(self, base_offset: int) -> list[str]:
+    def mark_deleted(self, base_offset: int) -> list[str]:
         """Take a segment's files out of the way, in the same order; answers what is to be removed."""
         doomed = []
         for suffix in SEGMENT_SUFFIXES:

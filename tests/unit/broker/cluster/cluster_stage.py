@@ -53,7 +53,7 @@ class Life:
             self.member.close()
             done()
 
-        self.member.leave(left)
+        self.member.begin_controlled_shutdown(left)
 
 
 class ClusterStage:

@@ -65,7 +65,7 @@ class LeaderBench:
     def find_log(self, topic: str, index: int) -> Replica | None:
         return self.kept.get((topic, index))
 
-    def when_settled(self, done: Callable[[], None]) -> None:
+    def on_logs_ready(self, done: Callable[[], None]) -> None:
         done()
 
     def auto_create(self, name: str, done: Callable[[CreatedTopic | ApiError], None]) -> None:

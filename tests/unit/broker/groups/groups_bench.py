@@ -66,7 +66,7 @@ class GroupsBench(LeaderBench):
 
     def follow(self, *facts: Fact) -> None:
         self.image = replay(self.image, facts)
-        self.groups.follow(self.image)
+        self.groups.on_metadata(self.image)
 
     def fetched(self, node: int, end: int) -> None:
         """Another replica has the coordinator's log up to `end`, on its disk."""

@@ -62,7 +62,7 @@ class Broker:
             ReplicaManagerOptions(static=static, housekeeping=LogMaintenanceOptions(fsync)),
         )
         self.told = 0
-        self.partitions.when_roles_change(self._count)
+        self.partitions.on_roles_change(self._count)
 
     def _count(self) -> None:
         self.told += 1
@@ -116,7 +116,7 @@ class ReplicasBench:
 
     def follow(self) -> None:
         for broker in self.brokers.values():
-            broker.partitions.follow(self.image)
+            broker.partitions.on_metadata(self.image)
             broker.settle()
 
     def create(self, *replicas: int, **configs: str) -> "ReplicasBench":

@@ -60,7 +60,7 @@ def start_repair(bench: ReplicasBench, number: int) -> list[Command]:
         asked.append(command)
         bench.timers.soon(lambda: done(bench.perform(command)))
 
-    bench[number].partitions.start_mending(broker_of(bench.machine, number).epoch, submit)
+    bench[number].partitions.start_repair(broker_of(bench.machine, number).epoch, submit)
     bench[number].settle()
     return asked
 

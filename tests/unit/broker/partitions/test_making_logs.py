@@ -59,7 +59,7 @@ def test_however_many_logs_are_asked_for_only_some_are_under_way() -> None:
 
     most = 0
     for number in range(3 * AT_ONCE):
-        maker.make(order(number, told))
+        maker.create(order(number, told))
     while spawn.held:
         most = max(most, len(spawn.held))
         spawn.run_one()
@@ -72,9 +72,9 @@ def test_a_log_that_cannot_be_made_does_not_hold_up_the_others() -> None:
     spawn, told = HeldSpawn(), list[str]()
     maker = LogCreator(spawn, CrashableDisk())
 
-    maker.make(order(1, told))
-    maker.make(order(1, told))
-    maker.make(order(2, told))
+    maker.create(order(1, told))
+    maker.create(order(1, told))
+    maker.create(order(2, told))
     while spawn.held:
         spawn.run_one()
 

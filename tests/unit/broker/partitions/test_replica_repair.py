@@ -22,7 +22,7 @@ def mend(bench: ReplicasBench, number: int) -> list[Command]:
         asked.append(command)
         bench.timers.soon(lambda: done(bench.perform(command)))
 
-    bench[number].partitions.start_mending(broker_of(bench.machine, number).epoch, submit)
+    bench[number].partitions.start_repair(broker_of(bench.machine, number).epoch, submit)
     bench[number].settle()
     return asked
 
@@ -91,7 +91,7 @@ def test_what_was_damaged_is_kept_in_quarantine(bench: ReplicasBench) -> None:
 def test_nothing_is_cut_before_the_resignation_is_committed(bench: ReplicasBench) -> None:
     damage(bench[3])
     held: list[Command] = []
-    bench[3].partitions.start_mending(
+    bench[3].partitions.start_repair(
         broker_of(bench.machine, 3).epoch, lambda command, _: held.append(command)
     )
 
@@ -172,8 +172,8 @@ def test_a_replica_whose_disk_is_full_makes_way_at_once(
     replica = bench[number].partitions.find_log("orders", 0)
     assert replica is not None
 
-    replica.in_trouble()
-    replica.in_trouble()
+    replica.on_storage_error()
+    replica.on_storage_error()
     bench[number].settle()
 
     assert len(asked) == 1
@@ -206,11 +206,11 @@ def test_one_that_cannot_resign_does_not_ask_again_with_every_batch() -> None:
     assert replica is not None
 
     for _ in range(5):
-        replica.in_trouble()
+        replica.on_storage_error()
         bench[1].settle()
     at_once = len(asked)
     bench.timers.pass_ms(LOOK_MS)
-    replica.in_trouble()
+    replica.on_storage_error()
     bench[1].settle()
 
     assert (at_once, len(asked)) == (1, 2)

@@ -92,12 +92,12 @@ def test_an_isr_that_shrinks_lets_those_go_who_waited_for_the_one_that_left(benc
 
 def test_below_the_minimum_nothing_more_is_acknowledged(bench: ReplicasBench) -> None:
     producer = Producer(bench[1])
-    before = bench[1].led.has_minimum
+    before = bench[1].led.has_min_isr
 
     bench.change_isr(1)
     producer.append()
 
-    assert (before, bench[1].led.has_minimum) == (True, False)
+    assert (before, bench[1].led.has_min_isr) == (True, False)
     assert (producer.synced, producer.acknowledged) == ([1], [])
 
     bench.copy(2)
@@ -108,12 +108,12 @@ def test_below_the_minimum_nothing_more_is_acknowledged(bench: ReplicasBench) ->
 
 def test_the_minimum_follows_the_topics_configuration(bench: ReplicasBench) -> None:
     bench.change_isr(1, 2)
-    enough = [bench[1].led.has_minimum]
+    enough = [bench[1].led.has_min_isr]
 
     for minimum in ("3", "2"):
         change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", minimum)
         bench.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "orders"), (change,)))
-        enough.append(bench[1].led.has_minimum)
+        enough.append(bench[1].led.has_min_isr)
 
     assert enough == [True, False, True]
 

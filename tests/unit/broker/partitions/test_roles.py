@@ -185,12 +185,12 @@ def test_a_replica_that_moves_away_while_its_log_is_made_leaves_nothing_behind()
     bench = ReplicasBench()
     placed = ReplicaAssignment(PartitionIndex(0), (NodeId(1), NodeId(2)))
     perform(bench.machine, CreateTopic("orders", TOPIC_ID, assignments=(placed,)))
-    bench[2].partitions.follow(bench.image)
+    bench[2].partitions.on_metadata(bench.image)
     made: list[bool] = []
-    bench[2].partitions.when_settled(lambda: made.append(True))
+    bench[2].partitions.on_logs_ready(lambda: made.append(True))
 
     perform(bench.machine, ReassignPartition("orders", PartitionIndex(0), (NodeId(1),)))
-    bench[2].partitions.follow(bench.image)
+    bench[2].partitions.on_metadata(bench.image)
     assert made == []
     bench[2].settle()
 

@@ -59,7 +59,7 @@ class Wire(PeerManager):
     harm_next_bulk = False
 
     def received(self, link: Link, frame: bytes) -> None:
-        is_answer = frame[0] == Channel.REPLICATION and frame[1] == ReplicationFrameKind.ANSWER
+        is_answer = frame[0] == Channel.REPLICATION and frame[1] == ReplicationFrameKind.RESPONSE
         if self.harm_next_bulk and is_answer and len(frame) > ANSWER_WITH_DATA_BYTES:
             self.harm_next_bulk = False
             frame = frame[:-1] + bytes((frame[-1] ^ 1,))
@@ -91,13 +91,13 @@ class Broker:
         directory = DataDirectory.open(disk, UUID(int=node_id))
         self.partitions.open_all(stage.machine.image, directory)
         stage.brokers[node_id] = self
-        self.replication.follow(stage.machine.image)
+        self.replication.on_metadata(stage.machine.image)
         self.replication.start(reply.epoch)
-        self.partitions.start_mending(reply.epoch, self.submit)
+        self.partitions.start_repair(reply.epoch, self.submit)
 
     def follow(self, image: MetadataImage) -> None:
-        self.partitions.follow(image)
-        self.replication.follow(image)
+        self.partitions.on_metadata(image)
+        self.replication.on_metadata(image)
 
     def submit(self, command: Command, done: Callable[[Reply], None]) -> None:
         self.later(NEWS_MS, lambda: self._arrived(command, done))

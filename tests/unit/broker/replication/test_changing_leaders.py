@@ -48,7 +48,7 @@ def test_what_only_the_old_leader_had_is_cut_off_when_it_comes_back() -> None:
     assert old.high_watermark == 1
 
     stage.kill(1)
-    stage.world.network.mend_all()
+    stage.world.network.heal_all()
     stage.run(100)
     stage.append("b")
     stage.start(1)

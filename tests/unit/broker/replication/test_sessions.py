@@ -95,7 +95,7 @@ def test_words_of_a_former_life_do_not_count() -> None:
 
 def test_a_fetch_behind_a_gap_ends_the_session_and_the_follower_begins_another() -> None:
     stage = followed()
-    stage.world.network.mend_all()
+    stage.world.network.heal_all()
     before = session_of(stage).number
 
     stage.send_raw(2, 1, claim(stage, sequence=7))
@@ -196,7 +196,7 @@ def test_an_answer_that_is_lost_while_another_fetch_is_under_way_is_made_up_for(
     stage = followed()
     # The leader has answered with the record, and waits for the follower to move. Before that is
     # missed, the follower takes up another partition, and says nothing of the first.
-    stage.world.network.mend("n1", "n2")
+    stage.world.network.heal("n1", "n2")
     stage.create_another("u", 1, 2)
     assert stage.ends(2) == [1]
     assert fetcher_of(stage)._is_waiting

@@ -25,7 +25,7 @@ def write(log: RaftLog, store: MemoryStore, new: list[Entry]) -> int:
         store.truncate(new[0].index)
     number = log.append(new)
     store.append(new, number)
-    log.settle()
+    log.begin_step()
     return number
 
 
@@ -100,4 +100,4 @@ def test_a_host_that_did_not_store_what_it_was_given_is_found_out() -> None:
     log.append(entries(2, 1))
 
     with pytest.raises(AssertionError, match="not stored"):
-        log.settle()
+        log.begin_step()

@@ -20,7 +20,7 @@ def test_a_probe_is_alone_until_it_is_answered() -> None:
 
     assert not peer.has_room(3)
     assert peer.acknowledge(Index(6), FIRST)
-    assert (peer.pace, peer.match, peer.next) == (ProgressState.STREAM, 6, 7)
+    assert (peer.pace, peer.match, peer.next) == (ProgressState.REPLICATE, 6, 7)
 
 
 def test_a_stream_has_room_for_so_many_requests_and_answers_make_room() -> None:
@@ -72,4 +72,4 @@ def test_a_snapshot_is_over_when_the_member_has_what_our_log_begins_behind() -> 
     assert peer.pace is ProgressState.SNAPSHOT
     peer.acknowledge(Index(20), first=Index(16))
 
-    assert (peer.pace, peer.next, peer.snapshot) == (ProgressState.STREAM, 21, None)
+    assert (peer.pace, peer.next, peer.snapshot) == (ProgressState.REPLICATE, 21, None)

@@ -71,7 +71,7 @@ def test_one_replica_cannot_be_below_a_minimum_of_two() -> None:
     state = CommittedPartitionState(nodes(1), nodes(1), 0, 2)
     insync = IsrTracker(ME, state, Offset(5), Offset(5), Offset(0), Instant(0), LAG_MAX_NS)
 
-    assert insync.has_minimum
+    assert insync.has_min_isr
     assert insync.high_watermark == 5
 
 
@@ -155,12 +155,12 @@ def test_the_high_watermark_stands_still_while_the_isr_is_below_the_minimum() ->
 def test_enough_members_must_be_committed_not_only_proposed() -> None:
     leader = Leader(isr=(1,), minimum=2)
     leader.fetch(2, 100)
-    enough = [leader.insync.has_minimum]
+    enough = [leader.insync.has_min_isr]
 
     leader.propose()
-    enough.append(leader.insync.has_minimum)
+    enough.append(leader.insync.has_min_isr)
     leader.commit(1, 2)
-    enough.append(leader.insync.has_minimum)
+    enough.append(leader.insync.has_min_isr)
 
     assert enough == [False, False, True]
 

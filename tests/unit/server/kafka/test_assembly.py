@@ -30,7 +30,7 @@ def feed(into: FrameDecoder, stream: bytes, chunk_bytes: int) -> list[bytes]:
         count = min(len(stream), len(buffer), chunk_bytes)
         buffer[:count] = stream[:count]
         stream = stream[count:]
-        into.received(count, take)
+        into.buffer_updated(count, take)
     return frames
 
 
@@ -67,7 +67,7 @@ def test_an_idle_connection_owns_no_buffer_after_it_relaxed() -> None:
     into = assembly()
     feed(into, framed(b"x" * 5000), 1000)
 
-    into.relax()
+    into.release_buffer()
 
     assert into.owned_bytes == 0
     assert feed(into, framed(b"still works"), 3) == [b"still works"]
@@ -78,7 +78,7 @@ def test_a_partial_frame_survives_relaxing() -> None:
     stream = framed(b"x" * 5000)
     feed(into, stream[:2000], 1000)
 
-    into.relax()
+    into.release_buffer()
 
     assert into.is_partial
     assert feed(into, stream[2000:], 1000) == [b"x" * 5000]
@@ -94,18 +94,18 @@ def test_what_is_not_wanted_now_is_put_aside_and_comes_first_later() -> None:
         frames.append(bytes(frame))
         return False
 
-    into.received(len(stream), take_one)
+    into.buffer_updated(len(stream), take_one)
     assert (frames, into.rest is not None, into.is_starved) == ([b"one"], True, False)
     # Somebody else uses the scratch buffer meanwhile.
     into._scratch[:] = bytes(len(into._scratch))
-    into.received(0, take_one)
-    into.received(0, take_one)
+    into.buffer_updated(0, take_one)
+    into.buffer_updated(0, take_one)
 
     assert frames == [b"one", b"two", b"three"]
-    into.received(0, take_one)
+    into.buffer_updated(0, take_one)
     assert into.is_partial
     into.target[:1] = b"r"
-    into.received(1, take_one)
+    into.buffer_updated(1, take_one)
     assert frames[-1] == b"four"
 
 
@@ -117,9 +117,9 @@ def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_bac
     stream = framed(b"y" * 5_000)
     modest.target[:100] = stream[:100]
 
-    modest.received(100, lambda frame: True)
+    modest.buffer_updated(100, lambda frame: True)
     assert (modest.rest is not None, modest.is_starved, budget.claimed_bytes) == (True, True, 5_000)
-    budget.wait(lambda: modest.received(0, lambda frame: True))
+    budget.wait(lambda: modest.buffer_updated(0, lambda frame: True))
     greedy.close()
     assert budget.claimed_bytes == 0
     woken.pop()()
@@ -131,7 +131,7 @@ def test_a_frame_for_which_there_are_no_bytes_waits_until_others_gave_theirs_bac
 def test_bytes_that_are_only_kept_for_later_go_to_those_who_need_them_now() -> None:
     budget = RequestMemoryLimit(lambda wake: None, bytes_max=6_000)
     quiet, busy = assembly(budget=budget), assembly(budget=budget)
-    budget.spare(quiet.relax)
+    budget.on_exhausted(quiet.release_buffer)
     feed(quiet, framed(b"x" * 5_000), 250)
     assert quiet.owned_bytes == 5_000
 

@@ -145,7 +145,7 @@ class Bench:
         self.connection = self.connect(pipe)
 
     def connect(self, pipe: Pipe) -> KafkaConnection:
-        return self.door.welcome(cast("Any", pipe))
+        return self.door.accept(cast("Any", pipe))
 
     def receive(self, requests: int, connection: KafkaConnection | None = None) -> None:
         """Let so many requests arrive together."""
@@ -154,8 +154,8 @@ class Bench:
         assert api_key is not None
         one = request_frame(APIS[api_key], RequestHeader(api_key, 0, 1, "test"), ApiVersionsRequest())
         stream = bytes(one) * requests
-        connection.buffer()[: len(stream)] = stream
-        connection.received(len(stream))
+        connection.get_buffer()[: len(stream)] = stream
+        connection.buffer_updated(len(stream))
 
     def settle(self) -> None:
         while self.loop.turn():
@@ -323,8 +323,8 @@ def test_a_longer_hold_is_not_ended_by_a_shorter_one() -> None:
     pipe = Pipe()
     bench = Bench(pipe)
 
-    bench.connection.hold_back(100)
-    bench.connection.hold_back(10)
+    bench.connection.throttle(100)
+    bench.connection.throttle(10)
     bench.loop.pass_ms(20)
     still = pipe.is_paused
     bench.loop.pass_ms(80)

@@ -222,7 +222,7 @@ def test_the_disk_being_full_does_not_let_anything_expire_half(bench: "Bench") -
 def test_files_that_others_remove_bear_names_that_no_log_will_use_again(bench: "Bench") -> None:
     three_segments(bench)
     doomed: list[str] = []
-    bench.log.discard_with(lambda paths, _delay_ms: doomed.extend(paths))
+    bench.log.set_file_remover(lambda paths, _delay_ms: doomed.extend(paths))
 
     bench.log.delete_records(Offset(9))
     left = set(bench.disk.listdir(bench.log.directory))
@@ -235,7 +235,7 @@ def test_files_that_others_remove_bear_names_that_no_log_will_use_again(bench: "
 
 def test_files_that_nobody_came_to_remove_go_when_the_log_is_opened(bench: "Bench") -> None:
     three_segments(bench)
-    bench.log.discard_with(lambda _paths, _delay_ms: None)
+    bench.log.set_file_remover(lambda _paths, _delay_ms: None)
     bench.log.delete_records(Offset(9))
 
     bench.reopen()

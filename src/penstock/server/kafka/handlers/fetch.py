@@ -62,7 +62,7 @@ def fetch(call: Request, frame: memoryview, position: int) -> None:
     )
     waiting = call.backend.fetching.fetch(wanted, limits, partial(_respond, call, context))
     if waiting is not None:
-        call.when_abandoned(waiting.cancel)
+        call.on_abandoned(waiting.cancel)
 
 
 def _respond(call: Request, context: FetchContext, found: list[FetchedPartition]) -> None:

@@ -64,8 +64,8 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
         request.timeout_ms,
         call.began_ns,
         partial(_respond, call, request, names),
-        call.hold,
-        call.let_go,
+        call.pause_reads,
+        call.resume_reads,
     )
     call.backend.producing.produce(pending, batches)
 
@@ -105,7 +105,7 @@ def _respond(call: Request, request: ProduceRequest, names: list[str], results: 
         call.reply(ProduceResponse(responses=tuple(topics), node_endpoints=nodes))
     elif refused:
         # Kafka's only way of telling such a client that something is wrong.
-        call.hang_up()
+        call.close()
     else:
         call.no_reply()
 

@@ -156,7 +156,7 @@ class SimulatedClient:
                 if version not in served.get(request.__schema__.api_key or 0, ()):
                     self.journal.failures.append(f"not served: {request.__name__} {version} at {self.host}")
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close every connection, as the end of a process does."""
         connections, self._connections = self._connections, {}
         for connection in connections.values():
@@ -183,7 +183,7 @@ class SimulatedClient:
         """The id of a topic, if this client is new enough to have been told."""
         return self._topic_ids.get(topic)
 
-    def look_around(self, then: Callable[[], None]) -> None:
+    def refresh_metadata(self, then: Callable[[], None]) -> None:
         """Ask any node who leads what; those who ask meanwhile share the answer, or its loss."""
         self._wanting.append(then)
         if len(self._wanting) == 1:

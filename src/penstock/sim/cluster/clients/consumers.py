@@ -353,7 +353,7 @@ class AssignedConsumer(FetchClient):
                 reading.is_waiting = False
             self._poll()
 
-        self.after_ms(self.backoff_ms(), self.look_around, looked)
+        self.after_ms(self.backoff_ms(), self.refresh_metadata, looked)
 
 
 def _ends(response: ListOffsetsResponse) -> list[ListOffsetsResponsePartition]:

@@ -267,7 +267,7 @@ class SimulatedMember(FetchClient):
         """Read from one partition, and then commit, or do something rash."""
         luck = self.luck.random()
         if luck < CRASHES:
-            self.hang_up()
+            self.close()
             self._begin(forget=True)
         elif luck < CRASHES + LEAVES:
             self._leave()
@@ -291,7 +291,7 @@ class SimulatedMember(FetchClient):
     def _read(self, place: Place) -> None:
         leader = self.leader(place)
         if leader is None:
-            self.look_around(self._now(self._rest))
+            self.refresh_metadata(self._now(self._rest))
             return
         request = FetchRequest(
             max_wait_ms=0,
@@ -312,7 +312,7 @@ class SimulatedMember(FetchClient):
     def _got(self, place: Place, reply: object) -> None:
         row = rows_of(reply)[0] if isinstance(reply, FetchResponse) and not reply.error_code else None
         if row is None or row.error_code:
-            self.look_around(self._now(self._rest))
+            self.refresh_metadata(self._now(self._rest))
             return
         records = self.records_of(row, self._positions[place])
         for offset, value in records:

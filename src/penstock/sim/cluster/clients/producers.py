@@ -203,7 +203,7 @@ class IdempotentProducer(SimulatedProducer):
 
     def _fail(self, lane: PartitionQueue) -> None:
         lane.is_failing = True
-        self.after_ms(self.backoff_ms(), self.look_around, lambda: self._again(lane))
+        self.after_ms(self.backoff_ms(), self.refresh_metadata, lambda: self._again(lane))
 
     def _again(self, lane: PartitionQueue) -> None:
         lane.is_failing = False
@@ -259,4 +259,4 @@ class AtMostOnceProducer(SimulatedProducer):
         self.produce(leader, place, batch_of([value]), 1, LEADER_ACKS, answered)
 
     def _look_around(self) -> None:
-        self.after_ms(self.backoff_ms(), self.look_around, self._again)
+        self.after_ms(self.backoff_ms(), self.refresh_metadata, self._again)

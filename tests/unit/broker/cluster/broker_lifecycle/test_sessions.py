@@ -114,7 +114,7 @@ def test_a_leader_that_was_cut_off_fences_nobody() -> None:
         stage.world.network.cut(other, old)
 
     stage.run_ms(8_000)
-    stage.world.network.mend_all()
+    stage.world.network.heal_all()
     stage.until(lambda: stage.is_live("n1", "n2", "n3"))
 
     assert all(stage.image(name).is_live(number_of(name)) for name in others)

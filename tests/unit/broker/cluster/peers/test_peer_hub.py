@@ -25,7 +25,9 @@ class Speaking:
             self.hub.serve(channel, Ear(self, channel))
         self.hub.watch(self)
         self.hub.watch(Bulk(self), Channel.REPLICATION)
-        self.hub.when_stranger(lambda node, _, who: self.notes.append(f"{who.node_id} instead of {node}"))
+        self.hub.on_identity_mismatch(
+            lambda node, _, who: self.notes.append(f"{who.node_id} instead of {node}")
+        )
         self.hub.open()
         self.hub.keep("test", kept)
 
@@ -178,7 +180,7 @@ def test_an_attempt_that_hangs_is_given_up_when_the_other_side_calls() -> None:
     stage.run(1_500)
     a = stage.nodes["a"]
 
-    stage.world.network.mend("a", "b")
+    stage.world.network.heal("a", "b")
     stage.world.nodes["b"].kill()
     stage.world.nodes["b"].start()
     stage.run(300)

@@ -37,7 +37,7 @@ from tests.property.raft.raft_arena import member_of
 TERM, INDEX = Term(7), Index(1 << 40)
 MEMBERS = Configuration((member_of(1), member_of(2)), (member_of(3, 1),))
 EXAMPLES: list[RaftMessage] = [
-    VoteRequest(TERM, INDEX, Term(6), is_trial=True),
+    VoteRequest(TERM, INDEX, Term(6), is_pre_vote=True),
     VoteResponse(TERM, is_granted=True),
     AppendRequest(
         TERM,

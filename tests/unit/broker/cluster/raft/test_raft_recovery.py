@@ -65,7 +65,7 @@ def test_a_new_directory_begins_with_its_founders_and_keeps_to_them() -> None:
 
     assert first.store.snapshot == again.store.snapshot
     assert again.store.snapshot.configuration == Configuration((A, B))
-    assert again.recovered.ballot == BLANK_BALLOT
+    assert again.recovered.hard_state == BLANK_BALLOT
     assert (again.store.first, again.store.last, again.store.end) == (1, 0, 0)
 
 

@@ -162,7 +162,7 @@ def test_a_fresh_read_sees_what_another_node_was_told() -> None:
     assert isinstance(stage.submit(asker, creation(1)), CreatedTopic)
     stage.run_ms(100)
     behind = stage.image(reader).topic("topic-1")
-    stage.world.network.mend(stage.leader(), reader)
+    stage.world.network.heal(stage.leader(), reader)
 
     caught_up: list[bool] = []
     stage.member(reader).catch_up(lambda: caught_up.append(stage.image(reader).topic("topic-1") is not None))

@@ -30,7 +30,7 @@ class Desk:
             respond(ReadIndexReply(Offset(self.questions)))
 
     def ask(self, node: NodeId, timeout_ms: int = 500) -> bool:
-        return self.desk.ask(node, RequestReadIndex(), timeout_ms, self.answers.append)
+        return self.desk.call(node, RequestReadIndex(), timeout_ms, self.answers.append)
 
     def stop(self, done: Callback) -> None:
         self.hub.close()

@@ -97,11 +97,11 @@ class Client:
         assert api_key is not None
         frame = request_frame(APIS[api_key], RequestHeader(api_key, version, 7, "test"), request)
         while frame:
-            buffer = self._connection.buffer()
+            buffer = self._connection.get_buffer()
             count = min(len(buffer), len(frame))
             buffer[:count] = frame[:count]
             del frame[:count]
-            self._connection.received(count)
+            self._connection.buffer_updated(count)
 
     def receive(self, answer: type[M], version: int) -> M:
         assert not self.pipe.is_closed, "the node hung up"
