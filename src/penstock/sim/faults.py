@@ -20,7 +20,8 @@ fault, and a world in which everything fails all the time never shows them.
 Files that rot: a bit flips, or the end is gone, while the node is down.
 
 Only ever on one node of a world: what a minority has lost the others still have, and more
-cannot be asked of any replication. Of segments, only full ones are damaged, and lose their ends:
+cannot be asked of any replication. Of segments, only those below the checkpoint are damaged,
+and lose their ends:
 
 * A bit that flips in the middle of an old one is noticed by whoever reads it, not by a start.
 * The end of the newest one may be torn after any power cut, and is cut back without a word. A disk
@@ -30,19 +31,20 @@ cannot be asked of any replication. Of segments, only full ones are damaged, and
 
 import enum
 import errno
-import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.core.model import MILLISECOND, SECOND
+from penstock.core.model import MILLISECOND, SECOND, CorruptionError
 from penstock.runtime import Callback
 from penstock.sim.network import FAIR, NetworkFaults
 from penstock.sim.node import SimulatedNode
 from penstock.sim.world import World
 from penstock.storage.disk import CrashableDisk, FailureRule
+from penstock.storage.log.file_names import CHECKPOINT
+from penstock.storage.log.files import decode_checkpoint, read_file
 
 PathFilter = Callable[[str], bool]
 SEGMENT = ".log"
@@ -134,14 +136,10 @@ class FileCorruptor:
         assert not self.victim.is_up
         disk = self.victim.disk
         files = disk.files()
-        # Sorted as they are, the next one of a full segment's kind is in the same directory.
-        segments = [path for path in files if path.endswith(SEGMENT)]
-        newest = [
-            path
-            for path, following in itertools.zip_longest(segments, segments[1:], fillvalue="")
-            if path.rpartition("/")[0] != following.rpartition("/")[0]
-        ]
-        paths = [path for path in files if self._spoils(path) and path not in newest and disk.size(path) > 0]
+        open_segments = {
+            path for path in files if path.endswith(SEGMENT) and not _is_checkpointed(disk, path)
+        }
+        paths = [p for p in files if self._spoils(p) and p not in open_segments and disk.size(p) > 0]
         if paths:
             path = self._luck.choice(paths)
             self.done.append(f"{path}: {self._spoil(disk, path)}")
@@ -155,6 +153,19 @@ class FileCorruptor:
         kept = self._luck.randrange(size)
         disk.cut_short(path, kept)
         return f"cut from {size} to {kept} bytes"
+
+
+def _is_checkpointed(disk: CrashableDisk, path: str) -> bool:
+    """Whether the whole segment lies below the recovery point of its log.
+
+    What is missing above it looks like a write that power failure cut short: no recovery can tell.
+    """
+    directory, _, name = path.rpartition("/")
+    content = read_file(disk, f"{directory}/{CHECKPOINT}")
+    try:
+        return content is not None and int(name.removesuffix(SEGMENT)) < decode_checkpoint(content).segment
+    except CorruptionError:
+        return False
 
 
 class Nemesis:
