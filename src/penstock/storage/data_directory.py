@@ -154,7 +154,7 @@ def _has_segments(disk: Disk, path: str) -> bool:
 
 
 def set_aside(disk: Disk, directory: PartitionDirectory) -> str:
-    """Move a partition out of the way, durably; answers where it is now.
+    """Move a partition out of the way, durably; returns where it is now.
 
     Whether the power is cut before or after, the directory is in one of the two places.
     """
@@ -273,7 +273,7 @@ class DataDirectory:
         return list(list_partitions(self._disk))
 
     def set_aside(self, directory: PartitionDirectory) -> str:
-        """Move a partition whose topic nobody knows to `set-aside/`, durably; answers where it is."""
+        """Move a partition whose topic nobody knows to `set-aside/`, durably; returns where it is."""
         return set_aside(self._disk, directory)
 
     def close(self, clean_epoch: BrokerEpoch | None = None) -> None:

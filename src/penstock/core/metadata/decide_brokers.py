@@ -233,7 +233,7 @@ def _reconsider(
     restarted: bool = False,
     loss: ReplicaLoss = ReplicaLoss.NOTHING,
 ) -> RemainingLeaderships:
-    """Look again at every partition with a replica on the broker; answers what it has then."""
+    """Look again at every partition with a replica on the broker; returns what it has then."""
     rules = ElectionRules(draft.image, around)
     leading = replicas = 0
     for topic, partition in draft.image.partitions_of(node_id):

@@ -3,7 +3,7 @@
 Writes the encoder of one message in one version; the mirror image of `decoding`.
 
 There are two forms. The plain one appends everything to one bytearray. The one with gaps
-leaves record batches out and answers a list in which small buffers and the records between
+leaves record batches out and returns a list in which small buffers and the records between
 them alternate, so that a gateway can send the records from a file without touching them.
 
 Writes the decoder of one message in one version.

@@ -99,7 +99,7 @@ class RaftLog:
         return index, Term(0) if own is None else own
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Take entries that follow the last one; answers the number of the write."""
+        """Take entries that follow the last one; returns the number of the write."""
         assert entries[0].index == self.last + 1
         self._fresh += entries
         self.last, self.last_term = entries[-1].index, entries[-1].term

@@ -764,7 +764,7 @@ class Raft:
         return self._role.deadline
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
-        """Take an event; answers what to do about it, in order."""
+        """Take an event; returns what to do about it, in order."""
         ledger = self._ledger
         ledger.log.begin_step()
         ledger.effects = []

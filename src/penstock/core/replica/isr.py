@@ -158,7 +158,7 @@ class IsrTracker:
         return self._followers.get(node)
 
     def advance_own(self, synced: Offset) -> bool:
-        """The leader's own log is safe up to `synced`; answers whether the high watermark moved."""
+        """The leader's own log is safe up to `synced`; returns whether the high watermark moved."""
         self._synced = synced
         return self._advance()
 
@@ -199,7 +199,7 @@ class IsrTracker:
             follower.caught_up_at = now
 
     def assignment_changed(self, state: CommittedPartitionState, now: Instant) -> bool:
-        """Metadata of this leader epoch was committed; answers whether the high watermark moved."""
+        """Metadata of this leader epoch was committed; returns whether the high watermark moved."""
         if state.partition_epoch < self._state.partition_epoch:
             return False
         if state.partition_epoch > self._state.partition_epoch:
@@ -230,7 +230,7 @@ class IsrTracker:
         Only for the proposal in flight: once newer metadata is committed, there is none. An
         accepted one goes on counting until its metadata is committed here. One of unknown fate
         counts as well, and is followed by another: whichever is accepted settles both.
-        Answers whether the high watermark moved.
+        Returns whether the high watermark moved.
         """
         if self._asked is None or accepted:
             return False

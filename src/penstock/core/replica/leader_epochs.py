@@ -51,7 +51,7 @@ class LeaderEpochHistory:
         return tuple(map(EpochStart, self._epochs, self._starts))
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
-        """Let `epoch` begin at `start`; answers whether that was news.
+        """Let `epoch` begin at `start`; returns whether that was news.
 
         Earlier entries that begin at or after `start` never wrote anything that is still
         in the log, so they give way.

@@ -152,7 +152,7 @@ class ProducerStateManager:
             self.transactions.begin(producer_id, first_offset)
 
     def update_marker(self, marker: ControlRecord, now: Timestamp) -> AbortedTransaction | None:
-        """Record the end of a transaction; answers what was aborted, if something was."""
+        """Record the end of a transaction; returns what was aborted, if something was."""
         producer_id = ProducerId(marker.producer_id)
         producer = self._begin(producer_id, ProducerEpoch(marker.producer_epoch), now)
         producer.coordinator_epoch = marker.coordinator_epoch

@@ -44,7 +44,7 @@ class _Plan:
         self._counts.clear()
 
     def due(self, operation: str, path: str) -> FailureRule | None:
-        """Count a call; answers the failure that hits it."""
+        """Count a call; returns the failure that hits it."""
         hit = None
         for failure, count in self._counts.items():
             if not failure.concerns(operation, path):

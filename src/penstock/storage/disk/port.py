@@ -27,7 +27,7 @@ class File(Protocol):
         """Where the file was when it was opened, relative to the disk's root."""
 
     def append(self, *buffers: Buffer) -> int:
-        """Write all buffers at the end, or raise; answers the size after it.
+        """Write all buffers at the end, or raise; returns the size after it.
 
         When it raises, the file has its former size again, unless the error says `torn`.
         """

@@ -17,22 +17,26 @@ How it hangs together:
   per record, and next to nothing per batch. Index rows reach their files later.
 * **Durability** comes from the node's group commit. `synced` moves when a sync that began after
   the append has ended. A failed sync stops the log for good.
-* **Reading** answers file ranges for sendfile. At the tail they are found in memory; elsewhere by
+* **Reading** returns file ranges for sendfile. At the tail they are found in memory; elsewhere by
   a sparse index and a walk of at most one index interval.
 * **Checkpoints** follow behind the data, never ahead of it. A start trusts what lies below the
   last one and reads what lies above: a torn tail is cut, while damage below is corruption, which
-  is reported, refused to readers and never cut. Nothing that was promised can be lost that way,
-  and nothing that was torn can be read.
+  is reported, never read and never cut. So nothing that was acknowledged is lost, and nothing
+  torn is read.
 * **Derived files** (indexes, snapshots, epochs) carry a CRC and are rebuilt when they are wrong.
 * **Compaction** rewrites sealed segments beside the log, off the loop, and swaps them in by a
   checkpoint that names the new sizes before the files get their names. A start finishes a swap that
   a power cut interrupted, so a segment is the old one or the new one, and both are right.
 
-The packages: `segment` is one file of batches, `index` the way into it, `files` the small files,
-`recovery` how a log is opened, checked and repaired, `removal` how records leave it at its ends,
-`compaction` how they leave it in between. Beside them,
-`partition` is the door, `writing` and `reading` the hot paths, `checkpointing` and `durability`
-what happens behind them, and `state` what they all work on.
+The modules:
+
+* `log` is the public API, `PartitionLog`; `types` what goes in and out of it;
+* `state` is what the operations below work on, `segments` the segments in order;
+* `append` and `read` are the hot paths; `durability` is what is synced, and how more gets there;
+* `segment` is one file of batches, `index` the way into it;
+* `files` are the small files, `file_names` what all files are called;
+* `checkpoint` takes checkpoints, `recovery` opens a log from one, `scrub` looks for damage later;
+* `retention` removes records at the start, `truncate` at the end, `compaction` in between.
 
 Some calls block on the disk and say so: creating, opening, closing, truncating, deleting. All
 calls come from one thread.

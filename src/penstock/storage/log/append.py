@@ -98,10 +98,10 @@ def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
     *,
     contiguous: bool = True,
 ) -> AppendedRange:
-    """Write placed batches and let them count. When this raises, the log ends where it did.
+    """Write batches that have their offsets, and update the state. When this raises, the log is unchanged.
 
-    This is the hot path of Produce: straight on purpose, since every call costs as much as what
-    stands here between two of them.
+    This is the hot path of Produce: straight on purpose, since in Python a call costs as much
+    as the work it wraps.
     """
     size, options, segment = len(batches), state.options, state.segments.active
     markers: Sequence[ControlRecord] = ()
@@ -128,7 +128,7 @@ def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
         segment = roll(state, state.end if end - 1 - state.end <= OFFSET_DELTA_MAX else first)
         position, index = segment.size_bytes, state.active_index
     if not contiguous and segment.gapless:
-        # Recovery takes a hole between offsets for damage, unless it was told to expect some.
+        # Recovery takes a hole between offsets for damage, unless the segment is marked as having gaps.
         segment.gapless = False
         checkpoint_now(state)
     writer = segment.writer
@@ -176,7 +176,7 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
             file.close()
         segments.unseal(index)
         raise
-    # In this order: whatever is answered later for the new file implies these.
+    # In this order: a later sync of the new file implies that these are durable.
     if old.writer is not None:
         durability.retire(old.writer)
         old.writer = None
@@ -197,7 +197,7 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
 
 
 def _jitter_ms(state: LogState, segment: Segment) -> int:
-    """How much earlier a segment is closed: the same whenever it is asked, and another for each segment."""
+    """How much earlier a segment is closed: fixed for a segment, different between segments."""
     limit = min(state.options.segment_jitter_ms, state.options.segment_ms)
     return crc32(f"{state.directory}/{segment.base_offset}".encode()) % limit
 

@@ -352,7 +352,7 @@ class _Cleaning:
         return CleaningResult(segments, self._records_before, self._records_after)
 
     def _build_map(self) -> int:
-        """Note the keys of the dirty part; answers how many segments it has room for.
+        """Note the keys of the dirty part; returns how many segments it has room for.
 
         What was noted of a segment that did not fit does no harm: its records stay where they are,
         and outdate earlier ones.

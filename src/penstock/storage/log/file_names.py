@@ -14,7 +14,7 @@ CHECKPOINT = "checkpoint"
 TEMPORARY = ".tmp"
 # Behind the name of a file that compaction has rewritten, until it takes that name.
 CLEANED = ".cleaned"
-# Behind the name of a file that is to be removed, by whoever has the time.
+# Behind the name of a file that is to be removed later.
 DOOMED = ".deleted"
 QUARANTINE = "quarantine"
 _NUMBERED = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")

@@ -4,26 +4,17 @@ Each is a frame with kind, version and CRC around a payload, and is replaced as 
 written under a temporary name, synced, renamed, and the directory synced. A reader sees
 the old file, the new file or `CorruptFile`, never a mixture.
 
-    frame      opens and closes the frame; `replace_durably`
-    identity   which topic the directory belongs to
-    epochs     where each leader epoch began
-    checkpoint up to where the log is known to be on disk, and what recovery needs to start there
-
-Left out: a history of old checkpoints. When the one there is cannot be read, the whole
-log is scanned instead.
-
-A frame around every small file, so that damage shows.
-
      0 "PSTK" 4 │ 4 kind 2 │ 6 version 2 │ 8 payload length 4 │ 12 CRC-32C 4 │ 16 payload …
 
 Little endian. The CRC covers kind, version, length and payload.
 
-Which topic a partition directory belongs to: 16 bytes of topic id.
+The **identity** is the 16 bytes of the topic id. It is written last when a log is created: a
+directory without it was never finished, so nothing was ever appended there.
 
-It is written last when a log is created. A directory without it was never finished, so
-nothing was ever appended there.
+The **leader epochs** say where each epoch began.
 
-Up to where the log is on disk for certain, and all that recovery needs to start there.
+The **checkpoint** says up to where the log is on disk for certain, with all that recovery needs
+to start there:
 
     fixed     recovery point 8 │ segment 8 │ position 8 │ log start 8 │ high watermark 8
               taken at 8 │ first append at 8 │ max timestamp 8 │ flags 4
@@ -35,6 +26,9 @@ Up to where the log is on disk for certain, and all that recovery needs to start
 The recovery point is an offset; `segment` and `position` say where its batch would
 begin. Everything below was synced before the checkpoint was written, so whatever is
 missing there is damage, and whatever is broken above is the tail of an unfinished write.
+
+Left out: a history of old checkpoints. When the checkpoint cannot be read, the whole log is
+scanned instead.
 """
 
 import enum
@@ -92,7 +86,7 @@ def unframe(kind: FileKind, content: Buffer) -> memoryview:
     magic, found, version, length, crc = _FRAME.unpack_from(view)
     payload = view[_FRAME.size :]
     if magic != _MAGIC or found != kind:
-        raise CorruptFile(f"this is no {kind.name.lower()} file")
+        raise CorruptFile(f"this is not a {kind.name.lower()} file")
     if length != len(payload):
         raise CorruptFile(f"the {kind.name.lower()} file says {length} bytes and has {len(payload)}")
     if _crc32c(payload, _crc32c(view[4:12])) != crc:

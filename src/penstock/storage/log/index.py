@@ -289,7 +289,7 @@ def rows_below(offsets: "array[int]", size_bytes: int) -> int:
 
 
 def flush(disk: Disk, directory: str, base_offset: int, index: ActiveIndex) -> list[File]:
-    """Append the rows that are new; answers the files that were written, open and not yet synced."""
+    """Append the rows that are new; returns the files that were written, open and not yet synced."""
     return _write(disk, directory, base_offset, index, seal=False)
 
 

@@ -1,13 +1,9 @@
-"""The log of one partition.
+"""The log of one partition: the public API of this package.
 
-Taking records out of a log: at its start (retention) and at its end (truncation).
-
-The rule for both: the checkpoint says first, durably, what will be gone; then the files
-go. A power cut in between leaves files that the next start recognises and removes, or
-a tail that is simply read again. The other way round it would find a hole, and have to
-call it corruption.
-
-Left out: compaction, which replaces sealed segments by smaller ones and has a package of its own.
+Whatever removes records (retention, truncation, compaction) follows one rule: the checkpoint
+says first, durably, what will be gone; then the files go. A power cut in between leaves files
+that the next start recognises and removes, or a tail that is simply read again. The other way
+round, a start would find a hole and have to call it corruption.
 """
 
 from bisect import bisect_left
@@ -45,7 +41,7 @@ class PartitionLog:
     """Batches in offset order, durable up to `synced`, with the state that a replica needs.
 
     All calls come from one thread. Those that say so block on the disk; the others write to
-    the page cache or answer from memory.
+    the page cache or return what is in memory.
     """
 
     __slots__ = ("_state", "_timer")
@@ -97,7 +93,7 @@ class PartitionLog:
 
     @property
     def active_start(self) -> Offset:
-        """Where the segment begins that grows; what lies before it is in files that are full."""
+        """The base offset of the active segment; everything before it is in sealed segments."""
         return self._state.segments.active.base_offset
 
     @property
@@ -233,7 +229,7 @@ class PartitionLog:
         return read.aborted_between(self._state, start, end)
 
     def sync(self, done: Done) -> None:
-        """Make everything appended so far durable; `done` hears when it is, or why it never will be."""
+        """Make everything appended so far durable, then call `done`, with the error if it failed."""
         state = self._state
         stopped = state.stopped
         if stopped is not None:
@@ -244,9 +240,9 @@ class PartitionLog:
         state.durability.request(writer, state.end, done)
 
     def sync_shared(self, done: Done) -> None:
-        """Like `sync`, for whoever appends often: of the calls until the next round begins, the first counts.
+        """Like `sync`, for frequent appends: of the calls until the next round begins, only the first counts.
 
-        Its `done` hears when the round has ended; what was appended until it began is durable then.
+        Its `done` is called when the round has ended; what was appended until it began is durable then.
         """
         state = self._state
         segment = state.segments.active
@@ -256,14 +252,14 @@ class PartitionLog:
             state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
 
     def set_file_remover(self, discard: Callable[[list[str], int], None]) -> None:
-        """Have files removed by somebody else, after so many milliseconds or later.
+        """Have `discard` remove deleted files, no earlier than after so many milliseconds.
 
-        Their names are good for nothing else.
+        The files have been renamed by then; nothing else uses the names it gets.
         """
         self._state.discard = discard
 
     def delete_records(self, before: Offset) -> Offset:
-        """Raise the log start to `before`; answers where it is now. Blocks."""
+        """Raise the log start to `before`; returns where it is now. Blocks."""
         return retention.delete_records(self._state, before)
 
     def expire(self, now: Timestamp) -> list[SegmentSummary]:
@@ -271,16 +267,16 @@ class PartitionLog:
         return retention.expire(self._state, now)
 
     def dirty_ratio(self, rules: CompactionRules, now: Timestamp) -> float:
-        """Which part of what may be compacted has not been yet; 0 if compaction is not due.
+        """The share of the compactable bytes that is dirty; 0 if compaction is not due.
 
-        Just above 0 if nothing is dirty, and tombstones have expired.
+        Just above 0 if nothing is dirty, but tombstones have expired.
         """
         return compacting.cleanable(self._state, rules, now).urgency(rules)
 
     def begin_compaction(self, rules: CompactionRules, now: Timestamp, token: str) -> Compaction | None:
-        """What a worker has to do, if compaction is due; `token` is one that no other compaction has.
+        """The task for a worker, if compaction is due; `token` must be unique to this compaction.
 
-        One at a time. Its result goes to `finish_compaction`, or it is cancelled.
+        One at a time. The worker's result goes to `finish_compaction`, or the compaction is cancelled.
         """
         order = compacting.plan(self._state, rules, now, token)
         return None if order is None else Compaction(self._state, order)
@@ -298,7 +294,7 @@ class PartitionLog:
         return compacted
 
     def truncate_to(self, offset: Offset) -> Offset:
-        """Cut off every batch that reaches `offset`; answers the new end. Blocks until it is durable."""
+        """Cut off every batch that reaches `offset`; returns the new end. Blocks until it is durable."""
         return truncate.truncate_to(self._state, offset)
 
     def truncate_fully(self, start: Offset) -> None:
@@ -306,14 +302,14 @@ class PartitionLog:
         truncate.truncate_fully(self._state, start)
 
     def scrub(self, *, around: Offset | None = None) -> Iterator[ScrubStep]:
-        """Check every batch in small steps; damage is remembered, refused to readers and reported.
+        """Check every batch in small steps; damaged ranges are recorded and no longer read.
 
         With an offset, only those in the segment that holds it.
         """
         return scrub(self._state, around=around)
 
     def quarantine(self, base_offset: Offset) -> None:
-        """Move a damaged segment aside; the log has a hole there, or goes on behind it. Blocks."""
+        """Move a damaged segment to the quarantine; the log has a hole there, or goes on behind it. Blocks."""
         quarantine(self._state, base_offset)
 
     def roll(self) -> None:
@@ -324,7 +320,7 @@ class PartitionLog:
             append.roll(state, state.end)
 
     def maybe_checkpoint(self, now: Instant) -> bool:
-        """Take a checkpoint if one is due; answers whether it was. Call this every second or so."""
+        """Take a checkpoint if one is due; returns whether it was. Call this every second or so."""
         state = self._state
         if state.stopped is not None or not self._timer.is_due(state, now):
             return False

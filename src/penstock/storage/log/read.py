@@ -45,12 +45,12 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
 def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
     """Like `read`, from the first batch on that has records, if there is one.
 
-    Compaction leaves batches without any. Some clients take an answer that holds nothing else for
+    Compaction leaves batches without any. Some clients take a response that holds nothing else for
     one that was cut short: they ask for more bytes, again and again, and give up.
     """
     first = found = read(state, start, max_bytes, end)
     if not found.ranges or start >= state.segments.active.base_offset:
-        # Compaction has not been where the log grows.
+        # The active segment is never compacted.
         return found
     while found.ranges and state.segments[state.segments.index_of(start)].cleaned:
         part = found.ranges[0]
@@ -74,7 +74,7 @@ def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptB
 
 
 def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
-    """The first record of the log at or after `timestamp`; DamagedRange if that cannot be told."""
+    """The first record of the log at or after `timestamp`; raises DamagedRange if damage hides it."""
     segments = state.segments
     for index in range(segments.index_of(state.start), len(segments)):
         segment = segments[index]

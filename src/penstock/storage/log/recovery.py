@@ -104,7 +104,7 @@ SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
 
 
 def copy_to_quarantine(state: LogState, file: File, position: int, name: str) -> str | None:
-    """Copy a file from `position` on into the quarantine, durably; answers where it is.
+    """Copy a file from `position` on into the quarantine, durably; returns where it is.
 
     None if the disk has no room: a log that cannot be opened would help nobody.
     """
@@ -153,7 +153,7 @@ def keep_snapshot(state: LogState, segment: Segment) -> None:
 def fold(
     state: LogState, producers: ProducerStateManager, segment: Segment, placed: BatchPosition
 ) -> "array[int]":
-    """Let one batch that is in the log count; answers the row of the transaction it aborted."""
+    """Let one batch that is in the log count; returns the row of the transaction it aborted."""
     header = placed.header
     if header.producer_id < 0:
         return array("q")
@@ -565,7 +565,7 @@ def _check_topic(disk: Disk, directory: str, topic_id: TopicId) -> None:
 
 
 def _tidy(disk: Disk, directory: str) -> list[Offset]:
-    """Remove what unfinished writes left behind; answers the base offsets of the segments."""
+    """Remove what unfinished writes left behind; returns the base offsets of the segments."""
     found = disk.listdir(directory)
     parsed = [(name, file_names.parse_numbered(name)) for name in found]
     bases = [Offset(number[0]) for _, number in parsed if number is not None and number[1] == file_names.LOG]

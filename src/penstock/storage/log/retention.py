@@ -33,7 +33,7 @@ def expire(state: LogState, now: Timestamp) -> list[SegmentSummary]:
 
 
 def delete_records(state: LogState, before: Offset) -> Offset:
-    """Raise the log start; answers where it is now. Whole segments below it go at once."""
+    """Raise the log start; returns where it is now. Whole segments below it go at once."""
     state.check_writable()
     if before > state.end:
         raise OffsetOutOfRange(before, state.start, state.end)

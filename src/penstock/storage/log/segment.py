@@ -3,10 +3,9 @@
 A segment is named by its base offset. The last one of a log grows, the others are
 sealed and change only by being deleted, cut by a truncation or replaced by compaction.
 
-    descriptor  format, key and tier: where encryption and tiering will attach
-    walk        reading batch headers one after another, without their records
-    reader      the file for reading, opened at need
-    segment     append, locate an offset, find batch boundaries, search by time
+`SegmentDescriptor` (format, key and tier) is where encryption and tiering will attach.
+`SegmentReader` is the file for reading, opened when needed. `headers`, `find_offset` and
+`find_boundary` walk from batch to batch without reading records.
 
 Left out: preallocation, and reading ahead. The kernel does both well for a file that
 only grows.
@@ -42,7 +41,7 @@ BATCH_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 _LINK = struct.Struct(">qi4xb6xi")
 SCAN_BYTES = 1 << 20
 OFFSET_DELTA_MAX = 2**31 - 1
-# Of a segment that was compacted before the last start, nobody remembers.
+# For a segment that was compacted before the last start: the time is not stored.
 UNKNOWN_MS = -1
 _LENGTH_POSITION = 8
 _LENGTH = struct.Struct(">i")
@@ -67,10 +66,9 @@ PLAIN = SegmentDescriptor()
 
 
 class SegmentReader:
-    """Lent out in file ranges, so it must outlive the segment's place in the log.
+    """The file of a segment for reading. File ranges refer to it, so it may outlive the segment.
 
-    Whoever holds a range holds this reader, and the disk keeps the file of an open reader
-    readable when its name is removed.
+    The disk keeps the file of an open reader readable when its name is removed.
     """
 
     __slots__ = ("_disk", "_file", "_path")
@@ -90,7 +88,7 @@ class SegmentReader:
             file = self._file = self._disk.open(self._path, readonly=True)
         return file
 
-    # The file is asked for without a call where it is open: readers at the tail come by all the time.
+    # Readers at the tail are frequent: an open file is used without a call to `opened`.
 
     def pread(self, position: int, length: int) -> bytes:
         return (self._file or self.opened()).pread(position, length)
@@ -282,7 +280,7 @@ class Segment:
         """Whole batches from the one that holds `start`, all below `end`.
 
         None if the segment has nothing at or after `start`; an empty range if that batch
-        is not below `end`. One batch is answered even if it is larger than `max_bytes`.
+        is not below `end`. One batch is returned even if it is larger than `max_bytes`.
         """
         index = self.index
         first = index.locate_recent(start) if isinstance(index, ActiveIndex) else None
@@ -308,7 +306,7 @@ class Segment:
         try:
             return self._locate_by_index(offset)
         except CorruptBatch:
-            # Either the index led astray, or the batches are damaged: a new index tells.
+            # Either the index is wrong, or the batches are damaged: a rebuilt index shows which.
             if not isinstance(self.index, SealedIndex):
                 raise
             self.index.distrust()
@@ -326,13 +324,13 @@ class Segment:
         return find_offset(self.file, position, readable, offset, expected if self.gapless else None)
 
     def _check_row(self, position: int, expected: int) -> None:
-        """Whether the batch that a row promises is where it says."""
+        """Raise CorruptBatch unless the batch of an index row is where the row says."""
         header = read_header(self.file.pread(position, HEADER_BYTES))
         if header.base_offset != expected:
             raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
 
     def is_older_than(self, timestamp: Timestamp) -> bool:
-        """Whether every record is, as an index says that was written when the segment was whole."""
+        """Whether every record is older, by the index, which was written when the segment was sealed."""
         rebuilt = isinstance(self.index, SealedIndex) and self.index.rebuilt > 0
         return not rebuilt and self.index.max_timestamp < timestamp
 

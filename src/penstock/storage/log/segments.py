@@ -34,7 +34,7 @@ class Segments:
         self._bases: list[int] = []
         self._rebuild = rebuild
         self._retire = retire
-        # The last one, which grows: every append and every fetch asks for it.
+        # The last one, which grows. Kept here because every append and every fetch needs it.
         self.active: Segment
 
     def configure(self, options: LogOptions) -> None:
@@ -98,7 +98,7 @@ class Segments:
         return segment
 
     def seal_active(self, end: Offset) -> list[File]:
-        """Write the active segment's indexes in their final form; answers files to be synced.
+        """Write the active segment's indexes in their final form; returns files to be synced.
 
         The segment itself stays as it is, so that a failure can be tried again.
         """
@@ -119,7 +119,7 @@ class Segments:
         return files
 
     def unseal(self, index: ActiveIndex) -> None:
-        """The segment could not be rolled: go on with it, and the index it had before."""
+        """Go on with a segment that could not be rolled, and the index it had before."""
         index.flushed_rows = [0, 0, 0]
         self.active.index = index
         with suppress(StorageError):
@@ -136,7 +136,7 @@ class Segments:
         if isinstance(segment.index, SealedIndex):
             sealed = segment.index
             tables = (array("Q", sealed.offsets), array("q", sealed.times), array("q", sealed.aborted))
-            # The file is about to be cut: nothing may look at the mapping any more.
+            # The file is about to be cut: nothing may touch the mapping after that.
             latest = sealed.max_timestamp
             sealed.drop()
             segment.index = ActiveIndex.restore(
@@ -164,7 +164,7 @@ class Segments:
                 file.close()
 
     def forget(self, index: int) -> Segment:
-        """Take a segment out of the list; its files stay, and so do the ranges that were lent out."""
+        """Take a segment out of the list; its files stay, and file ranges in use stay readable."""
         self._bases.pop(index)
         segment = self.items.pop(index)
         if self.items:
@@ -177,7 +177,7 @@ class Segments:
         return segment
 
     def replace(self, index: int, size_bytes: int, *, gapless: bool) -> None:
-        """Other files have taken a sealed segment's names; ranges that were lent out keep the old ones."""
+        """Switch to the files that replaced a sealed segment's; file ranges in use keep the old ones."""
         old = self.items[index]
         assert old.writer is None
         if isinstance(old.index, SealedIndex):
@@ -189,7 +189,7 @@ class Segments:
         self.active = self.items[-1]
 
     def remove_files(self, base_offset: int) -> None:
-        """Remove a segment's files, the batches first: an index alone is known to be rubbish."""
+        """Remove a segment's files, the batches first: a start ignores an index without its segment."""
         for suffix in SEGMENT_SUFFIXES:
             try:
                 self._disk.remove(self.path(base_offset, suffix))
@@ -197,7 +197,7 @@ class Segments:
                 continue
 
     def mark_deleted(self, base_offset: int) -> list[str]:
-        """Take a segment's files out of the way, in the same order; answers what is to be removed."""
+        """Take a segment's files out of the way, in the same order; returns what is to be removed."""
         doomed = []
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(base_offset, suffix)
@@ -222,7 +222,7 @@ class Segments:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of every segment; ranges that were lent out can still be read, though nobody else can."""
+        """Drop every segment. File ranges in use stay readable; nothing else can be read."""
         for segment in self.items:
             if segment.writer is not None:
                 self._retire(segment.writer)

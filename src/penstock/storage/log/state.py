@@ -51,7 +51,7 @@ class LogState:
         self.durability = durability
         self.checkpoint = checkpoint
         self.ticks = ticks
-        # Removes files that no start needs any more; None: at once, while everybody waits.
+        # Removes files that no start needs any more; None: they are removed at once, which blocks.
         self.discard: Callable[[list[str], int], None] | None = None
         self.segments: Segments
         self.epochs = LeaderEpochHistory()
@@ -98,7 +98,7 @@ class LogState:
 def fold_batch(
     producers: ProducerStateManager, header: BatchHeader, content: Buffer, now: Timestamp
 ) -> AbortedTransaction | None:
-    """Let a producer's batch that is in the log count; answers the transaction it aborted.
+    """Update the state for a producer's batch that is in the log; returns the transaction it aborted.
 
     `header` and `content` carry the offsets that the batch has in the log.
     """

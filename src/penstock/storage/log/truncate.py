@@ -15,7 +15,7 @@ from penstock.storage.log.types import LogStopped
 
 
 def truncate_to(state: LogState, offset: Offset) -> Offset:
-    """Cut off every batch that reaches `offset` or beyond; answers the new end.
+    """Cut off every batch that reaches `offset` or beyond; returns the new end.
 
     An epoch that begins at the end goes even if no batch does: it wrote nothing, and the
     leader may know better who wrote there.
@@ -121,7 +121,7 @@ def _latest_timestamp(segment: Segment, end: Offset, position: int) -> int:
 
 
 def _forget_behind(state: LogState, index: int) -> list[Offset]:
-    """Take the segments behind `index` out of the log; answers their names, newest first."""
+    """Take the segments behind `index` out of the log; returns their names, newest first."""
     doomed = []
     while len(state.segments) > index + 1:
         doomed.append(state.segments.forget(len(state.segments) - 1).base_offset)

@@ -62,7 +62,7 @@ class FileRange:
     def to_bytes(self) -> bytes:
         return self.file.pread(self.position, self.length)
 
-    # What a connection calls it that cannot send a file.
+    # The name under which a connection that cannot use sendfile asks for the bytes.
     read = to_bytes
 
     def is_warm(self) -> bool:
@@ -94,7 +94,7 @@ class TimestampOffset(NamedTuple):
 
 
 class CorruptRange(NamedTuple):
-    """A range of offsets that the log was trusted with and cannot give back."""
+    """A range of offsets that was in the log and cannot be read any more."""
 
     segment: Offset
     start: Offset
@@ -115,7 +115,7 @@ class LogOptions:
     """Sizes and times of one log. A negative retention keeps everything.
 
     Segments are closed up to `segment_jitter_ms` before they are `segment_ms` old. Files of
-    deleted records stay for `file_delete_delay_ms` where somebody else removes them.
+    deleted records stay for `file_delete_delay_ms` if the log has a file remover.
     """
 
     segment_bytes: int = 1 << 30
@@ -167,7 +167,7 @@ class OffsetsNotIncreasing(PenstockError):
 
 
 class LogStopped(StorageError):
-    """An earlier failure left it open what is on disk: this log takes no more writes."""
+    """After an earlier failure it is unknown what is on disk: this log takes no more writes."""
 
     def __init__(self, directory: str, cause: BaseException) -> None:
         super().__init__(f"the log {directory} has stopped: {cause}")
@@ -175,7 +175,7 @@ class LogStopped(StorageError):
 
 
 class LogAbandoned(StorageError):
-    """The log was closed because it is going to be removed; what it held is of no more interest."""
+    """The log was closed because it is going to be removed."""
 
 
 class IncompleteLog(StorageError):

@@ -3,7 +3,7 @@
 A `ConfigDefinition` is one row of a table: name, type, default, rule, documentation. There
 is a table for each kind of resource: topics, brokers, groups, client metrics. `ConfigLayers`
 puts the sources of values on top of each other (the resource itself, its broker, the
-cluster, the node's file, the default) and answers which one counts; `describe_all` tells a
+cluster, the node's file, the default) and returns which one counts; `describe_all` tells a
 client everything about it. `problem_with` judges new values, `topic_options` makes the
 typed form that services work with.
 

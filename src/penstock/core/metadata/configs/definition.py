@@ -9,7 +9,7 @@ INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
-# Answers what is wrong with a value, or None.
+# Returns what is wrong with a value, or None.
 Check: TypeAlias = Callable[[ConfigValue], str | None]
 _CODEC_DEFAULT = -1
 _AUTO = -1
