@@ -1,4 +1,4 @@
-"""When written bytes become durable, and who is told.
+"""Group commit: when written bytes become durable, and whose callbacks are called.
 
     request a ─┐
     request b ─┤ round 1 ──────────┐
@@ -13,8 +13,7 @@ that file (for all of its files, if the runtime cannot tell), and the file is ne
 durable again: the kernel has dropped the pages it could not write, and the next sync would
 succeed without them.
 
-Who waits for a round, and who does not (`fsync.mode`), is decided by whoever appends: see
-`broker/partitions`.
+Which appends wait for a round (`fsync.mode`) is decided in `broker/partitions`.
 
 Left out: syncfs, which is faster for many files but only right on a filesystem of our own.
 """
@@ -61,7 +60,7 @@ class CommitCounters:
 
 
 class _Round:
-    """The requests that one call to the runtime will answer."""
+    """The requests that one sync of the runtime covers."""
 
     __slots__ = ("begins", "files", "requests", "started_ns")
 
@@ -85,7 +84,7 @@ class GroupCommit:
         """`soon` calls back after one turn of the loop; without it, rounds start at once."""
         self._syncs = syncs
         self._soon = soon
-        # A round waits for this turn of the loop to end: whoever was read in it takes part.
+        # A round waits for this turn of the loop to end: every request read in it takes part.
         self._gathering = False
         self._clock_ns = clock_ns
         self._running: _Round | None = None
@@ -96,10 +95,10 @@ class GroupCommit:
     def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None:
         """Call `done` when a sync that starts after this call has covered the file.
 
-        `done` is never called inside this call, and requests are answered in the order they
-        were made. The file stays open until then. A file whose sync failed once is answered
-        with that failure for ever. `begins` is called just before the round starts, perhaps
-        inside this call: what was written until then is covered too.
+        `done` is never called inside this call, and callbacks are called in the order of the
+        requests. The file stays open until then. Once a sync of a file has failed, every later
+        request for it fails with the same error. `begins` is called just before the round starts,
+        perhaps inside this call: what was written until then is covered too.
         """
         self.counters.requests += 1
         gathered = self._next
@@ -115,19 +114,19 @@ class GroupCommit:
         return self._failed.get(file)
 
     def forget(self, file: File) -> None:
-        """The file is closed for good: remember its failure no longer."""
+        """Forget the failure of a file that is closed for good."""
         self._failed.pop(file, None)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for anything."""
+        """Whether no request waits."""
         return self._running is None and not self._next.requests
 
     def _gather(self) -> None:
         """Start the next round, after a turn of the loop if there is one.
 
         Requests that wait in the sockets by now join it then: fewer and larger rounds are worth
-        that moment.
+        the delay.
         """
         if self._soon is None:
             self._start()
@@ -142,7 +141,7 @@ class GroupCommit:
         for begins in current.begins:
             begins()
         failed = self._failed
-        # What failed once is not tried again; it is answered when this round is.
+        # A file that failed once is not tried again; its callbacks are called when this round ends.
         files = [file for file in current.files if file not in failed] if failed else list(current.files)
         if self._clock_ns is not None:
             current.started_ns = self._clock_ns()
@@ -151,13 +150,13 @@ class GroupCommit:
         self._syncs.sync(files, partial(self._finish, current))
 
     def _finish(self, finished: _Round, error: OSError | None) -> None:
-        assert self._running is finished, "the runtime answered a round twice"
+        assert self._running is finished, "the runtime ended a round twice"
         if self._clock_ns is not None:
             self.counters.seconds += (self._clock_ns() - finished.started_ns) / 1e9
         if error is not None:
             self.counters.failed_rounds += 1
             self._fail(finished, error)
-        # Before anybody is told: the disk need not wait for callbacks.
+        # Before the callbacks: the disk need not wait for them.
         self._running = None
         if self._next.requests:
             self._gather()

@@ -12,27 +12,25 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
 
 The identity is durable before anybody can use it, and is never made anew over logs that
 exist: a directory that lost its `meta` is damaged, not empty. The clean marker is removed,
-durably, before the first write of a new life, so that it can only ever tell the truth.
+durably, before the first write after a start, so it is there only if it is true.
 
-Left out: what else lives in `meta` (the Raft log, its snapshots and the ballot) belongs to
-the quorum; the logs belong to `storage.log`; throwing away what was set aside is up to an
-operator.
-
-Small text files with a checksum, replaced as a whole.
-
-A person can read them, and damage shows. The content `b"directory-id 2f0c…\n"` is stored as
+The files are small texts with a checksum, replaced as a whole: a person can read them, and
+damage shows. The content `b"directory-id 2f0c…\n"` is stored as
 
     directory-id 2f0c8a4e-…
     crc32c 1a2b3c4d
 
-Which replicas this data directory has had a log for: one that is missing is lost, and not just new.
+The empty files in `replicas/` tell a lost replica from a new one. They are named
 
-    <data-dir>/meta/replicas/<topic id>-<partition>    an empty file
+    <data-dir>/meta/replicas/<topic id>-<partition>
 
 The file is written after the log is on disk and before anything is served or acknowledged from it, so
-a log without a file is one whose creation a crash interrupted. The other way round, a file without a log,
-means that something was taken away which others may count on. Files are removed with their logs; one that
-a power cut brings back belongs to a topic that is gone, or to a replica that nobody counts on yet.
+a log without a file is one whose creation a crash interrupted. The other way round, a file without a log
+means that a log was taken away which other replicas may count on. Files are removed with their logs; one
+that a power cut brings back belongs to a deleted topic, or to a replica that is not yet in any ISR.
+
+Left out: what else is in `meta` (the Raft log, its snapshots and the hard state) belongs to
+the quorum; the logs belong to `storage.log`; deleting what was set aside is up to an operator.
 """
 
 from collections.abc import Iterable, Iterator
@@ -70,7 +68,7 @@ ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
 
 
 class FormatTooNew(StorageError):
-    """A newer Penstock has been here."""
+    """A newer version of Penstock has written this directory."""
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
@@ -117,7 +115,7 @@ class PartitionDirectory:
 
 
 def partition_path(partition: TopicPartition) -> str:
-    """Where a partition's log lives."""
+    """The directory of a partition's log."""
     return f"{LOGS}/{partition.topic}/{partition.partition}"
 
 
@@ -143,7 +141,7 @@ def _read_identity(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
     except CorruptionError as damage:
         return PartitionDirectory(partition, path, None, str(damage))
     if not disk.exists(f"{path}/{CHECKPOINT}") and not _has_segments(disk, path):
-        # Every log has both from its creation on. To open it would be to take it for empty.
+        # Every log has both from its creation on. Opening it now would take it for empty.
         return PartitionDirectory(partition, path, topic_id, "the checkpoint and all segments are missing")
     return PartitionDirectory(partition, path, topic_id)
 
@@ -214,7 +212,7 @@ def read_record(disk: Disk, directory: str, name: str) -> str | None:
 class DataDirectory:
     """A data directory that this process has to itself until it is closed.
 
-    `last_clean_epoch` is the broker epoch of the life before, if that one stopped in order.
+    `last_clean_epoch` is the broker epoch of the previous run, if that one stopped cleanly.
     """
 
     def __init__(
@@ -233,7 +231,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, disk: Disk, new_directory_id: UUID) -> "DataDirectory":
-        """Lock the directory and read who it is; an empty one is made ours under the given id.
+        """Lock the directory and read its identity; an empty one is initialised with the given id.
 
         Raises DirectoryLocked, FormatTooNew or DirectoryDamaged.
         """
@@ -277,7 +275,7 @@ class DataDirectory:
         return set_aside(self._disk, directory)
 
     def close(self, clean_epoch: BrokerEpoch | None = None) -> None:
-        """Free the directory. With an epoch: all logs are closed and synced, so say that it was clean."""
+        """Free the directory. With an epoch (all logs are closed and synced), write the clean marker."""
         try:
             if clean_epoch is not None:
                 write_record(self._disk, META, _CLEAN, str(clean_epoch))
@@ -289,7 +287,7 @@ def _lock(disk: Disk) -> Lock:
     try:
         return disk.lock(_LOCK)
     except DirectoryLocked as held:
-        # Whoever started a second node by mistake knows the data directory, not the lock file.
+        # Name the data directory: an operator who started a second node does not know the lock file.
         raise DirectoryLocked(held.path.removesuffix(f"/{_LOCK}"), held.pid) from None
 
 
@@ -320,7 +318,7 @@ def _make(disk: Disk, directory_id: UUID) -> UUID:
 
 
 def _take_clean_marker(disk: Disk) -> BrokerEpoch | None:
-    """What the marker says; it is gone for good before anybody can write."""
+    """Read the clean marker and remove it, durably, before anything is written."""
     path = f"{META}/{_CLEAN}"
     if not disk.exists(path):
         return None
@@ -328,7 +326,7 @@ def _take_clean_marker(disk: Disk) -> BrokerEpoch | None:
         value = read_record(disk, META, _CLEAN) or ""
         epoch = BrokerEpoch(int(value))
     except (RecordFileDamaged, ValueError):
-        # Nothing to go by: the life before counts as ended by a crash, which is always safe.
+        # The marker cannot be read: treat the previous run as crashed, which is always safe.
         epoch = None
     disk.remove(path)
     disk.sync_directory(META)
@@ -351,7 +349,7 @@ def _read_id(disk: Disk, name: str) -> UUID | None:
 
 
 class CreatedReplicas:
-    """The list of them, one file each: a thread that makes logs need not wait for another."""
+    """Which replicas this directory has had a log for, one file each, so threads that make logs never wait."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -372,7 +370,7 @@ class CreatedReplicas:
         self._disk.sync_directory(REPLICAS)
 
     def discard(self, key: ReplicaKey) -> None:
-        """The replica is not this node's any more. Not durable, and need not be."""
+        """Note that the replica is no longer this node's. Not durable, and need not be."""
         with suppress(StorageError):
             self._disk.remove(_path(key))
 
@@ -386,5 +384,5 @@ def _parse(name: str) -> ReplicaKey | None:
     try:
         return TopicId(UUID(topic_id)), PartitionIndex(int(index))
     except ValueError:
-        # Somebody else's file.
+        # Not one of ours.
         return None

@@ -1,14 +1,13 @@
-"""The disk behind a port, with a real form and two that misbehave on purpose.
+"""The disk behind a port (`port`), with a real form and two that misbehave on purpose.
 
-`PosixDisk` is what a broker runs on. `CrashableDisk` lives in memory and knows what a
+`PosixDisk` (`posix`) is what a broker runs on. `CrashableDisk` (`memory`) knows what a
 power cut would leave of it: data that was not synced is lost in whole or in part, writes
-are torn, names that were not synced come and go. `FailingDisk` wraps either and fails
-chosen operations: no space, an I/O error, a sync that failed for good.
+are torn, names that were not synced come and go. `FailingDisk` (`failing`) wraps either and
+fails chosen operations: no space, an I/O error, a sync that failed for good.
 
-Whoever writes through this port is told the truth and nothing more: an append that
-returned is in the page cache, a sync that returned is on the device, and a name is durable
-when its directory was synced. A sync that failed is never repeated, because the kernel
-drops the pages it could not write and calls the next sync a success.
+An append that returned is in the page cache, a sync that returned is on the device, and a
+name is durable when its directory was synced. A sync that failed is never repeated, because
+the kernel drops the pages it could not write and calls the next sync a success.
 
 Left out: preallocation (Python offers only the form that changes the size), direct I/O,
 and more than one filesystem per disk.

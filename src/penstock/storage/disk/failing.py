@@ -1,4 +1,4 @@
-"""A disk that fails where it is told to, around any other disk."""
+"""A disk that wraps another one and fails chosen operations, for tests and the simulator."""
 
 import errno as errnos
 from collections.abc import Callable, Iterable

@@ -1,24 +1,22 @@
 """A disk in memory whose power can be cut, for tests and for the simulator.
 
-`crash` answers the disk as it is when the power comes back: everything that was synced,
-and of the rest whatever chance let through. `cut_power_at` makes the n-th operation from
-now raise `PowerCut`, so that a test can try every moment of a run.
+`crash` returns the disk as it is when the power comes back: everything that was synced,
+and a random part of the rest. `cut_power_at` makes the n-th operation from now raise
+`PowerCut`, so that a test can try every point of a run.
 
-The content of one file in memory: what is durable, and what a power cut may do to the rest.
+`PageCache` is the content of one file: what is durable, and what a power cut may do to the rest.
 
     durable   AAAAAAAA BBBBBBBB                      what the last sync left
     pending   write(16, CCCC...), resize(12), ...    since then, in order
     present   AAAAAAAA BBBB                          what the process reads
 
-After a power cut each 512-byte sector holds what it held at some moment since the last
-sync, each sector at a moment of its own; the size is that of some moment, or anything
+After a power cut each 512-byte sector holds what it held at some time since the last
+sync, each sector at a time of its own; the size is that of some time, or anything
 between two of them; and bytes that the size covers but that never arrived are zero. That
 is what POSIX leaves open, and what filesystems without data journaling do.
 
-The names of an in-memory disk: which are durable, and which a power cut may undo.
-
-Every create, rename and remove is a change that waits until the directories it touches are
-synced. After a power cut any subset of the waiting changes has happened, with two limits:
+`NameTree` holds the names: which are durable, and which a power cut may undo. Every create,
+rename and remove is a change that waits until the directories it touches are synced. After a power cut any subset of the waiting changes has happened, with two limits:
 a rename happens as a whole, and a change implies the earlier ones of the same name.
 """
 
@@ -32,7 +30,7 @@ SECTOR_BYTES = 512
 
 
 class RandomSource(Protocol):
-    """Where the crashable disk takes its luck from; `random.Random` is one."""
+    """Where the crashable disk takes random numbers from; `random.Random` is one."""
 
     def random(self) -> float: ...
 
@@ -120,7 +118,7 @@ class PageCache:
         return bytes(content)
 
     def _scattered(self, chance: RandomSource) -> bytes:
-        """Every sector and the size at a moment of their own."""
+        """Every sector and the size at a time of their own."""
         moments = [bytearray(self.durable)]
         sizes = [len(self.durable)]
         for change in self.pending:
@@ -447,7 +445,7 @@ class CrashableDisk:
         self._power.cut_at(operation)
 
     def crash(self, chance: RandomSource) -> "CrashableDisk":
-        """The disk after a power cut at this moment. This one, and its open files, stay as they are."""
+        """The disk after a power cut now. This one, and its open files, stay as they are."""
         survivor = CrashableDisk()
         survivor._tree = self._tree.after_crash(chance)
         return survivor

@@ -1,4 +1,4 @@
-"""The port: what the log, the metadata and the data directory may ask of a disk.
+"""The disk port: what the log, the metadata and the data directory may ask of a disk.
 
 Paths are relative to the disk's root and joined with `/`. No OSError crosses this
 border: failures are `DiskFailed` and its kinds. A file has one writer.
@@ -119,7 +119,7 @@ class DiskFailed(StorageError):
     """An operation on a file or directory failed; says which, where and with what errno.
 
     `torn` means that an append failed and the bytes it left behind could not be cut
-    off again: the file ends with something nobody asked for.
+    off again: the file ends with part of that append.
     """
 
     def __init__(self, operation: str, path: str, errno: int, *, torn: bool = False) -> None:
@@ -144,7 +144,7 @@ class FileAlreadyExists(DiskFailed):
 
 
 class DirectoryLocked(StorageError):
-    """Somebody else holds the lock, most likely another process on the same data directory."""
+    """The lock is held already, most likely by another process on the same data directory."""
 
     def __init__(self, path: str, pid: int | None = None) -> None:
         holder = f" by process {pid}" if pid else ""

@@ -1,15 +1,12 @@
 """The disk port on a real filesystem.
 
-Descriptors of files that are only read: few of them, lent to many files.
-
 A broker keeps tens of thousands of segments, of which a handful are read at a time. Each
-keeps its reader object; the descriptors behind them go round in order of last use.
+has its reader object; a `DescriptorPool` shares a few descriptors among them, and closes the
+one that was not used for longest.
 
-Files in memory without a descriptor each.
-
-Python's own `mmap` keeps a duplicate of the descriptor for as long as the mapping lives,
-so that ten thousand mapped indexes would need ten thousand descriptors. The kernel does
-not: a mapping outlives the descriptor it was made from.
+Files are mapped without a descriptor each. Python's own `mmap` keeps a duplicate of the
+descriptor for as long as the mapping exists, so ten thousand mapped indexes would need ten
+thousand descriptors. The kernel needs none: a mapping outlives the descriptor it was made from.
 """
 
 import ctypes
@@ -96,7 +93,7 @@ class DescriptorPool:
         return entry.descriptor
 
     def release(self, entry: PooledDescriptor) -> None:
-        """The reader is closed."""
+        """Close the descriptor of a reader that is closed."""
         if entry.descriptor >= 0:
             os.close(entry.descriptor)
             entry.descriptor = -1
@@ -106,7 +103,7 @@ class DescriptorPool:
         self._drop_path(entry)
 
     def pin(self, absolute_path: str, *, tree: bool) -> None:
-        """The file, or the tree, is about to lose its name: keep its readers' descriptors.
+        """Keep the readers' descriptors of a file, or tree, that is about to lose its name.
 
         A reader of a removed file must go on reading it, and could not reopen it.
         """
@@ -118,7 +115,7 @@ class DescriptorPool:
                 self._drop_path(entry)
 
     def renamed(self, old: str, new: str, *, tree: bool) -> None:
-        """The file, or the tree, has another name now: reopen it there."""
+        """Reopen the file, or the tree, under its new name from now on."""
         for path in self._paths(old, tree=tree):
             entries = self._by_path.pop(path)
             moved = new + path[len(old) :]
@@ -269,7 +266,7 @@ class PosixReader:
         return _pread(self.fileno(), self._path, position, length)
 
     def is_warm(self, position: int, length: int) -> bool:
-        # Without making it the latest one used: it is sent next, which does.
+        # Does not count as a use for the pool: the range is sent next, which does.
         descriptor = self._entry.descriptor
         return _is_warm(descriptor if descriptor >= 0 else self.fileno(), position, length)
 
@@ -326,7 +323,7 @@ def _pread(descriptor: int, path: str, position: int, length: int) -> bytes:
         content = os.pread(descriptor, length, position)
         if len(content) == length or not content:
             return content
-        # The kernel answers less than asked above 2 GiB and after signals, not only at the end.
+        # The kernel returns less than asked above 2 GiB and after signals, not only at the end.
         parts = [content]
         missing = length - len(content)
         while missing and (content := os.pread(descriptor, missing, position + length - missing)):
@@ -461,7 +458,7 @@ class PosixDisk:
             return self._descriptors.descriptor(entry)
 
     def _forget_directories(self, path: str) -> None:
-        """The tree is about to lose its name, and nobody reads directories that have none."""
+        """Close the directory descriptors of a tree that is about to lose its name."""
         for known in [known for known in self._directories if f"{known}/".startswith(f"{path}/")]:
             self._descriptors.release(self._directories.pop(known))
 
@@ -525,8 +522,8 @@ def _pid_in(content: bytes) -> int | None:
 def warmer(file: File, position: int, length: int) -> Callable[[], None]:
     """Work for another thread: read the range once, and forget it.
 
-    It reads on a duplicate of the descriptor, because the file's own may be lent to another
-    file, or closed, while the thread is at it.
+    It reads on a duplicate of the descriptor, because the file's own may be reused for another
+    file, or closed, while the thread reads.
     """
     descriptor = file.fileno()
     if descriptor < 0:

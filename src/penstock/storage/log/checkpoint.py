@@ -1,4 +1,4 @@
-"""Taking checkpoints: what the log is now, written once that much of it is durable.
+"""Checkpoints: the state of the log now, written once that much of it is durable.
 
     capture ─ index rows and epochs to the page cache ─ sync ─ checkpoint.tmp ─ sync ─ rename
 
@@ -128,7 +128,7 @@ def checkpoint_now(state: LogState) -> None:
 
 
 def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
-    """Replace epochs and checkpoint durably; whatever was on its way is overtaken."""
+    """Replace epochs and checkpoint durably; a background checkpoint under way is cancelled."""
     state.durability.cancel_puts()
     try:
         if state.epochs_changed:
@@ -136,7 +136,7 @@ def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
             state.epochs_changed = False
         replace_durably(state.disk, state.directory, CHECKPOINT, encode_checkpoint(captured))
     except DiskFull:
-        # Nothing was replaced, and nothing was promised: it may be tried again.
+        # Nothing was replaced, and no caller relies on it yet: it may be tried again.
         raise
     except StorageError as failed:
         state.durability.stop(failed)
@@ -153,8 +153,8 @@ def flush_index(state: LogState) -> list[File]:
 class BackgroundCheckpoint:
     """One checkpoint that is taken while the log goes on.
 
-    Each step is asked for when the one before it is durable. A blocking checkpoint or a
-    truncation in between overtakes it: then it ends without having written anything.
+    Each step begins when the one before it is durable. A blocking checkpoint or a truncation
+    in between cancels it: then it ends without having written anything.
     """
 
     __slots__ = ("_captured", "_done", "_epochs", "_puts", "_state")
@@ -192,9 +192,9 @@ class BackgroundCheckpoint:
     def _epochs_renamed(self, error: StorageError | None) -> None:
         state = self._state
         if not self._is_over(error):
-            # Not earlier: a blocking checkpoint that overtakes this one has to write them itself.
+            # Not earlier: a blocking checkpoint that cancels this one has to write them itself.
             state.epochs_changed = encode_epochs(state.epochs) != self._epochs
-            # A checkpoint that gets lost is replaced by these epochs, so their name must not.
+            # If the checkpoint is lost, recovery uses these epochs, so their name must be durable.
             state.durability.request_names(self._put_checkpoint)
 
     def _put_checkpoint(self, error: StorageError | None) -> None:

@@ -8,8 +8,7 @@
 What holds:
 
 * Offsets and their order never change; readers meet gaps. A batch keeps its range of offsets.
-* The active segment, and whatever is not below the last stable offset and in a segment that a
-  checkpoint vouches for, is left alone.
+* Only sealed segments below the last stable offset, listed in a checkpoint, are compacted.
 * A tombstone (a key without a value) stays until `delete.retention.ms` after the first time
   that compaction has met it, so that readers on their way can see it. The batch says until when.
 * Records of aborted transactions go, and do not count as anybody's latest. Markers stay.
@@ -17,17 +16,17 @@ What holds:
   every segment, so that each file shows by itself where it ends.
 * Records without a key, from a time when the topic was not compacted, go.
 
-It takes three steps. `plan` says on the loop what there is to do. `cleaning` does it elsewhere, in a
-process of its own, and writes new files beside the old ones, of which readers notice nothing. `swap`
-puts them in place, on the loop again: a checkpoint, some renames, and a sync. What a power cut leaves
-of that, `recovery.swaps` finishes.
+It takes three steps. `plan` says on the loop what there is to do. `clean` does it in a worker process,
+and writes new files beside the old ones, unseen by readers. `Compaction.finish` puts them in place, on
+the loop again: a checkpoint, some renames, and a sync. If a power cut interrupts that, `redo_swaps` in
+`recovery` finishes it.
 
 The map holds digests, so its size depends on the number of keys alone. It takes whole segments until
 it is full, and the next compaction goes on behind them.
 
 Neighbours that fit into one segment become one, under the name of the first. When nothing is dirty
 and the first tombstones have expired, compaction goes through the log all the same; after a restart
-they get their whole time once more, since nobody remembers.
+they get their whole time once more, since it is not stored.
 
 Left out: removing markers whose transaction is gone, and merging segments with aborted transactions.
 The map takes at least one segment, however many keys that has.
@@ -81,7 +80,7 @@ LEAST_URGENT = 1e-6
 class OffsetMap:
     """The offset of the last record of every key that was noted.
 
-    Keys are kept as digests of 128 bits: two keys with the same one are not to be met.
+    Keys are kept as digests of 128 bits: a collision is too unlikely to matter.
     """
 
     __slots__ = ("_latest",)
@@ -123,11 +122,11 @@ class AbortedRanges:
 
 
 class Uncleanable(CorruptionError):
-    """A segment holds something that cannot be read, so nobody knows what would be lost."""
+    """A segment holds something that cannot be read: compacting it could lose records."""
 
 
 class CleaningFailed(StorageError):
-    """The disk refused; the log is as it was, and compaction may be tried again."""
+    """The disk failed; the log is as it was, and compaction may be tried again."""
 
 
 class CompactionRules(NamedTuple):
@@ -155,7 +154,7 @@ class CompactionTask(NamedTuple):
     """What is to be cleaned: every segment from the first, those from `dirty_from` on for the first time.
 
     `producer_ends` are the last offsets of batches that must not vanish. `token` keeps the files
-    of this order apart from those that a forgotten worker may still be writing.
+    of this task apart from those that an abandoned worker may still be writing.
     """
 
     directory: str
@@ -189,7 +188,7 @@ class CleanedSegment(NamedTuple):
 
 
 class CleaningResult(NamedTuple):
-    """The answer to an order: the first segments of it, as many as the map had room for."""
+    """The result of a task: the first segments of it, as many as the map had room for."""
 
     segments: tuple[CleanedSegment, ...]
     records_before: int
@@ -228,7 +227,7 @@ class CleanedSegmentWriter:
         self._group = group
         self._base_offset = group[0].base_offset
         self._index = ActiveIndex(self._base_offset, order.options)
-        # Several that become one differ from the first byte on.
+        # Segments that are merged differ from the first byte on.
         self._file: File | None = self._create(LOG) if len(group) > 1 else None
         self._buffer = bytearray()
         self._size_bytes = 0
@@ -273,7 +272,7 @@ class CleanedSegmentWriter:
             self._file.close()
 
     def _begin(self, old: File, same_bytes: int) -> File:
-        """Up to here the files are the same."""
+        """Create the new file with the first `same_bytes` of the old one, which are the same."""
         file = self._create(LOG)
         for position in range(0, same_bytes, SCAN_BYTES):
             file.append(old.pread(position, min(SCAN_BYTES, same_bytes - position)))
@@ -301,17 +300,17 @@ Cleaner: TypeAlias = Callable[[CompactionTask], CleaningResult]
 
 
 def cleaner_for(disk: Disk) -> Cleaner:
-    """How orders are carried out on this disk; a real one can be reached from any process."""
+    """The function that carries out tasks on this disk; a real one can be reached from any process."""
     return partial(clean_at, disk.root) if isinstance(disk, PosixDisk) else partial(clean, disk)
 
 
 def clean_at(root: str, order: CompactionTask) -> CleaningResult:
-    """Carry out an order in the data directory `root`."""
+    """Carry out a task in the data directory `root`."""
     return clean(PosixDisk(root), order)
 
 
 def clean(disk: Disk, order: CompactionTask) -> CleaningResult:
-    """Write what stays of the order's segments into files beside them, durably but for their names.
+    """Write what stays of the task's segments into files beside them, durably but for their names.
 
     When this raises, nothing is left of it.
     """
@@ -326,7 +325,7 @@ def clean(disk: Disk, order: CompactionTask) -> CleaningResult:
 
 
 def remove_drafts(disk: Disk, order: CompactionTask) -> None:
-    """Nobody wants the new files any more; what cannot be removed now goes at the next start."""
+    """Remove the new files; those that cannot be removed now are removed at the next start."""
     for source in order.sources:
         for suffix in SWAPPED_SUFFIXES:
             with suppress(StorageError):
@@ -334,7 +333,7 @@ def remove_drafts(disk: Disk, order: CompactionTask) -> None:
 
 
 class _Cleaning:
-    """One order being carried out."""
+    """One task being carried out."""
 
     def __init__(self, disk: Disk, order: CompactionTask) -> None:
         self._disk = disk
@@ -402,7 +401,7 @@ class _Cleaning:
         return record.value is not None or horizon is None or horizon >= self._order.now
 
     def _new_horizon(self, header: BatchHeader, kept: list[Record]) -> int | None:
-        """Tombstones that compaction meets for the first time are told how long they have."""
+        """Until when the batch's tombstones stay, which is set when compaction first meets them."""
         if header.delete_horizon_ms is not None or all(record.value is not None for record in kept):
             return None
         return self._order.now + self._order.rules.delete_retention_ms
@@ -421,8 +420,8 @@ class _Cleaning:
         try:
             return self._disk.open(path, readonly=True)
         except NoSuchFile:
-            # Retention may have taken it meanwhile; then the whole order is void.
-            raise CleaningFailed(f"{path} is gone") from None
+            # Retention may have deleted it meanwhile; then the whole task is void.
+            raise CleaningFailed(f"the segment {path} was deleted during compaction") from None
 
 
 def group_segments(sources: Sequence[SegmentToClean], segment_bytes: int) -> list[list[SegmentToClean]]:
@@ -487,7 +486,7 @@ NO_SEGMENTS = CleanableSegments((), 0, overdue=False)
 
 
 def cleanable(state: LogState, rules: CompactionRules, now: Timestamp) -> CleanableSegments:
-    """What could be compacted now; nothing while the last compaction is not wholly behind us."""
+    """What could be compacted now; nothing before the last compaction is wholly finished."""
     if state.stopped is not None or any(row.swapping for row in state.checkpoint.sealed):
         return NO_SEGMENTS
     found: list[Segment] = []
@@ -505,7 +504,7 @@ def cleanable(state: LogState, rules: CompactionRules, now: Timestamp) -> Cleana
 
 
 def plan(state: LogState, rules: CompactionRules, now: Timestamp, token: str) -> CompactionTask | None:
-    """The order for a worker, if a compaction is due."""
+    """The task for a worker, if a compaction is due."""
     found = cleanable(state, rules, now)
     if not found.is_due(rules):
         return None
@@ -550,7 +549,7 @@ def _is_old_enough(segment: Segment, rules: CompactionRules, now: Timestamp) -> 
 def _has_expired(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
     """Whether there are tombstones that nobody needs any more."""
     if segment.tombstones_until == UNKNOWN_MS:
-        # Those that are there, if any, were given as much time at most.
+        # Its tombstones, if any, were given at most this much time.
         segment.tombstones_until = now + rules.delete_retention_ms
     return segment.tombstones_until is not None and segment.tombstones_until < now
 
@@ -562,7 +561,7 @@ def _is_overdue(segment: Segment, rules: CompactionRules, now: Timestamp) -> boo
     try:
         header = read_header(segment.file.pread(0, HEADER_BYTES))
     except CorruptBatch:
-        return False  # a scrub or a reader will say so
+        return False  # a scrub or a read will report the damage
     return 0 <= header.max_timestamp < now - rules.max_lag_ms
 
 
@@ -581,12 +580,12 @@ class Compaction:
     def __init__(self, state: LogState, order: CompactionTask) -> None:
         self.order = order
         self._state = state
-        # What the order is about. Retention, truncation and quarantine may take it away.
+        # The segments of the task. Retention, truncation and quarantine may remove them meanwhile.
         self._segments = [state.segments[index] for index in range(len(order.sources))]
         self._truncations = state.stats.truncations
 
     def finish(self, cleaned: CleaningResult) -> CompactionResult | None:
-        """Let the new files count; None if the log has changed too much meanwhile. Blocks for a few syncs."""
+        """Put the new files in place; None if the log has changed too much meanwhile. Blocks for a few syncs."""
         state = self._state
         if not self._is_valid():
             self.cancel()
@@ -596,12 +595,12 @@ class Compaction:
             checkpoint = replace(state.checkpoint, sealed=self._rows(cleaned))
             write_checkpoint(state, checkpoint)
         except DiskFull:
-            # Nothing has been replaced, and whoever waits for room gets some back.
+            # Nothing has been replaced: remove the new files and give their space back.
             self.cancel()
             redo_swaps(state.disk, state.directory, state.checkpoint)
             raise
         except StorageError as failed:
-            # The checkpoint may be on disk or not: a start will see, and needs the new files for it.
+            # The checkpoint may or may not be on disk. If it is, the next start needs the new files.
             state.durability.stop(failed)
             raise
         try:
@@ -626,7 +625,7 @@ class Compaction:
         )
 
     def _name(self, cleaned: CleaningResult) -> None:
-        """From here on the files are named as recovery expects them; nobody else writes under these names."""
+        """Give the files the names that recovery expects; nothing else writes under these names."""
         state = self._state
         for segment in _rewritten(cleaned):
             for suffix in SWAPPED_SUFFIXES:
@@ -658,7 +657,7 @@ class Compaction:
             segments[index].tombstones_until = new.tombstones_until
             for base_offset in new.absorbed:
                 assert segments.forget(index + 1).base_offset == base_offset
-                # What cannot be removed now goes at the next start.
+                # What cannot be removed now is removed at the next start.
                 with suppress(StorageError):
                     segments.remove_files(base_offset)
         covered = self.order.sources[: sum(1 + len(new.absorbed) for new in cleaned.segments)]

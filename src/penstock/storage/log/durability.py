@@ -1,8 +1,8 @@
 """What of a log is on the device, and how more of it gets there.
 
-Every sync goes through the node's group commit, whose answers come in the order of the
+Every sync goes through the node's group commit, which calls back in the order of the
 requests. That order is what makes the rules below cheap: when a segment is full, its file
-and the directory that names its successor are requested at once, so any later answer for
+and the directory that names its successor are requested at once, so any later success for
 the successor implies that they are durable too.
 
 A sync that failed stops the log for good. The kernel drops pages that it could not write
@@ -22,7 +22,7 @@ Done: TypeAlias = Callable[[StorageError | None], None]
 
 
 class Committer(Protocol):
-    """Group commit as far as a log needs it: answers come in the order of requests."""
+    """Group commit as far as a log needs it: `done` is called in the order of requests."""
 
     def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None: ...
 
@@ -65,12 +65,12 @@ class Durability:
         self._directory = directory
         self._commit = commit
         self._names: File = DirectoryNames(disk, directory)  # type: ignore[assignment]
-        # A truncation makes the answers to earlier requests meaningless.
+        # Grows with every truncation, after which earlier requests say nothing about the new end.
         self._generation = 0
         # Grows when small files that are on their way have become wrong.
         self.puts = 0
         self._temporaries = 0
-        # The file whose next round is still gathering, if somebody asked to share it.
+        # The file whose next round has not begun yet, if `share` was called for it.
         self._sharing: File | None = None
         self._sealed: dict[File, None] = {}
 
@@ -89,7 +89,7 @@ class Durability:
         self._commit.request(file, finished)
 
     def _reached(self, error: StorageError | None, generation: int, end: Offset, done: Done) -> None:
-        """A sync has ended that covers everything below `end`, unless the log was cut meanwhile."""
+        """Called when a sync that covers everything below `end` has ended, unless the log was cut meanwhile."""
         if error is not None:
             self.stop(error)
         if self.stopped is not None:
@@ -104,10 +104,11 @@ class Durability:
         return self._sharing is file
 
     def share(self, file: File, end: Callable[[], Offset], done: Done) -> None:
-        """Sync the active file with the round that gathers now.
+        """Sync the active file with the next round of the group commit.
 
-        When it begins, `end` says up to where the log is then in this file or before it; everything
-        below that is durable when `done` is called. Until then `is_sharing`, and nobody need ask.
+        When it begins, `end` returns the end of the log in this file or before it; everything
+        below that is durable when `done` is called. Until it begins, `is_sharing` is true and
+        further requests are not needed.
         """
         generation, reach = self._generation, self.synced
         self._sharing = file
@@ -158,7 +159,7 @@ class Durability:
         """Replace a small file without blocking; the directory is not synced.
 
         If `cancel_puts` is called before the bytes are on the device, the file stays as it
-        was. A `lasting` one describes a fixed offset, so only a cut of the log overtakes it.
+        was. A `lasting` one describes a fixed offset, so only a truncation cancels it.
         """
         self._temporaries += 1
         path = f"{self._directory}/{name}"
@@ -185,7 +186,7 @@ class Durability:
         self.request_file(file, finished, close=True)
 
     def cancel_puts(self) -> None:
-        """Small files on their way no longer tell the truth."""
+        """Drop the small files that are being written: they are out of date."""
         self.puts += 1
 
     def sync_now(self, active: File, end: Offset) -> None:
@@ -201,7 +202,7 @@ class Durability:
         self.synced = end
 
     def forget_requests(self, synced: Offset) -> None:
-        """The log was cut: what is asked for already says nothing about the new end."""
+        """The log was truncated: syncs already requested say nothing about the new end."""
         self._generation += 1
         self._sharing = None
         self.cancel_puts()

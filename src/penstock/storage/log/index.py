@@ -2,16 +2,7 @@
 
 An index is a shortcut and never the truth: it can be rebuilt from its segment, and where
 it leads is checked against the batch found there. Rows are machine words, so a sealed
-index is used where it is mapped, without decoding.
-
-    rows     the shape of the three tables, their bytes, the footer of a sealed file
-    active   the tables of the segment that grows, in memory; written behind, at checkpoints
-    sealed   the tables of a segment that is full, mapped when first needed
-
-Left out: dense indexes. One row per few kilobytes keeps an index of a gigabyte at 2 MB,
-and the scan from row to batch within one page.
-
-Index tables as rows of little-endian 64-bit words.
+index is used where it is mapped, without decoding. Words are little endian, 64 bits:
 
     .index      1 word   (base offset - segment's base offset) << 32 | position
     .timeindex  2 words  largest timestamp so far │ base offset of the batch it is known at
@@ -21,14 +12,17 @@ A sealed file ends with a footer that covers all rows:
 
     "PSIX" 4 │ version 2 │ row bytes 2 │ row count 4 │ CRC-32C of rows and the 12 bytes before 4
 
-The indexes of the segment that grows.
+`ActiveIndex` belongs to the segment that grows. Its tables are arrays in memory. Their files
+follow at checkpoints and when the segment is sealed: a write per index row would cost more
+than the append it describes, and after a crash the tail of the log is read anyway. Besides
+the sparse rows it keeps the exact place of the last few hundred batches, so that a consumer
+at the tail of the log costs no read of the file at all.
 
-They live in arrays. Their files follow behind, at checkpoints and when the segment is
-sealed: a write per index row would cost more than the append it describes, and after a
-crash the tail of the log is read anyway.
+`SealedIndex` belongs to a segment that is full. Its tables are mapped when first needed, and
+rebuilt from the segment when they are missing or damaged.
 
-Besides the sparse rows, the place of the last few hundred batches is kept exactly, so
-that a consumer at the tail of the log costs no read of the file at all.
+Left out: dense indexes. One row per few kilobytes keeps the index of a gigabyte at 2 MB,
+and the scan from row to batch within one page.
 """
 
 import struct
@@ -112,7 +106,7 @@ def parse_sealed(shape: IndexRowFormat, content: Buffer) -> Words:
         raise CorruptFile(f"a sealed {shape.suffix} of {len(view)} bytes has no footer")
     magic, version, row_bytes, count = _HEAD.unpack_from(view, end)
     if magic != _MAGIC or version != _VERSION or row_bytes != shape.row_bytes:
-        raise CorruptFile(f"the footer of the {shape.suffix} is none")
+        raise CorruptFile(f"the {shape.suffix} does not end with a footer")
     if count * row_bytes != end:
         raise CorruptFile(f"the {shape.suffix} has {end} bytes for {count} rows")
     (crc,) = _CRC.unpack_from(view, end + _HEAD.size)
@@ -166,7 +160,7 @@ class ActiveIndex:
         self.times: array[int] = array("q")
         self.aborted: array[int] = array("q")
         self.max_timestamp = NO_TIMESTAMP
-        # Of the largest of the three files. Every append looks whether it is full.
+        # The size of the largest of the three files: every append checks whether it is full.
         self.size_bytes = 0
         # How many rows of each table are in its file already.
         self.flushed_rows = [0, 0, 0]
@@ -358,12 +352,12 @@ class SealedIndex:
         return times[-2] if len(times) else NO_TIMESTAMP
 
     def distrust(self) -> None:
-        """A row led to the wrong place: build the tables anew."""
+        """Rebuild the tables: a row led to the wrong place."""
         for shape in (OFFSETS, TIMES):
             self._tables[shape] = self._rebuilt(shape)
 
     def drop(self) -> None:
-        """Let go of the mapped files, which are about to change."""
+        """Unmap the files, which are about to change."""
         self._tables.clear()
 
     def _table(self, shape: IndexRowFormat) -> Words:

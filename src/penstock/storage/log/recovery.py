@@ -1,4 +1,4 @@
-"""From what is on disk to a log that can be used, and back to a good log from a bad one.
+"""Opening a log: from what is on disk after a stop or a crash to a log that can be used.
 
     ┌ sealed segments ────────────┬ checkpointed segment ┬ tail ──────────┐
     │ sizes compared, not read    │ ends at least here ──┤ every byte read │
@@ -6,31 +6,24 @@
                                             recovery point ↑
 
 Below the recovery point everything was synced: what is missing or broken there is
-corruption. It is reported and refused to readers, and nothing is cut. Above it, a batch
-that is torn or has a wrong CRC ends the log: it is cut there, and the report says where.
-Unless the rest is plainly an unfinished write, it is kept aside, since good batches behind
-a damaged one may be in it. After a clean stop the tail is empty and no batch is read at all.
+corruption. It is reported and not read, and nothing is cut. Above it, a batch that is torn
+or has a wrong CRC ends the log: it is cut there, and the report says where. Unless the rest
+is plainly an unfinished write, it is copied to the quarantine, since good batches behind a
+damaged one may be in it. After a clean stop the tail is empty and no batch is read at all.
 
-    creating  an empty log, durable before it is used
-    opening   compares the directory with the checkpoint and puts the parts together
-    tail      reads what follows the recovery point
-    aside     keeps what is cut off
-    replay    producer state, epochs and indexes from headers
-    report    what was found
-    scrub     reads everything in small steps, later, to find damage that a start does not
+Producer state, epochs and indexes that are missing or damaged are rebuilt from the batches.
 
-Left out: repairing from another replica. That is the replica's work, after it has left the ISR.
-
-Finishing what compaction had decided when the power went.
+A start also finishes a compaction that the power cut interrupted:
 
     <base>.log.cleaned, .index.cleaned … → device, names too
     checkpoint: this segment is swapping, and has the new size → device
     <base>.log.cleaned → <base>.log …  → names to the device
 
-Before the checkpoint, the new files are rubbish. After it, whatever still stands under its
-other name takes its place: a start repeats the renames, of which some may have happened. A
-compaction does not begin while a checkpoint on disk says `swapping`, so that no half-written
-file can be mistaken for one of these.
+Before the checkpoint, the new files are removed. After it, a start repeats the renames, of
+which some may have happened. A compaction does not begin while a checkpoint on disk says
+`swapping`, so that no half-written file can be mistaken for one of these.
+
+Left out: repair from another replica. That is the broker's work, after it has left the ISR.
 """
 
 from array import array
@@ -106,7 +99,7 @@ SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
 def copy_to_quarantine(state: LogState, file: File, position: int, name: str) -> str | None:
     """Copy a file from `position` on into the quarantine, durably; returns where it is.
 
-    None if the disk has no room: a log that cannot be opened would help nobody.
+    None if the disk has no room: a full disk must not keep the log from opening.
     """
     aside = f"{state.directory}/{QUARANTINE}"
     path = _free_path(state, f"{aside}/{name}")
@@ -127,7 +120,7 @@ def copy_to_quarantine(state: LogState, file: File, position: int, name: str) ->
 
 
 def _free_path(state: LogState, path: str) -> str:
-    """An earlier start may have kept something under this name."""
+    """`path`, or the first numbered variant of it that no earlier start has used."""
     number, free = 1, path
     while state.disk.exists(free):
         number += 1
@@ -144,7 +137,7 @@ def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
 
 
 def keep_snapshot(state: LogState, segment: Segment) -> None:
-    """Before the segments in front of this one go: what only they know must be in a snapshot."""
+    """Write the producer snapshot at this segment's start, before the segments in front of it are removed."""
     if _read_snapshot(state, segment.base_offset) is None:
         content = frame(FileKind.SNAPSHOT, encode_snapshot(producers_at(state, segment.base_offset)))
         replace_durably(state.disk, state.directory, numbered(segment.base_offset, SNAPSHOT), content)
@@ -153,7 +146,7 @@ def keep_snapshot(state: LogState, segment: Segment) -> None:
 def fold(
     state: LogState, producers: ProducerStateManager, segment: Segment, placed: BatchPosition
 ) -> "array[int]":
-    """Let one batch that is in the log count; returns the row of the transaction it aborted."""
+    """Update the producer state for one batch of the log; returns the row of the transaction it aborted."""
     header = placed.header
     if header.producer_id < 0:
         return array("q")
@@ -424,13 +417,13 @@ def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryR
         _close_writer(state)
         state.end = base_offset
         segment = state.segments.add_active(base_offset)
-        # Without a checkpoint nobody knows which segments compaction has thinned out.
+        # Without a checkpoint it is unknown which segments were compacted and have gaps.
         segment.gapless = not report.checkpoint_lost
         scan_segment(state, 0, report)
 
 
 def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None:
-    """Check every batch from `position` on and let it count; cut at the first that is not good."""
+    """Check every batch from `position` on and update the state; cut at the first that is not good."""
     segment = state.segments.active
     start = position
     try:
@@ -442,7 +435,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None
             report.batches_read += 1
     except CorruptBatch as corrupt:
         if report.checkpoint_lost:
-            # Without a recovery point nobody knows what was durable: cut nothing.
+            # Without a recovery point it is unknown what was durable: cut nothing.
             state.note_damage(len(state.segments) - 1, state.end, position, str(corrupt))
         else:
             _cut(state, segment, position, corrupt, report)
@@ -452,7 +445,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None
 def _write_again(segment: Segment, start: int, end: int) -> None:
     """Make the kernel write what is about to be called durable, even if it believes that it has.
 
-    If the last life ended because a sync failed, these bytes may be in memory only, on pages
+    If the last process ended because a sync failed, these bytes may be in memory only, on pages
     that are marked clean: the next sync would succeed without writing them.
     """
     assert segment.writer is not None
@@ -491,7 +484,7 @@ def _cut(
     kept = None
     if not isinstance(corrupt, BatchIncomplete):
         # An unfinished write ends the file. Anything else may be what a power cut left of several
-        # writes, or good records behind a damaged one: nobody can tell, so it is not thrown away.
+        # writes, or good records behind a damaged one. It cannot be told apart, so it is kept.
         kept = copy_to_quarantine(state, segment.file, position, f"{state.end:020d}{CUT}")
     segment.writer.truncate(position)
     segment.size_bytes = position
@@ -729,8 +722,8 @@ def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport
         try:
             checkpoint_now(state)
         except DiskFull:
-            # Whoever wants to make room has to be able to open the log. The next start reads
-            # the tail once more.
+            # A full disk: the log has to open all the same, so that room can be made. The next
+            # start reads the tail once more.
             if state.stopped is None:
                 assert state.segments.active.writer is not None
                 state.durability.sync_now(state.segments.active.writer, state.end)

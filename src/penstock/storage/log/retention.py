@@ -25,8 +25,8 @@ def expire(state: LogState, now: Timestamp) -> list[SegmentSummary]:
         and state.end <= state.high_watermark
         and _is_too_old(state, active, now)
     ):
-        # A quiet log must not keep its last records for ever. The others go first: a new segment
-        # needs room.
+        # A log without writes must not keep its last records for ever. The others go first: a new
+        # segment needs room.
         roll(state, state.end)
         removed += _remove_oldest(state, 1)
     return removed
@@ -72,7 +72,7 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
     if state.discard is None:
         state.disk.sync_directory(state.directory)
     else:
-        # Whatever comes back with a power cut is below the log start, or named as doomed.
+        # Whatever comes back with a power cut is below the log start, or has the name of a deleted file.
         state.discard(doomed, state.options.file_delete_delay_ms)
     return removed
 

@@ -1,4 +1,4 @@
-"""Looking for damage, and putting damaged segments aside."""
+"""Scrubbing: looking for damage that a start does not see, and moving damaged segments to the quarantine."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Cutting the end of a log off, as a follower does whose leader knows better."""
+"""Truncation: a follower cuts off the end of its log where it differs from the leader's."""
 
 from bisect import bisect_left
 
@@ -17,8 +17,8 @@ from penstock.storage.log.types import LogStopped
 def truncate_to(state: LogState, offset: Offset) -> Offset:
     """Cut off every batch that reaches `offset` or beyond; returns the new end.
 
-    An epoch that begins at the end goes even if no batch does: it wrote nothing, and the
-    leader may know better who wrote there.
+    An epoch that begins at the end goes even if no batch does: it wrote nothing, and on the
+    leader another epoch may have written there.
     """
     if offset >= state.end:
         state.epochs_changed = state.epochs.truncate_to(state.end) or state.epochs_changed
@@ -74,7 +74,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
         producers=encode_snapshot(state.producers),
     )
     try:
-        # The new segment is named before it exists: a start that finds no file makes one.
+        # The checkpoint names the new segment before it exists: a start that finds no file makes one.
         write_checkpoint(state, empty)
         for base_offset in doomed:
             state.segments.remove_files(base_offset)
@@ -88,7 +88,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
 
 
 def _refuse_if_failed(state: LogState) -> None:
-    """Damage is no reason to refuse: cutting it off is how a replica gets rid of it."""
+    """Raise if a sync has failed. Damage is fine: truncation is how a replica gets rid of it."""
     if state.durability.stopped is not None:
         raise LogStopped(state.directory, state.durability.stopped)
 
@@ -121,7 +121,7 @@ def _latest_timestamp(segment: Segment, end: Offset, position: int) -> int:
 
 
 def _forget_behind(state: LogState, index: int) -> list[Offset]:
-    """Take the segments behind `index` out of the log; returns their names, newest first."""
+    """Take the segments behind `index` out of the log; returns their base offsets, newest first."""
     doomed = []
     while len(state.segments) > index + 1:
         doomed.append(state.segments.forget(len(state.segments) - 1).base_offset)
@@ -129,7 +129,7 @@ def _forget_behind(state: LogState, index: int) -> list[Offset]:
 
 
 def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> None:
-    """Everything the log knows about offsets at or behind its new end is forgotten."""
+    """Forget everything about offsets at or behind the new end of the log."""
     state.end = end
     state.high_watermark = min(state.high_watermark, end)
     state.producers = producers
