@@ -1,23 +1,18 @@
-"""The words everything else is written in: ids, instants and the roots of errors.
+"""The types everything else is written in: ids, instants, errors and the roots of exceptions.
 
 Ids are distinct types so that a leader epoch cannot be passed where an offset is
-meant. Ranges are half open and named `start` and `end`. A moment is either an
+meant. Ranges are half open and named `start` and `end`. A point in time is either an
 `Instant` (monotonic nanoseconds, never stored) or a `Timestamp` (wall-clock
 milliseconds, as Kafka records carry them); mixing them up is a type error.
 
-A refusal is a value (`ApiError`, with its `ErrorKind`); a decision is facts plus a reply.
+An expected error is a value, `ApiError`, with one `ErrorKind` from one list for the whole
+system. Each server owns one table from `ErrorKind` to its own code, and a test asserts that
+every kind has a row in every table. Failures of the world (bytes that break a rule, storage
+that failed or is corrupt) are exceptions under `PenstockError`. Bugs are failed asserts.
+
+A `Decision` of a machine is facts plus a reply.
 
 Left out: anything that one package alone uses.
-
-The root of every exception that Penstock raises about the world.
-
-Refusals are values, not exceptions, and bugs are failed asserts; what is left are
-bytes that break a rule, and storage that failed or lies.
-
-Why something was refused: one list for the whole system.
-
-A refusal is a value. Each gateway owns one table from `ErrorKind` to its own code, and a test
-asserts that every reason has a row in every table.
 """
 
 import enum
@@ -51,7 +46,7 @@ class PenstockError(Exception):
 
 
 class Fault(enum.Enum):
-    """Whose fault a protocol error is: decides who is told, and what is logged."""
+    """Whose fault a protocol error is: decides who gets the error, and what is logged."""
 
     PEER = "peer"
     OURS = "ours"
@@ -70,7 +65,7 @@ class CorruptionError(PenstockError):
 
 
 class StorageError(PenstockError):
-    """The disk refused or failed; what it was asked to do has not happened for sure."""
+    """The disk failed; it is unknown whether the operation has happened."""
 
 
 class TopicPartition(NamedTuple):
@@ -85,7 +80,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Fact_co, Reply_co]):
-    """What becomes true, and what to answer once it is durable.
+    """What becomes true, and what to reply once it is durable.
 
     Deciding changes nothing: the host appends `facts`, applies them, and releases
     `reply` when the log end it saw at the decision is committed.
@@ -121,15 +116,15 @@ class ErrorKind(enum.Enum):
     UNKNOWN_BROKER = "no such broker"
     STALE_BROKER_EPOCH = "broker epoch is stale"
     INVALID_FEATURE_LEVEL = "feature level is not possible"
-    INCONSISTENT_CLUSTER = "cluster is another one"
+    INCONSISTENT_CLUSTER = "cluster id does not match"
     DUPLICATE_BROKER = "another broker is live under this id"
     NOT_CONTROLLER = "this node does not lead the metadata quorum"
     DUPLICATE_VOTER = "node votes already"
-    VOTER_NOT_FOUND = "node is no voter"
+    VOTER_NOT_FOUND = "node is not a voter"
     QUORUM_BUSY = "the metadata quorum cannot take this now"
 
     # Leadership of partitions
-    FENCED_LEADER_EPOCH = "leader epoch is an old one"
+    FENCED_LEADER_EPOCH = "leader epoch is stale"
     UNKNOWN_LEADER_EPOCH = "leader epoch is newer than what is known here"
     STALE_PARTITION_EPOCH = "partition has changed since"
     INELIGIBLE_REPLICA = "replica may not join the in-sync replicas"
@@ -155,7 +150,7 @@ class ErrorKind(enum.Enum):
     OFFSET_NOT_AVAILABLE = "the new leader does not know yet how much is committed"
     DAMAGED_LOG = "the log is damaged there"
     STORAGE_FAILED = "the disk failed"
-    TIMED_OUT = "it took too long"
+    TIMED_OUT = "request timed out"
 
     NOT_AUTHORIZED = "the caller may not do this"
 

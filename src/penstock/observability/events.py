@@ -41,9 +41,9 @@ class EventSink(Protocol):
 class DescriptorSink:
     """A file descriptor, usually stderr.
 
-    It is asked whether it can take a line before the line is written: a terminal stopped with
-    Ctrl-S or a pipe whose reader hangs would otherwise stop the event loop with it. Switching
-    the descriptor to non-blocking is no way out, because others share it.
+    Polled before a line is written: a terminal stopped with Ctrl-S or a pipe whose reader
+    hangs would otherwise block the event loop. Switching the descriptor to non-blocking is
+    no way out, because other processes share it.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -88,7 +88,7 @@ def _compound(value: object, depth: int) -> Plain:
         return _short(f"{type(value).__name__}: {_text(value)}{_raised_at(value)}")
     if isinstance(value, Enum):
         return _short(value.name.lower())
-    # A named tuple or a subclass of str or int knows how it wants to be written.
+    # A named tuple or a subclass of str or int is written with its own `__str__`.
     if type(value) in (list, tuple, set, frozenset) and depth < DEPTH_MAX:
         items: list[object] = list(value)  # type: ignore[call-overload]
         shown = [plain(item, depth + 1) for item in items[:ITEMS_MAX]]
@@ -168,8 +168,8 @@ class LogFunction(Protocol):
 class EventLog:
     """Four functions, one per level, each of which is empty while its level is off.
 
-    They are attributes that `configure` replaces, so that an event nobody wants costs a call
-    and no comparison. Take the log itself along, never one of its functions.
+    They are attributes that `configure` replaces, so that an event of a level that is off costs
+    a call and no comparison. Keep a reference to the log itself, never to one of its functions.
     """
 
     debug: LogFunction
@@ -285,7 +285,7 @@ log = EventLog()
 
 
 class EventMetrics(Metrics):
-    """How many events were written, and how many nobody could take."""
+    """How many events were written, and how many were dropped because no reader took them."""
 
     def __init__(self, events: EventLog = log) -> None:
         super().__init__()

@@ -1,15 +1,11 @@
-"""The class in which a component declares all its figures.
+"""Counters, gauges and histograms that count in plain integers, declared in one class per component.
 
-Counters, gauges and histograms that count in plain integers.
+A family has a name, a meaning and label names; `of("orders")` returns the one value for those
+label values. Components call it once and keep the result: then counting is an integer addition
+(0.06 µs, where a labelled counter of prometheus_client costs 1.3).
 
-A family has a name, a meaning and label names; `of("orders")` answers the one figure for
-those label values. Components ask once and keep the answer: then counting is an integer
-addition (0.06 µs, where a labelled counter of prometheus_client costs 1.3).
-
-The figures of partition logs.
-
-`storage` counts in plain integers and does not know who reads them; the host of a log
-connects the two with `watch`.
+`LogMetrics` are those of partition logs. `storage` counts in plain integers and does not know who
+reads them; the owner of a log connects the two with `watch`.
 """
 
 from bisect import bisect_left
@@ -45,7 +41,7 @@ LATENCY_BOUNDS_NS = (
     ),
     *(100 * MILLISECOND, 250 * MILLISECOND, 500 * MILLISECOND, 1 * SECOND, 2_500 * MILLISECOND, 10 * SECOND),
 )
-# The buckets in which a log counts its appends; a test holds the two together.
+# The buckets in which a log counts its appends; a test compares the two.
 APPEND_BOUNDS_NS = (
     *(10 * MICROSECOND, 25 * MICROSECOND, 50 * MICROSECOND, 100 * MICROSECOND, 250 * MICROSECOND),
     *(500 * MICROSECOND, 1 * MILLISECOND, 2_500 * MICROSECOND, 5 * MILLISECOND, 10 * MILLISECOND),
@@ -58,7 +54,7 @@ def _labels(values: tuple[object, ...]) -> Labels:
 
 
 class CounterValue:
-    """How often something happened, ever since: `tally.count += 1` on the hot path."""
+    """How often something happened since the start: `tally.count += 1` on the hot path."""
 
     __slots__ = ("count",)
 
@@ -67,7 +63,7 @@ class CounterValue:
 
 
 class HistogramSnapshot(NamedTuple):
-    """A distribution at one moment: how many per bucket, and the sum of all values."""
+    """A distribution at one time: how many per bucket, and the sum of all values."""
 
     counts: Sequence[int]
     total: int
@@ -76,8 +72,8 @@ class HistogramSnapshot(NamedTuple):
 class HistogramValue:
     """How values spread over fixed buckets; values and bounds are integers of one unit.
 
-    Somebody who counts into buckets of his own with the same bounds is added when read. Where a
-    call would cost more than the counting, `counts` and `total` are added to in place.
+    Values counted elsewhere, in buckets with the same bounds, can be included when it is read. Where
+    a call would cost more than the counting, callers add to `counts` and `total` in place.
     """
 
     __slots__ = ("_others", "bounds", "counts", "total")
@@ -97,7 +93,7 @@ class HistogramValue:
         self._others[who] = reading
 
     def settle(self, who: object) -> None:
-        """`who` counts no more: keep what was counted, since a histogram never goes back."""
+        """Keep what `who` has counted, and read it no more: a histogram never goes back."""
         if (reading := self._others.pop(who, None)) is not None:
             self.counts, self.total = _sum([HistogramSnapshot(self.counts, self.total), reading()])
 
@@ -125,9 +121,9 @@ class FamilyInfo:
 
 
 class MetricFamily(Generic[F]):
-    """The figures of one name, one per combination of label values, up to a limit.
+    """The values of one name, one per combination of label values, up to a limit.
 
-    Beyond the limit, new combinations share a figure labelled `other`: a client that invents
+    Beyond the limit, new combinations share a value labelled `other`: a client that invents
     topic names must not fill the memory, nor the dashboard's.
     """
 
@@ -138,7 +134,7 @@ class MetricFamily(Generic[F]):
         self._create = create
 
     def of(self, *values: object) -> F:
-        """The figure for these label values, made when first asked for."""
+        """The value for these label values, made at the first call."""
         assert len(values) == len(self.about.labels), f"{self.about.name} has the labels {self.about.labels}"
         key = _labels(values)
         figure = self.figures.get(key)
@@ -150,7 +146,7 @@ class MetricFamily(Generic[F]):
         return figure
 
     def forget(self, *values: object) -> None:
-        """Drop a figure whose topic, partition or group is gone."""
+        """Drop the value of a topic, partition or group that is gone."""
         self.figures.pop(_labels(values), None)
 
     def _is_full(self, key: Labels) -> bool:
@@ -165,13 +161,13 @@ class Counter(MetricFamily[CounterValue]):
         super().__init__(about, CounterValue)
 
     def adopt(self, tally: CounterValue, *values: object) -> None:
-        """Show a tally that somebody keeps already."""
+        """Show a value that a component keeps already."""
         assert len(values) == len(self.about.labels), f"{self.about.name} has the labels {self.about.labels}"
         self.figures[_labels(values)] = tally
 
 
 class Gauge:
-    """Things as they are, read by a function when somebody scrapes."""
+    """Current values, read by a function at each scrape."""
 
     def __init__(self, about: FamilyInfo) -> None:
         self.about = about
@@ -179,7 +175,7 @@ class Gauge:
         self.overflowed = 0
 
     def read(self, reading: Reading, *values: object) -> None:
-        """Ask `reading` at each scrape; there is no `other` gauge, what is too many is left out."""
+        """Call `reading` at each scrape. There is no `other` gauge: beyond the limit, gauges are left out."""
         assert len(values) == len(self.about.labels), f"{self.about.name} has the labels {self.about.labels}"
         key = _labels(values)
         if key not in self.figures and len(self.figures) >= self.about.label_sets_max:
@@ -202,7 +198,7 @@ class Histogram(MetricFamily[HistogramValue]):
 
 
 class Metrics:
-    """A component's figures: a subclass declares them in its constructor, with `counter` and so on.
+    """A component's metrics: a subclass declares them in its constructor, with `counter` and so on.
 
     The constructor works without arguments, which is how the reference page is written.
     """
@@ -237,7 +233,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class LogReadings:
-    """How to ask a log for its figures."""
+    """The functions that read a log's values."""
 
     size_bytes: Callable[[], int]
     segments: Callable[[], int]

@@ -1,4 +1,4 @@
-"""Figures in the format that Prometheus scrapes."""
+"""Metrics in the text format that Prometheus scrapes."""
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
@@ -30,7 +30,7 @@ def render(declared: Iterable[Metrics]) -> bytes:
 
 
 def families(declared: Iterable[Metrics]) -> Iterator["Metric"]:
-    """Each declared family with its present figures, and how many did not fit."""
+    """Each declared family with its present values, and how many label sets did not fit."""
     from prometheus_client.core import CounterMetricFamily
 
     overflow = CounterMetricFamily(OVERFLOW_NAME, OVERFLOW_MEANING, labels=("metric",))
@@ -57,7 +57,7 @@ def _family(family: Counter | Gauge | Histogram) -> "Metric":
             try:
                 gauge.add_metric(labels, reading())
             except (PenstockError, OSError):
-                # What it reads has just been closed or has failed: one sample less, not a page less.
+                # What it reads has just been closed or has failed: skip the sample, not the page.
                 continue
         return gauge
     histogram = HistogramMetricFamily(about.name, about.meaning, labels=about.labels)

@@ -12,7 +12,7 @@ class LogView(Protocol):
 
     @property
     def snapshot(self) -> SnapshotMeta:
-        """The newest snapshot, or what the log was founded with."""
+        """The newest snapshot, or the bootstrap snapshot."""
 
     @property
     def first(self) -> Index:
@@ -62,7 +62,7 @@ class RaftLog:
         return self._view.first
 
     def begin_step(self) -> None:
-        """A new step begins: the host has carried out the effects of the last one."""
+        """Begin a step: the host has carried out the effects of the last one."""
         if self._fresh:
             self._fresh.clear()
             assert self._view.last == self.last, "the host has not stored what it was given"

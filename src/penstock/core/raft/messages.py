@@ -1,4 +1,7 @@
-"""What members say to each other. Every message carries its sender's term."""
+"""Messages between members, and the events, commands and effects of `Raft.step`.
+
+Every message carries its sender's term.
+"""
 
 from typing import TypeAlias
 
@@ -19,7 +22,7 @@ from penstock.core.raft.types import (
 
 
 class VoteRequest(Struct, frozen=True):
-    """Will you vote for me in this term? A trial asks whether you would, and binds nobody.
+    """Will you vote for me in this term? A pre-vote asks whether you would, and binds nobody.
 
     `is_transfer`: the leader itself asked for this election, so its lease does not matter.
     """
@@ -66,7 +69,7 @@ class AppendConflict(Struct, frozen=True):
 
 
 class RaftHeartbeat(Struct, frozen=True):
-    """I still lead. The answer to round n proves that I led when round n was sent."""
+    """I still lead. The response to round n proves that I led when round n was sent."""
 
     term: Term
     commit: Index
@@ -143,7 +146,7 @@ class SnapshotInstalled(Struct, frozen=True):
 class LeaderGone(Struct, frozen=True):
     """The process of a leader has ended, as far as the host can see: waiting for it makes no sense.
 
-    None: there has never been a leader, for the quorum was just founded.
+    None: there has never been a leader, because the quorum was just bootstrapped.
     """
 
     leader: Member | None
@@ -181,7 +184,7 @@ Event: TypeAlias = TimePassed | MessageReceived | EntriesPersisted | SnapshotIns
 
 
 class PersistHardState(Struct, frozen=True):
-    """Make the ballot durable before the next effect is begun."""
+    """Make the hard state durable before the next effect is begun."""
 
     hard_state: HardState
 
@@ -193,7 +196,7 @@ class TruncateLog(Struct, frozen=True):
 
 
 class StoreEntries(Struct, frozen=True):
-    """Append entries, and sync them; `Persisted(write)` is expected when that is done.
+    """Append entries, and sync them; `EntriesPersisted(write)` is expected when that is done.
 
     The log view must show them when the step's effects have been carried out; going on
     to the next effect does not wait for the sync.
@@ -284,7 +287,7 @@ class TransferStarted(Struct, frozen=True):
 
 
 class CommandResult(Struct, frozen=True):
-    """The answer to a command."""
+    """The result of a command."""
 
     ticket: CommandId
     outcome: ProposalAccepted | ReadIndex | TransferStarted | ApiError

@@ -1,4 +1,4 @@
-"""How far one other member has come, and how much may be underway to it."""
+"""How far each other member has come, and what a leader sends it next."""
 
 import enum
 from collections import deque
@@ -21,7 +21,7 @@ class ProgressState(enum.Enum):
     """How entries go to a member."""
 
     PROBE = "one request at a time: we do not know where its log and ours part"
-    REPLICATE = "requests follow each other without waiting for answers"
+    REPLICATE = "requests follow each other without waiting for responses"
     SNAPSHOT = "what it needs is in our log no longer"
 
 
@@ -55,7 +55,7 @@ class Progress:
         self.heard_at = now
         # When it last had everything that was committed; None: not since we lead.
         self.caught_up_at: Instant | None = None
-        # The last round it answered, and the last before a request was sent to it.
+        # The last round it acknowledged, and the last before a request was sent to it.
         self.round = 0
         self.round_sent = 0
         self.commit_told = Index(0)
@@ -82,7 +82,7 @@ class Progress:
             self.is_probing = True
 
     def acknowledge(self, match: Index, first: Index) -> bool:
-        """It has our log up to `match`, and ours begins with `first`; says if that is news."""
+        """Note that it has our log up to `match`, and ours begins with `first`; whether that is new."""
         is_news = match > self.match
         if is_news:
             self.match = match
@@ -96,7 +96,7 @@ class Progress:
         return is_news
 
     def reject(self, previous: Index, next_index: Index) -> bool:
-        """It lacks the entry before a request; False: that is no news."""
+        """Note that it lacks the entry before a request; False if that was known."""
         if self.pace is ProgressState.SNAPSHOT or previous <= self.match:
             return False
         if self.pace is ProgressState.PROBE and previous != self.next - 1:
@@ -126,7 +126,7 @@ class ProgressTracker:
         self.reconfigure(Index(ledger.log.last + 1))
 
     def reconfigure(self, start: Index) -> None:
-        """Keep to the members of the present configuration; who is new gets entries from `start` on."""
+        """Track the members of the present configuration; new ones get entries from `start` on."""
         ledger, known = self._ledger, self.others
         self.others = {
             member: known.get(member) or Progress(start, ledger.now)
@@ -138,7 +138,7 @@ class ProgressTracker:
         return self.others.get(member)
 
     def _other_voters(self) -> list[tuple[Member, Progress]]:
-        """Only they count, and every answer is counted: learners may be many."""
+        """The voters but us. Kept apart because every response is counted, and learners may be many."""
         others = self.others
         return [(voter, others[voter]) for voter in self._ledger.configuration.voters if voter in others]
 
@@ -153,7 +153,7 @@ class ProgressTracker:
         return Index(self._ledger.configuration.agreed(matches))
 
     def confirmed(self) -> int:
-        """The latest round of heartbeats that a majority has answered."""
+        """The latest round of heartbeats that a majority has acknowledged."""
         rounds = {member: peer.round for member, peer in self._other_voters()}
         rounds[self._ledger.me] = self.round
         return self._ledger.configuration.agreed(rounds)
@@ -175,7 +175,7 @@ class ProgressTracker:
             ledger.send(member, RaftHeartbeat(ledger.term, commit, self.round))
 
     def send_all(self) -> None:
-        """Send whatever may be sent: entries, or the news that entries are committed."""
+        """Send whatever may be sent: entries, or a new commit index."""
         for member, peer in self.others.items():
             self._send_to(member, peer)
 
@@ -213,7 +213,7 @@ class ProgressTracker:
         ledger.effects.append(effect)
 
     def append_acknowledged(self, member: Member, answer: AppendResponse) -> bool:
-        """Says whether somebody's match has moved."""
+        """Returns whether the member's match has moved."""
         peer = self.others[member]
         moved = peer.acknowledge(answer.match, self._ledger.log.first)
         self._note_progress(peer)
@@ -231,9 +231,9 @@ class ProgressTracker:
             self._send_to(member, peer)
 
     def heartbeat_acknowledged(self, member: Member, answer: RaftHeartbeatResponse) -> bool:
-        """A member that is alive but behind is asked again: requests or answers may be lost.
+        """Probe again a member that is alive but behind: requests or responses may be lost.
 
-        By its own words: one that was restarted has what we know it has, and has to be told so.
+        Its own match counts here, not ours: a restarted member may claim less than we know it has.
         """
         peer, ledger = self.others[member], self._ledger
         peer.round = max(peer.round, answer.round)
@@ -250,7 +250,7 @@ class ProgressTracker:
         return moved
 
     def _resume_snapshot(self, member: Member, peer: Progress) -> None:
-        """No answer: send again, from a newer snapshot if there is one, for the old one may be gone."""
+        """Send again after silence, from a newer snapshot if there is one: the old one may be removed."""
         newest = self._ledger.log.snapshot
         if peer.snapshot != newest:
             peer.begin_snapshot(newest, self._ledger.now)

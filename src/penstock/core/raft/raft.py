@@ -1,19 +1,13 @@
-"""The door: compares terms, hands events to the role, and changes roles.
+"""One member of a quorum, and its roles: follower, candidate and leader.
 
-The roles of a member, one module each.
+`Raft` compares terms, passes events to the role and changes roles, so a role sees only messages
+of the present term. Nothing passes from role to role but the `RaftState`, and a snapshot that is
+half received (`SnapshotReceiver`).
 
-A role sees only messages of the present term: the door (`penstock.core.raft.raft`) has
-compared terms before. Nothing passes from role to role but the ledger, and a snapshot
-that is half received.
-
-Left out: the leader, which has a package of its own.
-
-The leader of a term: replication, commit, reads, changes of members, handing over.
-
-    Leader ── Replication ── Progress (one per other member: PROBE, STREAM or SNAPSHOT)
-       ├── Reads        which heartbeat round proves that they are fresh
-       ├── changes      which change of members is possible now
-       └── Handover     who takes over
+    Leader ── ProgressTracker ── Progress (one per other member: PROBE, REPLICATE or SNAPSHOT)
+       ├── ReadIndexQueue        which heartbeat round confirms which reads
+       ├── check_change          which change of members is possible now
+       └── LeadershipTransfer    who takes over
 
 Left out: a joint configuration, so members change one at a time; leases for reads, which
 would trust clocks.
@@ -90,7 +84,7 @@ class BecomeFollower(Struct, frozen=True):
 
 
 class BecomeCandidate(Struct, frozen=True):
-    """Ask for votes. A trial changes nothing yet; a transfer needs none."""
+    """Ask for votes. A pre-vote changes nothing yet; a transfer needs none."""
 
     is_pre_vote: bool
     is_transfer: bool = False
@@ -126,35 +120,35 @@ class Role:
         return {}
 
     def is_leased(self) -> bool:
-        """Whether a leader is at work that must not be deposed by somebody who cannot hear it."""
+        """Whether there is a live leader, which a member that cannot hear it must not depose."""
         return False
 
     def begin(self) -> None:
-        """The role is taken up."""
+        """Called when the role begins."""
 
     def end(self) -> None:
-        """Another role takes over."""
+        """Called when another role takes over."""
 
     def time_passed(self) -> None:
-        """The deadline is reached."""
+        """Called when the deadline is reached."""
 
     def received(self, sender: Member, message: RaftMessage) -> None:
-        """A message of the present term."""
+        """Handle a message of the present term."""
 
     def persisted(self) -> None:
-        """More of the log is durable."""
+        """Called when more of the log is durable."""
 
     def voted(self) -> None:
-        """We gave our vote to a candidate."""
+        """Called when we gave our vote to a candidate."""
 
     def installed(self, snapshot: SnapshotMeta) -> None:
-        """A snapshot replaced the log."""
+        """Called when a snapshot replaced the log."""
 
     def leader_gone(self, leader: Member | None) -> None:
-        """The host says that this leader's process has ended."""
+        """Called when the host reports that this leader's process has ended."""
 
     def on_command(self, command: Command) -> None:
-        """Somebody wants something that only a leader can do."""
+        """Carry out a command that only a leader can; any other role returns NOT_CONTROLLER."""
         self._ledger.refuse(command.ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
 
@@ -162,14 +156,14 @@ def is_up_to_date(ledger: RaftState, request: VoteRequest) -> bool:
     """Whether the candidate's log holds everything that may be committed, as far as we know.
 
     A committed entry is on a majority, a winner has a majority's votes, and the voter in
-    both of them refuses whoever lacks it.
+    both of them rejects a candidate that lacks it.
     """
     log = ledger.log
     return (request.last_term, request.last_index) >= (log.last_term, log.last)
 
 
 def vote(ledger: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
-    """Answer a request of the present term, or a trial for a later one; says if a vote was given."""
+    """Respond to a vote request of the present term, or a pre-vote for a later one; whether a vote was given."""
     if request.is_pre_vote:
         granted = request.term > ledger.term and not is_leased and is_up_to_date(ledger, request)
         term = request.term if granted else ledger.term
@@ -186,7 +180,7 @@ def vote(ledger: RaftState, candidate: Member, request: VoteRequest, *, is_lease
 class SnapshotReceiver:
     """How much of whose snapshot is here. It outlives roles and terms, so a transfer can go on.
 
-    Two members may write the same state differently: another sender means to start over.
+    Two members may encode the same state differently: a new sender means to start over.
     """
 
     def __init__(self, ledger: RaftState) -> None:
@@ -222,7 +216,7 @@ class Follower(Role):
     """A voter or learner that does not campaign.
 
     `_verified` is how far our log is known to be the leader's; what we claim of it in
-    answers is the part that is synced.
+    responses is the part that is synced.
     """
 
     def __init__(self, ledger: RaftState, receiving: SnapshotReceiver, leader: Member | None) -> None:
@@ -241,7 +235,7 @@ class Follower(Role):
 
     @property
     def deadline(self) -> Instant | None:
-        # Half a snapshot is nothing to campaign with.
+        # A member with half a snapshot cannot lead, so it does not campaign.
         busy = self._receiving.is_installing or not self._ledger.may_campaign
         return None if busy else self._deadline
 
@@ -278,7 +272,7 @@ class Follower(Role):
     def leader_gone(self, leader: Member | None) -> None:
         if leader != self._leader:
             return
-        # Should it be there after all, its next message makes it our leader again.
+        # If the report was wrong, the leader's next message makes it our leader again.
         self._leader = None
         self._ledger.set_leader(None)
         self._deadline = min(self._deadline, self._ledger.early_deadline())
@@ -300,7 +294,7 @@ class Follower(Role):
                 if self._ledger.may_campaign and not self._receiving.is_installing:
                     self.next = BecomeCandidate(is_pre_vote=False, is_transfer=True)
             case _:
-                pass  # an answer to what we asked in another role
+                pass  # a response to a request we sent in another role
 
     def _hear(self, leader: Member) -> None:
         self._heard_at = self._ledger.now
@@ -314,7 +308,7 @@ class Follower(Role):
         if self._receiving.is_installing:
             return
         ledger, log = self._ledger, self._ledger.log
-        # A late duplicate may begin before the commit; what it says of that part we know.
+        # A late duplicate may begin before the commit; we have that part already.
         known = max(0, ledger.commit - request.previous_index)
         entries = request.entries[known:]
         if known == 0 and log.term_at(request.previous_index) != request.previous_term:
@@ -322,7 +316,7 @@ class Follower(Role):
             ledger.send(leader, AppendConflict(ledger.term, request.previous_index, *hint))
             return
         for position, entry in enumerate(entries):
-            # Only a conflict cuts: a late duplicate of a short request must not take what came after it.
+            # Truncate only at a conflict: a late duplicate of a short request must not remove what follows it.
             if log.term_at(entry.index) != entry.term:
                 assert entry.index > self._verified, "a leader never changes its own log"
                 ledger.append(entries[position:])
@@ -356,8 +350,8 @@ class Follower(Role):
 class Candidate(Role):
     """Campaigns in the term after the last.
 
-    The trial keeps a member that was cut off from raising the term again and again, and
-    from deposing a leader that everybody else hears when it comes back.
+    The pre-vote keeps a member that was cut off from raising the term again and again, and
+    from deposing, when it comes back, a leader that the others hear.
     """
 
     def __init__(self, ledger: RaftState, campaign: BecomeCandidate) -> None:
@@ -424,12 +418,12 @@ class LeadershipTransfer:
         self.deadline = Instant(self._ledger.now + self._ledger.options.election_ns)
 
     def time_passed(self) -> None:
-        """A target that does not take over in time will not: we go on."""
+        """Give up a transfer whose target did not take over in time, and go on leading."""
         if self.deadline is not None and self._ledger.now >= self.deadline:
             self._target = self.deadline = None
 
     def nudge(self, replication: ProgressTracker) -> None:
-        """Tell the target if it has everything. More than once does no harm: it may be lost."""
+        """Send TimeoutNow to the target if it has the whole log. It may be lost, so it is sent repeatedly."""
         if self._target is None:
             return
         peer = replication.of(self._target)
@@ -453,7 +447,7 @@ def check_any_change(ledger: RaftState, term_start: Index) -> ApiError | None:
 
 
 def check_change(ledger: RaftState, change: Change, replication: ProgressTracker) -> ApiError | None:
-    """What speaks against this change; None: nothing."""
+    """Why this change is not possible; None if it is."""
     configuration, member = ledger.configuration, change.member
     if isinstance(change, AddLearner):
         if member in configuration.members:
@@ -523,7 +517,7 @@ class Leader(Role):
         return self._replication.others
 
     def is_leased(self) -> bool:
-        # If we are cut off, the check for a majority will tell us.
+        # If we are cut off, the check for a majority makes us step down.
         return True
 
     def begin(self) -> None:
@@ -561,7 +555,7 @@ class Leader(Role):
         replication = self._replication
         peer = replication.of(sender)
         if peer is None:
-            return  # no member, or no longer
+            return  # not a member, or no longer one
         peer.heard_at = self._ledger.now
         match message:
             case AppendResponse():
@@ -584,7 +578,7 @@ class Leader(Role):
         return self._ledger.log.term_at(index) == self._term
 
     def _advance(self) -> None:
-        """A majority may have more than it had."""
+        """Move the commit, after a member has made progress."""
         ledger = self._ledger
         agreed = self._replication.agreed()
         if agreed <= ledger.commit or not self._countable(agreed):
@@ -646,7 +640,7 @@ class Leader(Role):
             self._confirm_reads()
 
     def _confirm_reads(self) -> None:
-        """Answer reads that are covered, and send a round for the rest unless one is underway."""
+        """Complete reads that are confirmed, and send a round for the rest unless one is underway."""
         confirmed, sent = self._replication.confirmed(), self._replication.round
         self._reads.confirm(confirmed)
         if confirmed == sent and self._reads.waits_beyond(sent):
@@ -670,10 +664,10 @@ class Leader(Role):
 
     def _append_configuration(self, configuration: Configuration) -> tuple[Index, Index]:
         start, end = self._append((configuration,))
-        # A newcomer is asked at once what it has.
+        # A new member is probed at once.
         self._replication.reconfigure(start)
         self._replication.send_all()
-        # A smaller majority may be there already.
+        # With fewer voters, a majority may be reached already.
         self._advance()
         return start, end
 
@@ -691,9 +685,9 @@ class Leader(Role):
 class Raft:
     """One member of a quorum.
 
-    `draw(n)` gives a random number below n. Whoever hosts it carries out the effects of
-    each step, in order, before the next step; if that fails, this machine is dropped and a
-    new one is made from what is on disk.
+    `draw(n)` returns a random number below n. The host carries out the effects of each step,
+    in order, before the next step; if that fails, it drops this machine and makes a new one
+    from what is on disk.
     """
 
     ledger_type = RaftState
@@ -714,7 +708,7 @@ class Raft:
         self._receiving = SnapshotReceiver(self._ledger)
         follower = self.follower_type(self._ledger, self._receiving, None)
         if self._ledger.configuration.voters == (me,):
-            # Nobody else could lead: there is nothing to wait for.
+            # No other member could lead: there is nothing to wait for.
             follower.campaign_now()
         self._role: Role = follower
 
@@ -737,12 +731,12 @@ class Raft:
 
     @property
     def founders(self) -> Configuration | None:
-        """The founding members, as long as they are the members still; None after any change."""
+        """The bootstrap members, as long as they are the members still; None after any change."""
         return self._ledger.configuration if self._ledger.configuration_index == 0 else None
 
     @property
     def followers(self) -> Mapping[Member, Progress]:
-        """What a leader knows of the others; empty for everybody else."""
+        """What a leader knows of the others; empty if this member does not lead."""
         return self._role.followers
 
     @property
@@ -764,7 +758,7 @@ class Raft:
         return self._role.deadline
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
-        """Take an event; returns what to do about it, in order."""
+        """Handle an event; returns the effects to carry out, in order."""
         ledger = self._ledger
         ledger.log.begin_step()
         ledger.effects = []
@@ -799,7 +793,7 @@ class Raft:
     def _receive(self, sender: Member, recipient: Member, message: RaftMessage) -> None:
         ledger = self._ledger
         if recipient != ledger.me:
-            return  # for the one who had this node id before us, and made promises we do not know
+            return  # for an earlier member with this node id, whose hard state we do not have
         if isinstance(message, VoteRequest):
             self._vote(sender, message)
             return

@@ -11,7 +11,7 @@ from penstock.core.raft.types import CommandId, Index
 
 
 class PendingRead(Struct, frozen=True):
-    """Answered once `round` shows that we led after it was asked."""
+    """Completes once `round` shows that we led after it was requested."""
 
     ticket: CommandId
     index: Index
@@ -19,9 +19,9 @@ class PendingRead(Struct, frozen=True):
 
 
 class ReadIndexQueue:
-    """Reads that wait for a majority to say that we still lead.
+    """Reads that wait for a majority to confirm that we still lead.
 
-    One round of heartbeats serves all reads that were asked before it was sent.
+    One round of heartbeats serves all reads that were requested before it was sent.
     """
 
     def __init__(self, ledger: RaftState) -> None:
@@ -40,7 +40,7 @@ class ReadIndexQueue:
         self._waiting.append(PendingRead(ticket, self._ledger.commit, next_round))
 
     def establish(self, next_round: int) -> None:
-        """Our term has its first commit."""
+        """Queue the early reads for the next round: our term has its first commit."""
         early, self._early = self._early, []
         for ticket in early:
             self.ask(ticket, next_round)

@@ -1,4 +1,4 @@
-"""What a member keeps in every role: ballot, log, members, commit, and the effects of this step."""
+"""What a member keeps in every role: hard state, log, members, commit, and the effects of this step."""
 
 from collections.abc import Callable, Sequence
 
@@ -34,14 +34,14 @@ from penstock.core.raft.types import (
 
 
 class RecoveredState(Struct, frozen=True):
-    """What a member finds of its former life: its ballot, and the configurations in its log, in order."""
+    """What a member finds on disk at a start: its hard state, and the configurations in its log, in order."""
 
     hard_state: HardState
     configurations: tuple[ConfigurationAt, ...] = ()
 
 
 class RaftState:
-    """The record that roles write into. Every change of it that must last leaves an effect."""
+    """The state that all roles share. Every change of it that must last adds an effect."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class RaftState:
 
     @property
     def configuration(self) -> Configuration:
-        """The newest one, committed or not: it counts from the moment it is in the log."""
+        """The newest one, committed or not: it counts as soon as it is in the log."""
         return self._history[-1].configuration
 
     @property
@@ -82,7 +82,7 @@ class RaftState:
         """Whether any configuration that may be in force has us as a voter.
 
         Not only the newest: if the one that removes us is not committed, we may be the
-        only one who has it, and then nobody else can win.
+        only one who has it, and then no other member can win.
         """
         for at in reversed(self._history):
             if self.me in at.configuration.voters:
@@ -92,17 +92,17 @@ class RaftState:
         return False
 
     def election_deadline(self) -> Instant:
-        """Members draw different patience, so that one of them usually campaigns first."""
+        """Election timeouts are drawn at random, so that one member usually campaigns first."""
         patience_ns = self.options.election_ns
         return Instant(self.now + patience_ns + self._draw(patience_ns))
 
     def retry_deadline(self) -> Instant:
-        """Who asked for votes and did not get them asks again a little later."""
+        """When a candidate that was not elected asks for votes again."""
         options = self.options
         return Instant(self.now + options.heartbeat_ns + self._draw(options.election_ns // 2))
 
     def early_deadline(self) -> Instant:
-        """Others see a leader end at about the same time: drawn, so that one of us is first."""
+        """When to campaign after the leader's process ended; drawn, because all members see that at once."""
         return Instant(self.now + self._draw(self.options.heartbeat_ns))
 
     def send(self, to: Member, message: RaftMessage) -> None:
@@ -112,7 +112,7 @@ class RaftState:
         self.effects.append(CommandResult(ticket, ApiError(kind, detail)))
 
     def set_hard_state(self, ballot: HardState) -> None:
-        """Take a new ballot; nothing that follows is done before it is durable."""
+        """Set a new hard state; later effects are carried out only when it is durable."""
         assert ballot.term >= self.hard_state.term
         if ballot == self.hard_state:
             return
@@ -121,7 +121,7 @@ class RaftState:
         self.effects.append(PersistHardState(ballot))
 
     def _withdraw_hard_state(self) -> None:
-        """Of two ballots in one step the host need not write the first, unless something was sent on it."""
+        """Drop the first of two hard states in one step, unless something was sent that depends on it."""
         for position in range(len(self.effects) - 1, -1, -1):
             if isinstance(self.effects[position], SendMessage):
                 return
@@ -130,7 +130,7 @@ class RaftState:
                 return
 
     def set_leader(self, leader: Member | None) -> None:
-        """Say who leads the present term, if that is news."""
+        """Emit who leads the present term, if that has changed."""
         if self._leader_told != (self.term, leader):
             self._leader_told = (self.term, leader)
             self.effects.append(FollowLeader(self.term, leader))
@@ -145,7 +145,7 @@ class RaftState:
         return entries
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Store entries; what is in the log from their first index on makes room."""
+        """Store entries; they replace what is in the log from their first index on."""
         start = entries[0].index
         before = self.configuration
         if start <= self.log.last:
@@ -181,7 +181,7 @@ class RaftState:
         return SnapshotMeta(index, term, newest.configuration)
 
     def restart(self, snapshot: SnapshotMeta) -> None:
-        """A snapshot has taken the place of the whole log."""
+        """Go on from a snapshot that has replaced the whole log."""
         before = self.configuration
         self.log.restart()
         assert self.log.last == snapshot.index

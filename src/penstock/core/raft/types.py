@@ -1,4 +1,4 @@
-"""Who a member is, and what it has promised."""
+"""Members, hard state, configurations, entries and options."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, NewType, TypeAlias
@@ -11,7 +11,7 @@ from penstock.core.model import MILLISECOND, NodeId
 Term = NewType("Term", int)
 # The first entry of a log has index 1; index 0 is the state before it.
 Index = NewType("Index", int)
-# Chosen by whoever asks; comes back with the answer.
+# Chosen by the caller; comes back with the result.
 CommandId = NewType("CommandId", int)
 # What an entry costs besides its payload, for every limit in bytes.
 ENTRY_OVERHEAD_BYTES = 32
@@ -19,10 +19,10 @@ MEMBER_BYTES = 20
 
 
 class Member(NamedTuple):
-    """A node and the directory that holds its promises.
+    """A node and the directory that holds its hard state.
 
-    A node that lost its directory comes back as somebody else: what the old one promised
-    is gone with it, and votes in its name could elect two leaders.
+    A node that lost its directory comes back as another member: the votes of the old one
+    are lost, and voting again in its name could elect two leaders.
     """
 
     node_id: NodeId
@@ -83,13 +83,13 @@ class PromoteLearner(Struct, frozen=True):
 
 
 class RemoveMember(Struct, frozen=True):
-    """Let a voter or learner go."""
+    """Remove a voter or learner."""
 
     member: Member
 
 
 # Majorities of two configurations that differ in one voter always have a member in
-# common. That is all the safety of these changes, so there is no change of two at once.
+# common. These changes are safe for that reason alone, so there is no change of two at once.
 Change: TypeAlias = AddLearner | PromoteLearner | RemoveMember
 
 
@@ -104,7 +104,7 @@ def changed(configuration: Configuration, change: Change) -> Configuration:
     return Configuration(tuple(voter for voter in voters if voter != member), others)
 
 
-# Somebody else's bytes; a new set of members; or nothing, which a leader appends first.
+# A proposal's bytes; a new set of members; or nothing, which a leader appends first.
 Content: TypeAlias = bytes | Configuration | None
 
 
@@ -140,8 +140,8 @@ def bootstrap_snapshot(configuration: Configuration = EMPTY_CONFIGURATION) -> Sn
 class RaftOptions:
     """The same on every member, as far as it concerns time.
 
-    A follower campaigns after `election_ms` to twice as much silence, refuses to depose a
-    leader it heard within `election_ms`, and a leader that missed a majority for that long
+    A follower campaigns after `election_ms` to twice as much silence, grants no pre-vote if it
+    heard a leader within `election_ms`, and a leader that missed a majority for that long
     steps down.
     """
 

@@ -401,7 +401,7 @@ class _Cleaning:
         return record.value is not None or horizon is None or horizon >= self._order.now
 
     def _new_horizon(self, header: BatchHeader, kept: list[Record]) -> int | None:
-        """Until when the batch's tombstones stay, which is set when compaction first meets them."""
+        """Until when tombstones that compaction meets for the first time stay; None if there are none."""
         if header.delete_horizon_ms is not None or all(record.value is not None for record in kept):
             return None
         return self._order.now + self._order.rules.delete_retention_ms
