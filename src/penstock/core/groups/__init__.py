@@ -4,11 +4,12 @@ One `GroupCoordinator` is the machine of one partition of `__consumer_offsets`. 
 one namespace and a group has one type:
 
     coordinator                  the machine: decide, apply, expire, snapshot
-    commands, replies, facts     what goes in, what comes out, what is stored
-    image, outcome               the durable state; the result of one step
+    commands                     what goes in, and the replies that come out
+    facts                        what is stored, and the durable state (`GroupImage`)
+    outcome                      the result of one step, options and deadlines
     classic_group, rebalance     one classic group, and its way from generation to generation
     classic_protocol             who takes part: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
-    offsets, subscription        committed positions; the topics that members read
+    offsets                      committed offsets: commit, fetch, delete, expire
 
 KIP-848 consumers and share groups will stand beside the classic ones.
 
@@ -25,26 +26,26 @@ So `decide` and `expire` move the live groups at once, but nothing durable. That
 the rule of the coordinator runtime. Facts are applied as soon as they are appended, before
 the next command; a reply is released only when the log end seen at its step is committed; and
 when an append fails, the live groups, which are ahead of the log by then, are thrown away
-with the machine, and no client has heard of anything that did not become durable. A group that
+with the machine, and no client was sent anything that did not become durable. A group that
 never was stored is lost in a failover, and so are a rebalance under way and its parked requests:
 members find the old generation (or no group) and join again, as they do with Kafka.
 
 **Replies come later.** A JoinGroup waits for the others, a SyncGroup for the leader. A command
 carries a callback, and every outcome lists the callbacks it has replies for: none, its own, or
 many. Each is listed exactly once, and the machine never calls one. Where Kafka forgets a request
-(a JoinGroup sent twice, a parked SyncGroup of a member that is removed), it is refused with an
-error its client retries on.
+(a JoinGroup sent twice, a parked SyncGroup of a member that is removed), it gets an error that
+its client retries on.
 
-**Time.** Deadlines are fields of groups and members; one entry per group says when to look at
-it (see `Deadlines`). `expire` does a bounded amount of work per call.
+**Time.** Deadlines are fields of groups and members; one entry per group says when to check
+it (see `GroupDeadlines`). `expire` does a bounded amount of work per call.
 
 Where we differ from Kafka on purpose: a static member that comes back with other topics causes a
-rebalance, and one that comes back to a full group is let in; an id that was given out and is
+rebalance, and one that comes back to a full group may join; an id that was given out and is
 returned causes no rebalance; no record is written for a group that has not settled a generation.
 
 Left out: KIP-848 and share groups, and moving a group between types; offsets inside
-transactions; authorisation; whether a topic exists; and bytes: services translate facts to
-Kafka's record schemas.
+transactions; authorisation; whether a topic exists; and bytes: `broker.coordinator` translates
+facts to Kafka's record schemas.
 """
 
 from penstock.core.groups.classic_group import CONSUMER_PROTOCOL_TYPE, subscribed_topics

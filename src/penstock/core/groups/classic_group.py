@@ -10,12 +10,12 @@ Stored is what a settled generation needs to go on after a failover (`to_fact`, 
 timers, parked requests, ids that were given out and protocols that were not chosen are not. So
 a group comes back Stable or Empty, and sessions start anew in full.
 
-The topics in a consumer's subscription: the one part of member metadata the broker reads.
+The topics in a consumer's subscription are the one part of member metadata the broker reads:
 
     version int16 | topic count int32 | (length int16, UTF-8 bytes)* | user data, later fields …
 
 Members may send anything as metadata, so everything is checked against the bytes that
-remain, and what cannot be read is None: "nobody knows what this member subscribes to".
+remain, and what cannot be read is None: it is unknown what this member subscribes to.
 """
 
 import struct
@@ -37,7 +37,7 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
     if len(metadata) < _HEAD.size:
         return None
     version, count = _HEAD.unpack_from(metadata)
-    # A name takes two bytes at least, so a hostile count is refused before anything is built.
+    # A name takes two bytes at least, so a hostile count is rejected before anything is built.
     if version < 0 or not 0 <= count <= (len(metadata) - _HEAD.size) // _LENGTH.size:
         return None
     topics: list[str] = []
@@ -69,7 +69,7 @@ class GroupMember:
     session_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
     assignment: bytes = b""
-    # Has not been told its id (or its first generation) yet, so it cannot send heartbeats.
+    # Has not received its id (or its first generation) yet, so it cannot send heartbeats.
     is_new: bool = False
     # None while a parked JoinGroup or SyncGroup stands for the heartbeats.
     session_deadline: Instant | None = None
@@ -303,7 +303,7 @@ class ClassicGroup:
         )
 
     def member_error_kind(self, member_id: str, instance_id: str | None) -> ErrorKind | None:
-        """The reason to refuse a request that claims to come from this member, if there is one."""
+        """The error of a request that claims to come from this member, if there is one."""
         if instance_id is not None:
             holder = self.instances.get(instance_id)
             if holder is None:

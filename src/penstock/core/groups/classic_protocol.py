@@ -4,8 +4,8 @@ The clients' own leader assigns, the coordinator keeps order. Eager and cooperat
 look the same from here: what members give up between generations is between them and their leader.
 
 A group is alive (`ClassicGroups`) while it has members, or ids that it gave out; else the image
-says all there is to say, and the group is made from it when it is asked for. After a failover,
-groups with members come in one by one too, when they are first touched or when their shortest
+holds all of it, and the group is made from the image when a command needs it. After a failover,
+groups with members are loaded one by one too, when they are first used or when their shortest
 session may have ended: starting a coordinator does not take longer with more members.
 
 Left out: the move of a group between this protocol and the newer ones.
@@ -48,7 +48,7 @@ from penstock.core.model import ErrorKind, Instant
 
 
 class ClassicGroups:
-    """Finds, keeps and lets go of the groups of a coordinator, and brings commands to them."""
+    """The live groups of a coordinator: finds, keeps and drops them, and passes commands to them."""
 
     def __init__(self, image: GroupImage) -> None:
         self._image = image
@@ -69,7 +69,7 @@ class ClassicGroups:
         return ClassicGroup(group_id) if self._image.knows(group_id) else None
 
     def listed(self) -> list[ListedGroup]:
-        """Every group by id, without waking those that were not touched since the failover."""
+        """Every group by id, without loading those that were not used since the failover."""
         group_ids = sorted({*self._live, *self._image.group_ids()})
         return [self._listed_one(group_id) for group_id in group_ids]
 
@@ -100,7 +100,7 @@ class ClassicGroups:
             self._live[group_id] = group
 
     def expire(self, group_id: str, outcome: GroupOutcome) -> Instant | None:
-        """Do what is due in the group; returns when to look at it again."""
+        """Do what is due in the group; returns when to check it again."""
         group = self._live.get(group_id) or self.find(group_id)
         if group is None:
             return None
@@ -112,7 +112,7 @@ class ClassicGroups:
         return group.earliest_deadline()
 
     def forget(self, group_id: str) -> None:
-        """The group is deleted; ids it gave out are worth nothing any more."""
+        """Drop a deleted group, with the ids it gave out."""
         self._live.pop(group_id, None)
 
     def resume(self, outcome: GroupOutcome) -> None:
@@ -139,7 +139,7 @@ class ClassicGroups:
         group = self.find(group_id)
         assert group is not None
         assert group.state is GroupState.STABLE
-        # Members commit their offsets before they join again; the last to come are turned away.
+        # Members commit their offsets before they join again; the last ones get GROUP_FULL.
         rebalance(group, outcome, "the group is over its size limit")
 
 
@@ -154,7 +154,7 @@ def _refuse_stranger(command: SyncGroup | Heartbeat | LeaveGroup, outcome: Group
 
 
 def _join(group: ClassicGroup, command: JoinGroup, outcome: GroupOutcome) -> None:
-    """Let the member in, park its request until the join phase ends, or say why not."""
+    """Add the member and park its request until the join phase ends, or reply with an error."""
     options, protocols = outcome.options, command.protocols
     if not options.session_timeout_ms_min <= command.session_timeout_ms <= options.session_timeout_ms_max:
         allowed = f"between {options.session_timeout_ms_min} and {options.session_timeout_ms_max} ms"
@@ -187,7 +187,7 @@ def _distinct(protocols: tuple[MemberProtocol, ...]) -> tuple[MemberProtocol, ..
 
 
 def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool:
-    """Whether a group that knows as many members as it may have lets this one in."""
+    """Whether a group that has reached its size limit accepts this member."""
     member_id = command.member_id
     if member_id == UNKNOWN_MEMBER_ID and command.instance_id is not None:
         # A restarted static member takes its own place, which a full group has.
@@ -197,7 +197,7 @@ def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool
             return True
         case GroupState.PREPARING_REBALANCE:
             # Those that wait count, not those that are known: when the limit was lowered, the first
-            # to join again stay and the last are turned away.
+            # to join again stay and the last get an error.
             return member_id in group.joining or len(group.joining) < members_max
         case _:
             return member_id in group.members
@@ -252,8 +252,8 @@ def _join_known(
     # The leader joins again when the topics' partitions have changed.
     by_leader = state is GroupState.STABLE and member_id == group.leader
     if not (changed or by_leader or state is GroupState.PREPARING_REBALANCE):
-        # The reply to an earlier JoinGroup was lost, or a follower is nervous: no reason to
-        # disturb the others.
+        # The reply to an earlier JoinGroup was lost, or a follower joined again without a reason:
+        # no need for a rebalance.
         outcome.replies.append((command.on_reply, joined(group, member_id)))
         return
     if changed:
@@ -296,8 +296,7 @@ def _rejoin_static(
     """A static member comes back under its instance id (KIP-345): it gets the old one's place.
 
     The old one is fenced. In a stable group whose protocol and subscriptions stay as they are,
-    the member is handed its old assignment and nobody else notices: that is what instance ids
-    are for.
+    the member gets its old assignment without a rebalance: that is what instance ids are for.
     """
     old_leader = group.leader
     old_member = group.members[old_member_id]
@@ -344,14 +343,14 @@ def _reply_without_rebalance(
     if is_leader and command.can_skip_assignment:
         reply = replace(reply, skip_assignment=True)
     elif is_leader:
-        # An older client must not compute an assignment that nobody waits for: it is told that
-        # its predecessor leads.
+        # An older client must not compute an assignment that nobody waits for: the reply names
+        # its predecessor as the leader.
         reply = replace(reply, leader=old_leader, members=())
     outcome.replies.append((command.on_reply, reply))
 
 
 def _sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> None:
-    """The leader brings the assignment, everybody fetches their part."""
+    """The leader brings the assignment, every member fetches its part."""
     member_id = command.member_id
     kind = _why_not_sync(group, command)
     if kind is not None:
@@ -389,7 +388,7 @@ def _differs(claimed: str | None, actual: str | None) -> bool:
 def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> None:
     assignments = dict(command.assignments)
     for member in group.members.values():
-        # The leader may leave members out: they get nothing, in so many words.
+        # The leader may leave members out: they get an empty assignment.
         member.assignment = assignments.get(member.member_id, b"")
     group.state, group.state_since = GroupState.STABLE, outcome.now.wall
     outcome.facts.append(group.to_fact())
@@ -421,7 +420,7 @@ def _heartbeat(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -
     member = group.members[command.member_id]
     member.session_deadline = outcome.wake(group.group_id, member.session_timeout_ms)
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Alive, and hereby told to join again.
+        # Alive; the error tells the member to join again.
         outcome.refuse(command.on_reply, ErrorKind.REBALANCE_IN_PROGRESS)
     else:
         outcome.replies.append((command.on_reply, GroupOk()))
@@ -479,7 +478,7 @@ def _end_sessions(group: ClassicGroup, outcome: GroupOutcome) -> None:
             continue
         is_parked = member.member_id in group.joining or member.member_id in group.syncing
         if is_parked and not member.is_new:
-            # Its connection holds a request of ours to reply to: it is alive until proven otherwise.
+            # It has a parked request, which stands for heartbeats: it counts as alive.
             member.session_deadline = None
         else:
             remove_member(group, member.member_id, outcome, "session timed out")

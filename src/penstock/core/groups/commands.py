@@ -1,4 +1,4 @@
-"""What may be asked of a group coordinator.
+"""The commands of a group coordinator, and their replies.
 
 Every command names one group (a coordinator partition owns a group whole) and carries
 `on_reply`: the caller's callback, which the machine hands back with the reply and never
@@ -44,7 +44,7 @@ class GroupType(enum.Enum):
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told about each member."""
+    """What the leader receives about each member."""
 
     member_id: str
     instance_id: str | None
@@ -66,7 +66,7 @@ class JoinGroupResult:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdRequired:
-    """Join again with this id: an error code on the wire, but one that carries an answer."""
+    """Join again with this id: an error code on the wire, but one that carries an id."""
 
     member_id: str
 
@@ -82,7 +82,7 @@ class SyncGroupResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupOk:
-    """Accepted; there is nothing to tell."""
+    """Done; there is nothing else to return."""
 
 
 class LeftMember(NamedTuple):
@@ -152,7 +152,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """One group as operators see it. A group nobody knows is `DEAD` and has no members."""
+    """One group as operators see it. An unknown group is `DEAD` and has no members."""
 
     group_id: str
     state: GroupState
@@ -204,7 +204,7 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """JoinGroup: take part in the next generation; answered when the join phase ends."""
+    """JoinGroup: take part in the next generation; the reply comes when the join phase ends."""
 
     on_reply: OnReply
     group_id: str
@@ -220,7 +220,7 @@ class JoinGroup:
     random_id: str
     # JoinGroup 4 and later: a dynamic member is first given its id, then joins with it (KIP-394).
     member_id_required: bool = True
-    # JoinGroup 9 and later: a static leader that comes back may be told not to assign (KIP-814).
+    # JoinGroup 9 and later: a static leader that comes back can skip the assignment (KIP-814).
     can_skip_assignment: bool = False
     reason: str = ""
 
@@ -234,7 +234,7 @@ class MemberAssignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """SyncGroup: ask for the assignment (and, from the leader, bring it); answered when it is there."""
+    """SyncGroup: fetch the assignment (the leader brings it); the reply comes when it is there."""
 
     on_reply: OnReply
     group_id: str
@@ -249,7 +249,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """I am alive."""
+    """Heartbeat: the member is alive."""
 
     on_reply: OnReply
     group_id: str
@@ -328,7 +328,7 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTopic:
-    """The topic was deleted: nobody has a position in it any more."""
+    """Delete the group's offsets in a topic that was deleted."""
 
     on_reply: OnReply
     topic: TopicName

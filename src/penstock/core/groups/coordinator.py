@@ -1,4 +1,4 @@
-"""The machine of one group-coordinator partition, and what operators see and do of it."""
+"""The machine of one group-coordinator partition, with the commands of operators (list, describe, delete)."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -49,11 +49,11 @@ class GroupCoordinator:
 
     @property
     def image(self) -> GroupImage:
-        """The durable state, to be looked at only."""
+        """The durable state, read only."""
         return self._image
 
     def apply(self, fact: Fact) -> None:
-        """Take over what the log says."""
+        """Apply a fact of the log."""
         if self._facts_owed:
             self._facts_owed -= 1
         self._image.apply(fact)
@@ -63,7 +63,7 @@ class GroupCoordinator:
         return len(self._image.groups) + sum(map(len, self._image.offsets.values()))
 
     def snapshot(self) -> Iterator[Fact]:
-        """The durable state as facts, each as it is when it is asked for.
+        """The durable state as facts, each as it is when the iterator reaches it.
 
         The machine may move on meanwhile; keys that are new since the call are left out.
         """
@@ -75,7 +75,7 @@ class GroupCoordinator:
         return (fact for fact in chain(groups, offsets) if fact is not None)
 
     def resume(self, now: Now) -> GroupOutcome:
-        """The log is replayed and we lead: every session starts now, in full."""
+        """Begin to lead, once the log is replayed: every session starts now, in full."""
         outcome = GroupOutcome(now, self._options, self._deadlines)
         self._classic.resume(outcome)
         self._retention.plan(outcome)
@@ -83,7 +83,7 @@ class GroupCoordinator:
         return outcome
 
     def decide(self, command: Command, now: Now) -> GroupOutcome:
-        """Reply to the command, park it, or let it settle others; changes nothing durable."""
+        """Reply to the command, park it, or complete others with it; changes nothing durable."""
         assert not self._facts_owed, "facts of the last outcome were not applied"
         outcome = GroupOutcome(now, self._options, self._deadlines)
         match command:

@@ -1,4 +1,4 @@
-"""What a group coordinator stores: one fact per record of `__consumer_offsets`.
+"""What a group coordinator stores: one fact per record of `__consumer_offsets`, and their image.
 
     fact             key (Kafka's schema)                value
     GroupStored      GroupMetadataKey(group)             GroupMetadataValue

@@ -1,4 +1,4 @@
-"""Where groups stand: commit, fetch, delete and expire positions.
+"""Committed offsets of groups: commit, fetch, delete and expire.
 
 Left out: commits inside transactions. They will be facts that wait in the image until their
 marker comes; `GroupImage.is_unstable` is where a fetch that asks for stable offsets sees them.
@@ -73,8 +73,8 @@ def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> Error
     if command.generation != group.generation:
         return ErrorKind.ILLEGAL_GENERATION
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # Between generations nobody owns anything: what was read before the rebalance should have
-        # been committed while the group was preparing it.
+        # Between generations no member owns a partition: what was read before the rebalance should
+        # have been committed while the group was preparing it.
         return ErrorKind.REBALANCE_IN_PROGRESS
     return None
 
@@ -101,7 +101,7 @@ def _commit_one(offset: OffsetToCommit, command: CommitOffsets, outcome: GroupOu
 
 
 def _fetch(image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> None:
-    """A group nobody knows has committed nothing, and that is no error: clients start from there."""
+    """An unknown group has committed nothing, and that is no error: clients start from there."""
     partitions: list[tuple[TopicPartition, TopicId | None]]
     if command.topics is None:
         partitions = [(partition, None) for partition in sorted(image.offsets_of(command.group_id))]
@@ -134,12 +134,12 @@ def _is_of_another_topic(committed: OffsetCommitted, topic_id: TopicId | None) -
 def _delete(
     group: ClassicGroup | None, image: GroupImage, command: DeleteOffsets, outcome: GroupOutcome
 ) -> None:
-    """Drop positions that nobody relies on: the group must not be reading those topics."""
+    """Delete offsets, unless the group is reading those topics."""
     if group is None:
         outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_GROUP)
         return
     if not group.is_empty and not group.is_consumer_group:
-        # What such members read is not for us to know.
+        # What members of other protocol types read is unknown.
         outcome.refuse(command.on_reply, ErrorKind.GROUP_NOT_EMPTY)
         return
     committed = image.offsets_of(command.group_id)
@@ -163,7 +163,7 @@ def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome
 
 
 class OffsetRetention:
-    """Deletes positions that nobody has come back for: all groups once per interval, a few at a time.
+    """Deletes expired offsets: all groups once per interval, a few at a time.
 
     They are kept for the retention time after the group became empty, or after the commit
     where there never was a member; in a stable consumer group, those in topics it has

@@ -20,14 +20,14 @@ class GroupOptions:
     # How long a JoinGroup of a member that does not know its id yet may stay parked: it cannot
     # send heartbeats, and a client that gave up would otherwise stay in the group for ever.
     new_member_join_timeout_ms: int = 300_000
-    # Ids that were given out and not joined with yet; beyond it the oldest are forgotten, and whoever
-    # comes with one asks again. A client that asks for ids in a loop costs no more than this.
+    # Ids that were given out and not joined with yet; beyond it the oldest are forgotten, and a client
+    # that joins with one asks again. A client that asks for ids in a loop costs no more than this.
     pending_members_max: int = 10_000
     offset_metadata_chars_max: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     offsets_retention_check_interval_ms: int = 600_000
     # One call of `expire` looks at no more groups than this, so that ten thousand sessions that end
-    # together do not hold up the loop; the host calls again while a deadline is due.
+    # together do not block the loop; the host calls again while a deadline is due.
     groups_expired_per_turn_max: int = 16
 
 
@@ -63,41 +63,41 @@ Event: TypeAlias = RebalanceStarted | RebalanceCompleted | MemberRemoved
 
 
 class GroupDeadlines:
-    """The earliest moment at which each group may have something to do.
+    """The earliest time at which each group may have something to do.
 
     There is one entry per group, not one per member: a heartbeat only moves the member's own
-    deadline forward and leaves the entry where it is. When the entry comes up, the group is
-    asked what is really due and when to come back. A hundred members with a session of 30 s
-    thus cost one look at the group about every 30 s, however often they send heartbeats.
+    deadline forward and leaves the entry where it is. When the entry comes up, the group
+    says what is really due and when to come back. A hundred members with a session of 30 s
+    thus cost one check of the group about every 30 s, however often they send heartbeats.
     """
 
     __slots__ = ("_heap", "armed")
 
     def __init__(self) -> None:
         self._heap: list[tuple[Instant, str]] = []
-        # The visit that counts, by group; entries of the heap that say otherwise were overtaken.
+        # The check that counts, by group; other entries of the heap are out of date.
         self.armed: dict[str, Instant] = {}
 
     def arm(self, group_id: str, at: Instant) -> None:
-        """Come back at `at`, unless an earlier visit is planned already."""
+        """Check the group at `at`, unless an earlier check is planned already."""
         armed = self.armed.get(group_id)
         if armed is None or at < armed:
             self.armed[group_id] = at
             heapq.heappush(self._heap, (at, group_id))
 
     def next(self) -> Instant | None:
-        """The next visit; it may turn out that nothing is due yet."""
+        """When the next check is; it may turn out that nothing is due yet."""
         heap, armed = self._heap, self.armed
         while heap:
             at, group_id = heap[0]
             if armed.get(group_id) == at:
                 return at
-            # An earlier visit has been planned after this entry was made.
+            # An earlier check has been planned after this entry was made.
             heapq.heappop(heap)
         return None
 
     def pop(self, now: Instant) -> str | None:
-        """A group whose visit is due; the caller arms it again."""
+        """A group whose check is due; the caller arms it again."""
         at = self.next()
         if at is None or at > now:
             return None
@@ -109,9 +109,9 @@ class GroupDeadlines:
 class GroupOutcome:
     """What becomes true, whom to reply to once it is durable, and what to log.
 
-    The counterpart of `Decision` where one command may lead to no reply or to many: whoever runs
-    the machine appends `facts`, applies them, and calls the callbacks of `replies` when the log
-    end it saw is committed. `events` are for logs and metrics alone.
+    The counterpart of `Decision` where one command may lead to no reply or to many: the
+    coordinator runtime appends `facts`, applies them, and calls the callbacks of `replies` when
+    the log end it saw is committed. `events` are for logs and metrics alone.
     """
 
     __slots__ = ("_deadlines", "events", "facts", "now", "options", "replies")
@@ -128,7 +128,7 @@ class GroupOutcome:
         self.replies.append((on_reply, ApiError(kind, detail)))
 
     def wake(self, group_id: str, delay_ms: int) -> Instant:
-        """The moment `delay_ms` from now, at which the group will be looked at."""
+        """Check the group `delay_ms` from now; returns that time."""
         at = Instant(self.now.instant + delay_ms * MILLISECOND)
         armed = self._deadlines.armed.get(group_id)
         if armed is None or at < armed:

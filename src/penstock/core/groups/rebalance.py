@@ -9,9 +9,9 @@ STATIC_WAIT_MS_MIN = 1_000
 
 
 def rebalance(group: ClassicGroup, outcome: GroupOutcome, reason: str) -> None:
-    """Membership has changed: ask every member to join again.
+    """Start a rebalance: every member has to join again.
 
-    When that has been done already, the join phase ends if this was the last one missing.
+    If one is under way already, the join phase ends if this was the last member missing.
     """
     now = outcome.now
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -37,7 +37,7 @@ def rebalance(group: ClassicGroup, outcome: GroupOutcome, reason: str) -> None:
 
 
 def complete_join_if_all_are_here(group: ClassicGroup, outcome: GroupOutcome) -> None:
-    # A new group waits out its delay even when everybody known is here: others are on their way.
+    # A new group waits out its delay even when every known member has joined: more may come.
     preparing = group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None
     if preparing and len(group.joining) == len(group.members) and not group.pending:
         _complete_join(group, outcome)
@@ -55,7 +55,7 @@ def join_phase_ended(group: ClassicGroup, outcome: GroupOutcome) -> None:
 
 
 def sync_phase_ended(group: ClassicGroup, outcome: GroupOutcome) -> None:
-    """Members that have not asked for their assignment by now are given up."""
+    """Remove the members that have not sent SyncGroup in time."""
     group.sync_deadline = None
     late = list(group.unsynced)
     if not late:
@@ -66,7 +66,7 @@ def sync_phase_ended(group: ClassicGroup, outcome: GroupOutcome) -> None:
 
 
 def remove_member(group: ClassicGroup, member_id: str, outcome: GroupOutcome, reason: str) -> None:
-    """Remove a member; a request of it that is still parked is told to start over."""
+    """Remove a member; a request of it that is still parked gets an error that makes it join again."""
     for on_reply in group.remove(member_id):
         outcome.refuse(on_reply, ErrorKind.UNKNOWN_MEMBER, reason)
     outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
@@ -77,7 +77,7 @@ def keep_alive(group: ClassicGroup, member: GroupMember, outcome: GroupOutcome) 
 
 
 def joined(group: ClassicGroup, member_id: str) -> JoinGroupResult:
-    """What a member is told of the current generation; the leader gets everybody's metadata."""
+    """The JoinGroup result of a member in the current generation; the leader gets all members' metadata."""
     protocol = group.protocol
     everybody: tuple[JoinedMember, ...] = ()
     if member_id == group.leader:

@@ -2,22 +2,22 @@
 
 Three machines without I/O are fed from batch headers and rebuilt by replaying them:
 
-* `LeaderEpochHistory` says at which offset each leader epoch began. A follower that comes
-  back is told where its last epoch ended and cuts off what lies behind (`divergence`).
-* `ProducerStateManager` remembers the last five batches of every idempotent producer.
-  `check` judges a batch and changes nothing; `update` records one that was appended.
+* `LeaderEpochHistory` (`leader_epochs`) says at which offset each leader epoch began. A follower
+  that comes back learns where its last epoch ended and truncates there (`diverging_epoch`).
+* `ProducerStateManager` (`producer_state`) remembers the last five batches of every idempotent
+  producer. `check` checks a batch and changes nothing; `update` records one that was appended.
   The two are apart so that a leader can decide first, and a follower or a restart can
   apply without deciding.
-* `OpenTransactions` knows which transactions are open, hence up to where a read_committed
-  consumer may read (the last stable offset), and which ones were aborted.
+* `OpenTransactions` (`transactions`) knows which transactions are open, hence up to where a
+  read_committed consumer may read (the last stable offset), and which ones were aborted.
 
-`encode_snapshot` and `decode_snapshot` turn the last two into bytes and back; where and
-when these bytes are stored is the log's affair.
+`encode_snapshot` and `decode_snapshot` turn the last two into bytes and back; the log decides
+where and when these bytes are stored.
 
-A fourth, `IsrTracker`, is a leader's alone and lives for one leader epoch. It is fed with the
+A fourth, `IsrTracker` (`isr`), exists on a leader only, for one leader epoch. It is fed with the
 positions of followers and with committed metadata, and knows the high watermark and which
 ISR to propose. In it, a follower has two positions: how far it has fetched and how far that is
-safe on its disk. Only the second one counts:
+synced to its disk. Only the second one counts:
 
     leader     fetched by all       ┌ log end
     ───────────────────┬────────────┤
@@ -26,7 +26,7 @@ safe on its disk. Only the second one counts:
             3 ─────────┼──┤
 
 Left out: elections, which are the controller's; fetching, truncating and proposing, which
-are done in `services.replication` as these machines say.
+are in `broker.replication`.
 """
 
 from penstock.core.replica.isr import (

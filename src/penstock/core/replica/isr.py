@@ -1,4 +1,4 @@
-"""Which replicas are in sync, and what is safe on all of them: the leader's view."""
+"""Which replicas are in sync, and what is synced on all of them: the leader's view."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class FollowerState:
                      mark 100 at a              100 is reached: caught up as of a;
                                                 the next mark is 220 at d
 
-    Caught up means that what was there some time ago is synced now, since under load nobody
+    Caught up means that what was there some time ago is synced now, since under load no follower
     is ever at the very end. The mark stays until it is reached. To move it with every fetch
     would do for fetch positions, but a sync lasts longer than a fetch, and a follower that is
     one sync behind would never reach a mark that runs ahead of it.
@@ -32,15 +32,15 @@ class FollowerState:
         self.fetched = UNKNOWN_OFFSET
         self.synced = UNKNOWN_OFFSET
         self.caught_up_at = caught_up_at
-        # The controller would not have it in the ISR, and it has not fetched since.
+        # The controller rejected it from the ISR, and it has not fetched since.
         self.refused = False
         self._mark: Offset | None = None
         self._marked_at = Instant(0)
 
     def moved(self, fetched: Offset, synced: Offset, log_end: Offset, now: Instant) -> None:
-        """It has fetched, or told what it has synced."""
+        """Note that it has fetched, or reported what it has synced."""
         self.fetched = fetched
-        # What it does not have it cannot have synced.
+        # It cannot have synced more than it has.
         self.synced = min(synced, fetched)
         self.refused = False
         if self.synced >= log_end:
@@ -55,7 +55,7 @@ class FollowerState:
     def is_in_time(self, log_end: Offset, now: Instant, lag_max_ns: int) -> bool:
         """Whether it has nothing left to fetch, or had lately."""
         if self.synced >= log_end:
-            # Nothing has happened since: silence is no lag.
+            # It has everything: silence is no lag.
             self.caught_up_at = now
         return self.caught_up_at is not None and now - self.caught_up_at <= lag_max_ns
 
@@ -87,9 +87,9 @@ class IsrTracker:
 
     The high watermark is the smallest synced position of all replicas that may be in the ISR:
     those that the committed metadata names, and those that this leader has proposed to add. A
-    proposal may have been accepted without our hearing of it, and then an election may choose
-    the newcomer. So an addition counts from the moment it is proposed, a removal only once it
-    is committed:
+    proposal may have been accepted although its response was lost, and then an election may
+    choose the new member. So an addition counts as soon as it is proposed, a removal only once
+    it is committed:
 
         committed {1,2}   proposed {1,2,3}   →  min over 1, 2, 3
         committed {1,2}   proposed {1}       →  min over 1, 2
@@ -129,7 +129,7 @@ class IsrTracker:
         self._synced = synced
         self._lag_max_ns = lag_max_ns
         self._followers: dict[NodeId, FollowerState] = {}
-        # The proposal in flight, and who was to be added by earlier ones whose fate is unknown.
+        # The proposal in flight, and the additions of earlier ones whose result is unknown.
         self._asked: tuple[NodeId, ...] | None = None
         self._unsettled: dict[NodeId, None] | None = None
         # The followers that the high watermark waits for, and whether it may move at all.
@@ -158,7 +158,7 @@ class IsrTracker:
         return self._followers.get(node)
 
     def advance_own(self, synced: Offset) -> bool:
-        """The leader's own log is safe up to `synced`; returns whether the high watermark moved."""
+        """Note how far the leader's own log is synced; returns whether the high watermark moved."""
         self._synced = synced
         return self._advance()
 
@@ -171,13 +171,13 @@ class IsrTracker:
         log_end: Offset,
         now: Instant,
     ) -> bool:
-        """A follower has our log up to `fetched`, and safely up to `synced`.
+        """Note that a follower has our log up to `fetched`, and on disk up to `synced`.
 
-        A position that goes back is believed: it can only hold the high watermark, not move it.
+        A position that goes back is accepted: it can only stop the high watermark, not move it.
         """
         follower = self._followers.get(node)
         if follower is None or broker_epoch < follower.broker_epoch:
-            # No replica of ours, or words of a life that it has left behind.
+            # Not a replica, or a request from before its restart.
             return False
         if broker_epoch != follower.broker_epoch:
             if follower.broker_epoch != UNKNOWN_EPOCH:
@@ -189,17 +189,17 @@ class IsrTracker:
         return self._advance()
 
     def fell_behind(self, node: NodeId, now: Instant) -> None:
-        """The log has grown beyond a follower that had all of it: its time begins now.
+        """Start a follower's lag time: the log has grown, and it had all of it before.
 
-        Followers repeat themselves only when they have moved. Without this, one that had nothing
-        to fetch for long would be late as soon as there is something.
+        Followers report only when they have moved. Without this, one that had nothing to fetch
+        for long would be late as soon as there is something.
         """
         follower = self._followers.get(node)
         if follower is not None and follower.synced >= follower.fetched >= 0:
             follower.caught_up_at = now
 
     def assignment_changed(self, state: CommittedPartitionState, now: Instant) -> bool:
-        """Metadata of this leader epoch was committed; returns whether the high watermark moved."""
+        """Take over committed metadata of this leader epoch; returns whether the high watermark moved."""
         if state.partition_epoch < self._state.partition_epoch:
             return False
         if state.partition_epoch > self._state.partition_epoch:
@@ -225,11 +225,11 @@ class IsrTracker:
         return tuple(ProposedIsrMember(node, self._epoch_of(node)) for node in members)
 
     def proposal_ended(self, *, accepted: bool | None) -> bool:
-        """The proposal was accepted, refused, or (None) nobody knows.
+        """Note that the proposal was accepted, rejected, or (None) has an unknown result.
 
         Only for the proposal in flight: once newer metadata is committed, there is none. An
-        accepted one goes on counting until its metadata is committed here. One of unknown fate
-        counts as well, and is followed by another: whichever is accepted settles both.
+        accepted one goes on counting until its metadata is committed here. One whose result is
+        unknown counts as well, and is followed by another: whichever is accepted settles both.
         Returns whether the high watermark moved.
         """
         if self._asked is None or accepted:
@@ -244,14 +244,14 @@ class IsrTracker:
         return self._recount()
 
     def next_deadline(self) -> Instant | None:
-        """When to ask for a proposal, even if no follower says anything."""
+        """When to call `proposal`, even if no follower reports anything."""
         if self._asked is not None:
             return None
         earliest: int | None = None
         for node in self._state.isr:
             follower = self._followers.get(node)
             if follower is not None and follower.caught_up_at is not None:
-                # Up to and including this moment it is in time.
+                # Up to and including this instant it is in time.
                 late_at = follower.caught_up_at + self._lag_max_ns + 1
                 earliest = late_at if earliest is None else min(earliest, late_at)
         return None if earliest is None else Instant(earliest)
@@ -263,8 +263,8 @@ class IsrTracker:
         in_time = follower.is_in_time(log_end, now, self._lag_max_ns)
         if node in self._state.isr:
             return in_time
-        # Past the high watermark, since all below it is promised to be on every member; past the
-        # start of our epoch, since it may not have heard of us before (KIP-207 waits for the same).
+        # Past the high watermark, since every member must have all below it; past the start of
+        # our epoch, since only then has it fetched from us (KIP-207 waits for the same).
         threshold = max(self.high_watermark, self.epoch_start)
         known = follower.broker_epoch != UNKNOWN_EPOCH and not follower.refused
         return in_time and known and follower.synced >= threshold
@@ -273,7 +273,7 @@ class IsrTracker:
         return UNKNOWN_EPOCH if node == self.me else self._followers[node].broker_epoch
 
     def _meet_followers(self, now: Instant) -> None:
-        """Have an entry for every replica; a member of the ISR gets time to be heard of."""
+        """Have an entry for every replica; a member of the ISR gets time to fetch."""
         known, self._followers = self._followers, {}
         for node in self._state.replicas:
             if node != self.me:
@@ -283,7 +283,7 @@ class IsrTracker:
                 self._followers[node] = follower
 
     def _recount(self) -> bool:
-        """Find out anew whom the high watermark waits for."""
+        """Compute anew which followers the high watermark waits for."""
         counting: dict[NodeId, None] = dict.fromkeys(self._state.isr)
         counting.update(dict.fromkeys(self._asked or ()))
         counting.update(self._unsettled or {})
@@ -296,7 +296,7 @@ class IsrTracker:
     def _states_of(self, nodes: Iterable[NodeId]) -> Iterable[FollowerState]:
         for node in nodes:
             if node != self.me:
-                # A member of the ISR that is no replica any more cannot be heard of.
+                # A member of the ISR that is no replica any more does not fetch.
                 yield self._followers.get(node) or FollowerState(None)
 
     def _advance(self) -> bool:

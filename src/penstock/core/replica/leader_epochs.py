@@ -1,6 +1,6 @@
-"""Which leader epoch wrote which part of a log.
+"""Which leader epoch wrote which part of a log, and where a follower's log diverges from its leader's.
 
-Where a follower's log leaves its leader's (KIP-101, KIP-279, KIP-595).
+As KIP-101, KIP-279 and KIP-595 have it:
 
     leader    epochs  1: 0─────40   2: 40────90   4: 90────120
     follower          1: 0─────40   2: 40──────95                last epoch 2, position 95
@@ -51,10 +51,10 @@ class LeaderEpochHistory:
         return tuple(map(EpochStart, self._epochs, self._starts))
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
-        """Let `epoch` begin at `start`; returns whether that was news.
+        """Let `epoch` begin at `start`; returns whether that was new.
 
         Earlier entries that begin at or after `start` never wrote anything that is still
-        in the log, so they give way.
+        in the log, so they are removed.
         """
         if epoch <= self.latest:
             return False
@@ -88,8 +88,8 @@ class LeaderEpochHistory:
     def end_offset_for(self, epoch: LeaderEpoch, log_end: Offset) -> EpochStart | None:
         """Where `epoch` ended: the largest epoch not above it, and the next epoch's start.
 
-        This is the answer a leader gives to OffsetForLeaderEpoch. None means that this log
-        has not heard of the epoch, so the asker must not cut anything because of it.
+        This is what a leader responds to OffsetForLeaderEpoch. None means that this log does
+        not know the epoch, so the follower must not truncate because of it.
         An epoch older than the whole history ended at or before its first entry.
         """
         if epoch < 0 or epoch > self.latest:
@@ -111,12 +111,12 @@ class DivergingEpoch(NamedTuple):
 def diverging_epoch(
     leader: LeaderEpochHistory, leader_end: Offset, position: Offset, last_epoch: LeaderEpoch
 ) -> DivergingEpoch | None:
-    """What to tell a follower whose log is not a beginning of ours; None if it is."""
+    """The response to a follower whose log is not a prefix of ours; None if it is one."""
     if last_epoch == NO_EPOCH:
         return None
     ended = leader.end_offset_for(last_epoch, leader_end)
     if ended is None:
-        # Records of an epoch that the leader has not heard of cannot be in its log.
+        # Records of an epoch that the leader does not know cannot be in its log.
         return DivergingEpoch(leader.latest, leader_end)
     if ended.epoch != last_epoch or ended.start < position:
         return DivergingEpoch(ended.epoch, ended.start)
@@ -124,10 +124,10 @@ def diverging_epoch(
 
 
 def truncation_offset(follower: LeaderEpochHistory, log_end: Offset, parting: DivergingEpoch) -> Offset:
-    """Where a follower cuts its log that was told this.
+    """Where a follower truncates its log after this response.
 
     If it has never had that epoch, then what it has behind its own largest epoch below
-    is not in the leader's log; the next answer tells how to go on from there.
+    is not in the leader's log; the next response tells how to go on from there.
     """
     own = follower.end_offset_for(parting.epoch, log_end)
     if own is None:

@@ -3,7 +3,7 @@
 A producer numbers its records per partition and keeps at most five requests in flight.
 The last five batches therefore hold every batch that can still be retried.
 
-Producer state as bytes (little endian), for snapshots and checkpoints.
+The state as bytes (little endian), for snapshots and checkpoints:
 
 counts      producers 4 │ open transactions 4 │ ended transactions 4
 producer    id 8 │ epoch 2 │ batches 2 │ coordinator epoch 4 │ seen at 8
@@ -45,7 +45,7 @@ class BatchAccepted:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateBatch:
-    """The batch is in the log already: answer as if it had just been appended."""
+    """The batch is in the log already: respond as if it had just been appended."""
 
     first_offset: Offset
     last_offset: Offset
@@ -108,11 +108,11 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader) -> BatchVerdict:
-        """Judge a batch before it is appended; changes nothing."""
+        """Check a batch before it is appended; changes nothing."""
         producer_id = header.producer_id
         producer = self._producers.get(ProducerId(producer_id)) if producer_id >= 0 else None
         if producer is None:
-            # Nothing known: the state expired, or the partition moved. Refusing would
+            # Nothing known: the state expired, or the partition moved. An error would
             # stop the producer for good (KIP-360), so any sequence may start.
             return ACCEPTED
         if header.producer_epoch < producer.epoch:
@@ -124,7 +124,7 @@ class ProducerStateManager:
         return _check_sequence(producer, header)
 
     def check_marker(self, marker: ControlRecord) -> BatchVerdict:
-        """Judge the end of a transaction: neither an old producer nor an old coordinator may set it."""
+        """Check the end of a transaction: neither an old producer nor an old coordinator may write it."""
         producer = self._producers.get(ProducerId(marker.producer_id))
         if producer is None:
             return ACCEPTED
@@ -160,7 +160,7 @@ class ProducerStateManager:
         return ended if marker.control_type is ControlType.ABORT else None
 
     def expire(self, seen_before: Timestamp) -> int:
-        """Forget producers last seen before this moment, unless a transaction is open."""
+        """Forget producers last seen before this time, unless a transaction is open."""
         gone = [
             producer_id
             for producer_id, producer in self._producers.items()

@@ -16,7 +16,7 @@ from penstock.core.model import Offset, ProducerId
 
 
 class AbortedTransaction(NamedTuple):
-    """Records of `producer_id` between the two offsets never happened.
+    """Records of `producer_id` between the two offsets were aborted.
 
     `last_stable_offset` is the one right after the marker: a reader that collects aborted
     transactions for a range may stop once this lies beyond its end.
@@ -50,12 +50,12 @@ class OpenTransactions:
         self.is_quiet = not self._open and not self._ended
 
     def begin(self, producer_id: ProducerId, offset: Offset) -> None:
-        """A transactional batch was appended; only the first of a transaction counts."""
+        """Note an appended transactional batch; only the first of a transaction counts."""
         self._open.setdefault(producer_id, offset)
         self.is_quiet = False
 
     def end(self, producer_id: ProducerId, marker_offset: Offset) -> AbortedTransaction | None:
-        """A marker was appended: what an abort would have undone, or None if nothing was open."""
+        """Note an appended marker; returns what an abort undoes, or None if nothing was open."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -68,7 +68,7 @@ class OpenTransactions:
         return self._open.get(producer_id)
 
     def settle(self, high_watermark: Offset) -> None:
-        """The high watermark moved: markers below it are safe for good."""
+        """Forget ended transactions whose marker lies below the high watermark: they are final."""
         while self._ended and self._ended[0].marker_offset < high_watermark:
             self._ended.popleft()
         self.is_quiet = not self._open and not self._ended
