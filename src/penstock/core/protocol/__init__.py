@@ -1,31 +1,32 @@
 """The Kafka protocol as values: messages in all their versions, to bytes and back.
 
-    kafka/       the table: one file per API, request and response, every version in one class
-    stored/      messages inside records: the coordinators' own topics, in Kafka's formats
-    types        the words of the table (`Int32`, `String`, `Array[...]`)
-    schema       what is known of a field beside its type: versions, default, tag
-    message      how a written class becomes a frozen one with a schema
-    decoding     writes the source of a decoder for one (message, version); `encoding` likewise
-    codec        generates, compiles and keeps them when first asked
-    headers      what stands before a message; whole frames
+    messages/       the table: one file per API, request and response, every version in one class
+    state_records   messages inside records: the coordinators' own topics, in Kafka's formats
+    schema          the types of the table (`Int32`, `String`, `Array[...]`), and versions, default and
+                    tag of a field
+    generator       writes the source of an encoder or decoder for one (message, version)
+    primitives      what generated code calls where inlining does not pay
+    codec           makes a written class a message; generates, compiles and keeps its codecs
+    frames          request and response headers; whole frames
+    error_codes     Kafka's error codes
 
 The code for a version is generated on first use (about half a millisecond), as one flat function: parts
 and arrays inlined, runs of fixed-width fields and the length after them in one `struct`
 call. Produce requests are read without copying their records, and Fetch responses are
 written around theirs (`response_pieces`), so that a broker can send them from a file. A
-flat generated function beat hand-written ones that keep to our limits on function size (1.7
-against 2.4 µs for a Produce request), so there are no hand-written codecs.
+flat generated function beat readable hand-written ones (1.7 against 2.4 µs for a Produce
+request), so there are no hand-written codecs.
 
 Bytes from the network are hostile until read. Every count and length is compared with the
 bytes that are left before anything is made of it; nothing but `ProtocolError` leaves a
 decoder; nesting is as deep as the table and no deeper; a message that does not end where
-its frame ends is refused. Tagged fields of versions newer than ours are checked and dropped.
+its frame ends is an error. Tagged fields of versions newer than ours are checked and dropped.
 
-A message that says something its version has no words for is refused when it is encoded,
+A field that is set, but does not exist in the version, is an error when the message is encoded,
 unless the table calls the field ignorable.
 
 Left out: record batches (`core.records`), Kafka's requests between brokers and controllers
-(Penstock has its own), and judging what a message says: that is for handlers.
+(Penstock has its own), and checking what a message asks for: that is for handlers.
 """
 
 from penstock.core.protocol.codec import Message, decode_whole, decoder, encoder, gap_encoder, message, part

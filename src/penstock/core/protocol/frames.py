@@ -1,10 +1,10 @@
-"""What stands before every message: who asks what, and which answer belongs to which question.
+"""Request and response headers, and whole frames.
 
     request     size int32 | api key int16 | version int16 | correlation id int32 | client id | [tags]
     response    size int32 | correlation id int32 | [tags]
 
-Tags are there when the message is flexible, with one exception: the answer to ApiVersions
-never has them, since whoever asks cannot know yet what the broker understands. The client
+Tags are there when the message is flexible, with one exception: the response to ApiVersions
+never has them, since the client cannot know yet which versions the broker supports. The client
 id keeps its old form (two bytes of length) even in flexible requests. Request header version
 0, without a client id, belonged to ControlledShutdown alone and is written by nobody; it can
 be read.
@@ -28,7 +28,7 @@ API_VERSIONS_KEY: Final = 18
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what."""
+    """Which API and version, from which client, under which correlation id."""
 
     api_key: int
     api_version: int
@@ -39,7 +39,7 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Read the header of a request frame (without its size): the header, and where the message starts.
 
-    The version is not judged here: an unknown one still has a header that can be answered.
+    The version is not checked here: a request of an unknown one still gets a response.
     """
     try:
         key, version, correlation_id, client_bytes = _REQUEST.unpack_from(frame)
@@ -60,7 +60,7 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
                 position += 1
     except (struct.error, IndexError, UnicodeDecodeError) as cause:
         raise ProtocolError(f"request header: {cause}") from None
-    # Not by its constructor, which is a Python call: every request comes by here.
+    # Not by its constructor, which is a Python call: this runs for every request.
     return tuple.__new__(RequestHeader, (key, version, correlation_id, client_id)), position
 
 
@@ -90,7 +90,7 @@ def has_response_tags(api: Api, version: int) -> bool:
 
 
 def request_frame(api: Api, header: RequestHeader, message: Message) -> bytearray:
-    """Answer a whole request, size included, ready to be sent."""
+    """Return a whole request, size included, ready to be sent."""
     client = b"" if header.client_id is None else header.client_id.encode()
     client_bytes = -1 if header.client_id is None else len(client)
     frame = bytearray(_SIZE.size)
@@ -104,7 +104,7 @@ def request_frame(api: Api, header: RequestHeader, message: Message) -> bytearra
 
 
 def response_frame(api: Api, version: int, correlation_id: int, message: Message) -> bytearray:
-    """Answer a whole response, size included, ready to be sent."""
+    """Return a whole response, size included, ready to be sent."""
     frame = bytearray(_RESPONSE.pack(0, correlation_id))
     if version >= api.flexible_from and api.key != API_VERSIONS_KEY:
         frame.append(0)
@@ -115,7 +115,7 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
 
 
 def response_pieces(api: Api, version: int, correlation_id: int, message: Message) -> list[Piece]:
-    """Answer a whole response as small buffers with the records, untouched, between them."""
+    """Return a whole response as small buffers with the records, untouched, between them."""
     start = bytearray(_RESPONSE.pack(0, correlation_id))
     if version >= api.flexible_from and api.key != API_VERSIONS_KEY:
         start.append(0)

@@ -1,17 +1,13 @@
-"""Python source under construction: lines, fresh names, and what the text must import.
+"""Writes the source of the encoder and the decoder of one message in one version.
 
-Writes the encoder of one message in one version; the mirror image of `decoding`.
-
-There are two forms. The plain one appends everything to one bytearray. The one with gaps
-leaves record batches out and returns a list in which small buffers and the records between
-them alternate, so that a gateway can send the records from a file without touching them.
-
-Writes the decoder of one message in one version.
-
-The function is one flat body: parts and arrays are inlined as nested loops, and runs of
+Each function is one flat body: parts and arrays are inlined as nested loops, and runs of
 fixed-width values, together with the length byte or word that ends the run, are one
-`struct` call. Every count and length is compared with the bytes that are left before
-anything is made of it. Parts cannot contain themselves, so the depth is that of the table.
+`struct` call. In a decoder, every count and length is compared with the bytes that are left
+before anything is made of it. Parts cannot contain themselves, so the depth is that of the table.
+
+Encoders have two forms. The plain one appends everything to one bytearray. The one with gaps
+leaves record batches out and returns a list in which small buffers and the records between
+them alternate, so that a server can send the records from a file without touching them.
 """
 
 import contextlib
@@ -56,12 +52,12 @@ class GeneratedSource:
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """Answer a variable name that nothing else in the function uses."""
+        """Return a variable name that nothing else in the function uses."""
         self._names += 1
         return f"{stem}{self._names}"
 
     def needs(self, module: str, name: str) -> str:
-        """Import `name`, and answer it."""
+        """Import `name`, and return it."""
         self._prelude[name] = f"from {module} import {name}"
         return name
 
@@ -69,7 +65,7 @@ class GeneratedSource:
         return self.needs(part.__module__, part.__name__)
 
     def unpacker(self, letters: str) -> str:
-        """Answer the name of a function that unpacks these format letters from a buffer."""
+        """Return the name of a function that unpacks these format letters from a buffer."""
         return self._struct_method("unpack", letters, "unpack_from")
 
     def packer(self, letters: str) -> str:
@@ -81,12 +77,12 @@ class GeneratedSource:
         return self.constant(name, f'Struct(">{letters}").{method}')
 
     def constant(self, name: str, expression: str) -> str:
-        """Define `name` before the function, and answer it."""
+        """Define `name` before the function, and return it."""
         self._prelude[name] = f"{name} = {expression}"
         return name
 
     def default(self, field: Field) -> str:
-        """Answer an expression for what `field` is where the bytes leave it out."""
+        """Return an expression for what `field` is where the bytes leave it out."""
         value = field.default
         if value == ZERO_UUID:
             return self.needs("penstock.core.protocol.schema", "ZERO_UUID")
@@ -142,12 +138,12 @@ def contains_records(schema: Schema) -> bool:
 
 
 def encoder_source(message: type[Part], version: int) -> str:
-    """Answer the text of a module whose function `encode(m, w)` appends `message` in `version` to `w`."""
+    """Return the text of a module whose function `encode(m, w)` appends `message` in `version` to `w`."""
     return _EncoderWriter(message, version).write()
 
 
 def gap_encoder_source(message: type[Part], version: int) -> str:
-    """Likewise for `encode(m, w)` that answers the pieces: `w`, records, bytes, records, bytes ..."""
+    """Likewise for `encode(m, w)` that returns the pieces: `w`, records, bytes, records, bytes ..."""
     return _EncoderWriter(message, version, with_gaps=True).write()
 
 
@@ -363,7 +359,7 @@ class _EncoderWriter:
 
 
 def decoder_source(message: type[Part], version: int) -> str:
-    """Answer the text of a module whose function `decode(b, p)` reads `message` in `version`."""
+    """Return the text of a module whose function `decode(b, p)` reads `message` in `version`."""
     return _DecoderWriter(message, version).write()
 
 

@@ -1,4 +1,4 @@
-"""What generated decoders call when inlined code does not pay: the rare and the refused."""
+"""What generated codecs call where inlined code does not pay: rare cases and errors."""
 
 import functools
 import struct
@@ -17,7 +17,7 @@ SHORT_ARRAY: Final = 16
 
 @functools.cache
 def unpack_short_arrays(letter: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]], ...]:
-    """Answer functions that unpack 0, 1, 2, ... elements."""
+    """Return functions that unpack 0, 1, 2, ... elements."""
     return tuple(struct.Struct(f">{count}{letter}").unpack_from for count in range(SHORT_ARRAY))
 
 
@@ -43,7 +43,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, end: int) -> int:
-    """Answer the position after a tag section of which nothing is known.
+    """Return the position after a tag section of which nothing is known.
 
     Fields of a newer version are dropped, not kept: no message is sent on as it came.
     """
@@ -61,7 +61,7 @@ def skip_tags(buffer: Buffer, position: int, end: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def uuid_of(raw: bytes) -> UUID:
-    """Answer the UUID of 16 bytes; the same few topic ids come with every request."""
+    """Return the UUID of 16 bytes; the same few topic ids come with every request."""
     return UUID(bytes=raw)
 
 
@@ -89,7 +89,7 @@ def broken(what: str, cause: Exception) -> ProtocolError:
 
 @functools.cache
 def pack_short_arrays(letter: str) -> tuple[Callable[..., bytes], ...]:
-    """Answer functions that pack 0, 1, 2, ... elements."""
+    """Return functions that pack 0, 1, 2, ... elements."""
     return tuple(struct.Struct(f">{count}{letter}").pack for count in range(SHORT_ARRAY))
 
 
@@ -102,7 +102,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def unsupported_field(message: str, field: str) -> ProtocolError:
-    """The message says something that this version has no words for, and that must not be lost."""
+    """A field is set that this version does not have, and that must not be lost."""
     return ProtocolError(f"{message} cannot carry {field}", Fault.OURS)
 
 

@@ -1,13 +1,11 @@
-"""What the table says about a field beside its type: its versions, default, tag.
+"""What a message table is written in: types (`Int32`, `String`, `Array[...]`), versions, defaults, tags.
 
-A `Schema` is all that the generators read. Versions of a field count as those of the
+To a type checker each type is an ordinary Python type (`Int32` is `int`); the annotation
+carries what the generator needs to know. A field that can be null in any of its versions
+is annotated with the `Nullable...` twin.
+
+A `Schema` is all that the generator reads. Versions of a field count as those of the
 message it is part of, nested parts included, just as in Kafka's own tables.
-
-The words a message table is written in: `Int32`, `String`, `Array[...]` and the rest.
-
-To a type checker each of them is an ordinary Python type (`Int32` is `int`); the
-annotation carries what the generator needs to know. A field that can be null in any
-of its versions is annotated with the `Nullable...` twin.
 """
 
 import enum
@@ -84,12 +82,12 @@ class ExternalRecords(Protocol):
     def __len__(self) -> int: ...
 
 
-# What an encoder with gaps answers: its own small buffers, and the records between them.
+# What an encoder with gaps returns: its own small buffers, and the records between them.
 Piece: TypeAlias = bytes | bytearray | memoryview | ExternalRecords
-# Record batches stay where they are: decoding answers a view into the frame.
+# Record batches stay where they are: decoding returns a view into the frame.
 Records: TypeAlias = Annotated[bytes | memoryview, SizedType.RECORDS]
 NullableRecords: TypeAlias = Annotated[bytes | memoryview | None, SizedType.RECORDS, TypeWrapper.NULLABLE]
-# Records on their way out may be a span; a decoder never answers one.
+# Records on their way out may be a span; a decoder never returns one.
 SentRecords: TypeAlias = Annotated[bytes | memoryview | ExternalRecords, SizedType.RECORDS]
 NullableSentRecords: TypeAlias = Annotated[
     bytes | memoryview | ExternalRecords | None, SizedType.RECORDS, TypeWrapper.NULLABLE
@@ -100,7 +98,7 @@ Nullable: TypeAlias = Annotated[T | None, TypeWrapper.NULLABLE]
 
 
 class Required:
-    """Stands where a field has no default: whoever makes the message must give a value."""
+    """Stands where a field has no default: the value must be given when the message is made."""
 
     def __repr__(self) -> str:
         return "REQUIRED"

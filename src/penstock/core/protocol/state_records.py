@@ -1,4 +1,4 @@
-"""Messages inside messages: what coordinators keep in their topics, in Kafka's own formats.
+"""Messages inside records: what coordinators keep in their topics, in Kafka's own formats.
 
 Keys and values of `__consumer_offsets` and `__transaction_state` are messages like those on
 the wire, each behind a two-byte version. In keys that version also tells the kinds apart:
@@ -7,7 +7,7 @@ the wire, each behind a two-byte version. In keys that version also tells the ki
 
 Because the formats are Kafka's, its tools can read our topics and a migration can copy them.
 The subscription and assignment that consumers of classic groups pass through the coordinator
-have the same form and live here too.
+have the same form and are here too.
 
 Left out: the records of share groups and streams groups, whose state Penstock keeps
 elsewhere (`__queue_state`), and the metadata records of Kafka's controllers.
@@ -108,7 +108,7 @@ class ConsumerGroupMemberMetadataValueSupportedProtocol(Part):
 
 @part
 class ConsumerGroupMemberMetadataValueClassicMember(Part):
-    """What a member that still speaks the classic protocol needs to be served."""
+    """What the coordinator needs to serve a member that still speaks the classic protocol."""
 
     session_timeout_ms: Int32
     supported_protocols: Array[ConsumerGroupMemberMetadataValueSupportedProtocol]
@@ -352,7 +352,7 @@ TRANSACTION_KEYS: Final = _by_version(TransactionLogKey)
 
 
 def write_stored(message: Message, version: int) -> bytes:
-    """Answer the bytes of a key or value with its version in front."""
+    """Return the bytes of a key or value with its version in front."""
     return version.to_bytes(_VERSION_BYTES, "big") + message.encode(version)
 
 

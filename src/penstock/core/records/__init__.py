@@ -3,12 +3,14 @@
 A batch is a header of 61 bytes and records that may be compressed together. The
 broker treats the records as opaque: `check_batch` reads the header and the CRC-32C,
 `stamp` writes the two fields in front of the CRC, and the batch goes to the log as
-it came. Only who must know walks the records: `read_records` decodes them,
+it came. Only where needed are records walked: `read_records` decodes them,
 `validate_records` checks them without building any, and both unpack compressed
 records into a bounded buffer. `docs/formats/record-batch.md` draws the bytes.
 
-    header  ←  batch (check, stamp)            varints  ←  record  ←  reader, writer  ←  control
-    header  ←  compression  ←  validate, reader, writer
+* `batch` is the header: read, check, stamp; `record` the records: read, write, rewrite;
+* `compression` packs and unpacks them, `varints` are their integers;
+* `validation` walks every record of a batch; `control` are the markers of transactions;
+* `partitioner` says which partition a key belongs to.
 
 `NATIVE` says whether the hot modules run compiled (`make native`) or as Python.
 

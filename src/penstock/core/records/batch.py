@@ -1,4 +1,4 @@
-"""The fixed 61 bytes in front of every record batch.
+"""Record batches: the fixed 61 bytes in front of each, how they are checked and stamped.
 
      0 base offset   8 │  8 batch length 4 │ 12 leader epoch 4 │ 16 magic 1 │ 17 CRC-32C 4
     21 attributes    2 │ 23 last offset delta 4 │ 27 base timestamp 8 │ 35 max timestamp 8
@@ -7,10 +7,8 @@
 The CRC covers everything from the attributes to the end of the batch; what stands
 before it may be rewritten by the broker without touching the checksum.
 
-Checking whole batches, and the few bytes a broker may rewrite in them.
-
-This is the hot path of Produce: one header, one CRC over memory that is not copied,
-and nothing per record.
+Checking a batch is the hot path of Produce: one header, one CRC over memory that is not
+copied, and nothing per record.
 """
 
 import enum
@@ -159,7 +157,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When a compacted batch's tombstones may go; the flag lends it the base timestamp's place."""
+        """When a compacted batch's tombstones may go; stored in place of the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -218,7 +216,7 @@ def _impossible(header: BatchHeader) -> CorruptBatch:
 def check_batch(buffer: Buffer, position: int = 0, *, compacted: bool = False) -> BatchHeader:
     """Read the batch at `position` and make sure that it is whole and unharmed.
 
-    A producer's batch numbers its records without gaps; only the cleaner makes
+    A producer's batch numbers its records without gaps; only compaction makes
     batches that hold fewer records than offsets, which `compacted` accepts.
     """
     header = read_header(buffer, position)

@@ -25,7 +25,7 @@ from penstock.core.records.record import Record, assemble, read_records, write_r
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = 0
-# A marker has some twenty bytes; whoever sends more wants something else.
+# A marker has some twenty bytes; a larger one is not a marker.
 _LIMIT_BYTES = 4096
 
 

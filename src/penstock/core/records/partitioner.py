@@ -1,6 +1,6 @@
 """Which partition a key belongs to, as the Java client computes it.
 
-Every door hashes keys the same way, so that a record sent over REST lands where a
+Every server hashes keys the same way, so that a record sent over REST lands where a
 Kafka producer would put it. The hash is murmur2 (32 bits) with the Java client's seed.
 """
 

@@ -118,9 +118,9 @@ def _read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[
 def read_records(batch: Buffer, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
     """The records of the one batch at the start of `batch`, decoded as they are asked for.
 
-    Compressed records are unpacked at once, `limit_bytes` at most. The CRC is not looked
-    at: a log has checked it before. Gaps between offsets are fine, for the cleaner
-    makes them; offsets that do not grow are not.
+    Compressed records are unpacked at once, `limit_bytes` at most. The CRC is not checked:
+    the log has done that before. Gaps between offsets are fine, because compaction makes
+    them; offsets that do not grow are not.
     """
     header = read_header(batch)
     return _decode(unpack_payload(batch, header, limit_bytes), header)
@@ -163,7 +163,7 @@ def write_batch(  # noqa: PLR0913 - one keyword per header field that a writer m
 ) -> bytearray:
     """A sealed batch of `records`, numbered from `base_offset` in the order given.
 
-    The records' own offsets are not looked at: a producer does not know them yet.
+    The records' own offsets are ignored: a producer does not know them yet.
     """
     records = list(records)
     if not records:

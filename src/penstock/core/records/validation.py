@@ -17,7 +17,7 @@ _NOT_NULL: Final = 0
 
 
 def validate_records(batch: Buffer, limit_bytes: int = LIMIT_BYTES) -> BatchHeader:
-    """Make sure a reader will find every record; the CRC is `check_batch`'s concern.
+    """Make sure a reader will find every record; `check_batch` checks the CRC.
 
     Raises `InvalidRecord` with the index of the first bad record and what is wrong.
     """

@@ -4,8 +4,8 @@
     bytes  00   01   02   03   7e    7f  80 01
 
 A varint has 32 bits and at most 5 bytes, a varlong 64 bits and at most 10. Bytes that
-run on are refused with `ValueError`, bytes that end early with `IndexError`: who
-reads knows which record it was and says so.
+run on raise `ValueError`, bytes that end early `IndexError`: the caller adds which
+record it was.
 """
 
 from typing import Final
