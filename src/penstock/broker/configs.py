@@ -24,7 +24,7 @@ from penstock.runtime import Runtime
 
 
 class ConfigValues(NamedTuple):
-    """The whole configuration that a resource shall have."""
+    """The complete new configuration of a resource."""
 
     resource: ConfigResource
     values: tuple[tuple[str, str | None], ...]
@@ -71,7 +71,7 @@ class ConfigService:
     def describe(
         self, resource: ConfigResource, keys: tuple[str, ...] | None = None
     ) -> tuple[DescribedConfig, ...] | ApiError:
-        """Every key of a resource as it counts on this node, or those asked for."""
+        """Every key of a resource as it applies on this node, or the requested ones."""
         image = self._controller.image
         if resource.kind is ConfigResourceType.TOPIC and image.topic(resource.name) is None:
             return ApiError(ErrorKind.UNKNOWN_TOPIC, f"there is no topic '{resource.name}'")
@@ -81,14 +81,14 @@ class ConfigService:
         ):
             detail = f"this is broker {self._node_id}, which does not know the settings of {resource.name!r}"
             return ApiError(ErrorKind.INVALID_REQUEST, detail)
-        # The settings that brokers share are shown without those of the one that was asked.
+        # The settings that brokers share are shown without this broker's own.
         static = NO_CONFIGS if _is_shared(resource) else self._static
         return describe_configs(image, resource, self._node_id, static, keys)
 
     def preview(
         self, name: str, own: Mapping[str, str], replication_factor: int
     ) -> tuple[DescribedConfig, ...]:
-        """Every key of a topic that has just been made with these values, or is only thought of."""
+        """Every key of a topic with these values, which was just created or is only validated."""
         resource = ConfigResource(ConfigResourceType.TOPIC, name)
         layers = layers_for(self._controller.image, resource, self._node_id, self._static)
         return describe_all(replace(layers, own=own, defaults=topic_defaults(replication_factor)))

@@ -1,18 +1,11 @@
-"""Records in and out: produce, fetch, and looking offsets up.
+"""Fetch: reads for consumers as much as they allow, as soon as there is enough.
 
-`ProduceService` judges a batch and appends it; `FetchService` reads as much as a request allows, or
-waits until there is enough; `OffsetLookup` answers where things are. None of them touches a
-single record unless the topic asks for it; large batches of such topics go through the
-`workshop`, which keeps the order of each partition.
+    fetch ── read every partition ── enough, or an error, or max wait 0 ──► done
+                    │
+                    └── too little (DelayedFetch): watch the partitions' high watermarks until
+                        there is enough, or max wait has passed ──► read once more ──► done
 
-Left out: transactions' verification before the first append.
-
-Reading for consumers: as much as they allow, as soon as there is enough.
-
-fetch ── read every partition ── enough, or an error, or no wish to wait ──► done
-                │
-                └── too little: watch the partitions' high watermarks until there is
-                    enough, or the time is up ──► read once more ──► done
+No record is decoded: batches go to the socket as they are in the log.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +33,7 @@ UNKNOWN_EPOCH = -1
 
 
 class FetchPartition(NamedTuple):
-    """What a consumer wants of one partition; a partition that is not here carries its refusal."""
+    """What a consumer wants of one partition; one that is not led here carries its error."""
 
     partition: LeaderPartition | ApiError
     offset: int
@@ -49,7 +42,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """How much the whole answer may hold, and how long it may take."""
+    """How large the whole response may be, and how long it may take."""
 
     min_bytes: int
     max_bytes: int
@@ -73,7 +66,7 @@ Done = Callable[[list[FetchedPartition]], None]
 
 
 class FetchService:
-    """Serves fetches of every door."""
+    """Serves fetches of every server."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -83,7 +76,7 @@ class FetchService:
     ) -> "DelayedFetch | None":
         """Read now, or wait; `done` may be called before this returns.
 
-        What waits is answered, for callers whose client may leave: it can be cancelled.
+        Returns the waiting fetch, if there is one, so that it can be cancelled when the client leaves.
         """
         found, is_enough = read_all(wanted, limits)
         if is_enough or limits.max_wait_ms <= 0:
@@ -94,7 +87,7 @@ class FetchService:
         return waiting
 
     def deliver(self, found: list[FetchedPartition], done: Done) -> None:
-        """Make sure that sending will not wait for the device, which would stop every client."""
+        """Read cold data in a thread first, so that sending never blocks the loop on the device."""
         readers: list[Callable[[], None]] = []
         try:
             for part in found:
@@ -102,7 +95,7 @@ class FetchService:
                 if piece is not None and not piece.file.is_warm(piece.position, piece.length):
                     readers.append(warmer(piece.file, piece.position, piece.length))
         except StorageError as error:
-            # The socket will meet the same trouble, and knows what to do about it.
+            # Sending will meet the same error, and handles it.
             events.warning("fetch.page_cache_read_failed", error=error)
             readers = []
         if readers:
@@ -141,7 +134,7 @@ class DelayedFetch:
         self._limits = limits
         self._done: Done | None = done
         self._timer: Timer | None = None
-        # One bound method, since partitions know watchers by identity.
+        # One bound method, since partitions compare watchers by identity.
         self._wake: Watcher = self._more
         self._partitions = [want.partition for want in wanted if isinstance(want.partition, LeaderPartition)]
 
@@ -168,21 +161,21 @@ class DelayedFetch:
         self._fetching.deliver(found, done)
 
     def cancel(self) -> None:
-        """Wait no more, and answer nothing."""
+        """Stop waiting, without calling `done`."""
         self._done = None
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._partitions:
             partition.unwatch(self._wake)
-        self._wake = _asleep  # or this object would hold on to itself
+        self._wake = _asleep  # breaks the reference cycle
 
 
 def _asleep() -> None:
-    """What a fetch that has ended does when it is woken up."""
+    """Do nothing: the fetch has ended."""
 
 
 def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[list[FetchedPartition], bool]:
-    """What there is now, and whether that is enough, or waiting could not improve it."""
+    """Return what there is now, and whether that is enough or waiting could not improve it."""
     found: list[FetchedPartition] = []
     size, is_settled = 0, not wanted
     for want in wanted:
@@ -203,7 +196,7 @@ def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[lis
 def _ends_with_a_segment(wanted: Sequence[FetchPartition], found: list[FetchedPartition]) -> bool:
     """Whether a read stopped at the end of a segment that is full.
 
-    What is in the next ones is there already, so waiting for more would be waiting for nothing.
+    The next segment already has data, so there is no point in waiting.
     """
     for want, part in zip(wanted, found, strict=True):
         if (
@@ -218,10 +211,10 @@ def _ends_with_a_segment(wanted: Sequence[FetchPartition], found: list[FetchedPa
 def read_one(
     partition: LeaderPartition, want: FetchPartition, limits: FetchLimits, size: int
 ) -> FetchedPartition:
-    """Read one partition up to what its readers may see, into an answer that has `size` bytes already.
+    """Read one partition up to what its readers may see, for a response that has `size` bytes already.
 
-    The first batch of an answer is given however large it is, or a consumer could never get
-    past it; later partitions give nothing when their first batch does not fit any more.
+    The first batch of a response is included however large it is, or a consumer could never get
+    past it; later partitions return nothing when their first batch does not fit any more.
     """
     _, offset, max_bytes, leader_epoch = want
     log, high_watermark = partition.log, partition.high_watermark

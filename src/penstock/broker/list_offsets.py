@@ -1,4 +1,4 @@
-"""Where things are: offsets by time, ends of epochs, and cutting the front of a log off."""
+"""Offset lookups by time and by leader epoch, and deleting records from the front of a log."""
 
 import enum
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from penstock.core.model import (
 
 
 class ListOffsetsTimestamp(enum.IntEnum):
-    """Timestamps that are no timestamps, as ListOffsets numbers them."""
+    """The special timestamps of ListOffsets: negative numbers that ask for a position."""
 
     LATEST = -1
     EARLIEST = -2
@@ -26,7 +26,7 @@ class ListOffsetsTimestamp(enum.IntEnum):
 
 
 class ListedOffset(NamedTuple):
-    """An answer: the record's offset, time and leader epoch; -1 for what there is none of."""
+    """The offset, time and leader epoch of a record; -1 for what does not exist."""
 
     offset: int
     timestamp: int = -1
@@ -34,17 +34,17 @@ class ListedOffset(NamedTuple):
 
 
 NO_OFFSET = ListedOffset(-1)
-# What a new leader answers until its high watermark has caught up with what the old one may have told.
+# A new leader returns this until its high watermark has reached what the old one may have exposed.
 NOT_ESTABLISHED = ApiError(ErrorKind.OFFSET_NOT_AVAILABLE)
 
 
 class OffsetLookup:
-    """Answers questions about positions in a partition."""
+    """Looks up positions in a partition."""
 
     def find(
         self, partition: LeaderPartition, moment: int, *, read_committed: bool, leader_epoch: int = -1
     ) -> ListedOffset | ApiError:
-        """The position for a special moment or a timestamp; nothing visible there answers -1."""
+        """The position for a special timestamp or a time; -1 if nothing visible is there."""
         refused = check_leader_epoch(partition, leader_epoch)
         if refused is not None:
             return refused
@@ -70,7 +70,7 @@ class OffsetLookup:
             case ListOffsetsTimestamp.MAX_TIMESTAMP:
                 return self._at(partition, log.max_timestamp, end)
             case _ if moment < 0:
-                return ApiError(ErrorKind.INVALID_REQUEST, f"there is no special timestamp {moment}")
+                return ApiError(ErrorKind.INVALID_REQUEST, f"unknown special timestamp {moment}")
             case _:
                 return self._at(partition, Timestamp(moment), end)
 
@@ -81,7 +81,7 @@ class OffsetLookup:
         if found is None:
             return NO_OFFSET
         if found.offset >= end:
-            # Consumers may have seen it already, where the old leader was.
+            # Consumers may have seen it already, at the old leader.
             return NO_OFFSET if partition.is_established else NOT_ESTABLISHED
         return ListedOffset(found.offset, found.timestamp, self._epoch_at(partition, found.offset))
 
@@ -101,7 +101,7 @@ class OffsetLookup:
         return (-1, -1) if found is None else (found.epoch, found.start)
 
     def delete_before(self, partition: LeaderPartition, offset: int) -> int | ApiError:
-        """Drop the records below an offset (-1: all that consumers may see); answers the new start."""
+        """Delete the records below an offset (-1: all that consumers may see); returns the new log start."""
         target = partition.high_watermark if offset == -1 else Offset(offset)
         if not 0 <= target <= partition.high_watermark:
             return ApiError(
@@ -117,7 +117,7 @@ class OffsetLookup:
 
 
 def check_leader_epoch(partition: LeaderPartition, leader_epoch: int) -> ApiError | None:
-    """Whether a client's idea of the leader is ours."""
+    """The error if a client's leader epoch is not the current one."""
     if partition.stopped is not None:
         return partition.stopped
     if leader_epoch in (-1, partition.leader_epoch):

@@ -1,29 +1,25 @@
-"""Produce: a producer's batches are judged, appended, and acknowledged.
+"""Produce: a producer's batches are validated, appended and acknowledged.
 
-    produce ── each batch is judged by its header and CRC, and appended to its partition
+    produce ── each batch is validated by its header and CRC, and appended to its partition
             ── acks=0: done at once
                acks=1: done when what was appended is on this node's device
                acks=all: done when the high watermark has reached it, on all in-sync replicas
 
 The order of the checks is the order of their cost: what the header says, the CRC, the
-producer's sequence. Records are walked only where the topic asks for it (compacted, deep
-validation, another codec, or its own timestamps); of large batches, by a worker.
-
-Batches of topics that want their records looked at, or stored with another codec.
-
-This walks and copies records, and so costs what the hot path must not: only topics that are
-compacted, ask for deep validation or name a `compression.type` come here. Workers run it on
-large batches, so it depends on its arguments alone, and its answer can be pickled.
-
-Large batches that must be walked or compressed anew: by a worker, while the loop goes on.
+producer's sequence. Records are decoded only where the topic asks for it (compaction, deep
+validation, a `compression.type`, or its own timestamps), since that costs what the hot path must
+not. Large batches of such topics go to a worker (`finish_batch`, which depends on its arguments
+alone and returns something that can be pickled), while the loop continues:
 
     batches of one partition   1   2   3
                                │ worker ──► appended ─┐
-                                   └ waits ───────────┴► judged, appended ─► 3 …
+                                   └ waits ───────────┴► validated, appended ─► 3 …
 
-A partition takes its batches in the order they came, however long one of them is away: the
-sequence of an idempotent producer is judged when it is the batch's turn. Partitions do not
-wait for each other, unless for a worker.
+A partition takes its batches in the order they came, however long a worker has one of them: the
+sequence of an idempotent producer is checked when it is the batch's turn (`BatchOffload`).
+Partitions do not wait for each other, except for a free worker.
+
+Left out: verifying transactions before their first append.
 """
 
 from bisect import bisect_left
@@ -53,12 +49,12 @@ from penstock.observability import log as events
 from penstock.runtime import Callback, Clock, Executor, ExecutorKind
 from penstock.storage.log import BatchTooLarge
 
-# Less is done at once: a worker costs two copies, and some tenths of a millisecond.
+# Smaller batches stay on the loop: a worker costs two copies, and some tenths of a millisecond.
 LARGE_BYTES = 64 << 10
 MANY_RECORDS = 1_000
-# What became of a batch: its new bytes, None if it stays as it is, or why it does not.
+# The outcome for a batch: its new bytes, None if it stays as it is, or an error.
 Finished: TypeAlias = "bytes | ApiError | None"
-# Deals with a batch whose turn it is; answers whether that has gone to a worker too.
+# Handles a batch whose turn it is; returns whether it went to a worker too.
 Turn: TypeAlias = Callable[[], bool]
 NO_TIMESTAMP = -1
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
@@ -67,7 +63,7 @@ DELETE_ONLY = CleanupPolicy.DELETE
 # Bits of a batch's attributes that no client may set yet.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 EMPTY = ApiError(ErrorKind.INVALID_RECORD, "a partition takes exactly one batch per request")
-# One batch for each partition, or the reason why the partition is not served here.
+# One batch for each partition, or the error if the partition is not served here.
 Batches: TypeAlias = Sequence[tuple[LeaderPartition | ApiError, memoryview | None]]
 
 
@@ -81,19 +77,19 @@ class ProduceMetrics(Metrics):
             "penstock_bytes_produced_total", "Bytes of record batches appended.", ("topic",)
         )
         self.errors = self.counter(
-            "penstock_produce_errors_total", "Batches that were refused, by reason.", ("topic", "error")
+            "penstock_produce_errors_total", "Batches that were refused, by error.", ("topic", "error")
         )
         self.seconds_to_ack = self.seconds(
             "penstock_produce_seconds", "Time from a batch's arrival to its acknowledgement.", ("topic",)
         )
-        # Records, bytes and the time to the acknowledgement: what every batch counts, in place.
+        # Records, bytes and the time to the acknowledgement, updated in place for every batch.
         self.by_topic: dict[str, tuple[CounterValue, CounterValue, HistogramValue]] = {}
 
     def refused(self, topic: str, kind: ErrorKind) -> None:
         self.errors.of(topic, kind.name.lower()).count += 1
 
     def figures_of(self, topic: str) -> tuple[CounterValue, CounterValue, HistogramValue]:
-        """The row of `by_topic`, made when a topic is first met."""
+        """The row of `by_topic`, created when a topic is first seen."""
         figures = (self.messages.of(topic), self.bytes.of(topic), self.seconds_to_ack.of(topic))
         self.by_topic[topic] = figures
         return figures
@@ -102,7 +98,7 @@ class ProduceMetrics(Metrics):
 def finish_batch(
     batch: bytes | memoryview, codec: CompressionType | None, level: int | None = None, *, keyed: bool
 ) -> bytes | ApiError | None:
-    """The batch with the topic's codec, None if it may stay as it is, or why the topic does not take it."""
+    """Return the batch with the topic's codec, None if it stays as it is, or an error."""
     records = memoryview(batch)
     try:
         if keyed and (missing := keyless(records)):
@@ -148,11 +144,11 @@ def is_large(header: BatchHeader) -> bool:
 
 
 class BatchOffload:
-    """Which partitions have a batch with a worker, and what waits behind it."""
+    """The partitions that have a batch with a worker, and the batches that wait behind it."""
 
     def __init__(self, spawn: Executor) -> None:
         self._spawn = spawn
-        # What waits behind a batch that is away, for each partition that has one.
+        # What waits behind the batch that a worker has, by partition.
         self.queues: dict[LeaderPartition, deque[Turn]] = {}
 
     def send(
@@ -162,7 +158,7 @@ class BatchOffload:
         done: Callable[[Finished], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Have a worker do it; then `done` or `failed` is called, and then it is the next one's turn."""
+        """Run `work` in a worker; then `done` or `failed` is called, and then the next batch has its turn."""
         self.queues.setdefault(partition, deque())
 
         def ended(finished: Finished) -> None:
@@ -176,7 +172,7 @@ class BatchOffload:
         self._spawn.spawn(work, ended, broke, ExecutorKind.WORKER)
 
     def wait(self, partition: LeaderPartition, turn: Turn) -> None:
-        """Take turns with those that came before."""
+        """Call `turn` after the batches that came before."""
         self.queues[partition].append(turn)
 
     def _go_on(self, partition: LeaderPartition) -> None:
@@ -197,7 +193,7 @@ class AppendResult(NamedTuple):
 
 
 class PendingAppend:
-    """A batch that takes a while. Whoever gets this says who hears of the outcome, before anything else."""
+    """A batch whose result comes later. The caller must set its callback before anything else."""
 
     __slots__ = ("done",)
 
@@ -209,10 +205,10 @@ Results: TypeAlias = list[AppendResult | ApiError]
 
 
 class PendingProduce:
-    """One Produce request, until its last batch is as safe as was asked.
+    """One Produce request, until its last batch is as durable as `acks` asks.
 
-    `done` hears the results in the order of the batches. A batch that a worker has to look at
-    keeps its client from being read: `pause` is called then, and `resume` when it is back.
+    `done` gets the results in the order of the batches. While a worker has a batch, its client is
+    not read from: `pause` is called before, and `resume` after.
     """
 
     __slots__ = (
@@ -244,12 +240,12 @@ class PendingProduce:
         self.resume = resume
         self.batches: Batches = ()
         self.results: Results = []
-        # One for the request itself, so that nothing is done before every batch was appended.
+        # One for the request itself, so that `done` is not called before every batch was appended.
         self.waiting = 1
 
 
 class ProduceService:
-    """Appends for producers of every door."""
+    """Appends for producers of every server."""
 
     def __init__(
         self, partitions: ReplicaManager, clock: Clock, metrics: ProduceMetrics, spawn: Executor
@@ -260,7 +256,7 @@ class ProduceService:
         self._workshop = BatchOffload(spawn)
 
     def produce(self, request: PendingProduce, batches: Batches) -> None:
-        """Append every batch; `request.done` hears the results, perhaps before this returns."""
+        """Append every batch; `request.done` is called with the results, perhaps before this returns."""
         request.batches = batches
         results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
         for partition, records in batches:
@@ -270,7 +266,7 @@ class ProduceService:
             if self._workshop.queues:
                 outcome = self.append(partition, records, on_all=on_all)
             else:
-                # The same without a call: nobody's batch is with a worker, as a rule.
+                # Inlined: usually no batch is with a worker.
                 outcome = self._append(partition, records, on_all)
                 if isinstance(outcome, ApiError):
                     self._metrics.refused(partition.name.topic, outcome.kind)
@@ -290,8 +286,8 @@ class ProduceService:
     ) -> AppendResult | ApiError | PendingAppend:
         """Append one batch, as clients of the Kafka protocol send it.
 
-        `records` must be writable: offsets are stamped into it. It is not kept. One that shall
-        be on all replicas before it counts (`on_all`) is refused while too few are in sync.
+        `records` must be writable: offsets are stamped into it. It is not kept. With `on_all`
+        (acks=all) the batch is refused while too few replicas are in sync.
         """
         if self._workshop.queues and partition in self._workshop.queues:
             return self._wait(partition, bytearray(records), on_all=on_all)
@@ -303,7 +299,7 @@ class ProduceService:
     def _await_worker(
         self, request: PendingProduce, partition: LeaderPartition, pending: PendingAppend
     ) -> None:
-        """A worker has the batch: its result comes later, and its client is not read until then."""
+        """A worker has the batch: its result comes later, and its client's reads are paused until then."""
         at = len(request.results)
         request.results.append(EMPTY)
         request.waiting += 1
@@ -319,7 +315,7 @@ class ProduceService:
         pending.done = done
 
     def _await(self, request: PendingProduce, at: int, partition: LeaderPartition, end: Offset) -> None:
-        """Let the request wait until everything below `end` is as safe as was asked."""
+        """Let the request wait until everything below `end` is as durable as `acks` asks."""
         acknowledged = partial(self._settled, request, at)
         if request.acks == ALL_ACKS:
             is_safe = partition.when_acknowledged(end, acknowledged, request.timeout_ms)
@@ -329,9 +325,9 @@ class ProduceService:
             request.waiting += 1
 
     def _settled(self, request: PendingProduce, at: int = -1, error: ApiError | None = None) -> None:
-        """One thing less to wait for: a batch is as safe as was asked, or (`error`) may never be.
+        """One batch less to wait for: it is as durable as `acks` asks, or failed with `error`.
 
-        After the last one the request is done, and if nothing was refused its time counts.
+        After the last one the request is done; its time is recorded if no batch failed.
         """
         if error is not None:
             request.results[at] = error
@@ -357,7 +353,7 @@ class ProduceService:
         request.done(request.results)
 
     def _wait(self, partition: LeaderPartition, records: bytearray, *, on_all: bool) -> PendingAppend:
-        """An earlier batch is with a worker."""
+        """Wait for an earlier batch that is with a worker."""
         pending = PendingAppend()
 
         def turn() -> bool:
@@ -381,8 +377,8 @@ class ProduceService:
     def _append(  # noqa: C901 - the hot path, straight on purpose
         self, partition: LeaderPartition, records: memoryview, on_all: bool
     ) -> AppendResult | ApiError | PendingAppend:
-        # Before the options, which a deleted topic has none of, and before a retry is called
-        # a duplicate: what it repeats may never have reached the device.
+        # Before the options, which a deleted topic does not have, and before the duplicate check:
+        # the first copy of a retry may never have reached the device.
         if partition.stopped is not None or (on_all and not partition.has_min_isr):
             return _cannot_take(partition)
         topic = partition.name.topic
@@ -400,7 +396,7 @@ class ProduceService:
                 return _refused_header(header, records, options)
             now = self._clock.wall()
             latest = header.max_timestamp
-            # Kafka compares every record's time; the header's extremes say the same for honest batches.
+            # Kafka compares every record's time; for valid batches the header's extremes give the same result.
             if (
                 latest >= 0
                 and options.timestamp_type is not LOG_APPEND_TIME
@@ -419,7 +415,7 @@ class ProduceService:
             if (
                 options.deep_validation
                 or options.compression is not None
-                # Asking a flag for its parts costs two calls, and nearly every topic is one of these.
+                # Testing an enum flag costs two calls, and nearly every topic is one of these.
                 or (options.cleanup is not DELETE_ONLY and options.compacted)
             ):
                 return self._look_into(partition, records, header, options)
@@ -440,7 +436,7 @@ class ProduceService:
         return self._place_finished(partition, records, finished, options)
 
     def _send(self, partition: LeaderPartition, batch: bytes, options: TopicOptions) -> PendingAppend:
-        """Have a worker look at the records, and compress them anew."""
+        """Have a worker validate the records, and compress them again."""
         pending = PendingAppend()
 
         def done(finished: Finished) -> None:
@@ -452,9 +448,9 @@ class ProduceService:
             self._settle(partition, pending, outcome)
 
         def failed(error: Exception) -> None:
-            # Perhaps it is this batch that kills workers: it must not be given to the loop.
+            # Perhaps this batch kills workers: it must not run on the loop.
             events.warning("produce.worker_failed", partition=str(partition.name), error=error)
-            self._settle(partition, pending, ApiError(ErrorKind.STORAGE_FAILED, f"no worker: {error}"))
+            self._settle(partition, pending, ApiError(ErrorKind.STORAGE_FAILED, f"a worker process failed on this batch: {error}"))
 
         work = partial(
             finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
@@ -502,7 +498,7 @@ class ProduceService:
 
 
 def _ignore(_: AppendResult | ApiError) -> None:
-    """The caller has not said yet who wants to know."""
+    """Do nothing: the caller has not set a callback yet."""
 
 
 def _cannot_take(partition: LeaderPartition) -> ApiError:
@@ -517,13 +513,13 @@ def _cannot_take(partition: LeaderPartition) -> ApiError:
 
 def _rejected(partition: LeaderPartition, verdict: ApiError) -> ApiError:
     if verdict.kind is ErrorKind.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
-        # What it follows was not written: its sender must not think that records were lost.
-        return ApiError(ErrorKind.STORAGE_FAILED, "the batch before it found no room on the disk")
+        # The batch before it was not written: the producer must not conclude that records were lost.
+        return ApiError(ErrorKind.STORAGE_FAILED, "the producer's previous batch was not written: the disk is full; free space and retry")
     return verdict
 
 
 def _placed_before(seen: DuplicateBatch, options: TopicOptions, partition: LeaderPartition) -> AppendResult:
-    """The answer that the first copy of a batch was given, or is still waiting for."""
+    """The result that the first copy of a batch got, or is still waiting for."""
     by_broker = options.timestamp_type is LOG_APPEND_TIME
     append_time = seen.timestamp if by_broker else NO_TIMESTAMP
     return AppendResult(seen.first_offset, Offset(seen.last_offset + 1), append_time, partition.log.start)
@@ -538,7 +534,7 @@ def _refused_time(header: BatchHeader, now: Timestamp, options: TopicOptions) ->
 
 
 def _refused_header(header: BatchHeader, records: memoryview, options: TopicOptions) -> ApiError:
-    """Which of the things that a header may say is the reason."""
+    """The error of a header that failed the quick check."""
     size = header.size_bytes
     if size != len(records):
         return EMPTY
@@ -548,7 +544,7 @@ def _refused_header(header: BatchHeader, records: memoryview, options: TopicOpti
             f"the batch has {size} bytes, the topic's max.message.bytes is {options.max_message_bytes}",
         )
     if header.is_control:
-        return ApiError(ErrorKind.INVALID_RECORD, "clients do not write control batches")
+        return ApiError(ErrorKind.INVALID_RECORD, "clients may not write control batches")
     if header.is_transactional:
         return ApiError(ErrorKind.INVALID_TRANSACTION, "transactions are not available yet")
-    return ApiError(ErrorKind.INVALID_RECORD, "an idempotent batch carries an epoch and a sequence")
+    return ApiError(ErrorKind.INVALID_RECORD, "an idempotent batch needs a producer epoch and a base sequence")

@@ -1,4 +1,4 @@
-"""Ids for idempotent producers, out of blocks that the cluster gave to this broker."""
+"""Ids for idempotent producers, from blocks that the controller allocated to this broker."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ OnProducerId: TypeAlias = Callable[[ProducerId | ApiError], None]
 
 
 class ProducerIdManager:
-    """Hands out producer ids, none twice. A block that a crash cuts short is lost, not reused."""
+    """Hands out producer ids, none twice. The rest of a block is lost in a crash, not reused."""
 
     def __init__(self, controller: Controller, node_id: NodeId, broker_epoch: BrokerEpoch) -> None:
         self._controller = controller
@@ -24,7 +24,7 @@ class ProducerIdManager:
         self._asking = False
 
     def next(self, given: OnProducerId) -> None:
-        """Give the next id: at once, inside the call, while the block lasts; otherwise later."""
+        """Call `given` with the next id: inside this call while the block lasts, otherwise later."""
         if self._next < self._end and not self._waiting:
             given(self._take())
             return

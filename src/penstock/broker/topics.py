@@ -1,16 +1,16 @@
-"""Topics as clients manage them: create, delete, grow, configure, move; and ids for producers.
+"""Topics as clients manage them: create, delete, add partitions, reassign, elect leaders.
 
 Every use case turns a request into commands for the controller and calls back with one
-answer per item, in the order of the items. What changes logs (`create`, `add_partitions`,
-`delete`) answers when this node's logs are there or gone, or when the time is up: whether
-the metadata says so is certain by then, the logs follow.
+result per item, in the order of the items. What changes logs (`create`, `add_partitions`,
+`delete`) calls back when this node's logs are created or removed, or at the timeout: the metadata
+is committed by then, and the logs follow.
 
 `TopicService.auto_create` is for clients that ask for a topic which does not exist: those who ask
-while it is being created share one command. The internal topics are made the same way when
-they are first needed, with the configuration that their owners count on.
+while it is being created share one command. The internal topics are created the same way when
+they are first needed, with the configuration that their owners need.
 
-`reassign` and `elect` answer when the cluster has decided: a move goes on for as long as the new
-replicas take to catch up, and the metadata shows how far it is.
+`reassign` and `elect` call back when the controller has decided: a reassignment then takes as long as
+the new replicas need to catch up, and the metadata shows how far it is.
 
 Left out: quotas on how fast topics may be created.
 """
@@ -59,8 +59,8 @@ _SETTINGS = {
     ),
 }
 R = TypeVar("R")
-TIMED_OUT = ApiError(ErrorKind.TIMED_OUT, "the cluster has not decided in time")
-# Kafka's clients choose their own; this is for callers who do not care.
+TIMED_OUT = ApiError(ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect")
+# Kafka's clients send their own; this is for other callers.
 TIMEOUT_MS = 30_000
 Created: TypeAlias = Callable[[list[CreatedTopic | ApiError]], None]
 Deleted: TypeAlias = Callable[[list[DeletedTopic | ApiError]], None]
@@ -72,7 +72,7 @@ _DUPLICATE = ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic m
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that somebody wants; -1 leaves a number to the cluster."""
+    """A topic to create; -1 leaves a number to the cluster's defaults."""
 
     name: str
     partitions: int = BY_DEFAULT
@@ -83,7 +83,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have, and where the new ones go (None: anywhere)."""
+    """How many partitions a topic gets in total, and where the new ones go (None: anywhere)."""
 
     name: str
     count: int
@@ -91,7 +91,7 @@ class NewPartitions:
 
 
 def internal_topic(name: str, image: MetadataImage, static: Mapping[str, str]) -> NewTopic | None:
-    """An internal topic with the configuration that its owner counts on; None for other names."""
+    """An internal topic with the configuration that its owner needs; None for other names."""
     settings = _SETTINGS.get(name)
     if settings is None:
         return None
@@ -113,8 +113,8 @@ def _number(image: MetadataImage, key: str, static: Mapping[str, str]) -> int:
 class ReplyCollector(Generic[R]):
     """Collects one reply per item and hands them over together, once.
 
-    When all are there and one of them changed something, `settle` is asked to call when the
-    change has taken effect. At the deadline, whoever has no reply yet has timed out.
+    When all are there and one of them changed something, `settle` calls back when the change
+    has taken effect. At the deadline, items without a reply get TIMED_OUT.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class ReplyCollector(Generic[R]):
             runtime.timers.soon(self._finish)
 
     def slot(self, index: int) -> Callable[[Reply], None]:
-        """Takes the reply to one item."""
+        """A callback that takes the reply to one item."""
 
         def fill(reply: Reply) -> None:
-            assert isinstance(reply, ApiError | self._kind), f"{reply} does not answer this command"
+            assert isinstance(reply, ApiError | self._kind), f"{reply} is not a reply to this command"
             self._replies[index] = reply
             self._missing -= 1
             if self._missing == 0:
@@ -150,7 +150,7 @@ class ReplyCollector(Generic[R]):
         return fill
 
     def refuse(self, index: int, error: ApiError) -> None:
-        """Answer an item that does not become a command."""
+        """Set the error of an item that does not become a command."""
         fill = self.slot(index)
         self._runtime.timers.soon(lambda: fill(error))
 
@@ -177,7 +177,7 @@ def duplicates(names: Sequence[str]) -> frozenset[str]:
 
 
 class TopicService:
-    """The use cases around whole topics. No `done` is called inside the call that it was given to."""
+    """The use cases for whole topics. `done` is never called inside the call that it was passed to."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class TopicService:
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """Create topics, each on its own; answers when their logs are there."""
+        """Create topics, each on its own; calls `done` when their logs exist."""
         settle = None if validate_only else self._partitions.on_logs_ready
         gathering = ReplyCollector(self._runtime, CreatedTopic, len(wanted), done, timeout_ms, settle)
         twice = duplicates([topic.name for topic in wanted])
@@ -222,7 +222,7 @@ class TopicService:
         )
 
     def delete(self, doomed: Sequence[str | TopicId], done: Deleted, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Delete topics by name or id; answers when nobody is served from them any more."""
+        """Delete topics by name or id; calls `done` when this node no longer serves them."""
         gathering = ReplyCollector(self._runtime, DeletedTopic, len(doomed), done, timeout_ms)
         for index, which in enumerate(doomed):
             command = DeleteTopic(name=which) if isinstance(which, str) else DeleteTopic(topic_id=which)
@@ -236,7 +236,7 @@ class TopicService:
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """Let topics have more partitions; answers when their logs are there."""
+        """Add partitions to topics; calls `done` when their logs exist."""
         settle = None if validate_only else self._partitions.on_logs_ready
         gathering = ReplyCollector(self._runtime, CreatedPartitions, len(wanted), done, timeout_ms, settle)
         twice = duplicates([more.name for more in wanted])
@@ -250,11 +250,11 @@ class TopicService:
     def reassign(
         self, wanted: Sequence[ReassignPartition], done: Changed, *, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """Start moves of partitions, or call them off; answers when that is decided, not when they end."""
+        """Start or cancel reassignments; calls `done` when that is decided, not when they end."""
         self._change(wanted, done, timeout_ms)
 
     def elect(self, wanted: Sequence[ElectLeader], done: Changed, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Give partitions other leaders; answers when that is decided."""
+        """Elect other leaders; calls `done` when that is decided."""
         self._change(wanted, done, timeout_ms)
 
     def _change(
@@ -265,10 +265,10 @@ class TopicService:
             self._controller.submit(command, gathering.slot(index))
 
     def auto_create(self, name: str, done: CreatedOne, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Create a topic because a client asked for it; those who ask meanwhile share answer and timeout.
+        """Create a topic because a client asked for it; concurrent callers share result and timeout.
 
-        Internal topics are made whenever they are asked for, others if
-        `auto.create.topics.enable` says so. A topic that exists is an answer too.
+        Internal topics are always created, others if `auto.create.topics.enable` is set. A topic
+        that exists already counts as created.
         """
         waiting = self._creating.get(name)
         if waiting is not None:
@@ -293,7 +293,7 @@ class TopicService:
     def _created(self, name: str, reply: CreatedTopic | ApiError) -> None:
         topic = self._controller.image.topic(name)
         if isinstance(reply, ApiError) and reply.kind is ErrorKind.TOPIC_EXISTS and topic is not None:
-            # Somebody else was faster: whoever asked has what they wanted.
+            # Another request created it first: the callers have what they wanted.
             reply = CreatedTopic(topic.name, topic.id, len(topic.partitions), topic.replication_factor)
         for done in self._creating.pop(name):
             done(reply)

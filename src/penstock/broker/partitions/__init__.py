@@ -1,27 +1,35 @@
 """The logs of this node: the partitions it leads, those it follows, and who waits for what.
 
-    Partitions ── image ──► Replica: a log, for as long as the node keeps it
-                               ├── Partition   this node leads, in one leader epoch
-                               ├── Followed    another one leads, in one leader epoch
-                               └── nothing     nobody leads
+    leader_partition     a partition this node leads: appends, acknowledgements, high watermark
+    follower_partition   a partition this node follows: what the leader sent, and truncation
+    replica_manager      every log of this node and its role, kept in step with the metadata
+    log_manager          creates, opens and removes log directories
+    log_maintenance      checkpoints, background syncs and retention, by timers
+    log_cleaner          compacts the dirtiest log first, in a worker
+    replica_repair       damaged replicas resign and are filled again by their leader
+
+    ReplicaManager ── image ──► Replica: a log, for as long as the node keeps it
+                                   ├── LeaderPartition     this node leads, in one leader epoch
+                                   ├── FollowerPartition   another node leads, in one leader epoch
+                                   └── None                the partition has no leader
 
 A log outlives roles. A new leader epoch is a new role: the old one is stopped, so that
-producers, watchers and coordinators that hold it see that its time is over.
+producers, watchers and coordinators that hold it see that it is over.
 
     append ──► log end                      everything the leader has written
                   │  sync round
                   ▼
-               synced here                  what acks=1 is told
+               synced here                  acks=1 is acknowledged
                   │  the slowest of the in-sync replicas
                   ▼
-               high watermark               what acks=all is told, and consumers may read
+               high watermark               acks=all is acknowledged, and consumers may read
 
 With one replica the last two are the same; with fsync mode `interval` or `none`, synced means
-appended, since that is what those modes promise. Producers wait for it
+appended, since those modes guarantee no more. Producers wait for it
 (`LeaderPartition.when_acknowledged`, `when_synced`), long polls watch it (`LeaderPartition.watch`),
 followers' fetches watch the log end (`watch_end`).
 
-Left out: copying from the leader and proposing in-sync replicas, which `services.replication`
+Left out: copying from the leader and proposing in-sync replicas, which `broker.replication`
 does; verifying old segments in the background.
 """
 

@@ -12,18 +12,18 @@ from penstock.runtime import Clock
 
 
 class TruncationRefused(PenstockError):
-    """The leader wants a follower to cut off what is committed."""
+    """The leader asked a follower to truncate committed records."""
 
 
 class FollowerPartition:
     """A follower's view of its log, in one leader epoch.
 
-    Whoever copies the leader's batches appends them here and tells the leader `synced`; with
-    each sync that ends, `on_synced` is called.
+    The fetcher appends the leader's batches here and reports `synced` to the leader;
+    `on_synced` is called after every sync.
 
-    What is committed is never cut, unless a leader who may miss committed records was elected knowingly
-    since the last record here was written: a leader that lacks them otherwise has lost them, and this log
-    may be the last to have them.
+    Committed records are never truncated, unless an unclean election has taken place since the last
+    record here was written. In any other case a leader without them has lost them, and this log may
+    be the last that has them.
     """
 
     __slots__ = (
@@ -69,11 +69,11 @@ class FollowerPartition:
 
     @property
     def synced(self) -> Offset:
-        """What survives a power cut, or as much as the fsync mode promises."""
+        """The end of what survives a power cut, or of as much as the fsync mode guarantees."""
         return self.log.synced if self._policy.before_acknowledging else self.log.end
 
     def append(self, batches: bytes | bytearray | memoryview, headers: Sequence[BatchHeader]) -> None:
-        """Append what the leader sent, and set its way to the disk going."""
+        """Append what the leader sent, and start a sync if the policy asks for one."""
         log = self.log
         with self._stopping_if_failed():
             log.append_replica(batches, headers, self._clock.wall())
@@ -83,10 +83,10 @@ class FollowerPartition:
             self.sync_behind()
 
     def truncate_to(self, offset: Offset) -> Offset:
-        """Cut off every batch that reaches `offset`, producers and epochs with it; answers the new end.
+        """Truncate every batch that reaches `offset`, producers and epochs with it; returns the new end.
 
-        Blocks until it is durable. Raises TruncationRefused, and follows no more, if what is
-        committed would go.
+        Blocks until it is durable. Raises TruncationRefused and stops this role if committed
+        records would be removed.
         """
         self._check_cut(offset)
         with self._stopping_if_failed():
@@ -95,10 +95,10 @@ class FollowerPartition:
         return end
 
     def restart_at(self, offset: Offset) -> None:
-        """Throw everything away and go on at `offset`. Blocks until it is durable.
+        """Delete everything and continue at `offset`. Blocks until it is durable.
 
-        Raises TruncationRefused as `truncate_to` does. A leader whose log begins above what is
-        committed here has deleted the records between, which is its right.
+        Raises TruncationRefused as `truncate_to` does. A leader whose log starts above what is
+        committed here has deleted the records between, which it may.
         """
         self._check_cut(offset)
         with self._stopping_if_failed():
@@ -122,7 +122,7 @@ class FollowerPartition:
             events.warning("partition.committed_records_truncated", **fields)
             return
         events.error("replica.truncation_refused", **fields)
-        # Not resigned: what this replica has must not be written off.
+        # The replica does not resign: what it has must not be given up.
         self.stop("its leader lacks committed records", wanted=True)
         raise TruncationRefused(
             f"{self.name}: leader {self.leader} asks for a cut at {offset}, below the high watermark "
@@ -130,14 +130,14 @@ class FollowerPartition:
         )
 
     def advance_high_watermark(self, offset: Offset) -> None:
-        """The leader says what is committed: it holds here as far as this log goes."""
+        """Take over the leader's high watermark, as far as this log goes."""
         log = self.log
         reached = min(offset, log.end)
         if reached > log.high_watermark:
             log.set_high_watermark(reached)
 
     def advance_start(self, offset: Offset) -> None:
-        """The leader's log begins there now; nothing that is not committed goes. Blocks if files go."""
+        """Take over the leader's log start; uncommitted records stay. Blocks if files are removed."""
         log = self.log
         start = min(offset, log.high_watermark)
         if start > log.start:
@@ -145,23 +145,23 @@ class FollowerPartition:
                 log.delete_records(start)
 
     def sync_behind(self) -> None:
-        """Bring what was appended to the device."""
+        """Sync what was appended to the device."""
         if not self.stopped and self._sync_requested < self.log.end:
             self._sync_requested = self.log.end
             self.log.sync(self._sync_ended)
 
     def configure(self, policy: SyncPolicy) -> None:
-        """Go on under another policy."""
+        """Switch to another sync policy."""
         self._policy = policy
         self._sync_requested = max(self._sync_requested, self.log.synced)
         if policy.before_acknowledging:
             self.sync_behind()
 
     def log_start_moved(self) -> None:
-        """Nobody reads here."""
+        """Do nothing: nobody reads from a follower."""
 
     def stop(self, reason: str, *, wanted: bool = False) -> None:
-        """Follow no more, in this epoch at least."""
+        """End this role: follow no more in this leader epoch."""
         if self.stopped:
             return
         self.stopped = True
@@ -181,7 +181,7 @@ class FollowerPartition:
 
     @contextmanager
     def _stopping_if_failed(self) -> Iterator[None]:
-        """A log that takes no more writes ends this role; the caller hears of the error either way."""
+        """End this role if the log takes no more writes; the error is raised either way."""
         if self.stopped:
             raise PartitionStopped(f"{self.name}: not followed any more in leader epoch {self.leader_epoch}")
         try:

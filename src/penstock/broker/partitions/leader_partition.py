@@ -1,4 +1,4 @@
-"""One partition that this node leads."""
+"""One partition that this node leads: appends, acknowledgements and the high watermark."""
 
 import enum
 from collections import deque
@@ -27,26 +27,26 @@ from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.storage.log import AppendedRange, PartitionLog
 
-# Refused with NOT_LEADER, the records may be in the log or not; with any other reason they are,
-# and may or may not reach the other replicas.
+# With NOT_LEADER the records may be in the log or not; with any other error they are in it, and
+# may or may not reach the other replicas.
 OnAcknowledged: TypeAlias = Callable[[ApiError | None], None]
-# Who waits until everything below an offset is safe, and until when; a bare tuple, since every
+# Who waits until everything below an offset is durable, and until when; a bare tuple, since every
 # small Produce makes one.
 Waiter: TypeAlias = tuple[Offset, OnAcknowledged, Instant | None]
 NEVER = 2**63 - 1
 Watcher: TypeAlias = Callable[[], None]
-# Those who wait for other replicas may wait this much longer than they asked for.
+# A wait for other replicas may last this much longer than its timeout.
 SWEEP_MS = 250
 
 
 def release(waiting: deque[Waiter], reached: Offset) -> None:
-    """Tell those whose time has come, in the order of offsets."""
+    """Call the waiters whose offset was reached, in offset order."""
     while waiting and waiting[0][0] <= reached:
         waiting.popleft()[1](None)
 
 
 def take_overdue(waiting: deque[Waiter], now: Instant) -> tuple[list[Waiter], Instant | None]:
-    """Take out those who have waited too long; answers them, and the next deadline of the others."""
+    """Remove the waiters whose deadline has passed; returns them and the next deadline of the others."""
     overdue, kept = [], []
     earliest: Instant | None = None
     for waiter in waiting:
@@ -64,7 +64,7 @@ def take_overdue(waiting: deque[Waiter], now: Instant) -> tuple[list[Waiter], In
 
 
 class FsyncMode(enum.Enum):
-    """What an acknowledgement promises."""
+    """What an acknowledgement guarantees."""
 
     EVERY = "every"
     INTERVAL = "interval"
@@ -72,7 +72,7 @@ class FsyncMode(enum.Enum):
 
 
 class SyncPolicy(NamedTuple):
-    """When a partition's records reach the device: what the node does, and what the topic adds.
+    """When a partition's records are synced: what the node does, and what the topic adds.
 
     A topic with `flush.messages` 1 waits for every sync, whatever the node's mode; a larger
     number, or `flush.ms`, starts syncs that nobody waits for.
@@ -88,7 +88,7 @@ class SyncPolicy(NamedTuple):
 
 
 class PartitionStopped(PenstockError):
-    """The partition is gone from this node, or its disk failed: ask the leader anew."""
+    """The partition is gone from this node, or its disk failed: look up the leader again."""
 
 
 class ReplicaRole(Protocol):
@@ -104,7 +104,7 @@ class ReplicaRole(Protocol):
 
 
 class Replica:
-    """A log, which outlives roles: they come and go with leader epochs, and there may be none for a while."""
+    """A log and its current role, if any: the log outlives roles, which change with leader epochs."""
 
     __slots__ = ("log", "name", "on_storage_error", "policy", "role", "topic_id")
 
@@ -116,7 +116,7 @@ class Replica:
         self.log = log
         self.policy = policy
         self.role: ReplicaRole | None = None
-        # Told when something was not written: the disk is full, or failed.
+        # Called when a write failed: the disk is full, or broken.
         self.on_storage_error: Callable[[], None] = _ignore
 
     @property
@@ -125,13 +125,13 @@ class Replica:
         return self.log.stopped is None
 
     def configure(self, policy: SyncPolicy) -> None:
-        """Go on under another policy."""
+        """Switch to another sync policy."""
         self.policy = policy
         if self.role is not None:
             self.role.configure(policy)
 
     def sync_behind(self) -> None:
-        """Bring what was appended to the device, without anybody waiting for it."""
+        """Sync what was appended to the device, without anybody waiting for it."""
         if self.role is not None:
             self.role.sync_behind()
         elif self.log.stopped is None:
@@ -143,27 +143,27 @@ class Replica:
             self.role.log_start_moved()
 
     def stop(self, reason: str) -> None:
-        """The log failed: whoever uses it must hear of it."""
+        """The log failed: end the role, so that its users learn of it."""
         if self.role is not None:
             self.role.stop(reason)
 
     def resign(self, reason: str) -> None:
-        """Give the role up, if there is one; the log stays."""
+        """Give up the role, if there is one; the log stays."""
         role, self.role = self.role, None
         if role is not None:
             role.stop(reason, wanted=True)
 
 
 def _ignore() -> None:
-    """There is nobody who could take over."""
+    """Do nothing: no other replica could take over."""
 
 
 def _ended(_: StorageError | None) -> None:
-    """A log that nobody uses has been synced, or has stopped; the next role finds out."""
+    """Do nothing: a log without a role was synced or failed, which the next role finds out."""
 
 
 class Leadership(NamedTuple):
-    """A node's time as leader: in which epoch, and among which replicas."""
+    """A node's leadership of a partition: in which epoch, and among which replicas."""
 
     me: NodeId
     leader_epoch: LeaderEpoch
@@ -180,11 +180,11 @@ class LeaderPartition:
     """A leader's view of its log, in one leader epoch.
 
     Appending is synchronous; being acknowledged is not. Callbacks of producers are called in
-    offset order. Watchers are told once per turn of the loop, however many batches became
+    offset order. Watchers are called once per turn of the loop, however many batches became
     visible in it, so that a consumer's fetch finds them all.
 
-    Without other replicas the high watermark is where this node's own log is safe, and
-    `insync` is not asked: that case is everybody's hot path.
+    Without other replicas the high watermark is the durable end of this node's own log, and the
+    `IsrTracker` is not asked: that case is the hot path.
     """
 
     __slots__ = (
@@ -229,9 +229,9 @@ class LeaderPartition:
         self._me = term.me
         self._timers = runtime.timers
         self._clock = runtime.clock
-        # Up to where somebody has asked for a sync, if nobody waits for it.
+        # Up to where a sync was requested that nobody waits for.
         self._sync_requested = log.synced
-        # Who waits for all replicas, and who for this one only.
+        # The waiters for all in-sync replicas, and those for this node's log only.
         self._waiting: deque[Waiter] = deque()
         self._waiting_here: deque[Waiter] = deque()
         self._watchers: dict[Watcher, None] = {}
@@ -251,12 +251,12 @@ class LeaderPartition:
             term.lag_max_ns,
         )
         self._is_sole_replica = self._is_sole_in(term.assignment)
-        # Whether enough replicas are in sync to take what all of them shall keep.
+        # Whether enough replicas are in sync to accept writes with acks=all.
         self.has_min_isr = self.insync.has_min_isr
         self.high_watermark = self.insync.high_watermark
         log.set_high_watermark(self.high_watermark)
         if self._syncs:
-            # What was appended under an earlier role may still be on its way.
+            # What was appended under an earlier role may not be synced yet.
             self.sync_behind()
 
     @property
@@ -267,7 +267,7 @@ class LeaderPartition:
     def append(
         self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
     ) -> AppendedRange:
-        """Append checked batches and set their way to the disk going."""
+        """Append checked batches, and start a sync if the policy asks for one."""
         if self.stopped is not None:
             raise PartitionStopped(str(self.stopped))
         try:
@@ -292,13 +292,13 @@ class LeaderPartition:
         return appended
 
     def sync_behind(self) -> None:
-        """Bring what was appended to the device, without anybody waiting for it."""
+        """Sync what was appended to the device, without anybody waiting for it."""
         if self.stopped is None and self._sync_requested < self.log.end:
             self._sync_requested = self.log.end
             self.log.sync(self.synced)
 
     def configure(self, policy: SyncPolicy) -> None:
-        """Go on under another policy. The high watermark never goes back."""
+        """Switch to another sync policy. The high watermark never goes back."""
         self.policy = policy
         self._syncs = policy.before_acknowledging
         self._sync_requested = max(self._sync_requested, self.log.synced)
@@ -308,10 +308,10 @@ class LeaderPartition:
             self._reached(self.log.end)
 
     def when_acknowledged(self, end: Offset, done: OnAcknowledged, timeout_ms: int | None = None) -> bool:
-        """True: everything below `end` is acknowledged now. False: `done` is called when it is.
+        """Return whether everything below `end` is acknowledged now; if not, `done` is called when it is.
 
-        With other replicas to wait for, `done` hears TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND when
-        the time is up.
+        With other replicas to wait for, `done` gets TIMED_OUT or NOT_ENOUGH_REPLICAS_AFTER_APPEND at
+        the deadline.
         """
         if end <= self.high_watermark:
             return True
@@ -325,7 +325,7 @@ class LeaderPartition:
         return False
 
     def when_synced(self, end: Offset, done: OnAcknowledged) -> bool:
-        """Like `when_acknowledged`, but this node's own log is enough."""
+        """Like `when_acknowledged`, for this node's own log only."""
         alone = self._is_sole_replica
         if end <= (self.high_watermark if alone else self._durable_end):
             return True
@@ -336,7 +336,7 @@ class LeaderPartition:
         return False
 
     def _fail_soon(self, done: OnAcknowledged) -> None:
-        """Nobody would look at what waits here."""
+        """Call `done` with the error on the next turn: nothing sweeps the waiters of a stopped partition."""
         stopped = self.stopped
         self._timers.soon(lambda: done(stopped))
 
@@ -349,7 +349,7 @@ class LeaderPartition:
 
     @property
     def watchers(self) -> int:
-        """How many wait for more."""
+        """How many watchers there are."""
         return len(self._watchers)
 
     def watch_end(self, watcher: Watcher) -> None:
@@ -360,11 +360,11 @@ class LeaderPartition:
         self._end_watchers.pop(watcher, None)
 
     def synced(self, error: StorageError | None) -> None:
-        """A sync of the log has ended: what producers wait for, and the only way a disk error is heard of."""
+        """A sync of the log has ended. Releases producers; the only place where a sync error shows."""
         if error is not None:
             self.stop(str(error))
         elif self._is_sole_replica:
-            # Also where syncs are not waited for: then it is old news.
+            # With the other fsync modes, producers were acknowledged already.
             self._advance(self.log.synced)
         elif self._syncs:
             self._reached(self.log.synced)
@@ -372,17 +372,17 @@ class LeaderPartition:
     def follower_fetched(
         self, node: NodeId, broker_epoch: BrokerEpoch, fetched: Offset, synced: Offset
     ) -> None:
-        """A follower has this log up to `fetched`, and safely up to `synced`."""
+        """A follower has this log up to `fetched`, and has synced it up to `synced`."""
         if self.stopped is None and self.insync.follower_fetched(
             node, broker_epoch, fetched, synced, self.log.end, self._clock.now()
         ):
             self._advance(self.insync.high_watermark)
 
     def assignment_changed(self, assignment: CommittedPartitionState) -> None:
-        """The committed metadata says other things of the replicas, in this leader epoch."""
+        """The committed metadata has changed the replicas or the ISR, in this leader epoch."""
         insync = self.insync
         if self._is_sole_replica:
-            # Until now nobody told it.
+            # It was not tracked until now.
             self._durable_end = self._own_position()
             insync.advance_own(self._durable_end)
         self._is_sole_replica = self._is_sole_in(assignment)
@@ -398,16 +398,16 @@ class LeaderPartition:
         return self.insync.proposal(self.log.end, self._clock.now())
 
     def proposal_ended(self, *, accepted: bool | None) -> None:
-        """The controller has answered, or (None) nobody knows what became of the proposal."""
+        """The controller has decided, or (None) the outcome of the proposal is unknown."""
         if self.insync.proposal_ended(accepted=accepted):
             self._advance(self.insync.high_watermark)
 
     def log_start_moved(self) -> None:
-        """Records were deleted from the front: whoever waits below the new start must hear of it."""
+        """Records were deleted from the front: wake the readers that wait below the new start."""
         self._wake_soon()
 
     def stop(self, reason: str, *, wanted: bool = False) -> None:
-        """Take no more writes; everyone who waits is told to look for the leader again."""
+        """Take no more writes; everyone who waits gets NOT_LEADER and looks up the leader again."""
         if self.stopped is not None:
             return
         self.stopped = stopped = ApiError(ErrorKind.NOT_LEADER, f"{self.name}: {reason}")
@@ -433,7 +433,7 @@ class LeaderPartition:
         return assignment.replicas == (self._me,) and assignment.isr == (self._me,)
 
     def _reached(self, safe: Offset) -> None:
-        """The log of this node is safe up to here."""
+        """The log of this node is durable up to `safe`."""
         if self._is_sole_replica:
             self._advance(safe)
         elif self.stopped is None:
@@ -474,7 +474,7 @@ class LeaderPartition:
             self._sweep = self._timers.at(deadline, self._sweep_overdue)
 
     def _sweep_overdue(self) -> None:
-        """One look at all who wait, now and then, is cheaper than a timer for each."""
+        """Expire waiters in one sweep, which is cheaper than a timer for each."""
         self._sweep = None
         overdue, next_deadline = take_overdue(self._waiting, self._clock.now())
         if next_deadline is not None:

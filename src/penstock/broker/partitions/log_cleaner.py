@@ -13,7 +13,7 @@ TOKEN_BYTES = 8
 
 
 class LogCleaner:
-    """Looks every so often for a log that is worth compacting, and has a worker do it."""
+    """Checks periodically for a log that is worth compacting, and has a worker compact it."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class LogCleaner:
         self._backoff_ms = 0
         self._timer: Timer | None = None
         self._job: Job | None = None
-        # Damaged logs, and those that nobody can read: to try them again and again would help nobody.
+        # Logs that are damaged or cannot be read: they are not tried again.
         self._uncleanable: dict[Replica, None] = {}
 
     def start(self, backoff_ms: int) -> None:
@@ -35,7 +35,7 @@ class LogCleaner:
         self._look_later()
 
     def stop(self) -> None:
-        """What a worker is doing is forgotten; the next start removes its files."""
+        """Stop checking. The result of a running worker is ignored; the next start removes its files."""
         if self._timer is not None:
             self._timer.cancel()
         if self._job is not None:

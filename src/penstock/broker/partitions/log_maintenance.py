@@ -1,4 +1,4 @@
-"""What must be done for logs every now and then: checkpoints, syncs behind, retention."""
+"""Periodic work on logs: checkpoints, background syncs, retention."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ LOOK_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LogMaintenanceOptions:
-    """How often."""
+    """How often each kind of work is done."""
 
     fsync: FsyncMode = FsyncMode.EVERY
     fsync_interval_ms: int = 1_000
@@ -21,7 +21,7 @@ class LogMaintenanceOptions:
 
 
 class LogMaintenance:
-    """Looks after every log that `all_of_them` answers, by timers."""
+    """Maintains every log that `all_of_them` returns, by timers."""
 
     def __init__(
         self, runtime: Runtime, all_of_them: Callable[[], list[Replica]], options: LogMaintenanceOptions
@@ -53,7 +53,7 @@ class LogMaintenance:
 
     def _check(self) -> None:
         now = self._runtime.clock.now()
-        # Made anew, so that partitions which are gone are forgotten.
+        # Built again each time, so that removed partitions are forgotten.
         before, self._dirty_since = self._dirty_since, {}
         for replica in self._all():
             replica.log.maybe_checkpoint(now)
@@ -71,7 +71,7 @@ class LogMaintenance:
                 replica.sync_behind()
 
     def enforce_retention(self) -> None:
-        """Delete what is too old or too much: of one log per turn, since that waits for the device."""
+        """Apply retention to every log: one log per turn of the loop, since deleting waits for the device."""
         self._expire_on(iter(self._all()), self._runtime.clock.wall())
 
     def _expire_on(self, replicas: Iterator[Replica], now: Timestamp) -> None:
@@ -81,7 +81,7 @@ class LogMaintenance:
                 return
 
     def _expire(self, replica: Replica, now: Timestamp) -> bool:
-        """Whether something was deleted."""
+        """Apply retention to one log; returns whether something was deleted."""
         if not replica.is_usable:
             return False
         try:
@@ -90,7 +90,7 @@ class LogMaintenance:
             if replica.log.stopped is not None:
                 replica.stop(str(error))
             else:
-                # A disk that is full, say: nothing was changed, and there may be room next time.
+                # Perhaps the disk is full: nothing was changed, and there may be room next time.
                 events.warning("partition.retention_failed", partition=str(replica.name), error=error)
             return False
         if deleted:

@@ -1,24 +1,18 @@
-"""Logs as files that need looking after, whatever the node is to them.
+"""Creates, opens and removes the log directories of a node, whatever the node's role is.
 
-    Shelf          directories: making logs off the loop, opening, removing, what stops left behind
-    Housekeeping   checkpoints, syncs behind, retention, by timers
-    Compactor      the dirtiest log first, one at a time, by a worker
-    Mending        damaged replicas resign, and are filled anew by their leader
+Logs are created off the loop, and the files of deleted records are removed without making the
+loop wait for the device:
 
-Followers expire and compact by the same rules as leaders, each on its own: what is deleted
-lies below the high watermark, which is the same for all of them sooner or later.
+    loop      files are renamed ─────────────────┬ names are removed ┐
+    thread             files are opened, so that │                   │ files are closed: the file
+                       removing a name frees no  │                   └ system frees the space
+                       space on the loop ────────┘
 
-Left out: checking old segments for damage in the background; logs whose disk failed are not
-opened again before the node starts again.
+Names are removed through the loop's own view of the disk, which keeps a file readable for clients
+that are being sent a part of it. Files that a stop or a crash left behind are removed at the next
+start.
 
-Removing the files of deleted records without making the loop wait for the device.
-
-    loop      the files get other names ─────────┬ the names go ───┐
-    thread                         opened, so that│removing a name  │ closed: the file system
-                                   frees nothing ─┘                 └ gives a gigabyte back
-
-The names go on the loop's own view of the disk, which keeps a file readable for clients that
-are being sent a part of it. What a stop or a crash comes before, the next start removes.
+Left out: logs whose disk failed are not opened again before the node starts again.
 """
 
 from collections import deque
@@ -35,13 +29,13 @@ from penstock.storage.data_directory import LOGS, CreatedReplicas, partition_pat
 from penstock.storage.disk import Disk, File, NoSuchFile
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 
-# A topic may have thousands of partitions, and others want to use the disk lane too.
+# A topic may have thousands of partitions, and others need the disk executor too.
 AT_ONCE = 32
 DELETED = ".deleted"
 
 
 class LogCreation(NamedTuple):
-    """A log to be made, and who wants to know."""
+    """A log to create, and the callbacks for the outcome."""
 
     path: str
     topic_id: TopicId
@@ -52,7 +46,7 @@ class LogCreation(NamedTuple):
 
 
 class LogCreator:
-    """Makes empty logs in the order they are asked for, some of them side by side."""
+    """Creates empty logs in the order of the requests, a few at a time."""
 
     def __init__(self, spawn: Executor, side_disk: Disk) -> None:
         self._spawn = spawn
@@ -62,7 +56,7 @@ class LogCreator:
         self._underway = 0
 
     def create(self, order: LogCreation) -> None:
-        """Make a log; either `made` or `failed` is called later."""
+        """Create a log; either `made` or `failed` is called later."""
         self._orders.append(order)
         self._begin()
 
@@ -79,7 +73,7 @@ class LogCreator:
             try:
                 created.add(((order.topic_id, order.partition),))
             except StorageError:
-                # Nothing has been written to it: it is made again, and noted then.
+                # Nothing has been written to it: it is created and noted again.
                 disk.remove_tree(order.path)
                 raise
 
@@ -97,7 +91,7 @@ class LogCreator:
 
 
 class LogRemover:
-    """Removes files that nobody looks for any more."""
+    """Removes files that are no longer part of a log."""
 
     def __init__(self, runtime: Runtime, disk: Disk, side_disk: Disk) -> None:
         self._runtime = runtime
@@ -106,7 +100,7 @@ class LogRemover:
         self._side_disk = side_disk
 
     def remove(self, paths: list[str], delay_ms: int) -> None:
-        """Remove them, this much later at the earliest."""
+        """Remove the files after `delay_ms`."""
         if delay_ms == 0:
             self._discard(paths)
             return
@@ -119,7 +113,7 @@ class LogRemover:
         def hold() -> list[File]:
             held = []
             for path in paths:
-                # Its topic may have been deleted meanwhile, and its directory with it.
+                # Its topic, and with it the directory, may have been deleted meanwhile.
                 with suppress(NoSuchFile):
                     held.append(side_disk.open(path, readonly=True))
             return held
@@ -151,12 +145,12 @@ class LogRemover:
 
 
 def deleted_log_path(partition: TopicPartition, entropy: Entropy) -> str:
-    """Where a deleted partition's directory waits for its removal, out of the way of its name."""
+    """The name under which a deleted partition's directory waits for its removal."""
     return f"{partition_path(partition)}.{entropy.bytes(8).hex()}{DELETED}"
 
 
 def find_stray_logs(disk: Disk, is_topic: Callable[[str], bool]) -> Iterator[str]:
-    """The directories that wait for their removal; those of topics that are gone and empty go at once."""
+    """The directories that wait for removal; removes empty directories of deleted topics at once."""
     if not disk.is_directory(LOGS):
         return
     for topic in disk.listdir(LOGS):
@@ -173,7 +167,7 @@ def find_stray_logs(disk: Disk, is_topic: Callable[[str], bool]) -> Iterator[str
 class LogStore:
     """Where the logs are: `disk` belongs to the loop.
 
-    New logs are made off the loop, on `side_disk`: a second view of the same directory that
+    New logs are created off the loop, on `side_disk`: a second view of the same directory that
     shares no state with the first.
     """
 
@@ -183,12 +177,12 @@ class LogStore:
 
 
 class LogManager:
-    """Makes, opens and removes logs."""
+    """Creates, opens and removes logs."""
 
     def __init__(self, runtime: Runtime, store: LogStore) -> None:
         self._runtime = runtime
         self._store = store
-        # Which replicas have had a log here.
+        # The replicas that have had a log here.
         self.created = CreatedReplicas(store.disk)
         self._maker = LogCreator(runtime.spawn, store.side_disk)
         self._discarding = LogRemover(runtime, store.disk, store.side_disk)
@@ -196,7 +190,7 @@ class LogManager:
     def open(
         self, name: TopicPartition, topic_id: TopicId, options: LogOptions
     ) -> tuple[PartitionLog, RecoveryReport]:
-        """Open a log that is there. Blocks."""
+        """Open an existing log. Blocks."""
         log, report = PartitionLog.open(
             self._store.disk,
             partition_path(name),
@@ -217,22 +211,22 @@ class LogManager:
         made: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Make an empty log; either `made` or `failed` is called later."""
+        """Create an empty log; either `made` or `failed` is called later."""
         self._maker.create(LogCreation(partition_path(name), topic_id, name.partition, options, made, failed))
 
     def delete(self, name: TopicPartition, topic_id: TopicId) -> None:
-        """Remove a log's directory; under another name first, so that it may be made anew."""
+        """Remove a log's directory. It is renamed first, so that the log may be created again."""
         self._remove(self.mark_deleted(name, topic_id))
 
     def mark_deleted(self, name: TopicPartition, topic_id: TopicId) -> str:
-        """Leave a log's directory to the next `remove_leftovers`; answers its new name."""
+        """Rename a log's directory for the next `remove_stray_logs`; returns its new name."""
         doomed = deleted_log_path(name, self._runtime.entropy)
         self.created.discard((topic_id, name.partition))
         self._store.disk.rename(partition_path(name), doomed)
         return doomed
 
     def remove_stray_logs(self, is_topic: Callable[[str], bool]) -> None:
-        """Remove what a stop or a crash came before."""
+        """Remove the directories that a stop or a crash left behind."""
         for leftover in find_stray_logs(self._store.disk, is_topic):
             self._remove(leftover)
 
@@ -249,7 +243,7 @@ class LogManager:
 
 
 def _report(name: TopicPartition, report: RecoveryReport) -> None:
-    """What an operator should know of a log that was opened."""
+    """Log what an operator should know about a log that was opened."""
     if (cut := report.cut) is not None:
         events.warning(
             "partition.tail_truncated",

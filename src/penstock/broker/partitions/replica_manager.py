@@ -1,12 +1,10 @@
-"""Every log of this node, and what the node is to it, kept in step with the cluster's metadata.
+"""Every log of this node and its role, kept in step with the cluster's metadata.
 
-What this node is to each of its logs: leader, follower, or neither for now.
+    leader is this node     ──► LeaderPartition, a new one in every leader epoch
+    leader is another node  ──► FollowerPartition, likewise
+    there is no leader      ──► no role; the log is kept
 
-    leader is this node     ──► Partition, one for every leader epoch
-    leader is another node  ──► Followed, likewise
-    there is no leader      ──► nothing; the log is kept
-
-Whoever used an old role finds it stopped, and looks for the leader anew.
+Users of an old role find it stopped, and look up the leader again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +47,7 @@ from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cl
 # A negative retention keeps everything.
 FOR_EVER = -1
 MAKING_RETRY_MS = 1_000
-# While logs are being made, those that have a role by now may wait this long before it is told.
+# While logs are being created, listeners are notified of new roles at most this often.
 TELLING_MS = 20
 
 
@@ -63,11 +61,11 @@ class ReplicaManagerOptions:
 
 
 class LogSettings:
-    """Topics' and the broker's settings as they count here; those of topics are kept once worked out.
+    """The effective settings of topics and of this broker; those of topics are cached.
 
-    What is committed may be nothing that a log can work with: another version may have allowed it.
-    A topic goes on then with the last settings that it had in this life of the node; one that never
-    had any is not usable until its settings are changed.
+    Committed settings may be invalid for a log: another version may have allowed them. The topic
+    then keeps the last valid settings that it had since the node started; without any, it is not
+    usable until its settings are changed.
     """
 
     def __init__(self, node_id: NodeId, options: ReplicaManagerOptions) -> None:
@@ -80,7 +78,7 @@ class LogSettings:
         self._unusable: dict[str, None] = {}
 
     def on_metadata(self, image: MetadataImage) -> bool:
-        """Take up a new image; answers whether settings may have changed in it."""
+        """Take over a new image; returns whether settings may have changed in it."""
         before, self._image = self._image, image
         if before.configs is image.configs:
             return False
@@ -96,29 +94,29 @@ class LogSettings:
         return True
 
     def topic_changed(self, topic: Topic, before: Topic | None) -> None:
-        """How many replicas must be in sync depends on how many there are."""
+        """Recompute the settings if the number of replicas changed: `min.insync.replicas` depends on it."""
         if before is not None and before.replicas_to_rely_on != topic.replicas_to_rely_on:
             self._outdate(topic.name)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone, or is another one now."""
+        """Forget a topic that was deleted, or replaced by one of the same name."""
         self._outdate(topic)
         self._last_good.pop(topic, None)
 
     def _outdate(self, topic: str) -> None:
-        """The topic's settings must be worked out anew."""
+        """Drop the cached settings of a topic."""
         self.known.pop(topic, None)
         self._minima.pop(topic, None)
         self._unusable.pop(topic, None)
 
     def is_usable(self, topic: str) -> bool:
-        """Whether a log can work with what the topic is set to."""
+        """Whether the topic's settings are valid for a log."""
         return self._find(topic) is not None
 
     def of(self, topic: str) -> TopicOptions:
         """A topic's options; the topic must be usable."""
         found = self.known.get(topic) or self._find(topic)
-        assert found is not None, f"the settings of {topic} are not usable"
+        assert found is not None, f"the settings of topic {topic} are not valid"
         return found
 
     def _find(self, topic: str) -> TopicOptions | None:
@@ -144,7 +142,7 @@ class LogSettings:
                 setting="" if named is None else named.key,
                 value="" if named is None else named.value,
                 error=error,
-                partitions="offline" if former is None else "go on with their former settings",
+                partitions="offline" if former is None else "keep their former settings",
             )
             return former
         return options
@@ -152,8 +150,8 @@ class LogSettings:
     def min_insync_replicas(self, name: str) -> int:
         """How many replicas must be in sync, as the cluster sees it.
 
-        Settings of this one broker do not count: the controller could not know what a leader
-        takes for committed, and might let somebody lead who does not have it.
+        Settings of this one broker are ignored: the controller would not know what a leader
+        takes for committed, and might elect a replica that lacks it.
         """
         found = self._minima.get(name)
         if found is None:
@@ -175,7 +173,7 @@ class LogSettings:
         deletes = CleanupPolicy.DELETE in options.cleanup
         return LogOptions(
             segment_bytes=options.segment_bytes,
-            # What is still growing cannot be compacted.
+            # The active segment cannot be compacted.
             segment_ms=min(options.segment_ms, options.max_compaction_lag_ms)
             if options.compacted
             else options.segment_ms,
@@ -203,7 +201,7 @@ class LogSettings:
         )
 
     def cleaner_backoff_ms(self) -> int | None:
-        """How often to look for something to compact; None: never."""
+        """How often to check for something to compact; None: never."""
         if not self._broker("log.cleaner.enable"):
             return None
         return self._broker("log.cleaner.backoff.ms")
@@ -219,7 +217,7 @@ class LogSettings:
 
 
 class ReplicaRoles:
-    """Gives roles, takes them back, and finds them."""
+    """Gives roles to logs, takes them back, and finds them."""
 
     def __init__(self, me: NodeId, runtime: Runtime, settings: LogSettings, mending: ReplicaRepair) -> None:
         self._me = me
@@ -231,7 +229,7 @@ class ReplicaRoles:
         self.followed: dict[tuple[TopicId, int], FollowerPartition] = {}
 
     def assign(self, replica: Replica, state: PartitionState) -> bool:
-        """Let the node be to a log what the metadata says; answers whether that is something new."""
+        """Give a log the role that the metadata says; returns whether the role changed."""
         role = replica.role
         if state.leader == self._me:
             assignment = CommittedPartitionState(
@@ -240,12 +238,12 @@ class ReplicaRoles:
             if isinstance(role, LeaderPartition) and role.leader_epoch == state.leader_epoch:
                 role.assignment_changed(assignment)
                 return False
-            self.take_back(replica, f"leader epoch {state.leader_epoch} began")
+            self.take_back(replica, f"leader epoch {state.leader_epoch} has started")
             term = Leadership(self._me, state.leader_epoch, assignment, self._settings.lag_max_ns())
             self._lead(replica, LeaderPartition(replica, term, self._runtime))
             return True
         if state.leader == NO_LEADER:
-            self.take_back(replica, "nobody leads it")
+            self.take_back(replica, "the partition has no leader")
             return role is not None
         if isinstance(role, FollowerPartition) and role.leader_epoch == state.leader_epoch:
             return False
@@ -259,7 +257,7 @@ class ReplicaRoles:
         return True
 
     def settings_changed(self, replica: Replica) -> None:
-        """The topic may ask for more or fewer replicas in sync."""
+        """Apply the topic's `min.insync.replicas`, which may have changed."""
         role = replica.role
         if isinstance(role, LeaderPartition):
             role.assignment_changed(role.insync.assignment._replace(minimum=self._minimum(replica)))
@@ -273,7 +271,7 @@ class ReplicaRoles:
         self.led_by_id[replica.topic_id, replica.name.partition] = partition
 
     def take_back(self, replica: Replica, reason: str) -> None:
-        """The node is neither leader nor follower of this log any more."""
+        """End the role of a log: this node neither leads nor follows it any more."""
         topic, index = replica.name
         key = (replica.topic_id, index)
         if self.led_by_id.pop(key, None) is not None:
@@ -283,7 +281,7 @@ class ReplicaRoles:
 
 
 class ReplicaManager:
-    """Opens, makes, serves and removes the logs of this node."""
+    """Opens, creates, serves and removes the logs of this node."""
 
     def __init__(
         self, node_id: NodeId, runtime: Runtime, store: LogStore, options: ReplicaManagerOptions | None = None
@@ -292,16 +290,16 @@ class ReplicaManager:
         self._node_id = node_id
         self._runtime = runtime
         self._settings = LogSettings(node_id, options)
-        # What `options` has worked out, by topic: asked for by every batch.
+        # Cached results of `options`, by topic: every batch needs them.
         self.known_options: Mapping[str, TopicOptions] = self._settings.known
         self._shelf = LogManager(runtime, store)
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
         self._mending = ReplicaRepair(node_id, runtime, self._all)
         self._roles = ReplicaRoles(node_id, runtime, self._settings, self._mending)
-        # By topic and index, for whoever asks with every request.
+        # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
         self._image = EMPTY_IMAGE
-        # By name: of two topics of one name, the second waits until the first is out of the way.
+        # By name: of two topics of one name, the second waits until the first is removed.
         self._making: dict[TopicPartition, None] = {}
         # Logs that wait for usable settings, and whether they are on disk already.
         self._offline: dict[tuple[TopicId, int], bool] = {}
@@ -333,7 +331,7 @@ class ReplicaManager:
         return self._roles.followed.get((topic_id, index))
 
     def find_log(self, topic: str, index: int) -> Replica | None:
-        """The log, whatever this node is to it."""
+        """The log, whatever its role."""
         topic_id = self._image.topic_id(topic)
         return None if topic_id is None else self._replicas.get((topic_id, index))
 
@@ -350,7 +348,7 @@ class ReplicaManager:
         self._when_roles_change.append(told)
 
     def on_logs_ready(self, done: Callable[[], None]) -> None:
-        """Call `done` when every log that the metadata asks for is there; perhaps at once."""
+        """Call `done` when every log in the metadata exists; perhaps at once."""
         if self._making:
             self._on_logs_ready.append(done)
         else:
@@ -367,13 +365,13 @@ class ReplicaManager:
         return len(self._replicas)
 
     def start_repair(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
-        """From now on, resign from logs that are damaged, with the controller's consent."""
+        """Start resigning from damaged logs, with the controller's consent."""
         self._mending.start(broker_epoch, submit)
 
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
-        """Open every log that the metadata places here, before anybody is served. Blocks.
+        """Open every log that the metadata places here, before clients are served. Blocks.
 
-        Directories that the metadata does not know are set aside; those of replicas that were
+        Directories that the metadata does not know are moved aside; those of replicas that were
         moved to other brokers are removed.
         """
         self._image = image
@@ -402,13 +400,13 @@ class ReplicaManager:
         if backoff_ms is not None:
             self.compactor.start(backoff_ms)
         self._find_lost(damaged)
-        # A crash may have come between a topic and its logs.
+        # A crash may have come between the creation of a topic and that of its logs.
         self._make_missing()
         self._tell_roles()
         return reports
 
     def _find_lost(self, damaged: Mapping[tuple[TopicId, int], str]) -> None:
-        """Tell logs that are missing from those that were never made."""
+        """Distinguish logs that were lost from those that were never created."""
         created = self._shelf.created
         known = dict.fromkeys(created.all())
         expected = {
@@ -418,7 +416,7 @@ class ReplicaManager:
         present = [key for key in expected if key in self._replicas or key in self._offline]
         unknown = [key for key in present if key not in known]
         if unknown:
-            # Their creation was cut short, or they are from before such a list was kept.
+            # Their creation was interrupted, or they are older than the list of known logs.
             created.add(unknown)
         for key, (topic, state) in expected.items():
             reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
@@ -429,7 +427,7 @@ class ReplicaManager:
                 created.discard(key)
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """Bring the logs in step with a new image, and this node's part in them."""
+        """Bring the logs and their roles in step with a new image."""
         before, self._image = self._image, image
         self._mending.on_metadata(image)
         if self._settings.on_metadata(image):
@@ -449,7 +447,7 @@ class ReplicaManager:
             self._tell_roles()
 
     def _follow_topic(self, topic: Topic, before: Topic | None) -> bool:
-        """Whether this node has another part in one of its partitions now."""
+        """Apply a topic's new state; returns whether this node's role in a partition changed."""
         self._settings.topic_changed(topic, before)
         changed = False
         for state in topic.partitions:
@@ -480,7 +478,7 @@ class ReplicaManager:
             told()
 
     def _tell_roles_soon(self) -> None:
-        """Topics may have thousands of partitions, and each telling is about all of them."""
+        """Notify listeners later: a topic may have thousands of partitions, and each notice covers all."""
 
         def tell() -> None:
             self._telling = None
@@ -506,12 +504,12 @@ class ReplicaManager:
             events.error("partition.offline", partition=f"{topic.name}/{state.index}", reason="its settings")
 
     def _bring_online(self) -> None:
-        """Open and make the logs whose settings can be used by now. Blocks, if there are any."""
+        """Open or create the logs whose settings have become valid. Blocks, if there are any."""
         for (topic_id, index), on_disk in list(self._offline.items()):
             topic = self._image.topic_by_id(topic_id)
             state = None if topic is None else topic.partition(index)
             if topic is None or state is None or self._node_id not in state.replicas:
-                # What is done about it, is done when the topics are gone through.
+                # It is handled when the topics are gone through.
                 continue
             if not self._settings.is_usable(topic.name):
                 continue
@@ -530,7 +528,7 @@ class ReplicaManager:
                 self._tell_roles_soon()
 
     def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
-        """A log that could not be opened is not wanted any more."""
+        """Remove a log that was offline and is no longer placed here."""
         if self._offline.pop((topic.id, state.index), False):
             self._shelf.delete(TopicPartition(topic.name, state.index), topic.id)
 
@@ -572,18 +570,18 @@ class ReplicaManager:
         self._shelf.create(name, topic.id, self._settings.log_options(topic.name), made, failed)
 
     def _made(self, topic_id: TopicId, name: TopicPartition) -> None:
-        """A log is there, empty; much may have happened since it was asked for."""
+        """An empty log was created; the metadata may have changed since it was requested."""
         topic = self._image.topic_by_id(topic_id)
         state = None if topic is None else topic.partition(name.partition)
         if topic is None or state is None or self._node_id not in state.replicas:
             self._shelf.delete(name, topic_id)
-            # Perhaps a topic of the same name has been waiting for this one to go.
+            # Perhaps a topic of the same name has been waiting for this one to be removed.
             self._make_missing()
             return
         try:
             self._open(topic, state)
         except StorageError as error:
-            # Without descriptors, say. It is there, so it need only be opened.
+            # For lack of file descriptors, say. The log exists, so it need only be opened.
             self._offline[topic_id, name.partition] = True
             self._not_made(topic_id, name, error)
         else:
@@ -595,7 +593,7 @@ class ReplicaManager:
         self._try_again_later()
 
     def _try_again_later(self) -> None:
-        """A full disk may have room again, and a topic of the same name may be gone for good."""
+        """Retry later: a full disk may have room again, or a topic of the same name be removed."""
         if self._retry is not None:
             self._retry.cancel()
         self._retry = self._runtime.timers.at(
@@ -613,7 +611,7 @@ class ReplicaManager:
                 done()
 
     def _remove_topic(self, topic: Topic) -> bool:
-        """Whether a log went with it."""
+        """Remove a topic's logs; returns whether there were any."""
         self._settings.forget(topic.name)
         for state in topic.partitions:
             self._remove_offline(topic, state)
@@ -623,7 +621,7 @@ class ReplicaManager:
             self._remove(replica, "the topic was deleted")
         for state in topic.partitions:
             if self._node_id in state.replicas:
-                # Of those that were lost, too.
+                # Also for logs that were lost.
                 self._shelf.created.discard((topic.id, state.index))
         return bool(doomed)
 
@@ -634,7 +632,7 @@ class ReplicaManager:
         self._shelf.delete(replica.name, replica.topic_id)
 
     def checkpoint_all(self, done: Callable[[], None]) -> None:
-        """Take a checkpoint of every log that needs one, side by side; `done` hears when they have ended.
+        """Take a checkpoint of every log that needs one, concurrently; `done` is called when all have ended.
 
         Syncs are shared that way, and `close` finds nothing left to wait for.
         """

@@ -1,18 +1,18 @@
-"""Logs that are damaged, or cannot be written: the replica resigns, and others go on without it.
+"""Repair of logs that are damaged or cannot be written: the replica resigns, and its leader refills it.
 
-    damage is found ──► ResignReplica ──► committed: nobody counts on this replica any more
+    damage is found ──► ResignReplica ──► committed: no one relies on this replica any more
                                              │  a new leader epoch, in which this node follows
                                              ▼
-                        damaged segments go to quarantine, the log ends before the first of them,
+                        damaged segments go to quarantine, the log is cut before the first of them,
                         and the leader sends the rest again
 
-Nothing is cut before the resignation is committed: until then this replica may be the only one
+Nothing is removed before the resignation is committed: until then this replica may be the only one
 that has the records behind the damage. A log that failed (its sync did) resigns as well and stays
 as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
 there is room, so that nobody waits for it until then. The only complete replica cannot resign: its
-trouble is reported, and what can be read is read.
+error is reported, and what can be read is read.
 
-A log that is not there at all, although it was, is made anew and filled by the leader once the replica
+A log that existed and is missing is created again and filled by the leader once the replica
 has resigned. Until then, and for ever if there is no other replica, its partition is offline: an empty log
 in its place would pass for a complete one, and others would cut theirs to match it.
 """
@@ -41,12 +41,12 @@ from penstock.runtime import Runtime, Timer
 
 LOOK_MS = 5_000
 Key: TypeAlias = tuple[TopicId, PartitionIndex]
-# A way to the controller, wherever it is.
+# Submits a command to the controller, wherever it is.
 Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
 
 
 class ReplicaRepair:
-    """Looks for trouble every so often, and resigns from what is in trouble."""
+    """Checks logs periodically, and resigns from those that are damaged or cannot be written."""
 
     def __init__(self, me: NodeId, runtime: Runtime, logs: Callable[[], list[Replica]]) -> None:
         self._me = me
@@ -56,13 +56,13 @@ class ReplicaRepair:
         self._broker_epoch = BrokerEpoch(-1)
         self._submit: Submit | None = None
         self._timer: Timer | None = None
-        # Logs that could not be opened: they are not made anew while anybody counts on them.
+        # Logs that could not be opened: they are not created again while the cluster relies on them.
         self._lost: dict[Key, None] = {}
-        # What was asked for, and from when on it may be asked for again.
+        # The resignations requested, and when each may be requested again.
         self._asked: dict[Key, Instant] = {}
 
     def start(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
-        """Look now, and from time to time."""
+        """Check now, and then periodically."""
         self._broker_epoch = broker_epoch
         self._submit = submit
         self._check()
@@ -79,11 +79,11 @@ class ReplicaRepair:
         return len(state.replicas) > 1 and self._me in (state.leader, *state.isr, *state.elr)
 
     def _matters(self, state: PartitionState) -> bool:
-        """Whether somebody would miss what the log of this node held, or elect it for it."""
+        """Whether the log of this node may hold committed records, or be elected for them."""
         return len(state.replicas) == 1 or self.is_relied_on(state) or self._me in state.last_known_elr
 
     def on_log_lost(self, topic: Topic, state: PartitionState, reason: str) -> None:
-        """The log of a replica is there no more, or cannot be identified."""
+        """The log of a replica is missing, or cannot be identified."""
         if self._matters(state):
             self._lost[topic.id, state.index] = None
         events.error(
@@ -95,14 +95,14 @@ class ReplicaRepair:
         )
 
     def may_create(self, topic_id: TopicId, state: PartitionState) -> bool:
-        """Whether an empty log does no harm: one that matters must not be taken for complete."""
+        """Whether an empty log may be created: it must not be taken for a complete one."""
         if (topic_id, state.index) in self._lost and self._matters(state):
             return False
         self._lost.pop((topic_id, state.index), None)
         return True
 
     def repair(self, replica: Replica, state: PartitionState) -> None:
-        """Cut off what is damaged, if nobody counts on it. Blocks; the leader's epoch is a new one."""
+        """Quarantine what is damaged, if no one relies on it. Blocks; call it in a new leader epoch."""
         log = replica.log
         damaged = log.corruption
         if not damaged or self.is_relied_on(state) or not _can_mend(replica):
@@ -118,7 +118,7 @@ class ReplicaRepair:
             events.warning("partition.repaired", partition=str(replica.name), end=log.end)
 
     def resign(self, topic_id: TopicId, name: TopicPartition) -> None:
-        """Something could not be written or made: others had better go on without this replica."""
+        """Something could not be written or created: let the others continue without this replica."""
 
         def resign() -> None:
             state = self._image.partition(name.topic, name.partition)
@@ -146,7 +146,7 @@ class ReplicaRepair:
         state = self._image.partition(replica.name.topic, replica.name.partition)
         if state is None or len(state.replicas) == 1:
             return
-        # Under a new leader epoch a follower is mended; one that cannot be has nothing to gain.
+        # A follower is repaired in a new leader epoch; one that cannot be has nothing to gain.
         if self.is_relied_on(state) or (_can_mend(replica) and replica.role is not None):
             self._resign(replica.topic_id, replica.name.partition)
 
@@ -160,7 +160,7 @@ class ReplicaRepair:
     def _resigned(self, key: Key, reply: Reply) -> None:
         name = self._image.topic_name(key[0]) or str(key[0])
         if isinstance(reply, ApiError):
-            # Perhaps the others have caught up next time.
+            # The others may have caught up next time.
             reason = reply.detail or reply.kind.value
             events.error("replica.resign_failed", partition=f"{name}/{key[1]}", reason=reason)
         else:
