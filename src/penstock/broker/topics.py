@@ -59,7 +59,9 @@ _SETTINGS = {
     ),
 }
 R = TypeVar("R")
-TIMED_OUT = ApiError(ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect")
+TIMED_OUT = ApiError(
+    ErrorKind.TIMED_OUT, "the controller has not decided in time; the change may still take effect"
+)
 # Kafka's clients send their own; this is for other callers.
 TIMEOUT_MS = 30_000
 Created: TypeAlias = Callable[[list[CreatedTopic | ApiError]], None]

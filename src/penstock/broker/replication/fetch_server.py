@@ -1,18 +1,13 @@
-"""The leader's side: answering the fetches of followers.
+"""The leader's side of replication: serves the fetches of followers.
 
-Looking at a log of which a follower says that it got something damaged out of it.
+A session belongs to one follower node. It starts with a fetch that names every partition and continues
+with fetches that name those whose position changed. `number` and `sequence` only grow, so that late and
+duplicate frames are recognised; a gap means that a frame was lost, and the session has to start again.
 
-A leader sends what is in its files without looking at it: batches were checked when they came in.
-If a bit has changed since, followers notice, and cannot help it. So the leader checks the segment in
-question, a little at a time. What it finds is refused to readers from then on, and the replica resigns
-(see `services.partitions`); the next leader has a copy that is whole.
-
-What a leader remembers of its followers between their fetches.
-
-A session belongs to one node. It begins with a fetch that names every partition and goes on with
-fetches that name those whose position changed. `number` and `sequence` only grow, so that a frame
-that was late or came twice is known as such; a gap means that one was lost, and the session has to
-begin anew.
+A leader sends what is in its files without checking it: batches were checked when they came in. If a bit
+has changed since, followers notice and report it. The leader then verifies that segment, a little at a
+time. Damaged ranges are refused to readers from then on, and the replica resigns (see
+`broker.partitions`); the next leader has an intact copy.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,9 +47,9 @@ from penstock.storage.disk import warmer
 from penstock.storage.log import FileRange, PartitionLog, ScrubStep
 
 STEP_MS = 5
-# A log that was found whole is not looked at again for so long, whatever is said of it.
+# A log that was found intact is not verified again for this long, whatever followers report.
 REST_NS = 60 * SECOND
-# Follows on no sequence: what comes next has to begin a session.
+# No sequence follows this: the next fetch has to start a session.
 ENDED = -2
 NEVER_TOLD = -1
 UNLIMITED = 2**63 - 1
@@ -63,23 +58,23 @@ NO_EPOCH = -1
 # A link whose buffer is full is tried again, after a longer pause each time: two seconds in all.
 FULL_LINK_MS = 4
 FULL_LINK_TRIES = 9
-# A follower that has not been heard of for so long has gone, or follows others now.
+# A follower that was silent for this long is gone, or follows others now.
 SILENCE_NS = 60 * SECOND
-# Followers outside the ISR that do not move are thought of again so often: there may be thousands.
+# How often followers outside the ISR that do not move are checked: there may be thousands.
 OUTSIDE_NS = 250 * MILLISECOND
-# Every so many idle rounds all partitions are looked at for a log start that moved.
+# After this many idle rounds, all partitions are checked for a log start that moved.
 ROUNDS_BETWEEN_LOOKS = 10
 
 
 class SegmentVerifier:
-    """Checks segments that are in doubt, each partition once in a while."""
+    """Verifies segments that followers report as damaged, each partition at most once in a while."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._checked_at: dict[LeaderPartition, Instant] = {}
 
     def verify(self, partition: LeaderPartition, position: Offset) -> None:
-        """A follower got something damaged from this position on."""
+        """Verify the segment at `position`: a follower got a damaged batch from there."""
         now = self._runtime.clock.now()
         self._checked_at = {
             one: at for one, at in self._checked_at.items() if now - at < REST_NS and one.stopped is None
@@ -134,19 +129,19 @@ class FollowerSessionPartition:
         self.leader_epoch = self.position = self.last_epoch = self.synced = -1
         # None while this node does not lead it in the follower's epoch: then it waits.
         self.partition: LeaderPartition | None = None
-        # What is wrong with the position; followers at such positions have nothing in common with us.
+        # What is wrong with the position; such a position does not count as a prefix of our log.
         self.verdict: tuple[ReplicaFetchStatus, int, int] | None = None
         self.told_watermark = self.told_start = NEVER_TOLD
-        # Whether there was nothing to fetch, the last time we looked.
+        # Whether there was nothing to fetch at the last check.
         self.is_at_end = False
         self.is_warming = False
 
     def on_fetch(self, said: ReplicaFetchPartition) -> None:
-        """The follower says where it is."""
+        """Take over the follower's position."""
         _, self.leader_epoch, self.position, self.last_epoch, self.synced = said
 
     def attach(self, partition: LeaderPartition | None) -> None:
-        """Listen to this partition, and to no other."""
+        """Watch this partition, and no other."""
         if partition is self.partition:
             return
         if self.partition is not None:
@@ -162,7 +157,7 @@ class FollowerSessionPartition:
 
     @property
     def has_news(self) -> bool:
-        """Whether high watermark or log start are not what the follower was told."""
+        """Whether high watermark or log start differ from what was last sent."""
         partition = self.partition
         return partition is not None and (
             partition.insync.high_watermark != self.told_watermark or partition.log.start != self.told_start
@@ -171,7 +166,7 @@ class FollowerSessionPartition:
     def answered(
         self, status: ReplicaFetchStatus, epoch: int = -1, end: int = -1
     ) -> ReplicaFetchResponsePartition:
-        """What to tell the follower."""
+        """The response row for the follower."""
         partition = self.partition
         if partition is None:
             return ReplicaFetchResponsePartition(
@@ -218,16 +213,16 @@ class FollowerSession:
         self.sequence = first.sequence - 1
         self.progress_number = -1
         self.rows: dict[bytes, FollowerSessionPartition] = {}
-        # Those that may have something to tell, the longest-waiting first.
+        # Partitions that may have something to send, the longest-waiting first.
         self.ready: dict[FollowerSessionPartition, None] = {}
-        # Those whose follower does not know yet that all it has is below the high watermark.
+        # Partitions whose follower does not know yet that all it has is below the high watermark.
         self.unsettled: dict[FollowerSessionPartition, None] = {}
-        # Those whose follower is not in the ISR: any fetch may change that, also one that does not name them.
+        # Partitions whose follower is not in the ISR: any fetch may change that, even one without them.
         self.outside: dict[FollowerSessionPartition, None] = {}
-        # The fetch that waits for an answer, if there is one.
+        # The fetch that waits for a response, if there is one.
         self.pending: Peer | None = None
         self.deadline = self.heard_at = self.news_at = self.outside_at = Instant(0)
-        # How often in a row its link did not take the answer.
+        # How often in a row its link did not take the response.
         self.turned_away = 0
         self.timer: Timer | None = None
         self.is_waking = False
@@ -244,7 +239,7 @@ class FollowerSession:
             self.outside.pop(row, None)
 
     def end(self) -> None:
-        """Nothing follows on this. Its number is kept, so that it does not rise from a late frame."""
+        """End the session. Its number is kept, so that a late frame does not revive it."""
         for key in list(self.rows):
             self.forget(key)
         self.pending = None
@@ -255,7 +250,7 @@ class FollowerSession:
 
 
 class ReplicationThrottle:
-    """Bytes per second, given out as they come; a sender may overdraw once and then waits for it."""
+    """A limit in bytes per second; a sender may overdraw once, and then waits until it is paid back."""
 
     def __init__(self, runtime: Runtime, bytes_per_second: int = UNLIMITED) -> None:
         self._runtime = runtime
@@ -265,14 +260,14 @@ class ReplicationThrottle:
         self._timer: Timer | None = None
 
     def configure(self, bytes_per_second: int) -> None:
-        """Go on at another rate."""
+        """Switch to another rate."""
         if bytes_per_second != self._rate:
             self._rate = bytes_per_second
             self._free_at = self._runtime.clock.now()
             self._notify()
 
     def has_room(self, asker: object, tell: Callable[[], None]) -> bool:
-        """Whether something may be sent now; if not, `tell` is called when it may, once per asker."""
+        """Return whether something may be sent now; if not, `tell` is called when it may, once per asker."""
         now = self._runtime.clock.now()
         if self._free_at <= now:
             return True
@@ -283,7 +278,7 @@ class ReplicationThrottle:
 
     def spend(self, size_bytes: int) -> None:
         now = self._runtime.clock.now()
-        # What was not used in time is lost: a pause must not become a burst.
+        # Unused allowance expires: a pause must not become a burst.
         self._free_at = Instant(max(self._free_at, now) + size_bytes * SECOND // self._rate)
 
     def _notify(self) -> None:
@@ -296,7 +291,7 @@ class ReplicationThrottle:
 
 
 class ResponseBuilder:
-    """Reads for followers. What is sent changes nothing here: only the next fetch tells what arrived."""
+    """Reads for followers. Sending changes no state: only the next fetch shows what arrived."""
 
     def __init__(
         self,
@@ -313,7 +308,7 @@ class ResponseBuilder:
     def collect(
         self, session: FollowerSession, *, time_is_up: bool
     ) -> tuple[list[ReplicaFetchResponsePartition], list[Buffer]]:
-        """Rows and their batches; without any, the fetch had better wait."""
+        """Rows and their batches; without any, the fetch should wait."""
         rows: list[ReplicaFetchResponsePartition] = []
         contents: list[Buffer] = []
         left = self._options.answer_bytes_max
@@ -337,7 +332,7 @@ class ResponseBuilder:
     def sent(
         self, session: FollowerSession, rows: list[ReplicaFetchResponsePartition], contents: list[Buffer]
     ) -> None:
-        """The answer is on its way: these have nothing to tell until the follower has moved."""
+        """The response was sent: these rows have nothing to send until the follower has moved."""
         for answer, content in zip(rows, contents, strict=True):
             row = session.rows[answer.key]
             row.on_sent(answer)
@@ -370,7 +365,7 @@ class ResponseBuilder:
         return row.answered(ReplicaFetchStatus.OK, end=partition.log.end), content
 
     def _is_cold(self, session: FollowerSession, row: FollowerSessionPartition, piece: FileRange) -> bool:
-        """A read that would wait for the device would make every client wait: a thread does it first."""
+        """Whether the read would block on the device; if so, a thread reads it into the page cache first."""
         if piece.is_warm():
             return False
         read = warmer(piece.file, piece.position, piece.length)
@@ -380,7 +375,7 @@ class ResponseBuilder:
             self._wake(session)
 
         def failed(error: Exception) -> None:
-            # The read itself will meet the same trouble, and tell.
+            # The read itself will meet the same error, and report it.
             events.warning("replication.page_cache_read_failed", error=error)
             ready()
 
@@ -393,7 +388,7 @@ class ResponseBuilder:
     ) -> ReplicaFetchResponsePartition | None:
         is_damage = isinstance(error, CorruptionError)
         if not is_damage and not isinstance(error, StorageError):
-            # The log start has moved past the follower since it was judged.
+            # The log start has moved past the follower since its position was checked.
             return row.answered(ReplicaFetchStatus.OUT_OF_RANGE, end=partition.log.end)
         events.error("replication.read_failed", partition=str(partition.name), error=error)
         return row.answered(ReplicaFetchStatus.DAMAGED)
@@ -405,7 +400,7 @@ class ResponseBuilder:
         named = {answer.key for answer in rows}
         for row in list(session.unsettled):
             if row.key in named or row in session.ready:
-                # What is ready gets its news with its batches.
+                # Ready partitions get this with their batches.
                 continue
             if row.has_news and row.verdict is None:
                 rows.append(row.answered(ReplicaFetchStatus.OK))
@@ -421,7 +416,7 @@ def _is_catching_up(session: FollowerSession, row: FollowerSessionPartition) -> 
 def check_position(
     log: PartitionLog, position: Offset, last_epoch: LeaderEpoch
 ) -> tuple[ReplicaFetchStatus, int, int] | None:
-    """What a follower has to do first, if it cannot go on from where it is."""
+    """What a follower has to do first, if it cannot continue from its position."""
     if position >= log.start:
         parting = diverging_epoch(log.epochs, log.end, position, last_epoch)
         if parting is not None:
@@ -445,7 +440,7 @@ class ReplicaFetchServer:
         self._runtime = runtime
         self._partitions = partitions
         self._wait_ns = options.fetch_wait_ms * MILLISECOND
-        # Told when a follower outside the ISR has come closer.
+        # Called when a follower outside the ISR has come closer.
         self._approach = approach
         self._metrics = metrics
         self._sessions: dict[NodeId, FollowerSession] = {}
@@ -479,7 +474,7 @@ class ReplicaFetchServer:
         self._answer(session)
 
     def progress(self, peer: Peer, progress: FollowerProgress) -> None:
-        """A follower has made more of its log safe."""
+        """A follower has synced more of its log."""
         session = self._sessions.get(peer.node_id)
         if (
             session is None
@@ -495,13 +490,13 @@ class ReplicaFetchServer:
                 self._count(session, row)
 
     def on_corrupt_batch(self, doubt: CorruptBatchReport) -> None:
-        """A follower got damaged batches from us."""
+        """A follower reports damaged batches from this node."""
         partition = self._partitions.find_by_id(*partition_of(doubt.key))
         if partition is not None and partition.leader_epoch == doubt.leader_epoch:
             self._verifying.verify(partition, Offset(doubt.position))
 
     def roles_changed(self) -> None:
-        """What was not led here may be now, and the other way round."""
+        """Look up every partition again: this node may have started or stopped leading it."""
         for session in self._sessions.values():
             for row in session.rows.values():
                 if _is_stale(row):
@@ -509,7 +504,7 @@ class ReplicaFetchServer:
             self._wake(session)
 
     def check_out_of_sync(self) -> None:
-        """Find followers that left the ISR without a word of theirs: their next fetch may bring them back."""
+        """Find followers that left the ISR silently: their next fetch may bring them back."""
         for session in self._sessions.values():
             for row in session.rows.values():
                 if row.partition is not None and session.node not in row.partition.insync.assignment.isr:
@@ -520,7 +515,7 @@ class ReplicaFetchServer:
             session.end()
 
     def _session_of(self, peer: Peer, fetch: ReplicaFetch) -> FollowerSession | None:
-        """The session that a fetch belongs to; None if it is late, or has to begin one."""
+        """The session that a fetch belongs to; None if it is late, or has to start one."""
         session = self._sessions.get(peer.node_id)
         if session is None or session.is_older_than(fetch.broker_epoch, fetch.session):
             if fetch.sequence != 0:
@@ -549,7 +544,7 @@ class ReplicaFetchServer:
         return FollowerSessionPartition(key, more)
 
     def _look_at(self, session: FollowerSession, row: FollowerSessionPartition) -> None:
-        """Find out what a follower's position means here."""
+        """Check a follower's position against our log."""
         found = self._partitions.find_by_id(*partition_of(row.key)) if _is_stale(row) else row.partition
         row.verdict = None
         row.is_at_end = False
@@ -559,7 +554,7 @@ class ReplicaFetchServer:
             if found is not None and found.leader_epoch > row.leader_epoch:
                 row.verdict = ReplicaFetchStatus.FENCED, found.leader_epoch, -1
                 session.ready[row] = None
-            # Otherwise the follower knows more than we do: it waits until we know it too.
+            # Otherwise the follower's metadata is newer: it waits until ours is as new.
             return
         row.attach(found)
         row.verdict = check_position(found.log, Offset(row.position), LeaderEpoch(row.last_epoch))
@@ -572,7 +567,7 @@ class ReplicaFetchServer:
         session.unsettled[row] = None
 
     def _count(self, session: FollowerSession, row: FollowerSessionPartition) -> None:
-        """Let the follower's position count, if it is one in our log."""
+        """Count the follower's position, if it is in our log."""
         node, partition = session.node, row.partition
         if partition is None or row.verdict is not None:
             session.outside.pop(row, None)
@@ -587,7 +582,7 @@ class ReplicaFetchServer:
             self._approach(partition)
 
     def _wake(self, session: FollowerSession) -> None:
-        """Answer soon: with all that becomes ready in this turn."""
+        """Respond at the end of this turn, with all that becomes ready in it."""
         if session.pending is not None and not session.is_waking:
             session.is_waking = True
             self._runtime.timers.soon(lambda: self._woken(session))
@@ -597,7 +592,7 @@ class ReplicaFetchServer:
         self._answer(session)
 
     def _answer(self, session: FollowerSession, *, time_is_up: bool = False) -> None:
-        """Answer the fetch that waits, if there is a reason to."""
+        """Respond to the fetch that waits, if there is a reason to."""
         peer = session.pending
         if peer is None:
             return
@@ -614,7 +609,7 @@ class ReplicaFetchServer:
             self._try_later(session)
 
     def _try_later(self, session: FollowerSession) -> None:
-        """Either the link is full for a moment, or it is gone: then the follower will fetch again."""
+        """Retry: the link's buffer is full, or the link is gone and the follower will fetch again."""
         pause_ms = FULL_LINK_MS << session.turned_away
         session.turned_away += 1
         if session.turned_away > FULL_LINK_TRIES:
@@ -628,7 +623,7 @@ class ReplicaFetchServer:
             self._arm(session, session.deadline)
 
     def _arm(self, session: FollowerSession, deadline: Instant) -> None:
-        """One timer per session. It is not moved with every fetch, but looks again when it fires."""
+        """Set the session's one timer. It is not moved with every fetch, but checks again when it fires."""
         if session.timer is None:
             session.timer = self._runtime.timers.at(deadline, lambda: self._fired(session))
 
@@ -654,6 +649,6 @@ class ReplicaFetchServer:
 
 
 def _is_stale(row: FollowerSessionPartition) -> bool:
-    """Whether the partition must be looked up: one that was found and goes on needs not."""
+    """Whether the partition must be looked up again."""
     partition = row.partition
     return partition is None or partition.stopped is not None or partition.leader_epoch != row.leader_epoch

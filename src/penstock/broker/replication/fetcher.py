@@ -1,15 +1,15 @@
-"""The follower's side: fetching from one leader node what it has of the partitions it leads.
+"""The follower's side of replication: fetches from one leader node the partitions it leads.
 
-One fetch is on its way at a time, for all partitions together. Each fetch names the partitions whose
-position or synced position has changed since the last one. Nothing is assumed of an answer: it
-names the position that it answers, and is good if that is still where the log ends. A fetch
-that is not answered in time, or turned away, makes the session begin anew with all partitions.
+One fetch is in flight at a time, for all partitions together. Each fetch names the partitions whose
+position or synced position has changed since the last one. A response names the position it is for,
+and is used if the log still ends there. A fetch without a response in time, or one that is rejected,
+restarts the session with all partitions.
 
-When partitions come or go, a fetch is sent at once, whether or not one is on its way: the leader
-answers the last one it got. A partition that has just got a new leader does not wait for a
-long poll to end. But the leader may have answered the earlier one too, and if that answer got lost,
-the leader waits for a move that never comes: so a session in which a fetch was overtaken and not
-answered is not trusted for long.
+When partitions come or go, a fetch is sent at once, even if one is in flight: the leader responds to
+the last one it got, so that a partition with a new leader does not wait for a long poll to end. But
+the leader may have responded to the earlier one too. If that response was lost, the leader waits for
+a move that never comes: so a session in which a fetch was overtaken and got no response is restarted
+soon.
 """
 
 import enum
@@ -48,36 +48,36 @@ from penstock.observability import log as events
 from penstock.runtime import Buffer, Runtime, Timer
 from penstock.storage.log import OffsetsNotIncreasing
 
-# A link that is not there is tried again after this; the hub tells when it opens.
+# Retry after this while there is no link; the peer manager also calls when it opens.
 NO_LINK_MS = 500
 
 
 class ApplyResult(enum.Enum):
-    """How a partition fares after an answer."""
+    """The outcome of a response for one partition."""
 
     QUIET = enum.auto()
-    # Its position is another one: the leader must be told.
+    # Its position changed: the leader must learn of it.
     MOVED = enum.auto()
-    # Likewise, and some of what it had is gone.
+    # Likewise, and its log was truncated.
     WENT_BACK = enum.auto()
-    # As before, and not as the leader thinks: it must be told again.
+    # Unchanged, and not what the leader thinks: it must be sent again.
     STALE = enum.auto()
-    # Something is wrong here or there: better to wait a while.
+    # An error here or at the leader: wait before the next fetch.
     TROUBLE = enum.auto()
-    # What came was damaged, on the leader's disk most likely, since links check what they carry.
+    # The batches were damaged, most likely on the leader's disk, since links have checksums.
     DAMAGED = enum.auto()
 
 
 def apply(
     followed: FollowerPartition, answer: ReplicaFetchResponsePartition, batches: memoryview
 ) -> ApplyResult:
-    """Bring the log where the leader's answer says."""
+    """Apply one row of the leader's response to the log."""
     if answer.leader_epoch != followed.leader_epoch or answer.position != followed.log.end:
-        # Sent before the leader knew where we are by now, which it was told, or is about to be. To tell
-        # it once more would bring another such answer, and so on.
+        # Sent before the leader knew our current position, which was sent or is about to be. To send
+        # it once more would bring another such response, and so on.
         return ApplyResult.QUIET
     if answer.status == ReplicaFetchStatus.FENCED:
-        # Our metadata will say so too, before long.
+        # Our metadata will show the new leader soon.
         return ApplyResult.QUIET
     try:
         return _obey(followed, answer, batches)
@@ -87,7 +87,7 @@ def apply(
         events.warning("replica.corrupt_batch_received", partition=str(followed.name), error=error)
         return ApplyResult.DAMAGED
     except PenstockError as error:
-        # The role is over, say.
+        # For example, the role has ended.
         events.warning("replica.batches_rejected", partition=str(followed.name), error=error)
     return ApplyResult.TROUBLE
 
@@ -121,11 +121,11 @@ def _obey(
 def _append(
     followed: FollowerPartition, answer: ReplicaFetchResponsePartition, batches: memoryview
 ) -> ApplyResult:
-    # The leader has checked them when they came in; since then they were on its disk and on the wire.
+    # The leader checked them when they came in; since then they were on its disk and on the wire.
     headers = check_batches(batches, compacted=True)
     last = headers[-1]
     if last.next_offset > answer.end or last.leader_epoch > answer.leader_epoch:
-        # Both stand outside the CRC, and there may be holes between offsets: this is all that is certain.
+        # Both are outside the CRC, and compaction leaves gaps between offsets: no more can be checked.
         raise CorruptBatch(
             f"offset {last.last_offset} of epoch {last.leader_epoch} is not in the leader's log"
         )
@@ -135,7 +135,7 @@ def _append(
 
 
 def _make_room(followed: FollowerPartition, headers: list[BatchHeader]) -> None:
-    """An empty log that begins within the leader's first batch begins with that batch instead.
+    """Restart an empty log that starts within the leader's first batch at that batch's base offset.
 
     Only the leader's log start can be in the middle of a batch, after a deletion by offset.
     """
@@ -151,7 +151,7 @@ def _cut(followed: FollowerPartition, answer: ReplicaFetchResponsePartition) -> 
     )
     end, high_watermark = log.end, log.high_watermark
     if cut >= end:
-        # Never true of two logs that have a beginning in common.
+        # Never true of two logs with a common prefix.
         events.error("replica.nothing_to_truncate", partition=str(followed.name), end=end, epoch=answer.epoch)
         return ApplyResult.TROUBLE
     followed.truncate_to(cut)
@@ -171,7 +171,7 @@ def _begin_anew(followed: FollowerPartition, answer: ReplicaFetchResponsePartiti
     log = followed.log
     start, end = log.start, log.end
     if answer.log_start <= end <= answer.end:
-        # It is in range by now.
+        # It is in range again.
         return ApplyResult.STALE
     followed.restart_at(Offset(answer.log_start))
     events.warning(
@@ -208,13 +208,13 @@ class ReplicaFetcher:
         self._session = 0
         self._sequence = -1
         self._progress_number = 0
-        # Partitions that the leader does not know as they are, or not at all, or need not know.
+        # Partitions to name in the next fetch, and those to forget.
         self._unsaid: dict[bytes, None] = {}
         self._forgotten: dict[bytes, None] = {}
         self._resting: dict[bytes, Timer] = {}
         self._synced: dict[bytes, None] = {}
         self._is_waiting = False
-        # Fetches that another one followed before they were answered, and how long that is put up with.
+        # Fetches that were overtaken before their response, and how long that is accepted.
         self._overtaken: dict[int, None] = {}
         self._doubt_from = Instant(0)
         self._answer_by = Instant(0)
@@ -223,7 +223,7 @@ class ReplicaFetcher:
         self._begin_session()
 
     def set_partitions(self, followed: Mapping[bytes, FollowerPartition]) -> None:
-        """These are the partitions that the node leads."""
+        """Set the partitions to fetch from this leader."""
         changed = False
         for key, old in list(self._followed.items()):
             if followed.get(key) is not old:
@@ -237,7 +237,7 @@ class ReplicaFetcher:
             self.fetch()
 
     def fetch(self) -> None:
-        """Send a fetch now, whatever is on its way."""
+        """Send a fetch now, even if one is in flight."""
         if not self._followed and not self._forgotten:
             self._is_waiting = False
             return
@@ -261,7 +261,7 @@ class ReplicaFetcher:
         self._arm()
 
     def reached(self) -> None:
-        """The link is there (again): what was on the old one is lost."""
+        """The link is open: frames on the previous one are lost."""
         self._begin_session()
         self.fetch()
 
@@ -285,7 +285,7 @@ class ReplicaFetcher:
                 went_back = went_back or outcome is ApplyResult.WENT_BACK
                 self._settle(row.key, followed, outcome)
         if went_back:
-            # What was said before is no longer true, and may still be on its way.
+            # Frames with the old positions may still be in flight.
             self._begin_session()
         if not self._is_waiting or self._unsaid:
             self.fetch()
@@ -305,7 +305,7 @@ class ReplicaFetcher:
 
     def _settle(self, key: bytes, followed: FollowerPartition, outcome: ApplyResult) -> None:
         if followed.stopped:
-            # Its log has failed, and takes nothing any more.
+            # Its log has failed, and takes no more writes.
             self._let_go(key, followed)
         elif outcome is ApplyResult.MOVED or outcome is ApplyResult.STALE:
             self._unsaid[key] = None
@@ -320,7 +320,7 @@ class ReplicaFetcher:
             self._resting[key] = self._runtime.timers.at(deadline, lambda: self._rested(key))
 
     def _rested(self, key: bytes) -> None:
-        """Perhaps the trouble is over."""
+        """Fetch the partition again after its pause."""
         del self._resting[key]
         self._unsaid[key] = None
         self.fetch()
@@ -347,9 +347,9 @@ class ReplicaFetcher:
         return ReplicaFetchPartition(key, followed.leader_epoch, log.end, last_epoch, followed.synced)
 
     def _has_synced(self, key: bytes) -> None:
-        """Tell the leader soon: what was synced in one turn goes into one frame."""
+        """Report progress to the leader at the end of this turn, in one frame."""
         self._synced[key] = None
-        # Also with the next fetch, since nobody answers what is said here.
+        # Also with the next fetch, since progress frames are not acknowledged.
         self._unsaid[key] = None
         if self._telling is None:
             self._telling = self._runtime.timers.soon(self._notify)
@@ -382,7 +382,7 @@ class ReplicaFetcher:
         self._overtaken[self._sequence] = None
 
     def _arm(self) -> None:
-        """One timer. It is not moved with every fetch, but looks again when it fires."""
+        """Set the one timer. It is not moved with every fetch, but checks again when it fires."""
         if self._timer is None:
             self._timer = self._runtime.timers.at(self._answer_by, self._fired)
 

@@ -1,7 +1,7 @@
-"""Proposing another ISR for partitions that this node leads.
+"""Proposes ISR changes for the partitions that this node leads.
 
-`InSync` says what to propose; this is where it is asked, and where the answers go. It is asked
-when a follower that is not in the ISR has fetched, and when the time of one that is has run out.
+`IsrTracker` says what to propose. It is asked when a follower outside the ISR has fetched, and
+when a member of the ISR has lagged for too long.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from penstock.core.replica import UNKNOWN_EPOCH, ProposedIsrMember
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 
-# The controller has looked at the proposal and will not have it. Of any other refusal it cannot be
-# said whether the proposal, or a copy of it, was accepted before or will be after.
+# The controller has rejected the proposal. After any other error it is unknown whether the proposal,
+# or a copy of it, was or will be accepted.
 TURNED_DOWN = (ErrorKind.INELIGIBLE_REPLICA, ErrorKind.INVALID_REQUEST)
 _OUTCOMES = {True: "accepted", False: "refused", None: "unknown"}
 
 
 class IsrCheck(NamedTuple):
-    """When to look at a partition again; `number` keeps the order of equal moments."""
+    """When to check a partition again; `number` keeps the order of equal times."""
 
     at: Instant
     number: int
@@ -32,7 +32,7 @@ class IsrCheck(NamedTuple):
 
 
 class IsrManager:
-    """Submits the proposals of every led partition, one at a time each."""
+    """Submits ISR proposals, one at a time for each partition led here."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class IsrManager:
         self._image: MetadataImage | None = None
         self._looks: list[IsrCheck] = []
         self._numbers = 0
-        # Of several looks at one partition, the one that was asked for last counts.
+        # Of several checks of one partition, only the last one requested is made.
         self._last_asked: dict[LeaderPartition, int] = {}
-        # Partitions whose proposal is on its way or accepted, and the partition epoch it is based on.
+        # Partitions whose proposal is pending or accepted, and the partition epoch it is based on.
         self._proposed: dict[LeaderPartition, int] = {}
-        # Those that were turned away lately.
+        # Those that were rejected recently.
         self._pausing: dict[LeaderPartition, None] = {}
         self._timer: Timer | None = None
         self._is_stopped = False
@@ -64,7 +64,7 @@ class IsrManager:
         self._broker_epoch = broker_epoch
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """New metadata was committed, and the partitions have heard of it."""
+        """New metadata was committed, and the partitions have applied it."""
         self._image = image
         for partition, epoch in list(self._proposed.items()):
             if partition.stopped is not None or partition.insync.assignment.partition_epoch > epoch:
@@ -72,7 +72,7 @@ class IsrManager:
                 self._look_later(partition)
 
     def roles_changed(self, led: Iterable[LeaderPartition]) -> None:
-        """These are the partitions to look after."""
+        """Set the partitions to watch over."""
         for partition in led:
             if partition not in self._last_asked and partition not in self._proposed:
                 self._look_later(partition)
@@ -127,7 +127,7 @@ class IsrManager:
         outcome = _outcome_of(reply)
         self._metrics.proposals.of(_OUTCOMES[outcome]).count += 1
         if self._proposed.get(partition) != epoch or partition.stopped is not None:
-            # Committed metadata was quicker.
+            # Committed metadata came first.
             return
         if outcome:
             # It goes on counting as proposed until its metadata is here.
@@ -144,7 +144,7 @@ class IsrManager:
         self._look_at(partition, Instant(self._runtime.clock.now() + self._retry_ns))
 
     def _look_later(self, partition: LeaderPartition) -> None:
-        """When the first member of its ISR will have lagged for too long."""
+        """Check again when the first member of its ISR will have lagged for too long."""
         deadline = partition.insync.next_deadline()
         if deadline is not None and partition.stopped is None:
             self._look_at(partition, deadline)
@@ -176,7 +176,7 @@ class IsrManager:
 
 
 def _outcome_of(reply: Reply) -> bool | None:
-    """Whether the proposal was accepted; None if nobody knows."""
+    """Whether the proposal was accepted; None if unknown."""
     if isinstance(reply, AlteredPartition):
         return True
     return False if isinstance(reply, ApiError) and reply.kind in TURNED_DOWN else None

@@ -1,4 +1,4 @@
-"""How replication is set up."""
+"""Options and metrics of replication."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from penstock.core.metadata import Command, Reply
 from penstock.core.model import NodeId
 from penstock.observability import Metrics
 
-# A way to the controller, wherever it is.
+# Submits a command to the controller, wherever it is.
 Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationOptions:
-    """How followers and leaders deal with each other."""
+    """Timeouts and sizes of fetches between followers and leaders."""
 
-    # How long a leader keeps a fetch that finds no news.
+    # How long a leader holds a fetch that finds nothing new.
     fetch_wait_ms: int = 500
-    # How much longer a follower waits before it begins anew.
+    # How much longer a follower waits before it restarts the session.
     answer_timeout_ms: int = 2_000
     partition_bytes_max: int = 1024 * 1024
     answer_bytes_max: int = 4 * 1024 * 1024
-    # How long a follower leaves a partition alone that could not be read or written.
+    # How long a follower pauses a partition that could not be read or written.
     trouble_ms: int = 1_000
     proposal_retry_ms: int = 250
 
 
 class ReplicationMetrics(Metrics):
-    """How far followers are behind this node, and what travels between them."""
+    """The lag of followers of this node, and what was sent and received."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,12 +63,12 @@ class ReplicationMetrics(Metrics):
         self._led: dict[LeaderPartition, tuple[NodeId, ...]] = {}
 
     def watch(self, led: Callable[[], Iterable[LeaderPartition]]) -> None:
-        """Count the partitions that `led` answers, at each scrape."""
+        """Count the partitions that `led` returns, at each scrape."""
         self.under_replicated.read(lambda: sum(map(_lacks_replicas, led())))
         self.under_minimum.read(lambda: sum(not partition.has_min_isr for partition in led()))
 
     def set_partitions(self, led: Iterable[LeaderPartition]) -> None:
-        """Have a lag for every follower of these partitions, and of no others."""
+        """Export the lag of every follower of these partitions, and of no others."""
         now = {partition: partition.insync.assignment.replicas for partition in led}
         for partition, replicas in self._led.items():
             if now.get(partition) != replicas:

@@ -3,17 +3,17 @@
     fetch      1 │ broker epoch 8 │ session 4 │ sequence 4 │ rows 4 │ forgotten 4
       row      topic id 16 │ partition 4 │ leader epoch 4 │ position 8 │ last epoch 4 │ synced 8
       forgotten  topic id 16 │ partition 4
-    answer     2 │ session 4 │ sequence 4 │ rows 4
+    response   2 │ session 4 │ sequence 4 │ rows 4
       row      topic id 16 │ partition 4 │ status 1 │ leader epoch 4 │ position 8
                │ high watermark 8 │ log start 8 │ epoch 4 │ end 8 │ bytes 4
-      then the bytes of all rows: whole batches, as they stand in the leader's log
+      then the bytes of all rows: whole batches, as they are in the leader's log
     restart    3 │ session 4 │ sequence 4
     progress   4 │ broker epoch 8 │ session 4 │ number 4 │ rows 4
       row      topic id 16 │ partition 4 │ leader epoch 4 │ synced 8
-    doubt      5 │ topic id 16 │ partition 4 │ leader epoch 4 │ position 8
+    corrupt    5 │ topic id 16 │ partition 4 │ leader epoch 4 │ position 8
 
-A partition is known by the twenty bytes of its topic id and number: both sides look it up as they
-stand, without building anything from them. Fetch positions are log ends: the next offset wanted.
+A partition's key is the twenty bytes of its topic id and number: both sides look it up by those
+bytes, without decoding them. Fetch positions are log ends: the next offset wanted.
 """
 
 import enum
@@ -52,7 +52,7 @@ class ReplicaFetchStatus(enum.IntEnum):
     """What a leader says of one partition."""
 
     OK = 0
-    # The follower's leader epoch is over: it will hear of the next one.
+    # The follower's leader epoch is over: its metadata will bring the next one.
     FENCED = 1
     # The follower's last epoch ended earlier in the leader's log: at `end`, under `epoch`.
     DIVERGED = 2
@@ -73,7 +73,7 @@ class ReplicaFetchPartition(NamedTuple):
 
 
 class ReplicaFetch(NamedTuple):
-    """A follower wants more. Partitions that it does not name are as they were before."""
+    """A follower's fetch. Partitions that it does not name are unchanged."""
 
     broker_epoch: int
     session: int
@@ -99,7 +99,7 @@ class ReplicaFetchResponsePartition(NamedTuple):
 
 
 class ReplicaFetchResponse(NamedTuple):
-    """What a leader has to say to a fetch, and the batches of each row."""
+    """A leader's response to a fetch, with the batches of each row."""
 
     session: int
     sequence: int
@@ -114,7 +114,7 @@ class RestartSession(NamedTuple):
 
 
 class FollowerProgressPartition(NamedTuple):
-    """What a follower has made safe since its last fetch."""
+    """What a follower has synced since its last fetch."""
 
     key: bytes
     leader_epoch: int
@@ -122,7 +122,7 @@ class FollowerProgressPartition(NamedTuple):
 
 
 class FollowerProgress(NamedTuple):
-    """Said between fetches, and not answered; a later `number` counts."""
+    """Sent between fetches, without a response; the highest `number` counts."""
 
     broker_epoch: int
     session: int
@@ -131,7 +131,7 @@ class FollowerProgress(NamedTuple):
 
 
 class CorruptBatchReport(NamedTuple):
-    """What the leader sent for this position was damaged; not answered."""
+    """What the leader sent for this position was damaged; without a response."""
 
     key: bytes
     leader_epoch: int
@@ -169,7 +169,7 @@ def encode_fetch(fetch: ReplicaFetch) -> bytes:
 def encode_response(
     session: int, sequence: int, rows: Sequence[ReplicaFetchResponsePartition], contents: Sequence[Buffer]
 ) -> list[Buffer]:
-    """The parts of an answer; `contents` has the batches of each row, perhaps none."""
+    """The parts of a response; `contents` has the batches of each row, perhaps none."""
     parts = [_ANSWER.pack(ReplicationFrameKind.RESPONSE, session, sequence, len(rows))]
     parts += [_ANSWER_ROW.pack(*row, len(content)) for row, content in zip(rows, contents, strict=True)]
     return [b"".join(parts), *(content for content in contents if len(content))]
@@ -189,7 +189,7 @@ def encode_corrupt_batch_report(doubt: CorruptBatchReport) -> bytes:
 
 
 def decode(frame: memoryview) -> Frame:
-    """What a peer said. ProtocolError if it makes no sense; nothing is kept of such a frame."""
+    """Decode a peer's frame, or raise ProtocolError."""
     kind = frame[0] if len(frame) else 0
     try:
         match kind:
@@ -204,7 +204,7 @@ def decode(frame: memoryview) -> Frame:
             case ReplicationFrameKind.CORRUPT_BATCH:
                 return _decode_doubt(frame)
             case _:
-                raise ProtocolError(f"no replication frame is of kind {kind}")
+                raise ProtocolError(f"unknown replication frame kind {kind}")
     except struct.error:
         raise ProtocolError("a replication frame ends early") from None
 
@@ -216,7 +216,7 @@ def _decode_fetch(frame: memoryview) -> ReplicaFetch:
     rows = [ReplicaFetchPartition._make(row) for row in _FETCH_ROW.iter_unpack(frame[_FETCH.size : rows_end])]
     for row in rows:
         if row.position < 0 or row.synced < 0:
-            raise ProtocolError("a fetch from before the beginning")
+            raise ProtocolError("a replica fetch has a negative offset")
     forgotten = [key for (key,) in _KEY.iter_unpack(frame[rows_end:])]
     return ReplicaFetch(broker_epoch, session, sequence, rows, forgotten)
 
@@ -225,12 +225,12 @@ def _decode_answer(frame: memoryview) -> ReplicaFetchResponse:
     _, session, sequence, row_count = _ANSWER.unpack_from(frame)
     position = _ANSWER.size + row_count * _ANSWER_ROW.size
     if position > len(frame):
-        raise ProtocolError(f"an answer of {len(frame)} bytes cannot have {row_count} rows")
+        raise ProtocolError(f"a replica fetch response of {len(frame)} bytes cannot have {row_count} rows")
     rows = []
     for *fields, length in _ANSWER_ROW.iter_unpack(frame[_ANSWER.size : position]):
         row = ReplicaFetchResponsePartition._make(fields)
         if row.high_watermark < 0 or row.log_start < 0:
-            raise ProtocolError("an answer from before the beginning")
+            raise ProtocolError("a replica fetch response has a negative offset")
         rows.append((row, frame[position : position + length]))
         position += length
     _expect(frame, position)
@@ -250,7 +250,7 @@ def _decode_progress(frame: memoryview) -> FollowerProgress:
         FollowerProgressPartition._make(row) for row in _PROGRESS_ROW.iter_unpack(frame[_PROGRESS.size :])
     ]
     if any(row.synced < 0 for row in rows):
-        raise ProtocolError("progress from before the beginning")
+        raise ProtocolError("a progress frame has a negative offset")
     return FollowerProgress(broker_epoch, session, number, rows)
 
 
@@ -258,11 +258,11 @@ def _decode_doubt(frame: memoryview) -> CorruptBatchReport:
     _, key, leader_epoch, position = _DOUBT.unpack_from(frame)
     _expect(frame, _DOUBT.size)
     if position < 0:
-        raise ProtocolError("doubt from before the beginning")
+        raise ProtocolError("a corrupt-batch report has a negative offset")
     return CorruptBatchReport(key, leader_epoch, position)
 
 
 def _expect(frame: memoryview, length: int) -> None:
-    """Before anything is built: the counts must be true."""
+    """Check the length before anything is decoded."""
     if len(frame) != length:
         raise ProtocolError(f"a replication frame of {len(frame)} bytes should have {length}")

@@ -1,4 +1,4 @@
-"""Replication of one node: as the leader of some partitions, and as a follower of others."""
+"""The replication service of one node: leader of some partitions, follower of others."""
 
 from penstock.broker.cluster.peers import Channel, Peer, PeerManager
 from penstock.broker.partitions import FollowerPartition, ReplicaManager
@@ -26,7 +26,7 @@ RATE_SETTING = "leader.replication.throttled.rate"
 
 
 class ReplicationService:
-    """Handler of the replication channel; see the package."""
+    """Handles the replication channel; see the package."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ReplicationService:
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
         self._is_running = False
         self._check_timer: Timer | None = None
-        # As they were in the last image, which shares with the next what has not changed.
+        # As in the last image, which shares unchanged parts with the next.
         self._brokers: object = None
         self._configs: object = None
         self.metrics = ReplicationMetrics()
@@ -60,14 +60,14 @@ class ReplicationService:
         partitions.on_roles_change(self._roles_changed)
 
     def start(self, broker_epoch: BrokerEpoch) -> None:
-        """Begin: the node is registered as a broker under this epoch."""
+        """Start: the node is registered as a broker under this epoch."""
         self._broker_epoch = broker_epoch
         self._is_running = True
         self.proposing.start(broker_epoch)
         self._roles_changed()
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """New metadata was committed. Call this after the partitions have followed it."""
+        """New metadata was committed. Call this after `ReplicaManager.on_metadata`."""
         if self._brokers is not image.brokers:
             self._brokers = image.brokers
             self._hub.keep("replication", _peers_of(image, self._node_id))
@@ -117,12 +117,12 @@ class ReplicationService:
             fetcher.restarted(message)
 
     def reached(self, node: NodeId, identity: NodeIdentity) -> None:  # noqa: ARG002
-        """A session begins on every new link."""
+        """Start a new session on the new link."""
         if self._is_running and node in self._fetchers:
             self._fetchers[node].reached()
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
-        """Nothing to do: the link is dialled again, and then a session begins."""
+        """Do nothing: the link is dialled again, and then a session starts."""
 
     def drained(self, node: NodeId, channel: Channel) -> None:
         if self._is_running and channel is Channel.REPLICATION and node in self._fetchers:
@@ -148,7 +148,7 @@ class ReplicationService:
         self._look_later()
 
     def _look_later(self) -> None:
-        """Some things need a look at every partition: not with each of many changes, but after them."""
+        """Check every partition later, once for many changes."""
         if self._check_timer is None and self._is_running:
             deadline = Instant(self._runtime.clock.now() + LOOK_MS * MILLISECOND)
             self._check_timer = self._runtime.timers.at(deadline, self._check)
