@@ -450,7 +450,7 @@ class ProduceService:
         def failed(error: Exception) -> None:
             # Perhaps this batch kills workers: it must not run on the loop.
             events.warning("produce.worker_failed", partition=str(partition.name), error=error)
-            self._settle(partition, pending, ApiError(ErrorKind.STORAGE_FAILED, f"a worker process failed on this batch: {error}"))
+            self._settle(partition, pending, ApiError(ErrorKind.STORAGE_FAILED, f"worker failed: {error}"))
 
         work = partial(
             finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
@@ -514,7 +514,7 @@ def _cannot_take(partition: LeaderPartition) -> ApiError:
 def _rejected(partition: LeaderPartition, verdict: ApiError) -> ApiError:
     if verdict.kind is ErrorKind.OUT_OF_ORDER_SEQUENCE and not partition.has_room:
         # The batch before it was not written: the producer must not conclude that records were lost.
-        return ApiError(ErrorKind.STORAGE_FAILED, "the producer's previous batch was not written: the disk is full; free space and retry")
+        return ApiError(ErrorKind.STORAGE_FAILED, "the previous batch was not written: disk full")
     return verdict
 
 

@@ -6,29 +6,35 @@
                                                         subscribers (partitions, …) ◄┤
                               replies whose log end is committed, in order ◄─────────┘
 
-`Quorum` is the port: whoever implements it keeps facts in order and says when they are
-committed. `raft.RaftQuorum` does it for any number of nodes, one included; the `Controller`
-cannot tell how many there are. It decides on a speculative image, to which facts are applied at
-once, and releases every reply (refusals too) only when the log end that the decision saw is
-committed. Brokers act on the committed image alone.
+`Quorum` is the port: it keeps facts in order and says when they are committed. `RaftQuorum`
+implements it for any number of nodes, one included; the `Controller` cannot tell how many there are.
+It decides on a speculative image, to which facts are applied at once, and releases every reply
+(errors too) only when the log end that the decision saw is committed. Brokers act on the committed
+image alone.
 
-    <data-dir>/meta/raft/                 log, snapshots and ballot of `raft`; see there
+    member               puts the parts together, from bootstrap to controlled shutdown
+    bootstrap            a blank node bootstraps a quorum with others, or joins an existing one
+    controller           decides commands, keeps the committed image
+    controller_tasks     what the leading controller does periodically
+    command_forwarding   carries commands to the leading controller; read-index barrier
+    broker_lifecycle     registration, heartbeats, fencing, controlled shutdown
+    quorum               the port between the controller and the metadata log
+    quorum_admin         the quorum as operators see and change it
+    raft_host            Raft on the runtime port: steps, effects, recovery
+    raft_storage         log, snapshots and hard state in <data-dir>/meta/raft/
+    raft_snapshots       taking, sending and installing snapshots off the loop
+    raft_codec           messages and log entries as bytes
+    peers                links to the other nodes
+    rpc                  requests between nodes
+    node_addresses       where the other nodes are
 
-`ClusterMember` puts the parts together, from the first contact to the farewell:
+Every node is a member of the quorum: controllers vote, the others are learners. So each has the
+committed image and knows the leader. A node starts in this order: catch up with the metadata,
+register a new broker epoch (which gives the broker's partitions new leader epochs), open the logs,
+get unfenced.
 
-    founding/   a blank node founds a quorum with others, or joins the one there is
-    control/    questions between nodes; commands are carried to whoever leads (`Forwarding`)
-    sessions/   brokers heartbeat, are fenced when they are gone, and leave in order
-    voters/     the quorum as operators see and change it
-    duties/     what whoever leads does unasked
-
-Every node is a member of the quorum: controllers vote, the others have the log without a vote. So
-each has the committed image and knows who leads. A start goes: catch up with the metadata, register
-a new broker epoch (which gives the broker's partitions new leader epochs), let the logs be opened,
-be unfenced.
-
-Left out: controllers' addresses in the metadata (those without a broker say where they are to
-everyone they reach); authentication between nodes.
+Left out: controllers' addresses in the metadata (those without a broker send theirs to every node
+they reach); authentication between nodes.
 """
 
 from penstock.broker.cluster.broker_lifecycle import (

@@ -1,23 +1,23 @@
-"""How a blank node becomes a member: it founds a quorum with others, or joins the one there is.
+"""How a blank node becomes a member: it bootstraps a quorum with others, or joins an existing one.
 
-    blank ── Founding ──┬── every voter answers: blank, and with the same list ──► founding members
-       (asks everybody) ├── somebody is a member, and founded with us ───────────► the same members
-                        ├── somebody is a member of a quorum without us ─────────► Joining
-                        └── lists differ, two clusters, an id that is taken ─────► one line, and the end
+    blank ── Bootstrap ──┬── every voter is blank and has the same list ────────► BootstrapAsVoter
+       (asks every voter)├── one is a member of a quorum bootstrapped with us ──► BootstrapAsVoter
+                         ├── one is a member of a quorum without us ────────────► JoinExisting
+                         └── lists differ, two clusters, an id that is taken ───► BootstrapFailed
 
-Every node asks all voters again and again, in rounds, and says whom it has reached. It founds only
-when all have answered one round with the same list of voters and the same directories, over links
-that go to the addresses in the list: so no two nodes ever found different quorums out of the same
-directories. A node that was away in that moment learns the founding members from another.
+Every node asks all voters repeatedly, in rounds, and says which ones it has reached. It bootstraps
+only when all have replied in one round with the same list of voters and the same directories, over
+links to the addresses in the list: so no two nodes ever bootstrap different quorums out of the same
+directories. A node that was away at that time learns the initial members from another.
 
-`QuorumJoiner` is the newcomer's side: it asks to be let in until it is where it wants to be.
-`JoinHandler` is the leader's: one change of members per question, and each question is safe to
-repeat. A voter whose directory is lost comes back with a new one; the old one is removed first,
-unless a node still runs under it.
+`QuorumJoiner` is the newcomer's side: it asks until it is the member it wants to be. `JoinHandler`
+is the leader's: one membership change per request, and each request is safe to repeat. A voter whose
+directory is lost comes back with a new one; the old one is removed first, unless a node still runs
+with it.
 
-    meta/joining      while a newcomer has not got the vote it was started for: see `wishes`
+    meta/joining      exists while a newcomer waits for its vote: see `write_join_intent`
 
-Left out: founding with a part of the voters; discovering voters other than by the list.
+Left out: bootstrapping with a part of the voters; discovering voters other than by the list.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,12 +55,12 @@ from penstock.runtime import Address, Clock, CloseReason, NodeIdentity, Runtime,
 from penstock.storage.data_directory import RecordFileDamaged, read_record, write_record
 from penstock.storage.disk import Disk
 
-# A node that is silent for so long does not run, or is of no use.
+# A node that is silent for this long is taken for stopped.
 SILENT_NS = 1 * SECOND
 ROUND_MS = 100
 VOTER_REPLY_TIMEOUT_MS = 1_000
 REMINDER_NS = 5 * SECOND
-# Quiet at first: nodes that are started together are there within this.
+# No warnings during this time: nodes that are started together need it to come up.
 FIRST_REMINDER_NS = SECOND
 _META, _NAME, _VOTER = "meta", "joining", "voter"
 AGAIN_MS = 100
@@ -71,7 +71,7 @@ NAMESAKE_NS = 5 * SECOND
 
 
 class JoinHandler:
-    """Takes newcomers in, as learners first."""
+    """The leader's side of joining: adds newcomers, as learners first."""
 
     def __init__(self, desk: PeerRpc, clock: Clock, book: AddressBook, quorum: RaftQuorum) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class JoinHandler:
         newcomer, members = Member(peer.node_id, peer.directory_id), raft.configuration
         rival = _rival(newcomer, members)
         if rival is not None and self._is_there(rival):
-            detail = f"node {rival.node_id} runs already, with another data directory"
+            detail = f"node {rival.node_id} is already running with another data directory"
             respond(JoinQuorumReply(JoinStatus.REFUSED, detail))
             return
         change = _next_change(newcomer, members, rival, wants_vote=question.wants_vote)
@@ -99,13 +99,13 @@ class JoinHandler:
         self._quorum.change_members(change, lambda outcome: _on_reply(change, outcome, respond))
 
     def _is_there(self, member: Member) -> bool:
-        """Whether a member answers our heartbeats; a link alone may lead to a machine without power."""
+        """Whether a member replies to our heartbeats; a link alone may lead to a machine without power."""
         peer = self._quorum.raft.followers.get(member)
         return peer is None or self._clock.now() - peer.heard_at < SILENT_NS
 
 
 def _rival(newcomer: Member, members: Configuration) -> Member | None:
-    """Who has the newcomer's node id, or its directory, but not both."""
+    """The member with the newcomer's node id or its directory, but not both."""
     for member in members.members:
         same = (member.node_id == newcomer.node_id, member.directory_id == newcomer.directory_id)
         if any(same) and not all(same):
@@ -137,23 +137,23 @@ def _on_reply(change: Change, outcome: CommandOutcome, respond: Respond) -> None
 
 
 class BootstrapFailed(PenstockError):
-    """A node cannot take part with the voters it was given: one line for the operator."""
+    """A node cannot take part with the voters it was given; the text is for the operator."""
 
 
 class BootstrapAsVoter(NamedTuple):
-    """Begin a log with these founding members."""
+    """Start a new log with these members."""
 
     members: Configuration
 
 
 class JoinExisting(NamedTuple):
-    """There is a quorum that does not know us."""
+    """Join a quorum that does not know this node yet."""
 
     cluster_id: UUID | None
 
 
 class VoterReply(NamedTuple):
-    """The answer of one voter, and the directory that gave it."""
+    """The reply of one voter, and its directory."""
 
     directory_id: UUID
     standing: IntroductionReply
@@ -165,7 +165,7 @@ BootstrapOutcome: TypeAlias = BootstrapAsVoter | JoinExisting | None
 def decide_bootstrap(
     me: Member, voters: Sequence[Voter], heard: Mapping[NodeId, VoterReply]
 ) -> BootstrapOutcome:
-    """What to do after a round of answers; None: wait for more. Raises BootstrapFailed."""
+    """What to do after a round of replies; None: wait for more. Raises BootstrapFailed."""
     for voter in voters:
         answer = heard.get(voter.node_id)
         if answer is not None:
@@ -195,7 +195,7 @@ def _check_directory(me: Member, voter: Voter, standing: IntroductionReply) -> N
 
 
 def _follow(me: Member, members: Sequence[Voter], heard: Mapping[NodeId, VoterReply]) -> BootstrapOutcome:
-    """Somebody is a member already: of one and the same cluster, if there is sense in it."""
+    """Some voters are members already: check that they belong to one cluster, and follow them."""
     clusters: dict[UUID, Voter] = {}
     for voter in members:
         cluster_id = heard[voter.node_id].standing.cluster_id
@@ -220,9 +220,9 @@ def _found(me: Member, voters: Sequence[Voter], heard: Mapping[NodeId, VoterRepl
         if voter.node_id in heard:
             directories[voter.node_id] = heard[voter.node_id].directory_id
     if any(voter.node_id not in directories for voter in voters) or len(directories) != len(voters):
-        return None  # somebody is missing, or we have no vote and wait for those who have
+        return None  # a voter is missing, or we are no voter and wait for those who are
     if any(answer.standing.known != directories for answer in heard.values()):
-        return None  # they do not see what we see, yet
+        return None  # they have not reached the same nodes yet
     return BootstrapAsVoter(Configuration(tuple(Member(node, directories[node]) for node, _ in voters)))
 
 
@@ -234,12 +234,12 @@ Decided: TypeAlias = Callable[[BootstrapAsVoter | JoinExisting], None]
 
 
 def is_sole_voter(me: NodeId, voters: Sequence[Voter]) -> bool:
-    """Whether nobody needs to be asked."""
+    """Whether there is no other voter to ask."""
     return all(voter.node_id == me for voter in voters)
 
 
 class Bootstrap(BasePeerWatcher):
-    """Asks in rounds. All that counts is what was answered in one round, on links that are open."""
+    """Asks the voters in rounds. Only replies of one round, on open links, count together."""
 
     def __init__(
         self, runtime: Runtime, hub: PeerManager, desk: PeerRpc, me: Member, voters: Sequence[Voter]
@@ -258,7 +258,7 @@ class Bootstrap(BasePeerWatcher):
         self._remind_at = Instant(0)
 
     def begin(self, address: Address | None, decided: Decided) -> None:
-        """Ask until there is an answer; what makes no sense is raised."""
+        """Ask until there is a decision; conflicts raise BootstrapFailed."""
         self._address = address
         self._decided = decided
         self._remind_at = Instant(self._runtime.clock.now() + FIRST_REMINDER_NS)
@@ -267,11 +267,11 @@ class Bootstrap(BasePeerWatcher):
         self._next_round()
 
     def standing(self) -> IntroductionReply:
-        """Who we are while we do not know yet."""
+        """The reply to introductions while this node is still blank."""
         return IntroductionReply(False, None, None, self._voters, self._known())
 
     def _known(self) -> dict[NodeId, UUID]:
-        """The voters that we reach, and their directories; ourselves included."""
+        """The voters that were reached, and their directories; this node included."""
         known: dict[NodeId, UUID] = {}
         for voter in self._voters:
             identity = self._hub.identity_of(voter.node_id)
@@ -328,23 +328,23 @@ class Bootstrap(BasePeerWatcher):
         if self._decided is None:
             return
         if identity.node_id == self._me.node_id and identity.directory_id == self._me.directory_id:
-            raise BootstrapFailed(f"voter {node} is said to be at {address}, but that is this node itself")
+            raise BootstrapFailed(f"voter {node} is configured at {address}, but that is this node itself")
         raise BootstrapFailed(
-            f"voter {node} is said to be at {address}, but node {identity.node_id} answers there"
+            f"voter {node} is configured at {address}, but node {identity.node_id} listens there"
         )
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
         if self._decided is not None and ending is CloseReason.REJECTED:
             raise BootstrapFailed(
-                f"voter {node} turned this node away: its version of Penstock does not understand ours"
+                f"voter {node} rejected this node: its version of Penstock is not compatible with this one"
             )
 
 
 class ClusterIdMismatch(BasePeerWatcher):
-    """Notices when the voters that a member was started with do not know it.
+    """Notices when the voters that a member was started with belong to another cluster.
 
-    One that turns us away is worth a warning. If it is most of them, and we have not seen
-    anybody else lead since the start, then this is the wrong data directory or the wrong cluster.
+    One that rejects us is worth a warning. If most do, and we have seen no other leader since the
+    start, then this is the wrong data directory or the wrong cluster.
     """
 
     def __init__(self, hub: PeerManager, me: Member, voters: Sequence[Voter]) -> None:
@@ -358,7 +358,7 @@ class ClusterIdMismatch(BasePeerWatcher):
         self._rejecting.pop(node, None)
 
     def leader_changed(self, leader: Member | None) -> None:
-        # A node that founded a cluster alone leads it, whatever others belong to.
+        # A node that bootstrapped a cluster alone leads it, whatever the others belong to.
         self._is_settled = self._is_settled or (leader is not None and leader != self._me)
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
@@ -385,7 +385,7 @@ def read_join_intent(disk: Disk) -> bool:
 
 
 def write_join_intent(disk: Disk, *, wants_vote: bool) -> None:
-    """Remember the wish, or forget it. Blocks."""
+    """Store or clear the intent to become a voter. Blocks."""
     path = f"{_META}/{_NAME}"
     if wants_vote:
         write_record(disk, _META, _NAME, _VOTER)
@@ -395,10 +395,10 @@ def write_join_intent(disk: Disk, *, wants_vote: bool) -> None:
 
 
 class QuorumJoiner:
-    """Asks the leader to be let in, until the members that we know of include us as we wish.
+    """Asks the leader for membership, until the known members include this node as it wishes.
 
-    Who leads is not known before we get the log, so everybody we know is asked in turn, and
-    whoever does not lead says who does.
+    The leader is not known before we get the log, so every known node is asked in turn, and
+    nodes that do not lead name the leader.
     """
 
     def __init__(self, runtime: Runtime, disk: Disk, desk: PeerRpc, book: AddressBook, me: Member) -> None:
@@ -418,7 +418,7 @@ class QuorumJoiner:
         self._configuration = EMPTY_CONFIGURATION
 
     def begin(self, *, wants_vote: bool) -> None:
-        """Ask, unless we are what we want to be."""
+        """Ask, unless this node is already the member it wants to be."""
         self._wants_vote = wants_vote
         self._remind_at = Instant(self._runtime.clock.now() + REMINDER_NS)
         self._is_over = False
@@ -464,23 +464,23 @@ class QuorumJoiner:
         self._later()
 
     def _met_namesake(self) -> None:
-        """Somebody else leads under our node id; until it was noticed, that may be one that is gone."""
+        """The leader has our node id. It may be one that has just stopped, so wait before failing."""
         now = self._runtime.clock.now()
         if self._namesake_until is None:
             self._namesake_until = Instant(now + NAMESAKE_NS)
         elif now >= self._namesake_until:
             raise BootstrapFailed(
-                f"the cluster does not take this node: node {self._me.node_id} runs already, with another "
+                f"the cluster does not accept this node: node {self._me.node_id} is already running with another "
                 "data directory, and leads the quorum"
             )
 
     def _on_error(self, detail: str) -> None:
-        """A rival may be one that has just ended and is not missed yet."""
+        """Fail, but not at once: the conflicting node may have just stopped, unnoticed so far."""
         now = self._runtime.clock.now()
         if self._refused_at is None:
             self._refused_at = now
         elif now - self._refused_at >= RIVAL_NS:
-            raise BootstrapFailed(f"the cluster does not take this node: {detail}")
+            raise BootstrapFailed(f"the cluster does not accept this node: {detail}")
 
     def _later(self) -> None:
         now = self._runtime.clock.now()

@@ -1,17 +1,17 @@
-"""Who is alive: brokers say so, and whoever leads the quorum believes them for a while.
+"""Brokers from registration to controlled shutdown: heartbeats, sessions and fencing.
 
-    Pulse (every broker) ── heartbeat, every 500 ms ──► Sessions (the leader)
-        ▲                                                   │ silence for 2 s, or a machine that refuses
-        └── live, fenced or stale ◄─────────────────────────┘   ──► FenceBroker
+    BrokerHeartbeat (every broker) ── every 500 ms ──► BrokerSessionTracker (the leader)
+        ▲                                                 │ silent for 2 s, or connection refused
+        └── live, fenced or stale ◄───────────────────────┘   ──► FenceBroker
 
-A broker that is fenced asks to be unfenced, one whose epoch is stale ends. A new leader grants
-everybody a whole session, for it cannot know who was silent before; a process that is gone shows
-at once, because nobody listens where it was, and no link from it is open.
+A broker that is fenced asks to be unfenced; one whose epoch is stale ends. A new leader grants
+every broker a whole session, since it cannot know who was silent before; a process that is gone is
+noticed at once, because its port refuses connections and no link from it is open.
 
-A node that stops says so first (`ControlledShutdown`): its leaderships go to others, it leaves every ISR, and
-the quorum gets another leader. Then nobody notices its end.
+A node that stops says so first (`ControlledShutdown`): its leaderships go to others, it leaves every
+ISR, and the quorum gets another leader. Then clients hardly notice that it stops.
 
-Left out: sessions that brokers choose themselves; wall clocks, which have no say here.
+Left out: session timeouts chosen by brokers; wall clocks, which are not used here.
 """
 
 import base64
@@ -63,31 +63,31 @@ from penstock.observability import log as events
 from penstock.runtime import Callback, CloseReason, Entropy, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory
 
-# Each fencing decides about all partitions of a broker. A rack that fails must not hold the loop for
-# so long that the other controllers miss us: the rest waits until the loop has been round.
+# Each fencing decides about all partitions of a broker. A rack that fails must not block the loop for
+# so long that the other controllers time out: the rest waits for the next turn.
 FENCES_PER_LOOK = 8
-# Everything together; what is not done by then happens to the others as if we had crashed.
+# The whole shutdown; what is not done by then looks like a crash to the others.
 FAREWELL_MS = 1_500
-# Of that, how long replicas that are not in sync may take to take over.
+# Of that, how long to wait for out-of-sync replicas that could take over.
 HANDING_OVER_MS = 1_000
 SHUTDOWN_RETRY_MS = 50
 REGISTRATION_RETRY_MS = 100
 # A broker that was replaced counts as live until its session is over.
 RIVAL_NS = 5 * SECOND
-# Trying again would change nothing.
+# Errors that a retry would not change.
 FOR_GOOD = (ErrorKind.INCONSISTENT_CLUSTER, ErrorKind.INVALID_REQUEST, ErrorKind.INVALID_FEATURE_LEVEL)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSessionOptions:
-    """How often brokers say that they live, and how long they are believed."""
+    """The heartbeat interval and the session timeout."""
 
     heartbeat_ms: int = 500
     session_ms: int = 2_000
 
 
 class BrokerSessionTracker(BasePeerWatcher):
-    """Fences brokers that are silent or gone, while this node leads."""
+    """Fences brokers that are silent or gone, while this node leads the quorum."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._controller = controller
         self._session_ns = options.session_ms * MILLISECOND
         self._look_ns = options.heartbeat_ms * MILLISECOND // 4
-        # The unfenced brokers, and until when they may be silent.
+        # The unfenced brokers, and when the session of each ends.
         self._until: dict[NodeId, Instant] = {}
         self._fencing: dict[NodeId, None] = {}
         self._brokers: object = None
@@ -137,7 +137,7 @@ class BrokerSessionTracker(BasePeerWatcher):
                 del self._fencing[node]
 
     def heartbeat(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
-        """Hear a broker; None: we know too little to say anything."""
+        """Take a broker's heartbeat; returns None while this node knows too little to reply."""
         controller = self._controller
         broker = controller.image.broker(heartbeat.node_id)
         if not controller.is_leading or (heartbeat.committed > controller.committed and broker is None):
@@ -158,14 +158,14 @@ class BrokerSessionTracker(BasePeerWatcher):
         now = self._runtime.clock.now()
         silent = [node for node, until in self._until.items() if now >= until and node not in self._fencing]
         for node in silent[:FENCES_PER_LOOK]:
-            self._fence(node, "nothing heard")
+            self._fence(node, "no heartbeat within the session timeout")
         pause_ns = self._look_ns if len(silent) <= FENCES_PER_LOOK else 0
         self._timer = self._runtime.timers.at(Instant(now + pause_ns), self._check)
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
-        # While it has a link to us it lives, and it is us who cannot reach it.
+        # While it has a link to us it is alive, and only unreachable from here.
         if ending is CloseReason.REFUSED and node in self._until and not self._hub.hears(node):
-            self._fence(node, "its process is gone")
+            self._fence(node, "its process has ended")
 
     def _fence(self, node: NodeId, reason: str) -> None:
         broker: Broker | None = self._controller.image.broker(node)
@@ -182,11 +182,11 @@ class BrokerSessionTracker(BasePeerWatcher):
 
 
 class BrokerReplaced(PenstockError):
-    """The cluster knows a later broker under our node id: this one must not go on."""
+    """The cluster knows a later broker under our node id: this one must stop."""
 
 
 class BrokerHeartbeat:
-    """Beats from the registration to the stop."""
+    """Sends heartbeats from the registration to the stop."""
 
     def __init__(
         self,
@@ -212,12 +212,12 @@ class BrokerHeartbeat:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the cluster does not count on us now, as far as we know."""
+        """Whether this broker is fenced, as far as it knows."""
         broker = self._controller.image.broker(self._me)
         return broker is None or broker.epoch != self._epoch or broker.fenced
 
     def begin(self, epoch: BrokerEpoch, live: Callback) -> None:
-        """Beat under this epoch, and get unfenced; `live` hears when that is so the first time."""
+        """Send heartbeats under this epoch, and get unfenced; `live` is called the first time that is so."""
         self._epoch = epoch
         self._live = live
         self._beat()
@@ -229,7 +229,7 @@ class BrokerHeartbeat:
             self._timer.cancel()
 
     def leader_changed(self) -> None:
-        """A new leader hears of us at once."""
+        """Send a heartbeat to the new leader at once."""
         if self._epoch is not None:
             self._beat()
 
@@ -266,7 +266,7 @@ class BrokerHeartbeat:
         if broker.fenced:
             self._consider_unfencing()
         elif self._live is not None:
-            # Not from within the news: others have to hear of it first.
+            # Not inside this callback: other subscribers have to see the image first.
             self._runtime.timers.soon(self._live)
             self._live = None
 
@@ -275,7 +275,7 @@ class BrokerHeartbeat:
         if self._is_unfencing or now < self._unfence_at or self._epoch is None:
             return
         self._is_unfencing = True
-        # Fenced again at once, there is a reason that asking more often does not remove.
+        # A broker that is fenced again at once has a problem that more frequent requests do not solve.
         self._unfence_at = Instant(now + self._options.heartbeat_ms * MILLISECOND // 2)
 
         def unfenced(reply: Reply) -> None:
@@ -286,7 +286,7 @@ class BrokerHeartbeat:
 
 
 class ControlledShutdown:
-    """Takes leave of the cluster, within a bounded time."""
+    """Hands over leaderships and leaves the cluster, within a bounded time."""
 
     def __init__(
         self, runtime: Runtime, controller: Controller, quorum: RaftQuorum, pulse: BrokerHeartbeat, me: NodeId
@@ -301,7 +301,7 @@ class ControlledShutdown:
         self._patience = Instant(0)
 
     def begin(self, epoch: BrokerEpoch | None, done: Callback) -> None:
-        """Leave; `done` is called once, not inside this call."""
+        """Start; `done` is called once, not inside this call."""
         now = self._runtime.clock.now()
         self._done = done
         self._patience = Instant(now + HANDING_OVER_MS * MILLISECOND)
@@ -316,7 +316,7 @@ class ControlledShutdown:
 
     def _overdue(self) -> None:
         if self._quorum.raft.leader is None:
-            # The last nodes of a cluster that is stopped have nobody to hand over to: nothing is wrong.
+            # The last nodes of a cluster that is stopped cannot hand over to anyone: no warning.
             events.debug("node.controlled_shutdown_timeout")
         else:
             events.warning("node.controlled_shutdown_timeout")
@@ -344,7 +344,7 @@ class ControlledShutdown:
             self._controller.submit(BeginControlledShutdown(self._me, epoch), told)
 
     def _could_be_taken_over(self) -> bool:
-        """Whether somebody else who is there has a replica of what we still lead."""
+        """Whether another live broker has a replica of a partition that this node still leads."""
         image = self._controller.image
         return any(
             partition.leader == self._me
@@ -353,7 +353,7 @@ class ControlledShutdown:
         )
 
     def _leave_place(self, epoch: BrokerEpoch) -> None:
-        """Out of every ISR before we stop fetching: no write waits for us then."""
+        """Leave every ISR before fetching stops, so that no write waits for this node."""
 
         def told(_: Reply) -> None:
             self._hand_over_quorum()
@@ -381,7 +381,7 @@ class ControlledShutdown:
             self._later(self._await_successor)
 
     def _successor(self) -> Member | None:
-        """The voter that has most of the log, if we lead and there are others."""
+        """The voter with the longest log, if this node leads and there are others."""
         raft = self._quorum.raft
         if self._quorum.leader_epoch is None:
             return None
@@ -393,7 +393,7 @@ class ControlledShutdown:
 
 
 def new_cluster_id(entropy: Entropy) -> UUID:
-    """A random id. None that starts with a dash: on a command line it would be an option."""
+    """A random id that does not start with a dash: on a command line it would be an option."""
     while True:
         drawn = UUID(bytes=entropy.bytes(16), version=4)
         if not show_cluster_id(drawn).startswith("-"):
@@ -401,7 +401,7 @@ def new_cluster_id(entropy: Entropy) -> UUID:
 
 
 def show_cluster_id(cluster_id: UUID) -> str:
-    """As clients and the metadata log know it: URL-safe base64 without padding."""
+    """The id as clients and the metadata log show it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(cluster_id.bytes).rstrip(b"=").decode("ascii")
 
 
@@ -410,16 +410,16 @@ def parse_cluster_id(text: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except (binascii.Error, ValueError):
-        raise CorruptionError(f"{text!r} is no cluster id") from None
+        raise CorruptionError(f"{text!r} is not a valid cluster id") from None
 
 
 class RegistrationRejected(PenstockError):
-    """The cluster does not take this node as a broker."""
+    """The cluster does not accept this node as a broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """How the node presents itself. `synced`: it acknowledges only what is on disk."""
+    """What the node registers with. `synced`: it acknowledges only what is on disk."""
 
     node_id: NodeId
     listeners: tuple[BrokerEndpoint, ...]
@@ -428,7 +428,7 @@ class BrokerRegistration:
 
 
 class ClusterFormation:
-    """Gives a cluster that has no identity yet its own, if this node is the first to lead it."""
+    """Gives a new cluster its id, if this node is the first to lead it."""
 
     def __init__(self, controller: Controller, entropy: Entropy) -> None:
         self._controller = controller
@@ -441,7 +441,7 @@ class ClusterFormation:
             self._controller.submit(BootstrapCluster(cluster_id), self._formed)
 
     def on_leadership_lost(self) -> None:
-        """Whoever leads next sees what is missing."""
+        """Do nothing: the next leader sees what is missing."""
 
     def _formed(self, reply: Reply) -> None:
         if not isinstance(reply, ApiError):
@@ -449,7 +449,7 @@ class ClusterFormation:
 
 
 class BrokerRegistrar:
-    """Registers the broker of this node. What the cluster refuses for good ends the node."""
+    """Registers the broker of this node. A permanent error ends the node."""
 
     def __init__(
         self,
@@ -469,7 +469,7 @@ class BrokerRegistrar:
         self.epoch: BrokerEpoch | None = None
 
     def join(self, done: Callable[[BrokerEpoch], None], peer: BrokerEndpoint | None = None) -> None:
-        """Register a new broker epoch, fenced; `done` hears it once our image has it.
+        """Register a new broker epoch, fenced; `done` gets it once our image has it.
 
         The image must have the cluster's id. `peer` is where other nodes find us.
         """
@@ -508,7 +508,7 @@ class BrokerRegistrar:
     def _on_error(self, error: ApiError) -> None:
         now = self._runtime.clock.now()
         is_rival = error.kind is ErrorKind.DUPLICATE_BROKER
-        # The rest passes: there is no controller, its disk is full, or it knew of us what we did not.
+        # Other errors pass: there is no controller, its disk is full, or its metadata is newer than ours.
         if error.kind in FOR_GOOD or (is_rival and now >= self._give_up_at):
-            raise RegistrationRejected(f"the cluster refuses this node: {error.detail or error.kind.value}")
+            raise RegistrationRejected(f"the cluster does not accept this broker: {error.detail or error.kind.value}")
         self._runtime.timers.at(Instant(now + REGISTRATION_RETRY_MS * MILLISECOND), self._register)

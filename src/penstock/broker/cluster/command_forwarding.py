@@ -1,4 +1,4 @@
-"""Commands of a node that does not lead: carried to whoever does."""
+"""Forwards commands of a node that does not lead to the leading controller."""
 
 from collections import deque
 from collections.abc import Callable
@@ -28,23 +28,23 @@ from penstock.core.raft import ReadIndex
 from penstock.runtime import Callback, NodeIdentity, Runtime, Timer
 
 Done: TypeAlias = Callable[[Reply], None]
-# How long a command waits for somebody to lead, and then for the answer.
+# How long a command waits for a leader, and then for the reply.
 PATIENCE_MS = 4_000
 PARKED_MAX = 10_000
-# A node that says it does not lead learns who does with the next heartbeats.
+# A node that replies NotController learns the leader with the next heartbeats.
 ASK_AGAIN_MS = 50
 ANSWER_MS = 1_000
 AGAIN_MS = 50
 
 
 class LocalController(Protocol):
-    """The controller of this node, as far as it concerns others."""
+    """The part of this node's controller that other nodes use."""
 
     @property
     def is_leading(self) -> bool: ...
 
     def decide(self, command: Command, done: Callable[[Reply, Offset], None]) -> None:
-        """Decide here; `done` hears the reply, and the log end behind it, once that is committed."""
+        """Decide here; `done` gets the reply and the log end behind it, once that is committed."""
 
     def reply_when_committed(self, end: Offset, reply: Reply, done: Done) -> None:
         """Give the reply once our own committed image has every fact below `end`."""
@@ -59,10 +59,10 @@ class ParkedCommand(NamedTuple):
 
 
 class CommandForwarder(BasePeerWatcher):
-    """Knows who leads, and brings commands there.
+    """Knows the leader, and sends commands there.
 
-    A command that nobody has seen waits for a leader and may be sent several times. One that
-    was sent and not answered may have been decided: it is refused, and its owner looks again.
+    A command that was not received anywhere waits for a leader and may be sent several times. One that
+    was sent and got no reply may have been decided: its caller gets an error, and checks the metadata.
     """
 
     def __init__(self, runtime: Runtime, desk: PeerRpc, me: NodeId) -> None:
@@ -78,20 +78,20 @@ class CommandForwarder(BasePeerWatcher):
         desk.serve(SubmitCommand, self._on_submit)
 
     def serve(self, decider: LocalController) -> None:
-        """Decide here what comes from others."""
+        """Have `decider` decide the commands of other nodes."""
         self._decider = decider
 
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided, wherever that is. `done` is never called inside this call."""
         if len(self._parked) >= PARKED_MAX:
-            self._runtime.timers.soon(lambda: done(_error("too many commands wait for a controller")))
+            self._runtime.timers.soon(lambda: done(_error("too many commands wait for a controller; try again later")))
             return
         deadline = Instant(self._runtime.clock.now() + PATIENCE_MS * MILLISECOND)
         self._parked.append(ParkedCommand(command, done, deadline))
         self._pump()
 
     def leader_changed(self, leader: NodeId | None) -> None:
-        """What was sent to another may be decided or not; what was not sent goes to this one."""
+        """Fail commands that were sent to the old leader, and send those that wait to the new one."""
         self.leader = leader
         for number, (node, parked) in list(self._underway.items()):
             if node != leader:
@@ -143,14 +143,14 @@ class CommandForwarder(BasePeerWatcher):
                 try:
                     reply = decode_reply(name, content)
                 except ProtocolError as wrong:
-                    self._refuse(parked, f"the answer of node {node} cannot be read: {wrong}")
+                    self._refuse(parked, f"the reply of node {node} cannot be decoded: {wrong}")
                     return
                 self._decider.reply_when_committed(end, reply, parked.done)
             case NotController():
                 self._parked.append(parked)
                 self._set_timer()
             case _:
-                self._refuse(parked, f"node {node} did not answer")
+                self._refuse(parked, f"node {node} did not reply; the command may have been decided")
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -184,7 +184,7 @@ class CommandForwarder(BasePeerWatcher):
             command = decode_command(question.name, question.content)
         except ProtocolError as wrong:
             decided(
-                ApiError(ErrorKind.INVALID_REQUEST, f"node {self._me} does not know this command: {wrong}"),
+                ApiError(ErrorKind.INVALID_REQUEST, f"node {self._me} cannot decode this command: {wrong}"),
                 Offset(0),
             )
             return
@@ -196,7 +196,7 @@ def _error(detail: str) -> ApiError:
 
 
 class ReadIndexBarrier:
-    """Asks the leader how much there is, and waits until the committed image of this node has it."""
+    """Asks the leader for its read index, and waits until this node's committed image has reached it."""
 
     def __init__(
         self, runtime: Runtime, desk: PeerRpc, quorum: RaftQuorum, controller: Controller, me: NodeId
@@ -234,7 +234,7 @@ class ReadIndexBarrier:
             self._later(done)
 
     def leader_changed(self) -> None:
-        """There may be somebody to ask now."""
+        """Ask the new leader."""
         waiting, self._leaderless = self._leaderless, []
         for done in waiting:
             self.catch_up(done)

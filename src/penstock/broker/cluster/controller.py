@@ -28,7 +28,7 @@ FACTS_PER_TURN_MAX = 5_000
 
 
 class UncommittedReply(NamedTuple):
-    """An answer that is known but must not be given before `end` is committed."""
+    """A reply that must not be released before `end` is committed."""
 
     end: Offset
     reply: Reply
@@ -36,7 +36,7 @@ class UncommittedReply(NamedTuple):
 
 
 class RemoteController(Protocol):
-    """The way to whoever decides, when that is not this node."""
+    """The way to the leading controller, when that is not this node."""
 
     @property
     def leader(self) -> NodeId | None:
@@ -45,25 +45,25 @@ class RemoteController(Protocol):
     def submit(self, command: Command, done: Done) -> None: ...
 
     def retry(self) -> None:
-        """Commands are decided here from now on."""
+        """This node decides from now on: hand back the commands that wait."""
 
 
 class ControllerTask(Protocol):
-    """Who has something to do while this node decides."""
+    """Something that runs while this node is the leading controller."""
 
     def on_leadership_gained(self) -> None:
-        """Commands are decided here; `submit` from here is decided here."""
+        """This node is the leading controller now, and decides what is submitted."""
 
     def on_leadership_lost(self) -> None:
-        """They are no longer."""
+        """This node is no longer the leading controller."""
 
 
 class Controller:
     """The host of the metadata machine on this node.
 
-    Commands of one turn of the loop share one append. A `done` is never called inside
-    `submit`, and answers that are decided here come in the order of the commands. What is
-    decided `elsewhere` is answered once our own committed image has it.
+    Commands of one turn of the loop share one append. `done` is never called inside
+    `submit`, and replies that are decided here come in the order of the commands. What another
+    node decided is replied to once our own committed image has it.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Controller:
         self._appended = EMPTY_IMAGE
         self._end = Offset(0)
         self._waiting: deque[UncommittedReply] = deque()
-        # Answers from elsewhere that are ahead of our image, by the log end they need.
+        # Replies of other nodes that are ahead of our image, by the log end they need.
         self._held: list[tuple[Offset, int, Reply, Done]] = []
         self._holds = 0
         self._turn_set = False
@@ -99,12 +99,12 @@ class Controller:
 
     @property
     def leader(self) -> NodeId | None:
-        """Which node decides; None if we do not know of any, or if there are no others."""
+        """The leading controller's node; None if it is unknown, or if there are no others."""
         return None if self._elsewhere is None else self._elsewhere.leader
 
     @property
     def committed(self) -> Offset:
-        """How many facts the committed image holds: the epoch of whatever is read off it."""
+        """How many facts the committed image holds: the epoch of everything read from it."""
         return self._quorum.committed
 
     def start(self) -> None:
@@ -116,18 +116,18 @@ class Controller:
         self._subscribers.append(subscriber)
 
     def add_task(self, duty: ControllerTask) -> None:
-        """Tell `duty` whenever this node begins and ceases to decide."""
+        """Notify `duty` whenever this node becomes the leading controller, and when it stops being it."""
         self._duties.append(duty)
 
     def submit(self, command: Command, done: Done) -> None:
-        """Have a command decided; `done` hears the reply once what it was decided on is committed."""
+        """Have a command decided; `done` gets the reply once what it was decided on is committed."""
         if self._machine is None and self._elsewhere is not None:
             self._elsewhere.submit(command, done)
         else:
             self.decide(command, lambda reply, _: done(reply))
 
     def decide(self, command: Command, done: Decided) -> None:
-        """Decide a command here; `done` hears the reply and the log end behind it."""
+        """Decide a command here; `done` gets the reply and the log end behind it."""
         machine = self._machine
         if machine is None:
             self._waiting.append(UncommittedReply(Offset(0), _NOT_LEADING, done))
@@ -169,7 +169,7 @@ class Controller:
             self._end, self._appended = end, machine.image
 
     def _take_back(self, machine: MetadataMachine, error: ApiError) -> None:
-        """Nothing of this turn was appended: what was decided on it never happened."""
+        """Undo this turn: nothing was appended, so what was decided never happened."""
         machine.image = self._appended
         kept = (entry for entry in self._waiting if entry.end <= self._end)
         lost = (
@@ -209,7 +209,7 @@ class Controller:
             duty.on_leadership_gained()
 
     def leadership_lost(self) -> None:
-        """Drop the speculative image; whoever waits must ask the new leader what became of it."""
+        """Drop the speculative image; commands that wait fail, and their outcome is unknown."""
         self._machine = None
         for duty in self._duties:
             duty.on_leadership_lost()

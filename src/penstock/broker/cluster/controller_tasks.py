@@ -1,13 +1,13 @@
-"""What whoever leads the quorum does unasked, now and then.
+"""Periodic tasks of the leading controller.
 
-    Balance          gives leaderships back to preferred replicas
-    InternalTopicExpander   gives topics that were made on few brokers more replicas as brokers join
-    Learners         lets brokers have the log, and those go that will not come back
+    LeaderBalancer          gives leaderships back to preferred replicas
+    InternalTopicExpander   adds replicas to internal topics as brokers join
+    LearnerReconciler       adds brokers as learners, removes learners that will not come back
 
-Each looks at the committed image and submits what is missing as commands, so that a leader that
-is none any more can do no harm. Their times begin anew with every leader.
+Each checks the committed image and submits what is missing as commands, so that a deposed leader
+can do no harm. Their timers start again with every leader.
 
-Left out: moving replicas between brokers by load; giving up on moves that take long.
+Left out: moving replicas between brokers by load; cancelling reassignments that take long.
 """
 
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ from penstock.runtime import Runtime, Timer
 
 INTERNAL_TOPICS_CHECK_MS = 2_000
 LEARNER_CHECK_MS = 500
-# A learner that is no broker may be one that has just come: it joins before it registers.
+# A learner that is no broker may be new: it joins before it registers.
 STRANGE_NS = 10 * SECOND
 
 
 class PeriodicTask:
-    """Calls `look` after each `pause_ms`, from the moment the node leads until it does not."""
+    """Calls `check` after each `pause_ms`, while this node leads."""
 
     def __init__(self, runtime: Runtime, controller: Controller) -> None:
         self._runtime = runtime
@@ -44,11 +44,11 @@ class PeriodicTask:
         controller.add_task(self)
 
     def pause_ms(self) -> int:
-        """How long to wait before the next look."""
+        """How long to wait before the next check."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """See what is missing, and submit it."""
+        """Find what is missing, and submit it."""
         raise NotImplementedError
 
     def on_leadership_gained(self) -> None:
@@ -70,7 +70,7 @@ class PeriodicTask:
 
 
 class LeaderBalancer(PeriodicTask):
-    """Asks for balance as often as `leader.imbalance.check.interval.seconds` says."""
+    """Submits a leader balance every `leader.imbalance.check.interval.seconds`."""
 
     def __init__(self, runtime: Runtime, controller: Controller, static: Mapping[str, str]) -> None:
         super().__init__(runtime, controller)
@@ -92,7 +92,7 @@ def _on_balance_reply(reply: Reply) -> None:
 
 
 class InternalTopicExpander(PeriodicTask):
-    """Brings internal topics to three replicas, unless somebody has set another number."""
+    """Brings internal topics to three replicas, unless another number is configured."""
 
     def pause_ms(self) -> int:
         return INTERNAL_TOPICS_CHECK_MS
@@ -131,7 +131,7 @@ class LearnerReconciler(PeriodicTask):
             self._quorum.change_members(change, lambda _: None)
 
     def _missing(self) -> Change | None:
-        """A broker that runs without the log: its vote was taken, and it needs the metadata all the same."""
+        """Add a broker that is no member: its vote was removed, but it still needs the metadata."""
         members = self._quorum.raft.configuration.members
         taken = {member.node_id: None for member in members}
         for broker in self._controller.image.each_broker():

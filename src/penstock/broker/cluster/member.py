@@ -1,4 +1,4 @@
-"""A node's part in its cluster, from the first contact to the farewell."""
+"""A node's membership in its cluster, from bootstrap to controlled shutdown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,8 +52,8 @@ def _as_bound(address: Address) -> Address:
 class ClusterOptions:
     """Who the node is in its cluster.
 
-    It listens for peers on `listen`, if anywhere, and tells them `advertised` of the address
-    that it got. `voters` are read when the data directory is blank, and tell addresses later.
+    It listens for peers on `listen`, if anywhere, and `advertised` turns the bound address into the
+    one that peers use. `voters` are used when the data directory is blank, and as addresses later.
     """
 
     registration: BrokerRegistration
@@ -70,10 +70,10 @@ class ClusterOptions:
 
 
 class ClusterMember:
-    """Everything that makes this node one of several; with no others around it is the cluster.
+    """This node as a member of its cluster; a single node is a cluster too.
 
-    start ── founded or joined ── registered as a broker ──► `registered`
-             (whoever owns the logs opens them now)  go_live ── unfenced ──► `live`
+    start ── bootstrapped or joined ── registered as a broker ──► `registered`
+             (the caller opens its logs now)  go_live ── unfenced ──► `live`
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ClusterMember:
         self._joining = QuorumJoiner(runtime, store.disk, self._desk, self._book, self.me)
         self._foreigners: ClusterIdMismatch | None = None
         self._freshness: ReadIndexBarrier | None = None
-        # Whoever leads is about to give the cluster its name, and we wait for it.
+        # The leader is about to commit the cluster's id, and we wait for it.
         self._is_nameless = False
         setup = RaftSetup(self.me, self.hub, EMPTY_CONFIGURATION, options.raft, options.raft_type)
         joined = directory.cluster_id is not None
@@ -120,9 +120,9 @@ class ClusterMember:
         self._registered: Callable[[BrokerEpoch | None], None]
 
     def start(self, registered: Callable[[BrokerEpoch | None], None]) -> None:
-        """Take part; `registered` hears our broker epoch, or None once a node without a broker knows all.
+        """Take part; `registered` gets our broker epoch, or None once a node without a broker is caught up.
 
-        Blocks on the disk. Whatever makes no sense is raised, now or later.
+        Blocks on the disk. Raises on contradictions in the configuration, now or later.
         """
         self._registered = registered
         options, directory = self._options, self._directory
@@ -141,7 +141,7 @@ class ClusterMember:
             self._founding.begin(self._address(), self._decided)
 
     def _address(self) -> Address | None:
-        """Where others find us: where the voters look for us, or else where we listen."""
+        """Our address for others: the one in the list of voters, or else where we listen."""
         listed = (voter.address for voter in self._options.voters if voter.node_id == self.me.node_id)
         bound = self.hub.address
         return next(listed, None) or (None if bound is None else self._options.advertised(bound))
@@ -152,22 +152,22 @@ class ClusterMember:
                 events.info("quorum.bootstrapped", voters=len(members.voters))
                 self._take_part(members)
                 if members.voters[0] == self.me:
-                    # One of us, or two would ask for votes at the same time; the others get ready.
+                    # Only one node campaigns at once, or votes would split.
                     deadline = Instant(self._runtime.clock.now() + FIRST_CAMPAIGN_MS * MILLISECOND)
                     self._runtime.timers.at(deadline, self.quorum.campaign_soon)
             case JoinExisting():
                 listed = any(voter.node_id == self.me.node_id for voter in self._options.voters)
-                # Before the log: a directory with a log is not asked again what it wants.
+                # Before the log is created: with a log, the intent is not stored again.
                 write_join_intent(self._store.disk, wants_vote=listed and self._options.is_controller)
                 self._take_part(EMPTY_CONFIGURATION)
 
     def _take_part(self, founders: Configuration | None) -> None:
-        """Recover what there is, or begin with these founders, and be a member from now on."""
+        """Recover the log, or start one with these founders, and be a member from now on."""
         self.controller.subscribe(self._book.on_metadata)
         self.controller.subscribe(self._follow)
         if founders is not None:
             self.quorum.set_bootstrap_configuration(founders)
-        # Raft speaks up from here on, so everybody who is asked about it must be there.
+        # Raft calls its watchers from here on, so all of them must exist.
         self.controller.start()
         self._check_own_name()
         self._admission = JoinHandler(self._desk, self._runtime.clock, self._book, self.quorum)
@@ -184,8 +184,8 @@ class ClusterMember:
                 raise WrongNode(str(member.node_id), self.me.node_id)
         if self._options.listen is None and any(member != self.me for member in members):
             raise BootstrapFailed(
-                "this data directory is of a cluster with other nodes, who must be able to reach this one: "
-                "say where with --peer, or give --voters as before"
+                "this data directory belongs to a cluster with other nodes, which must be able to reach this "
+                "one: set its address with --peer, or pass --voters as before"
             )
 
     def _standing(self) -> IntroductionReply:
@@ -231,24 +231,24 @@ class ClusterMember:
             self._registered(None)
 
     def catch_up(self, done: Callback) -> None:
-        """Call `done` once our image has everything that anybody was told before this call."""
-        assert self._freshness is not None, "we are no member yet"
+        """Call `done` once our image has everything that was acknowledged before this call."""
+        assert self._freshness is not None, "this node is not a member yet"
         self._freshness.catch_up(done)
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the cluster does not count on our broker now, as far as we know."""
+        """Whether this broker is fenced, as far as it knows."""
         return self._pulse.is_fenced
 
     def go_live(self, live: Callback) -> None:
-        """The broker can lead from here on; `live` hears when the cluster says so too."""
+        """This broker is ready to lead; `live` is called when it is unfenced."""
         assert self.membership.epoch is not None
         self._pulse.begin(self.membership.epoch, live)
 
     def begin_controlled_shutdown(self, done: Callback) -> None:
-        """Hand everything over to others, as far as they are there and time allows."""
+        """Hand everything over to other nodes, as far as they exist and time allows."""
         if self._freshness is None:
-            self._runtime.timers.soon(done)  # we are no member of anything yet
+            self._runtime.timers.soon(done)  # not a member yet
             return
         farewell = ControlledShutdown(
             self._runtime, self.controller, self.quorum, self._pulse, self.me.node_id
@@ -256,7 +256,7 @@ class ClusterMember:
         farewell.begin(self.membership.epoch, done)
 
     def close(self) -> None:
-        """Take part no more. Blocks on the disk."""
+        """Stop taking part. Blocks on the disk."""
         self._pulse.end()
         self.hub.close()
         self.quorum.close()

@@ -1,4 +1,4 @@
-"""Where the other nodes are, and to whom links are kept."""
+"""The addresses of the other nodes, and which links are kept."""
 
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -12,20 +12,20 @@ from penstock.runtime import Address, CloseReason, NodeIdentity
 
 # The name under which a broker registers where its peers find it.
 _PURPOSE = "cluster"
-# A place that turns us away so often in a row is left for the other one that we know.
+# After this many failures in a row at one address, the other known address is tried.
 PATIENCE = 3
 ANSWER_MS = 1_000
 
 
 class AddressBook(BasePeerWatcher):
-    """What the start said, what brokers registered, and what nodes say of themselves; the latest counts.
+    """Addresses from the configuration, from broker registrations and from hellos; the latest counts.
 
     Which of the first two is later cannot be known: nodes may have moved after their last stop, or
-    since our configuration was written. If nobody is where a broker registered, the place that we
-    were given is tried, and the other way round.
+    since our configuration was written. If nobody listens where a broker registered, the configured
+    address is tried, and the other way round.
 
-    A voter keeps links to everybody, for it may have to lead, and to the voters it was given, who may
-    be of another cluster; whoever has no vote keeps links to the voters.
+    A voter keeps links to every node, since it may have to lead, and to the configured voters, which
+    may belong to another cluster; a learner keeps links to the voters.
     """
 
     def __init__(self, me: Member, hub: PeerManager, voters: Sequence[Voter]) -> None:
@@ -52,7 +52,7 @@ class AddressBook(BasePeerWatcher):
         return registered[1] if self._failures.get(node, 0) // PATIENCE % 2 == 0 else given
 
     def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
-        """Where it is now is where it is: if the link breaks, that place is tried first."""
+        """Remember the address that worked: if the link breaks, it is tried first."""
         self._failures[node] = self._failures.get(node, 0) // PATIENCE * PATIENCE
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
@@ -63,24 +63,24 @@ class AddressBook(BasePeerWatcher):
                 self._keep()
 
     def on_introduction(self, node: NodeId, directory_id: UUID, address: Address | None) -> None:
-        """A node says where it listens. A stranger does not take the place of one that is there."""
+        """A node says where it listens. A stranger does not replace a node that is connected."""
         known = self._hub.identity_of(node)
         is_taken = known is not None and known.directory_id != directory_id
         if address is None or is_taken or address == self.address_of(node):
             return
         if self._configuration == EMPTY_CONFIGURATION and node in self._given:
-            return  # what operators say of founders is not for others to change
+            return  # configured addresses of voters are not changed by others
         self._told[node] = address
         self._keep()
 
     def learn(self, node: NodeId, address: Address) -> None:
-        """Somebody says where another listens; whoever knows more is right."""
+        """Another node says where `node` listens; anything we know better stays."""
         if self.address_of(node) is None:
             self._told[node] = address
             self._keep()
 
     def reachable(self) -> list[NodeId]:
-        """The nodes that we have links to, and should have."""
+        """The nodes that we keep links to, and have one."""
         return [node for node in self._wanted() if self._hub.identity_of(node) is not None]
 
     def members_changed(self, configuration: Configuration) -> None:
@@ -88,7 +88,7 @@ class AddressBook(BasePeerWatcher):
         self._keep()
 
     def on_metadata(self, image: MetadataImage) -> None:
-        """Brokers have registered, perhaps elsewhere than before."""
+        """Take over the addresses of brokers, which may have changed."""
         if image.brokers is self._brokers:
             return
         self._brokers = image.brokers
@@ -123,9 +123,9 @@ class AddressBook(BasePeerWatcher):
 
 
 class HelloExchange(BasePeerWatcher):
-    """Says where we listen to everyone we reach, takes note of where others do, and tells who we are.
+    """Sends our address to every node we reach, stores theirs, and replies to introductions.
 
-    `standing` says who that is now: it changes when a blank node becomes a member.
+    `standing` is that reply: it changes when a blank node becomes a member.
     """
 
     def __init__(
@@ -152,4 +152,4 @@ class HelloExchange(BasePeerWatcher):
 
 
 def _ignore(_: RpcReply | None) -> None:
-    """It was for their information."""
+    """Do nothing: the introduction was for their information."""

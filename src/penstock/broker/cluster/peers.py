@@ -1,24 +1,24 @@
 """Links to the other nodes of the cluster, shared by everything that nodes say to each other.
 
-    raft ──┐                            ┌── control line ──► node 2      votes, entries, commands
-    control┼──► PeerManager.send(channel) ──┤
-    replication┘     ▲                  └── bulk line ─────► node 2      records; dialled on first use
-                     └── received(peer, frame) ◄── whoever dialled us, and answers on links we dialled
+    raft ──────┐                            ┌── control link ──► node 2   votes, entries, commands
+    control ───┼─► PeerManager.send(channel)┤
+    replication┘         ▲                  └── bulk link ─────► node 2   records; dialled on first use
+                         └── received(peer, frame) ◄── inbound links, and replies on links we dialled
 
-Every node has one door for peers. The first byte of a frame is its channel, and each channel has
-one handler. Two lines go to each node, so that a megabyte of records never stands before a vote;
-which frames go on which line is fixed by the channel (`LINE_OF`).
+Every node has one listener for peers. The first byte of a frame is its channel, and each channel has
+one handler. Two links go to each node, so that a megabyte of records never delays a vote; which
+frames go on which link is fixed by the channel (`LINE_OF`).
 
-Each side sends what it begins on links that it dialled itself, and answers on the link that the
-question came by (`Peer.send`). `keep` says who is to be dialled and where, per purpose; the hub
-dials the union and dials again whatever is lost: at once when the peer's process ended, so that
-a machine that refuses shows that nobody is there any more, and after a growing pause otherwise.
-An incoming call from a node that we fail to reach is a sign that it is back: it is dialled at once.
+Each side sends its requests on links that it dialled itself, and replies on the link that the
+request came by (`Peer.send`). `keep` says which nodes are dialled and where, per purpose; the peer
+manager dials the union and redials lost links: at once when the peer's process ended, so that a
+refused connection shows that it is gone, and after a growing pause otherwise. An inbound link from a
+node that we fail to reach is a sign that it is back: it is dialled at once.
 
-Who answers under another node id than the one that was dialled is turned away.
+A node that has another id than the one that was dialled is disconnected.
 
-Left out: authentication beyond the handshake; holding a link back while its receiver is busy;
-more than one link per line.
+Left out: authentication beyond the handshake; pausing a link while its receiver is busy; more than
+one link per role.
 """
 
 import enum
@@ -43,16 +43,16 @@ from penstock.runtime.peer_handshake import NO_CLUSTER
 
 REDIAL_MS = 50
 REDIAL_MS_MAX = 500
-# A link that ends sooner than this was no link: calling at once would be calling in circles.
+# A link that ends sooner than this is not redialled at once, or it would be redialled in a loop.
 LASTING_MS = 200
 # An attempt that takes longer than this waits for packets that were lost.
 STALLED_MS = 250
-# The node that was dialled, where, and who answered.
+# The node that was dialled, its address, and the identity found there.
 OnIdentityMismatch: TypeAlias = Callable[[NodeId, Address, NodeIdentity], None]
 
 
 class Channel(enum.IntEnum):
-    """Who a frame is for: its first byte."""
+    """Which handler a frame is for: its first byte."""
 
     RAFT = 1
     CONTROL = 2
@@ -83,18 +83,18 @@ class Peer(Protocol):
     def directory_id(self) -> UUID: ...
 
     def send(self, *parts: Buffer) -> bool:
-        """Answer on the link and the channel that the frame came by; False: not taken."""
+        """Reply on the link and the channel that the frame came by; False: not taken."""
 
 
 class ChannelHandler(Protocol):
-    """Who gets the frames of a channel."""
+    """Gets the frames of a channel."""
 
     def received(self, peer: Peer, frame: memoryview) -> None:
-        """A frame arrived, whoever dialled the link; its channel byte is taken off."""
+        """A frame arrived, whichever side dialled; without its channel byte."""
 
 
 class PeerWatcher(Protocol):
-    """Who wants to know how the links that we dialled fare."""
+    """Is notified about the links that this node dialled."""
 
     def reached(self, node: NodeId, identity: NodeIdentity, /) -> None:
         """A link is open: frames to the node are taken."""
@@ -103,11 +103,11 @@ class PeerWatcher(Protocol):
         """A link is over, or an attempt to open one has failed; the next attempt follows by itself."""
 
     def drained(self, node: NodeId, channel: Channel, /) -> None:
-        """What was turned away can be sent: there is room again, or the link has opened."""
+        """Frames that were not taken can be sent: there is room again, or the link has opened."""
 
 
 class BasePeerWatcher:
-    """A `PeerWatcher` to begin with: it does nothing about what its heirs do not care for."""
+    """A `PeerWatcher` that does nothing; subclasses override what they need."""
 
     def reached(self, _node: NodeId, _identity: NodeIdentity, /) -> None:
         """A link is open."""
@@ -123,7 +123,7 @@ _FIRST_BYTE = {channel: bytes((channel,)) for channel in Channel}
 
 
 class PeerConnector:
-    """Keeps one line to one node."""
+    """Keeps one link to one node."""
 
     def __init__(self, runtime: Runtime, node: NodeId, line: LinkRole, handler: LinkHandler) -> None:
         self._runtime = runtime
@@ -139,7 +139,7 @@ class PeerConnector:
         self.identity: NodeIdentity | None = None
 
     def dial(self, address: Address, took: Callable[["PeerConnector", Link], None]) -> None:
-        """Start an attempt; `took` hears of its link."""
+        """Start an attempt; `took` is called with its link."""
         assert self.link is None
         self.call_off()
         self.address = address
@@ -165,12 +165,12 @@ class PeerConnector:
         self._since = self._runtime.clock.now()
 
     def take_turned_away(self) -> tuple[Channel, ...]:
-        """The channels on which a frame was turned away since this was asked last."""
+        """Return and clear the channels on which a frame was not taken."""
         channels, self._turned_away = tuple(self._turned_away), {}
         return channels
 
     def closed(self, ending: CloseReason) -> tuple[bool, bool]:
-        """The link is over; says whether it was open, and whether to dial again at once."""
+        """The link has ended; returns whether it was open, and whether to dial again at once."""
         lasted_ns = self._runtime.clock.now() - self._since
         was_open = self.identity is not None
         self.link = self.identity = None
@@ -182,14 +182,14 @@ class PeerConnector:
         """Dial again after a pause, a longer one each time."""
         pause_ms = min(REDIAL_MS << min(self._failures, 8), REDIAL_MS_MAX)
         self._failures += 1
-        # Jitter, so that two nodes that start together do not call each other in step for ever.
+        # Jitter, so that two nodes that start together do not dial each other in step for ever.
         jitter_ms = pause_ms * self._runtime.entropy.bytes(1)[0] // 512
         deadline = Instant(self._runtime.clock.now() + (pause_ms + jitter_ms) * MILLISECOND)
         self._timer = self._runtime.timers.at(deadline, lambda: redial(self))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing happens before the next attempt."""
+        """Whether it is pausing before the next attempt."""
         return self._timer is not None
 
     @property
@@ -237,7 +237,7 @@ class InboundLink:
 
 
 class PeerManager:
-    """The peers of one node; see the package."""
+    """The links of one node to its peers; see the module."""
 
     def __init__(self, runtime: Runtime, me: NodeId, listen: Address | None) -> None:
         self._runtime = runtime
@@ -260,15 +260,15 @@ class PeerManager:
         self._handlers[channel] = handler
 
     def watch(self, watcher: PeerWatcher, channel: Channel = Channel.CONTROL) -> None:
-        """Tell `watcher` how the links fare that carry `channel`, and where there is room again."""
+        """Notify `watcher` about the links that carry `channel`, and when there is room again."""
         self._watchers.append((watcher, LINE_OF[channel]))
 
     def on_identity_mismatch(self, met: OnIdentityMismatch) -> None:
-        """Tell `met` whenever another node answers than the one that was dialled."""
+        """Call `met` whenever another node is found than the one that was dialled."""
         self._strangers.append(met)
 
     def open(self) -> None:
-        """Open our door, if we have an address: a node alone needs none."""
+        """Listen for peers, if there is an address: a single node needs none."""
         if self._listen is not None:
             self._listener = self._runtime.transport.listen(self._listen, self)
 
@@ -278,7 +278,7 @@ class PeerManager:
         return self._listen if self._listener is None else self._listener.address
 
     def keep(self, purpose: str, addresses: Mapping[NodeId, Address]) -> None:
-        """Have links to these nodes, as far as `purpose` goes; where a node is, the last call decides."""
+        """Keep links to these nodes for `purpose`; the last call sets a node's address."""
         self._kept[purpose] = dict(addresses)
         wanted = {node: None for kept in self._kept.values() for node in kept if node != self._me}
         self._addresses.update(addresses)
@@ -300,7 +300,7 @@ class PeerManager:
         self._calls[link] = dialling
 
     def _leave(self, dialling: PeerConnector) -> None:
-        """Nobody wants this node any more, or it has moved."""
+        """Drop a link that is not needed any more, or whose node has moved."""
         del self._lines[dialling.node, dialling.line]
         dialling.call_off()
         if dialling.link is not None:
@@ -311,7 +311,7 @@ class PeerManager:
             dialling.dial(self._addresses[dialling.node], self._called)
 
     def send(self, channel: Channel, node: NodeId, *parts: Buffer) -> bool:
-        """Offer a frame on the link that we dialled; False: not taken, `drained` tells when it would be."""
+        """Offer a frame on the link that we dialled; False: not taken, retry when `drained` is called."""
         dialling = self._lines.get((node, LINE_OF[channel]))
         if dialling is None:
             if node not in self._addresses:
@@ -320,16 +320,16 @@ class PeerManager:
         return dialling.send(channel, parts)
 
     def identity_of(self, node: NodeId, channel: Channel = Channel.CONTROL) -> NodeIdentity | None:
-        """Who answers on the link that carries `channel`; None if there is no such link now."""
+        """The identity behind the link that carries `channel`; None if there is no such link now."""
         dialling = self._lines.get((node, LINE_OF[channel]))
         return None if dialling is None else dialling.identity
 
     def hears(self, node: NodeId) -> bool:
-        """Whether the node has a link to us: then its process lives, whether we can reach it or not."""
+        """Whether the node has a link to us: then its process is alive, even if we cannot reach it."""
         return any(guest.node_id == node and not guest.is_ours for guest in self._guests.values())
 
     def join_cluster(self, cluster_id: UUID) -> None:
-        """We belong to this cluster: turn others away, also those who came in before we knew."""
+        """Accept only nodes of this cluster from now on; close links to others."""
         self._runtime.transport.join_cluster(cluster_id)
         at_home = (NO_CLUSTER, cluster_id)
         for link, guest in list(self._guests.items()):
@@ -361,7 +361,7 @@ class PeerManager:
             self._tell_drained(dialling)
 
     def _came_back(self, node: NodeId) -> None:
-        """It calls, so it can be called."""
+        """Dial a node at once that has dialled us."""
         for line in LinkRole:
             dialling = self._lines.get((node, line))
             if dialling is not None and dialling.is_waiting:
@@ -409,7 +409,7 @@ class PeerManager:
                 watcher.lost(dialling.node, ending)
 
     def close(self) -> None:
-        """End every link; nobody is told any more."""
+        """Close every link, without notifying watchers."""
         self._is_closed = True
         for dialling in self._lines.values():
             dialling.call_off()

@@ -1,4 +1,4 @@
-"""The port between the controller and whoever keeps the metadata log."""
+"""The port between the controller and the metadata log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class QuorumFailed(StorageError):
 
 
 class MetadataLost(CorruptionError):
-    """The directory belongs to a cluster whose metadata is not there any more."""
+    """The data directory belongs to a cluster, but its metadata is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class QuorumEvents(Protocol):
         """All committed facts, applied: what a snapshot is made of."""
 
     def restored(self, image: MetadataImage) -> None:
-        """Everything known so far is this; told once at the start, and after a snapshot from a leader."""
+        """Replace all state by this image; called once at the start, and after a leader's snapshot."""
 
     def facts_committed(self, facts: Sequence[Fact]) -> None:
         """These facts follow, and will never be undone. `Quorum.committed` covers them already."""
 
     def leadership_gained(self, epoch: LeaderEpoch) -> None:
-        """The node may propose; everything that is in the log by now is committed and was told."""
+        """The node may propose; everything in the log so far is committed and was delivered."""
 
     def leadership_lost(self) -> None:
         """Nothing more may be proposed, and what was not committed may never be."""
@@ -78,12 +78,12 @@ class Quorum(Protocol):
         """Recover what is on disk and take part. Blocks on the disk; events may come at once."""
 
     def propose(self, facts: Sequence[Fact], expected_epoch: LeaderEpoch) -> Offset | ApiError:
-        """Append facts that count together or not at all; answers the log end behind them.
+        """Append facts that are committed together or not at all; returns the log end behind them.
 
-        Refused while too much waits to be committed, or leadership is being handed over:
+        Returns an error while too much waits to be committed, or leadership is being handed over:
         nothing was appended, as with a StorageError. Raises NotQuorumLeader if the epoch is not the
-        present one.
+        current one.
         """
 
     def close(self) -> None:
-        """Make everything durable and take part no more. Blocks on the disk."""
+        """Make everything durable and stop taking part. Blocks on the disk."""

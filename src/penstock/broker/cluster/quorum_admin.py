@@ -1,9 +1,9 @@
 """The members of the metadata quorum, as operators see and change them.
 
-    QuorumAdmin (every node) ── describe, add_voter, remove_voter ──► whoever leads ──► Raft
+    QuorumAdmin (every node) ── describe, add_voter, remove_voter ──► the leader ──► Raft
 
-Any node can be asked; one that does not lead carries the question to the leader. A node becomes a
-voter in two steps, as a learner first, and the answer comes when it has its vote. A voter that is
+Any node can be asked; one that does not lead forwards the request to the leader. A node becomes a
+voter in two steps, as a learner first, and the reply comes when it has its vote. A voter that is
 removed stays a learner if it is a broker, for brokers need the metadata.
 
 Left out: more than one change at a time, which Raft does not allow.
@@ -50,11 +50,11 @@ Described: TypeAlias = Callable[[QuorumStatus | ApiError], None]
 Changed: TypeAlias = Callable[[ApiError | None], None]
 ANSWER_MS = 2_000
 CHANGE_MS = PATIENCE_NS // 1_000_000 + 2_000
-_NOBODY_LEADS = ApiError(ErrorKind.NOT_CONTROLLER, "nobody is known to lead the metadata quorum")
+_NOBODY_LEADS = ApiError(ErrorKind.NOT_CONTROLLER, "the metadata quorum has no known leader; try again")
 
 
 class VoterChanges:
-    """Carries one wish after the other to its end, or to the end of its patience."""
+    """Carries out membership changes, each until it is committed or times out."""
 
     def __init__(self, runtime: Runtime, quorum: RaftQuorum, book: AddressBook) -> None:
         self._runtime = runtime
@@ -62,9 +62,9 @@ class VoterChanges:
         self._book = book
 
     def add_voter(self, member: Member, address: Address | None, told: VoterChangeDone) -> None:
-        """Let a node vote; None is told when it does."""
+        """Make a node a voter; `told` gets None when it is."""
         if any(voter.node_id == member.node_id for voter in self._quorum.raft.configuration.voters):
-            told(ApiError(ErrorKind.DUPLICATE_VOTER, f"node {member.node_id} votes already"))
+            told(ApiError(ErrorKind.DUPLICATE_VOTER, f"node {member.node_id} is a voter already"))
             return
         if address is not None:
             self._book.learn(member.node_id, address)
@@ -80,10 +80,10 @@ class VoterChanges:
             self._change(AddLearner(member), until, told, then=lambda _: self._promote(member, until, told))
 
     def remove_voter(self, member: Member, told: VoterChangeDone) -> None:
-        """Take a vote away; None is told when that is committed."""
+        """Remove a voter; `told` gets None when that is committed."""
         voters = self._quorum.raft.configuration.voters
         if member not in voters:
-            detail = f"node {member.node_id} with directory {member.directory_id} does not vote"
+            detail = f"node {member.node_id} with directory {member.directory_id} is not a voter"
             told(ApiError(ErrorKind.VOTER_NOT_FOUND, detail))
         elif voters == (member,):
             told(ApiError(ErrorKind.INVALID_REQUEST, f"node {member.node_id} is the last voter"))
@@ -94,7 +94,7 @@ class VoterChanges:
         return Instant(self._runtime.clock.now() + PATIENCE_NS)
 
     def _change(self, change: Change, until: Instant, told: VoterChangeDone, then: VoterChangeDone) -> None:
-        """Ask Raft until it takes the change, and go on when it is committed."""
+        """Submit the change until Raft takes it, and continue when it is committed."""
 
         def asked(outcome: CommandOutcome) -> None:
             if isinstance(outcome, ProposalAccepted):
@@ -129,13 +129,13 @@ class VoterChanges:
 
 
 def _about(change: Change, error: ApiError) -> ApiError:
-    """The same, naming the node; what did not pass in all this time is a timeout."""
+    """The same error, naming the node; a temporary one has become a timeout."""
     kind = ErrorKind.TIMED_OUT if error.kind is ErrorKind.QUORUM_BUSY else error.kind
     return ApiError(kind, f"node {change.member.node_id}: {error}")
 
 
 def describe(quorum: RaftQuorum, clock: Clock, book: AddressBook) -> QuorumStatus:
-    """What the leader knows; moments are those of its own wall clock."""
+    """What the leader knows; times are those of its own wall clock."""
     raft, now, wall = quorum.raft, clock.now(), clock.wall()
 
     def moment(instant: Instant | None) -> Timestamp | None:
@@ -164,7 +164,7 @@ def _named(member: Member) -> tuple[NodeId, UUID]:
 
 
 class QuorumAdmin:
-    """How operators look at the quorum and change it, on every node."""
+    """Describes and changes the quorum for operators, on every node."""
 
     def __init__(self, runtime: Runtime, desk: PeerRpc, quorum: RaftQuorum, book: AddressBook) -> None:
         self._runtime = runtime
@@ -177,7 +177,7 @@ class QuorumAdmin:
         desk.serve(RemoveVoter, self._on_remove_voter)
 
     def describe(self, done: Described) -> None:
-        """How the quorum stands. `done` is never called inside this call."""
+        """Get the state of the quorum. `done` is never called inside this call."""
         if self._leads:
             status = self._describe()
             self._runtime.timers.soon(lambda: done(status))
@@ -189,7 +189,7 @@ class QuorumAdmin:
         self._ask(DescribeQuorum(), ANSWER_MS, answered, lambda: done(_NOBODY_LEADS))
 
     def add_voter(self, node: NodeId, directory_id: UUID, address: Address | None, done: Changed) -> None:
-        """Let a node vote; `done` hears None when it does, or why it cannot."""
+        """Make a node a voter; `done` gets None when it is, or the error."""
         if self._leads:
             member = Member(node, directory_id)
             self._runtime.timers.soon(lambda: self._changing.add_voter(member, address, done))
@@ -197,7 +197,7 @@ class QuorumAdmin:
             self._change(AddVoter(node, directory_id, address), done)
 
     def remove_voter(self, node: NodeId, directory_id: UUID, done: Changed) -> None:
-        """Take a node's vote; `done` hears None when that is committed, or why it cannot be."""
+        """Remove a voter; `done` gets None when that is committed, or the error."""
         if self._leads:
             member = Member(node, directory_id)
             self._runtime.timers.soon(lambda: self._changing.remove_voter(member, done))

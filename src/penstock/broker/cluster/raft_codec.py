@@ -1,4 +1,4 @@
-"""Bytes: what members send to each other, and what an entry of the log is on disk.
+"""Raft messages and log entries as bytes.
 
 frame     version 1 │ kind 1 │ MessagePack of the message, by field names
 record    kind 1 │ nothing, facts, or MessagePack of a configuration      (the value of a log record)
@@ -33,8 +33,8 @@ from penstock.core.raft.messages import (
 )
 
 VERSION = 1
-# A term that was believed once never goes back, and the log keeps terms in four bytes: what no quorum
-# reaches in its life, with as much above it, is not believed.
+# A term never goes back once it was accepted, and the log keeps terms in four bytes: a term that no
+# real quorum reaches is rejected.
 TERM_MAX = 2**30
 # The place in this list is the number on the wire: append only.
 MESSAGES: tuple[type[RaftMessage], ...] = (
@@ -66,7 +66,7 @@ def encode_message(message: RaftMessage) -> bytes:
 def decode_message(frame: bytes | memoryview) -> RaftMessage:
     """The message, or ProtocolError."""
     if len(frame) < 2 or frame[0] != VERSION or frame[1] >= len(MESSAGES):
-        raise ProtocolError("not a message of the quorum")
+        raise ProtocolError("not a Raft message")
     decoder = _decoders.get(frame[1])
     if decoder is None:
         decoder = _decoders[frame[1]] = msgspec.msgpack.Decoder(MESSAGES[frame[1]])
@@ -96,7 +96,7 @@ def decode_content(value: bytes) -> Content:
         return rest
     if kind == _CONFIGURATION:
         return decode_configuration(rest)
-    raise CorruptionError(f"an entry of kind {kind!r} is not known here")
+    raise CorruptionError(f"unknown kind of raft log entry: {kind!r}")
 
 
 def encode_configuration(configuration: Configuration) -> bytes:
@@ -111,7 +111,7 @@ def decode_configuration(value: bytes | memoryview) -> Configuration:
 
 
 def encode_facts(end: Offset, facts: Iterable[Fact]) -> bytes:
-    """Facts that count together; the last of them is the one before `end`."""
+    """Facts that are committed together; the last of them is the one before `end`."""
     parts = [_END.pack(end)]
     for fact in facts:
         content = encode_fact(fact)

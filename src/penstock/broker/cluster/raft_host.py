@@ -2,21 +2,19 @@
 
     Controller ── propose ──► RaftQuorum ──► RaftHost ── step ──► core.raft.Raft
          ▲                        ▲              │ effects, in order
-         │                        │              ├── promises      meta/raft/ballot, synced before a vote
-         │                        │              ├── store         meta/raft/log, one record per entry
-         │                        │              ├── links         frames to the other members (codec)
-         └─ facts, leadership ────┴── news ──────┴── snapshotting  meta/raft/<index>.snapshot, off the loop
+         │                        │              ├── raft_storage    log, hard state synced before a vote
+         │                        │              ├── RaftTransport   frames to the other members
+         └─ facts, leadership ────┴── note, act ─┴── raft_snapshots  snapshots, off the loop
 
-One proposal is one entry, so its facts
-count together or not at all; every entry carries the number of facts up to it, because offsets
-of the port count facts while Raft counts entries.
+One proposal is one entry, so its facts are committed together or not at all. Every entry carries
+the number of facts up to it, because offsets of the port count facts while Raft counts entries.
 
-A directory is new, or holds a log that was founded once: the founding members are written down
-with it, and whatever a later start says of founders is not looked at. A directory that has
-belonged to a cluster and has no log any more is refused.
+A directory is new, or holds a log that was bootstrapped once: the initial members are stored with
+it, and voters that a later start names are ignored. A directory that has belonged to a cluster and
+has no log any more is refused.
 
-Left out: who the founders are, and where members listen (both are the cluster's business);
-authentication of peers beyond the handshake.
+Left out: who the initial members are, and where members listen (see `bootstrap` and
+`node_addresses`); authentication of peers beyond the handshake.
 """
 
 from collections import deque
@@ -130,7 +128,7 @@ _NOT_LEADING = ApiError(ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
 
 class RaftTransport(BasePeerWatcher):
-    """Sends messages to members, and hears whoever sends to us.
+    """Sends messages to members, and receives theirs.
 
     A message goes out only if the node at the other end has the directory that it is meant
     for; what cannot be sent is lost, as on any network.
@@ -157,14 +155,14 @@ class RaftTransport(BasePeerWatcher):
         self._arrived(Member(peer.node_id, peer.directory_id), message)
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
-        # A machine that refuses runs no such process, unless the process itself still talks to us.
+        # A refused connection means that the process ended, unless it still has a link to us.
         if ending is CloseReason.REFUSED and not self._hub.hears(node):
             self._gone(node)
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveredQuorum:
-    """What there is of a former life; `facts` is the size of the snapshot."""
+    """What was recovered from disk; `facts` is the size of the snapshot."""
 
     store: RaftStorage
     recovered: RecoveredState
@@ -174,7 +172,7 @@ class RecoveredQuorum:
 
 
 def is_blank(disk: Disk) -> bool:
-    """Whether nothing that counts was ever written here. Blocks."""
+    """Whether no raft state was ever written here. Blocks."""
     return not disk.exists(f"{LOG}/{IDENTITY}") and read_hard_state(disk) is None
 
 
@@ -186,7 +184,7 @@ def recover(
     *,
     joined: bool,
 ) -> RecoveredQuorum:
-    """Open what is there; a directory that is new begins with the founders as its members. Blocks."""
+    """Open what is on disk; a new directory starts with the founders as its members. Blocks."""
     disk = place.disk
     disk.make_directory(DIRECTORY)
     disk.sync_directory("meta")
@@ -199,7 +197,7 @@ def recover(
         )
     snapshot, ballot = load_newest(disk), read_hard_state(disk)
     if snapshot is None:
-        raise MetadataLost("no snapshot of this data directory can be read")
+        raise MetadataLost("no metadata snapshot of this data directory can be read; restore it, or rejoin with an empty directory")
     _fit(log, snapshot)
     store = RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
     recovered = RecoveredState(ballot or BLANK_BALLOT, store.configurations())
@@ -207,28 +205,28 @@ def recover(
 
 
 def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None:
-    """Write the founding down, unless this directory has promised or applied something before."""
+    """Write the initial snapshot, unless this directory has voted or applied something before."""
     former = load_newest(place.disk)
     is_used = read_hard_state(place.disk) is not None or (former is not None and former.meta.index > 0)
     if joined or is_used:
-        raise MetadataLost("the raft log of this data directory is gone")
+        raise MetadataLost("the raft log of this data directory is missing; restore it, or rejoin with an empty directory")
     if former is None or former.meta.configuration != founders:
-        # One that was interrupted before there was a log has not happened.
+        # A bootstrap that was interrupted before the log existed does not count.
         content = encode_snapshot(bootstrap_snapshot(founders), Offset(0), ())
         write_snapshot(place.disk, bootstrap_snapshot().index, content)
 
 
 def _fit(log: PartitionLog, snapshot: MetadataSnapshot) -> None:
-    """Let the log go on behind the snapshot, or be the log that the snapshot is of."""
+    """Make log and snapshot fit: the log continues the snapshot, or is restarted behind it."""
     index, term = snapshot.meta.index, snapshot.meta.term
     if log.start > index:
-        raise MetadataLost(f"the newest readable snapshot ends at {index}, the log begins behind {log.start}")
+        raise MetadataLost(f"the newest readable snapshot ends at {index}, the log starts at {log.start}")
     # Entry `index` is at the offset before it.
     is_covered = int(log.start) == index or (
         index <= log.end and int(log.epochs.epoch_at(Offset(index - 1))) == term
     )
     if not is_covered:
-        # The power went between a leader's snapshot and the end of the log it replaces.
+        # A power cut came between storing a leader's snapshot and dropping the log it replaces.
         events.info("metadata.log_replaced", start=log.start, end=log.end, snapshot=index)
         log.truncate_fully(Offset(index))
 
@@ -259,9 +257,9 @@ def _log_options(options: QuorumOptions) -> LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class RaftSetup:
-    """Who we are, our links to the others, and who founds the quorum if this directory is new.
+    """This member, its links to the others, and the initial members if this directory is new.
 
-    Whom the links go to is not the quorum's business; a quorum of one needs none.
+    Which links exist is decided elsewhere; a quorum of one needs none.
     """
 
     me: Member
@@ -272,7 +270,7 @@ class RaftSetup:
 
 
 class RaftObserver(Protocol):
-    """Who wants to know what the machine does. Takes note during a step, and acts on it afterwards."""
+    """Is notified of what the machine does: it notes effects during a step, and acts afterwards."""
 
     def note(self, effect: Effect) -> None:
         """An effect that changes nothing on disk or network."""
@@ -281,7 +279,7 @@ class RaftObserver(Protocol):
         """A snapshot from a leader takes the place of everything that was applied."""
 
     def note_failure(self) -> None:
-        """The machine is gone; leadership and everything asked of it with it."""
+        """The machine was dropped, and with it leadership and pending commands."""
 
     def act(self) -> None:
         """The step is over: a new one may begin."""
@@ -290,8 +288,8 @@ class RaftObserver(Protocol):
 class RaftHost:
     """Drives one machine on the runtime port. Effects are carried out in their order.
 
-    When the disk is full, the machine is ahead of the disk and of no use any more: it is
-    dropped, and another is built from what is there once that is durable.
+    When the disk is full, the machine is ahead of the disk and cannot be used: it is dropped, and
+    another is built from what is on disk, once that is durable.
     """
 
     def __init__(
@@ -343,7 +341,7 @@ class RaftHost:
         self.step(TimePassed())
 
     def _arrived(self, sender: Member, message: RaftMessage) -> None:
-        # Whoever sends to this directory means the member that we are.
+        # The transport has checked that the message is for this directory.
         self.step(MessageReceived(sender, self._setup.me, message))
 
     def _gone(self, node: NodeId) -> None:
@@ -419,9 +417,9 @@ class RaftHost:
         if self._timer is not None:
             self._timer.cancel()
         self._noting.note_failure()
-        # Not now: perhaps we are in the middle of a proposal.
+        # Not now: this may be in the middle of a proposal.
         self._runtime.timers.soon(self._noting.act)
-        # What is written but not synced must be durable before a new machine may count on it.
+        # What is written must be synced before a new machine may rely on it.
         self.store.sync(self._try_again_later)
 
     def _try_again_later(self, error: StorageError | None) -> None:
@@ -439,7 +437,7 @@ class RaftHost:
         self._set_timer()
 
     def close(self) -> None:
-        """Take part no more, and close the log."""
+        """Stop taking part, and close the log."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -448,20 +446,20 @@ class RaftHost:
 
 
 class QuorumWatcher(Protocol):
-    """Who wants to know who takes part and who leads; told after the step, in order."""
+    """Is notified of members and leaders; after the step, in order."""
 
     def members_changed(self, configuration: Configuration) -> None:
-        """These take part from now on; also told at the start."""
+        """These are the members from now on; also called at the start."""
 
     def leader_changed(self, leader: Member | None) -> None:
-        """Now `leader` leads, or nobody that we know of."""
+        """`leader` leads now; None if no leader is known."""
 
 
 class RaftQuorum:
     """One member of the metadata quorum.
 
-    What the controller hears of a step comes after the step, for it may propose from within
-    what it hears.
+    The controller is notified after a step, not during it, because it may propose inside the
+    callback.
     """
 
     def __init__(
@@ -484,13 +482,13 @@ class RaftQuorum:
         self._tickets = 0
         self._asked: dict[CommandId, Done] = {}
         self._refusal: ApiError | None = None
-        # What we proposed need not be read back from its bytes.
+        # Facts proposed here need not be decoded from the log.
         self._proposed: dict[Index, Sequence[Fact]] = {}
         self._news: deque[Callback] = deque()
         self._watchers: list[QuorumWatcher] = []
         self._is_acting = False
         self._is_started = False
-        # What is committed and noted; the controller hears of it a little later.
+        # What is committed and noted; the controller is notified a little later.
         self._applied, self._applied_end = Index(0), Offset(0)
         self.leader_epoch: LeaderEpoch | None = None
         self.committed = Offset(0)
@@ -505,14 +503,14 @@ class RaftQuorum:
 
     @property
     def raft(self) -> Raft:
-        """For those who ask who leads and who takes part."""
+        """The machine, to read leader and members from."""
         return self._host.raft
 
     def watch(self, watcher: QuorumWatcher) -> None:
         self._watchers.append(watcher)
 
     def set_bootstrap_configuration(self, founders: Configuration) -> None:
-        """Before the start: who founds the quorum, if this directory is new."""
+        """Set the initial members, used if this directory is new; before `start`."""
         self._setup = replace(self._setup, founders=founders)
 
     def start(self, events: QuorumEvents) -> None:
@@ -563,7 +561,7 @@ class RaftQuorum:
 
     def _note_commit(self, index: Index) -> None:
         if index <= self._applied:
-            return  # a machine that was built again finds out what we know already
+            return  # a rebuilt machine repeats commits that are known already
         facts: list[Fact] = []
         for number in range(self._applied + 1, index + 1):
             content = self._host.store.at(Index(number)).content
@@ -592,7 +590,7 @@ class RaftQuorum:
         self._news.append(self._lost)
 
     def act(self) -> None:
-        """Let the controller hear what happened; it may ask for more while it does."""
+        """Notify the controller of what happened; it may propose meanwhile."""
         if self._is_acting:
             return
         self._is_acting = True
@@ -606,7 +604,7 @@ class RaftQuorum:
         host.store.log.set_high_watermark(Offset(index))
         if facts:
             self._events.facts_committed(facts)
-        # The image is that of `index` only as long as nothing newer waits to be told.
+        # The image is that of `index` only while nothing newer waits to be delivered.
         is_newest = index == self._applied and index <= min(host.raft.commit, host.raft.persisted)
         if is_newest and host.snapshotting.is_due(end, self._options.snapshot_facts):
             host.snapshotting.take(host.raft.describe_snapshot(index), end, self._events.image)
@@ -639,7 +637,7 @@ class RaftQuorum:
         return refused or end
 
     def _take_refusal(self) -> ApiError | None:
-        """What became of the proposal during the step, if it was not taken."""
+        """The error of the proposal during the step, if it was not taken."""
         refused, self._refusal = self._refusal, None
         return refused
 
@@ -655,11 +653,11 @@ class RaftQuorum:
             self._note_answer(command.ticket, _NOT_LEADING)
 
     def change_members(self, change: Change, done: Done) -> None:
-        """Add, promote or remove one member; `done` hears whether it is in the leader's log, or why not."""
+        """Add, promote or remove one member; `done` gets whether it is in the leader's log, or the error."""
         self._ask(ChangeMembers(self._next_ticket(), change), done)
 
     def campaign_soon(self) -> None:
-        """Campaign soon, if nobody has ever led here: the quorum was just founded."""
+        """Campaign soon, if there was never a leader: the quorum was just bootstrapped."""
         raft = self._host.raft
         if raft.term == 0 and raft.leader is None:
             self._host.step(LeaderGone(None))
@@ -669,14 +667,14 @@ class RaftQuorum:
         self._ask(TransferLeadership(self._next_ticket(), target), done)
 
     def read(self, done: Done) -> None:
-        """Make sure that the committed image is fresh: `done` hears when a majority has confirmed it.
+        """Make sure that the committed image is fresh: `done` is called when a majority has confirmed it.
 
-        The commit it is confirmed for has been told by then: a leader applies what it commits.
+        The confirmed commit has been delivered by then: a leader applies what it commits.
         """
         self._ask(RequestRead(self._next_ticket()), done)
 
     def close(self) -> None:
-        """Take part no more, and close the log."""
+        """Stop taking part, and close the log."""
         self.leader_epoch = None
         self._news.clear()
         if not self._is_started:

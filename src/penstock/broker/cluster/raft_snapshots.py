@@ -1,4 +1,4 @@
-"""Snapshots that are taken, sent and received."""
+"""Takes, sends and installs snapshots of the metadata."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ class SnapshotManager:
     """The slow side of snapshots, off the loop: an image never changes, so a thread may walk it."""
 
     def __init__(self, spawn: Executor, side_disk: Disk, store: RaftStorage, facts: int, end: Offset) -> None:
-        """The last snapshot has so many facts and stands for everything before `end`."""
+        """The last snapshot has `facts` facts and covers everything before `end`."""
         self._spawn = spawn
         self._disk = side_disk
         self._store = store
@@ -34,7 +34,7 @@ class SnapshotManager:
         self._incoming = bytearray()
 
     def is_due(self, end: Offset, facts_min: int) -> bool:
-        # A large image is not written anew for every few facts.
+        # A large image is not written again for every few facts.
         return self._job is None and end - self._last_end >= max(facts_min, self._last_facts // 2)
 
     def take(self, meta: SnapshotMeta, end: Offset, image: MetadataImage) -> None:
@@ -60,7 +60,7 @@ class SnapshotManager:
         self._job = self._spawn.spawn(work, written, failed, ExecutorKind.DISK)
 
     def send(self, effect: SendSnapshotChunk, send: Callable[[Member, RaftMessage], None]) -> None:
-        """Read a chunk and send it. If that fails, the leader asks again."""
+        """Read a chunk and send it. If that fails, Raft asks for it again."""
         disk = self._disk
 
         def work() -> tuple[bytes, bool] | None:
@@ -83,7 +83,7 @@ class SnapshotManager:
         self._incoming += effect.content
 
     def install(self, effect: InstallSnapshot, installed: Callable[[MetadataSnapshot], None]) -> None:
-        """Make what has arrived durable; `installed` then puts it in the place of the log."""
+        """Make the received snapshot durable; `installed` then replaces the log by it."""
         content, self._incoming = bytes(self._incoming), bytearray()
         disk, meta = self._disk, effect.snapshot
 

@@ -1,17 +1,19 @@
-"""The raft log of a node: a partition log with one record per entry, and the entries in memory.
+"""The raft log, snapshots and hard state of a node, in `meta/raft/`.
 
-offset = index - 1; the leader epoch of a batch is the term of its entry. Entries since the
-newest snapshot, and some before it for members that lag a little, are kept in memory: there
-are never more of them than between two snapshots, and nothing is read from disk to send them.
+The log is a partition log with one record per entry: offset = index - 1, and the leader epoch of a
+batch is the term of its entry. Entries since the newest snapshot, and some before it for members
+that lag a little, are kept in memory, so nothing is read from disk to send them.
 
-Snapshots of the quorum on disk.
+A snapshot is one file:
 
-meta/raft/00000000000000012000.snapshot      everything up to and including entry 12,000
+    meta/raft/00000000000000012000.snapshot      everything up to and including entry 12,000
 
-0 index 8 │ 8 term 8 │ 16 members' length 4 │ members … │ facts (see `codec`)     little endian
+    0 index 8 │ 8 term 8 │ 16 members' length 4 │ members … │ facts (see `raft_codec`)     little endian
 
-inside the frame that every small file has. Entry 0 stands for the founding of the quorum. Two
-snapshots are kept: if the newer one is damaged, the older one and the log behind it do.
+inside the frame that every small file has. Entry 0 stands for the bootstrap of the quorum. Two
+snapshots are kept: if the newer one is damaged, the older one and the log behind it are used.
+
+The hard state (term and vote) is synced before a vote is sent.
 """
 
 import struct
@@ -61,7 +63,7 @@ _NOBODY = "-"
 
 
 class RaftStorage:
-    """What the machine sees of its log (a `LogView`), and how it is written."""
+    """The machine's view of its log (a `LogView`), and its writer."""
 
     def __init__(self, log: PartitionLog, meta: SnapshotMeta, end: Offset, lag_max: int) -> None:
         self.log = log
@@ -121,7 +123,7 @@ class RaftStorage:
             batches = [write_batch([_record(entry, now)]) for entry in run]
             headers = [read_header(batch) for batch in batches]
             self.log.append(bytearray().join(batches), headers, LeaderEpoch(term), now)
-            # Term by term, for the disk may be full in between: we have what the log has.
+            # Term by term, for the disk may be full in between: memory keeps what the log has.
             self._entries += run
         assert int(self.log.end) == self.last
         self.end = self._end_of_facts()
@@ -143,12 +145,12 @@ class RaftStorage:
             del self._entries[:drop]
             self.first = Index(self.first + drop)
         segments = self.log.segments()
-        # The newer of the two snapshots may turn out damaged: the log goes back to the older one.
+        # The newer of the two snapshots may turn out damaged: keep the log back to the older one.
         if len(segments) > 1 and segments[1].base_offset <= former:
             self.log.delete_records(Offset(former))
 
     def restart(self, meta: SnapshotMeta, end: Offset) -> None:
-        """A snapshot from a leader is durable: nothing of the log is needed. Blocks."""
+        """A snapshot from a leader is durable: drop the whole log. Blocks."""
         self.log.truncate_fully(Offset(meta.index))
         self._entries.clear()
         self.first = Index(meta.index + 1)
@@ -195,7 +197,7 @@ def decode_snapshot(content: bytes) -> MetadataSnapshot:
     """The snapshot, or CorruptionError."""
     payload = unframe(FileKind.METADATA, content)
     if len(payload) < _HEAD.size:
-        raise CorruptionError("the snapshot has no head")
+        raise CorruptionError("a metadata snapshot is too short for its header")
     index, term, length = _HEAD.unpack_from(payload)
     start = _HEAD.size + length
     members = decode_configuration(payload[_HEAD.size : start])
@@ -206,7 +208,7 @@ def decode_snapshot(content: bytes) -> MetadataSnapshot:
 
 
 def write_snapshot(disk: Disk, index: Index, content: bytes) -> None:
-    """Make a snapshot durable, and let go of those that two newer ones replace. Blocks."""
+    """Make a snapshot durable, and remove all but the two newest. Blocks."""
     replace_durably(disk, DIRECTORY, _name(index), content)
     for old in _list(disk)[:-KEPT]:
         disk.remove(f"{DIRECTORY}/{_name(old)}")
@@ -226,7 +228,7 @@ def read_chunk(disk: Disk, index: Index, position: int, bytes_max: int) -> tuple
 
 
 def load_newest(disk: Disk) -> MetadataSnapshot | None:
-    """The newest snapshot that can be read; what cannot be is removed. Blocks."""
+    """The newest readable snapshot; unreadable ones are removed. Blocks."""
     for name in disk.listdir(DIRECTORY):
         if name.endswith(SUFFIX + TEMPORARY):
             disk.remove(f"{DIRECTORY}/{name}")
@@ -250,7 +252,7 @@ def _name(index: Index) -> str:
 
 
 def read_hard_state(disk: Disk) -> HardState | None:
-    """What this directory has promised; None if nothing yet. Blocks."""
+    """The stored term and vote; None if there is none yet. Blocks."""
     try:
         text = read_record(disk, DIRECTORY, _NAME)
         if text is None:
@@ -264,7 +266,7 @@ def read_hard_state(disk: Disk) -> HardState | None:
 
 
 def write_hard_state(disk: Disk, ballot: HardState) -> None:
-    """Promise; it survives a power cut when this returns. Blocks."""
+    """Store term and vote; they survive a power cut when this returns. Blocks."""
     assert ballot != BLANK_BALLOT
     member = ballot.voted_for
     vote = f"{_NOBODY} {_NOBODY}" if member is None else f"{member.node_id} {member.directory_id}"

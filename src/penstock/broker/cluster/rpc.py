@@ -1,17 +1,17 @@
-"""What nodes of a cluster ask each other, besides Raft and records: the control channel.
+"""Requests between the nodes of a cluster, besides Raft and records: the control channel.
 
-    Forwarding ── Submit ──►                              commands, decided by whoever leads
-    Presence ──── BrokerHeartbeat ──►   PeerRpc ──►   sessions of brokers, kept by whoever leads
-    Founding ──── Introduction ──►      (questions and    who is there, and where
-    Joining ───── Join ──►               answers)         newcomers
+    CommandForwarder ── SubmitCommand ──┐             commands, decided by the leader
+    BrokerHeartbeat ─── SendHeartbeat ──┼─► PeerRpc   sessions of brokers, kept by the leader
+    Bootstrap ───────── Introduction ───┤             which nodes exist, and where
+    QuorumJoiner ────── JoinQuorum ─────┘             newcomers
 
-A question gets one answer, or none: then the asker hears that it was lost, because the link
-ended or time ran out. A question that arrives twice is answered once. Nothing is asked again
-by itself, for only the asker knows whether that does harm.
+A request gets one reply, or none: then the caller is notified that it was lost, because the link
+ended or the timeout passed. A request that arrives twice is handled once. Nothing is retried
+automatically, since only the caller knows whether that is safe.
 
-    frame     version 1 │ 0 question, 1 answer │ kind 1 │ number 8 │ MessagePack of the message
+    frame     version 1 │ 0 request, 1 reply │ kind 1 │ number 8 │ MessagePack of the message
 
-Left out: questions that are larger than a frame; priorities among questions.
+Left out: requests that are larger than a frame; priorities among requests.
 """
 
 import enum
@@ -47,7 +47,7 @@ _COMMANDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Comm
 _REPLIES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Reply)}
 _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {}
 _encode = msgspec.msgpack.Encoder().encode
-# Questions of one node that we remember to have heard.
+# How many requests of one node are remembered, to recognise duplicates.
 HEARD_MAX = 1_000
 
 
@@ -62,9 +62,9 @@ class Voter(NamedTuple):
 
 
 class Introduction(Struct, frozen=True):
-    """Here I am, there I listen, and so I was started: who are you.
+    """The sender's identity, address and configured voters; asks for the receiver's.
 
-    `known` are the voters that the asker has reached, with their directories.
+    `known` are the voters that the sender has reached, with their directories.
     """
 
     address: Address | None
@@ -73,7 +73,7 @@ class Introduction(Struct, frozen=True):
 
 
 class IntroductionReply(Struct, frozen=True):
-    """Who I am: blank, or a member of a quorum. `founding` are its members, if they never changed."""
+    """The receiver: blank, or a member of a quorum. `founding` are its members, if they never changed."""
 
     is_member: bool
     cluster_id: UUID | None
@@ -83,13 +83,13 @@ class IntroductionReply(Struct, frozen=True):
 
 
 class JoinQuorum(Struct, frozen=True):
-    """Let the asker have the log; with `wants_vote` as a voter, once it has caught up."""
+    """Make the sender a learner; with `wants_vote` a voter, once it has caught up."""
 
     wants_vote: bool
 
 
 class JoinStatus(enum.Enum):
-    """What came of the wish to join."""
+    """The outcome of a request to join."""
 
     LEARNER = "learner"
     VOTER = "voter"
@@ -98,14 +98,14 @@ class JoinStatus(enum.Enum):
 
 
 class JoinQuorumReply(Struct, frozen=True):
-    """How far the newcomer is; it asks again until it is where it wants to be."""
+    """How far the newcomer is; it asks again until it is the member it wants to be."""
 
     how: JoinStatus
     detail: str = ""
 
 
 class NotController(Struct, frozen=True):
-    """I do not lead, and have done nothing. `leader` does, as far as I know."""
+    """The receiver does not lead, and has done nothing. `leader` leads, as far as it knows."""
 
     leader: NodeId | None
     address: Address | None
@@ -119,7 +119,7 @@ class SubmitCommand(Struct, frozen=True):
 
 
 class SubmitCommandReply(Struct, frozen=True):
-    """The reply; it counts for whoever has seen every fact below `end`."""
+    """The reply; it holds for an image that has every fact below `end`."""
 
     name: str
     content: bytes
@@ -127,7 +127,7 @@ class SubmitCommandReply(Struct, frozen=True):
 
 
 class SendHeartbeat(Struct, frozen=True):
-    """A broker lives. `committed` is how much metadata it has seen."""
+    """A broker is alive. `committed` is how much metadata it has seen."""
 
     node_id: NodeId
     epoch: BrokerEpoch
@@ -143,19 +143,19 @@ class BrokerPresence(enum.Enum):
 
 
 class SendHeartbeatReply(Struct, frozen=True):
-    """The answer to a heartbeat."""
+    """The reply to a heartbeat."""
 
     presence: BrokerPresence
-    # The epoch that counts now, if the broker's own is stale.
+    # The current epoch, if the broker's own is stale.
     epoch: BrokerEpoch | None = None
 
 
 class RequestReadIndex(Struct, frozen=True):
-    """Ask up to where one must have come to see everything that was acknowledged so far."""
+    """Ask for the log end that covers everything acknowledged so far."""
 
 
 class ReadIndexReply(Struct, frozen=True):
-    """Up to here."""
+    """The log end to catch up with."""
 
     end: Offset
 
@@ -172,7 +172,7 @@ class QuorumMemberStatus(Struct, frozen=True):
 
 
 class QuorumStatus(Struct, frozen=True):
-    """How the quorum stands, as its leader sees it. Offsets count entries of the metadata log."""
+    """The state of the quorum, as its leader sees it. Offsets count entries of the metadata log."""
 
     leader: NodeId
     epoch: LeaderEpoch
@@ -182,11 +182,11 @@ class QuorumStatus(Struct, frozen=True):
 
 
 class DescribeQuorum(Struct, frozen=True):
-    """Ask how the quorum stands; a `QuorumStatus` answers."""
+    """Ask for a `QuorumStatus`."""
 
 
 class AddVoter(Struct, frozen=True):
-    """Let a node vote."""
+    """Make a node a voter."""
 
     node_id: NodeId
     directory_id: UUID
@@ -194,14 +194,14 @@ class AddVoter(Struct, frozen=True):
 
 
 class RemoveVoter(Struct, frozen=True):
-    """Take a node's vote away."""
+    """Remove a voter."""
 
     node_id: NodeId
     directory_id: UUID
 
 
 class ChangeVotersReply(Struct, frozen=True):
-    """It is so, or why it is not."""
+    """The change is committed, or the error."""
 
     kind: ErrorKind | None = None
     detail: str = ""
@@ -251,7 +251,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 
 
 class RpcFrame(NamedTuple):
-    """A message, and the question that it is or answers."""
+    """A request or a reply, with the number of the request."""
 
     is_answer: bool
     number: int
@@ -264,9 +264,9 @@ def encode_frame(parcel: RpcFrame) -> bytes:
 
 
 def decode_frame(frame: memoryview) -> RpcFrame:
-    """The parcel, or ProtocolError."""
+    """Decode a frame, or raise ProtocolError."""
     if len(frame) < _HEAD.size:
-        raise ProtocolError("a control frame without its head")
+        raise ProtocolError("a control frame is too short for its header")
     version, is_answer, kind, number = _HEAD.unpack_from(frame)
     if version != VERSION or kind >= len(MESSAGES):
         raise ProtocolError(f"a control frame of version {version}, kind {kind}")
@@ -296,7 +296,7 @@ def decode_reply(name: str, content: bytes) -> Reply:
 def _named(kinds: dict[str, type[Any]], name: str) -> type[Any]:
     kind = kinds.get(name)
     if kind is None:
-        raise ProtocolError(f"{name} is not known here")
+        raise ProtocolError(f"unknown command or reply: {name}")
     return kind
 
 
@@ -317,7 +317,7 @@ Q = TypeVar("Q", bound=RpcMessage)
 
 
 class PendingRpc(NamedTuple):
-    """A question that is underway."""
+    """A request that waits for its reply."""
 
     node: NodeId
     done: Answered
@@ -325,26 +325,26 @@ class PendingRpc(NamedTuple):
 
 
 class PeerRpc(BasePeerWatcher):
-    """Asks other nodes, and hands their questions to whoever answers them."""
+    """Sends requests to other nodes, and passes theirs to handlers."""
 
     def __init__(self, runtime: Runtime, hub: PeerManager) -> None:
         self._runtime = runtime
         self._hub = hub
         self._handlers: dict[type[Any], Callable[[Peer, Any, Respond], None]] = {}
         self._pending: dict[int, PendingRpc] = {}
-        # No two lives of a node number their questions alike.
+        # Request numbers of a node differ between its starts.
         self._number = int.from_bytes(runtime.entropy.bytes(5), "little") << 24
         self._heard: dict[NodeId, OrderedDict[int, None]] = {}
         hub.serve(Channel.CONTROL, self)
         hub.watch(self)
 
     def serve(self, kind: type[Q], clerk: Callable[[Peer, Q, Respond], None]) -> None:
-        """Let `clerk` answer questions of this kind, now or later, once or never."""
+        """Register the handler of this kind of request; it responds now or later, once or never."""
         assert kind not in self._handlers
         self._handlers[kind] = clerk
 
     def call(self, node: NodeId, question: RpcRequest, timeout_ms: int, done: Answered) -> bool:
-        """Ask a node. False: not sent, and `done` will not be called; True: it will be, exactly once."""
+        """Send a request. False: not sent, and `done` is not called; True: it is called exactly once."""
         self._number += 1
         number = self._number
         if not self._hub.send(Channel.CONTROL, node, encode_frame(RpcFrame(False, number, question))):
@@ -371,7 +371,7 @@ class PeerRpc(BasePeerWatcher):
             return
         asked = self._pending.get(parcel.number)
         if asked is not None and asked.node == peer.node_id:
-            self._settle(parcel.number, parcel.message)  # type: ignore[arg-type]  # an answer, says its head
+            self._settle(parcel.number, parcel.message)  # type: ignore[arg-type]  # its header says it is a reply
 
     def _answer(self, peer: Peer, parcel: RpcFrame) -> None:
         clerk = self._handlers.get(type(parcel.message))
@@ -394,6 +394,6 @@ class PeerRpc(BasePeerWatcher):
         return True
 
     def lost(self, node: NodeId, _ending: CloseReason) -> None:
-        """No answer comes on a link that is over."""
+        """Fail the requests on the link that ended."""
         for number in [number for number, asked in self._pending.items() if asked.node == node]:
             self._settle(number, None)
