@@ -32,7 +32,7 @@ class SimulatedClock:
         return Timestamp(WORLD_BEGINS_MS + self._scheduler.now // MILLISECOND + self.skew_ms)
 
     def moment_of(self, deadline: Instant) -> int:
-        """The first moment of true time at which this clock shows `deadline` or more."""
+        """The first instant of true time at which this clock shows `deadline` or more."""
         shown = deadline - self._base
         passed = shown * _MILLION // (_MILLION + self._drift_ppm)
         while passed + passed * self._drift_ppm // _MILLION < shown:
@@ -41,7 +41,7 @@ class SimulatedClock:
 
 
 class SimulatedTimer:
-    """A timer of one life."""
+    """A timer of one incarnation."""
 
     __slots__ = ("fire",)
 

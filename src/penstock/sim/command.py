@@ -36,7 +36,7 @@ def sim(
         bool, typer.Option("--json", help="One JSON object per run, and nothing else.")
     ] = False,
 ) -> None:
-    """Run a cluster in virtual time under faults drawn from a seed, and judge what its clients saw.
+    """Run a cluster in virtual time under faults drawn from a seed, and check what its clients saw.
 
     The same seed gives the same run, to the bit. The exit code is 1 if any run shows an
     anomaly.
@@ -50,8 +50,8 @@ def sim(
     number = 0
     while _goes_on(number, runs, None if minutes is None else started + minutes * 60 - time.monotonic()):
         started_run = time.perf_counter()
-        verdict = cluster.run_cluster(first + number, cluster.options_for(first + number, nodes))
-        report.add(verdict, time.perf_counter() - started_run)
+        result = cluster.run_cluster(first + number, cluster.options_for(first + number, nodes))
+        report.add(result, time.perf_counter() - started_run)
         number += 1
     report.finish()
     if report.failed:
@@ -82,37 +82,37 @@ class _Report:
         self._faults: Counter[str] = Counter()
         self.failed = 0
 
-    def add(self, verdict: RunResult, seconds: float) -> None:
-        self._first = self._first if self._runs else verdict.seed
-        self._last = verdict.seed
+    def add(self, result: RunResult, seconds: float) -> None:
+        self._first = self._first if self._runs else result.seed
+        self._last = result.seed
         self._runs += 1
         self._seconds += seconds
-        self._events += verdict.events
-        self._operations += verdict.operations
-        self._faults.update(verdict.faults)
-        self.failed += not verdict.passed
+        self._events += result.events
+        self._operations += result.operations
+        self._faults.update(result.faults)
+        self.failed += not result.passed
         if self._json:
-            line = json.loads(verdict.to_json()) | {"events_per_second": round(verdict.events / seconds)}
+            line = json.loads(result.to_json()) | {"events_per_second": round(result.events / seconds)}
             typer.echo(json.dumps(line))
-        elif verdict.passed and self._live:
+        elif result.passed and self._live:
             self._show_progress()
         else:
-            self._show(verdict, seconds)
+            self._show(result, seconds)
 
-    def _show(self, verdict: RunResult, seconds: float) -> None:
-        faults = _counted(verdict.faults) or "none"
-        word = "ok" if verdict.passed else "FAILED"
+    def _show(self, result: RunResult, seconds: float) -> None:
+        faults = _counted(result.faults) or "none"
+        word = "ok" if result.passed else "FAILED"
         self._clear()
         typer.echo(
-            f"seed {verdict.seed} {word}: {verdict.operations} operations, {verdict.acknowledged} records "
-            f"acknowledged, {verdict.events} events in "
-            f"{verdict.virtual_ms / 1000:.1f} virtual s ({verdict.events / seconds:,.0f} events/s), "
-            f"faults {faults}, trace {verdict.trace}"
+            f"seed {result.seed} {word}: {result.operations} operations, {result.acknowledged} records "
+            f"acknowledged, {result.events} events in "
+            f"{result.virtual_ms / 1000:.1f} virtual s ({result.events / seconds:,.0f} events/s), "
+            f"faults {faults}, trace {result.trace}"
         )
-        for anomaly in verdict.anomalies:
+        for anomaly in result.anomalies:
             typer.echo(f"    {anomaly}")
-        if not verdict.passed:
-            typer.echo(f"    replay: penstock sim --seed {verdict.seed}{self._nodes}")
+        if not result.passed:
+            typer.echo(f"    replay: penstock sim --seed {result.seed}{self._nodes}")
 
     def _show_progress(self) -> None:
         rate = self._events / self._seconds

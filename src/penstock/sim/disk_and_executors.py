@@ -1,4 +1,4 @@
-"""Syncs and spawned work of a simulated node: they take virtual time, and disks fail."""
+"""Syncs and executor jobs of a simulated node: they take virtual time, and disks fail."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from penstock.storage.disk import DiskFailed
 
 @dataclass(slots=True)
 class DiskSpeed:
-    """How fast a node's disk and workers are just now; the nemesis changes it."""
+    """How fast a node's disk and executors are just now; the nemesis changes it."""
 
     sync_min_ns: int = 50 * MICROSECOND
     sync_max_ns: int = 2 * MILLISECOND
@@ -65,7 +65,7 @@ def _code_of(error: OSError | None) -> int:
 
 
 class SimulatedJob:
-    """Spawned work whose owner may lose interest."""
+    """An executor job that its owner may cancel."""
 
     __slots__ = ("is_cancelled",)
 
@@ -115,7 +115,7 @@ class SimulatedExecutor:
 
 
 def _outcome(work: Callable[[], Any]) -> tuple[bool, Any]:
-    """Whatever the work raises is its owner's to judge, as on the real lanes."""
+    """What the work raises goes to its owner, as on the real executors."""
     try:
         return True, work()
     except Exception as failure:

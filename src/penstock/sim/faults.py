@@ -1,32 +1,27 @@
-"""What goes wrong in a run, and who makes it go wrong.
+"""What goes wrong in a run, and the nemesis that makes it go wrong.
 
-    FaultPlan    drawn from the seed: which faults, how often, how long, the weather
-    Nemesis      carries it out on a world, and repairs everything at the end
-    damage       spoils files of a node that is down
+    FaultPlan       drawn from the seed: which faults, how often, how long, how bad the network is
+    Nemesis         carries it out on a world, and repairs everything at the end
+    FileCorruptor   damages files of a node that is down
 
 A fault hits a machine (kill, power cut, pause, a disk that fails or is slow, a clock that
 jumps, a damaged file, an empty disk) or the paths between hosts (one-way cut, isolation, split,
-ring). Those of a machine may be aimed at whoever leads; those of the network meet the hosts of
+ring). Faults of a machine may be aimed at whoever leads; those of the network hit the hosts of
 clients too.
 
-Left out: faults of clients, which crash by themselves; nodes that join or leave for good.
+A plan has a random subset of the faults, not all of them: some bugs need long quiet stretches
+with one kind of fault, and a world in which everything fails all the time never shows them.
 
-Which faults a run has, how often, whom they are aimed at, and how long they last.
-
-A plan is drawn from the seed: a random subset of the faults, a pace, and a kind of
-weather. Subsets matter, because some bugs need long quiet stretches with one kind of
-fault, and a world in which everything fails all the time never shows them.
-
-Files that rot: a bit flips, or the end is gone, while the node is down.
-
-Only ever on one node of a world: what a minority has lost the others still have, and more
-cannot be asked of any replication. Of segments, only those below the checkpoint are damaged,
-and lose their ends:
+Files are damaged on one node of a world only: what a minority has lost the others still have, and
+no replication survives more. Of segments, only those below the checkpoint
+are damaged, and lose their ends:
 
 * A bit that flips in the middle of an old one is noticed by whoever reads it, not by a start.
-* The end of the newest one may be torn after any power cut, and is cut back without a word. A disk
-  that takes what was synced from there cannot be told from one that was writing; nobody who trusts
+* The end of the newest one may be torn after any power cut, and is truncated without a warning. A
+  disk that loses synced bytes there looks like one that was still writing; nothing that trusts
   syncs survives that.
+
+Left out: faults of clients, which crash by themselves; nodes that join or leave for good.
 """
 
 import enum
@@ -76,7 +71,7 @@ class FaultKind(enum.Enum):
     NEW_DISK = "new-disk"
 
 
-# What every service must live with, alone or not.
+# What every service must survive, alone or not.
 WITH_OTHERS = (FaultKind.ROLLING_RESTART, FaultKind.DAMAGE, FaultKind.NEW_DISK)
 ANYWHERE = tuple(kind for kind in FaultKind if kind not in WITH_OTHERS)
 
@@ -91,7 +86,7 @@ class FaultTarget(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """Which faults, how often, how long, and the weather between them."""
+    """Which faults, how often, how long, and how bad the network is between them."""
 
     kinds: tuple[FaultKind, ...]
     every_ns: int
@@ -123,7 +118,7 @@ CALM = FaultPlan((), SECOND, SECOND, FAIR)
 
 
 class FileCorruptor:
-    """Spoils files of one node."""
+    """Damages files of one node."""
 
     def __init__(self, luck: random.Random, nodes: Sequence[SimulatedNode], spoils: PathFilter) -> None:
         self._luck = luck
@@ -169,9 +164,9 @@ def _is_checkpointed(disk: CrashableDisk, path: str) -> bool:
 
 
 class Nemesis:
-    """Carries out a plan on a world, until it is told to stop; then everything is repaired.
+    """Carries out a plan on a world, until it is stopped; then everything is repaired.
 
-    `find` answers the machine that a fault is aimed at, if there is one just now; `works` whether
+    `find` returns the machine that a fault is aimed at, if there is one just now; `works` whether
     the world has done something since the last fault, for plans that are patient.
     """
 
@@ -199,7 +194,7 @@ class Nemesis:
             self._schedule_next()
 
     def end(self) -> None:
-        """Repair everything: power, network, clocks' pace, disks. Wrong wall clocks stay wrong."""
+        """Repair everything: power, network, clock speed, disks. Wrong wall clocks stay wrong."""
         self._active = False
         world = self._world
         world.network.weather = FAIR
@@ -316,7 +311,7 @@ class Nemesis:
             side = dict.fromkeys(names[: len(names) // 2])
             side |= dict.fromkeys(host for host in hosts if host in clients and self._luck.random() < 0.5)
             return [(a, b) for a in hosts for b in hosts if (a in side) != (b in side)]
-        # In a ring every node hears its two neighbours only: all have a majority, no two the same.
+        # In a ring every node reaches its two neighbours only: all have a majority, no two the same.
         near = {(names[i], names[i - 1]) for i in range(len(names))}
         return [(a, b) for a in names for b in names if a != b and not {(a, b), (b, a)} & near]
 

@@ -1,8 +1,8 @@
-"""One life of a node, from its start to its crash.
+"""One incarnation of a node, from its start to its crash.
 
-Whatever is on its way to a node (a frame, a timer, a finished sync) goes to the life
-that asked for it. A crash ends the life and thereby silences all of it at once, which is
-what a crash does; the next life starts from the disk alone.
+Whatever is on its way to a node (a frame, a timer, a finished sync) goes to the incarnation
+that asked for it. A crash ends the incarnation and thereby drops all of it at once, which is
+what a crash does; the next incarnation starts from the disk alone.
 """
 
 import random

@@ -37,7 +37,7 @@ FAIR = NetworkFaults()
 
 
 class SimulatedNetwork:
-    """All machines, doors and links of a world, by host name."""
+    """All machines, listeners and links of a world, by host name."""
 
     connect_timeout_ns = 2 * SECOND
     idle_timeout_ns = 10 * SECOND
@@ -56,11 +56,11 @@ class SimulatedNetwork:
         self._watchers: list[Callable[[str], None]] = []
 
     def when_process_ends(self, watcher: Callable[[str], None]) -> None:
-        """Tell `watcher` the host whenever a process ends on a machine that runs on."""
+        """Call `watcher` with the host whenever a process ends on a machine that runs on."""
         self._watchers.append(watcher)
 
     def is_dark(self, host: str) -> bool:
-        """Whether there is not even a kernel that could answer."""
+        """Whether there is not even a kernel that could respond."""
         return host in self._dark
 
     def delay(self) -> int:
@@ -98,7 +98,7 @@ class SimulatedNetwork:
         self._cuts.clear()
 
     def _fall_silent(self, source: str, target: str, token: object) -> None:
-        """A cut has lasted for the idle timeout: the side that hears nothing gives up."""
+        """A cut has lasted for the idle timeout: the side that receives nothing gives up."""
         if self._cuts.get((source, target)) is not token:
             return
         for link in list(self._links):
@@ -126,14 +126,14 @@ class SimulatedNetwork:
         self._links.pop(link, None)
 
     def call(self, link: "SimulatedLink", address: Address) -> None:
-        """Carry a caller's request to the door at `address`."""
+        """Carry a caller's request to the listener at `address`."""
         self.join(link)
         link.life.later(self.connect_timeout_ns, "overdue", 0, link.give_up)
         self.scheduler.after(self.delay(), self._knock, link, address)
 
     def _knock(self, link: "SimulatedLink", address: Address) -> None:
         if address.host in self._dark or self.is_cut(link.host, address.host):
-            return  # no answer; the caller gives up by itself
+            return  # no response; the caller times out
         door = self._doors.get(address)
         if door is not None:
             door.life.deliver("call", link.host, door.accept, link)
@@ -159,7 +159,7 @@ class SimulatedNetwork:
             self.scheduler.at(arrival + self.delay(), target.arrive, frame)
 
     def carry_end(self, target: "SimulatedLink") -> None:
-        """Tell the other end that its link is over, or let it find out by the silence."""
+        """Notify the other end that its link is closed, or let it time out."""
         if self.is_cut(target.far_host, target.host):
             self.scheduler.after(self.idle_timeout_ns, target.end, CloseReason.SILENT)
         else:
@@ -176,7 +176,7 @@ class SimulatedLinkState(enum.Enum):
 
 
 class SimulatedLink:
-    """One end of a link; it belongs to one life of its node."""
+    """One end of a link; it belongs to one incarnation of its node."""
 
     __slots__ = (
         "_far",
@@ -242,7 +242,7 @@ class SimulatedLink:
         self.end(CloseReason.OURS)
 
     def is_answered_by(self, far: "SimulatedLink", arrival: int) -> bool:
-        """A door answers this call; frames will come behind the answer. False: the caller is gone."""
+        """A listener accepts this connection; frames follow. False: the caller is gone."""
         if self._stage is SimulatedLinkState.CLOSED:
             return False
         self._far = far
@@ -259,12 +259,12 @@ class SimulatedLink:
             self._handler.opened(self, greeting.identity)
 
     def give_up(self) -> None:
-        """The time to connect is over."""
+        """The connect timeout is over."""
         if self._stage is SimulatedLinkState.CALLING:
             self.end(CloseReason.UNREACHABLE)
 
     def end(self, ending: CloseReason) -> None:
-        """The link is over at this end; the node is told soon."""
+        """The link is closed at this end; the node is notified soon."""
         if self._stage is SimulatedLinkState.CLOSED:
             return
         if ending is CloseReason.SILENT:
@@ -323,7 +323,7 @@ class SimulatedLink:
             self._handler.received(self, frame)
 
     def _release(self, frame: bytes) -> None:
-        """Room for more: tell a sender that was turned away."""
+        """Room for more: notify a sender whose frame was rejected."""
         self.bytes_in_flight -= len(frame)
         far = self._far
         if far is not None and far._turned_away and self.bytes_in_flight <= self._network.link_bytes_max // 2:
@@ -360,7 +360,7 @@ class SimulatedListener:
         self._network.shut_door(self)
 
     def accept(self, caller: SimulatedLink) -> None:
-        """Shake hands with a caller, and tell it after the way back."""
+        """Shake hands with a caller, and notify it after the way back."""
         network = self._network
         back_ns = network.delay()
         ours = self._owner.identity
@@ -379,7 +379,7 @@ class SimulatedListener:
 
 
 class SimulatedTransport:
-    """The transport port of one life of a node."""
+    """The transport port of one incarnation of a node."""
 
     def __init__(self, network: SimulatedNetwork, life: Incarnation, identity: NodeIdentity) -> None:
         self._network = network

@@ -1,4 +1,4 @@
-"""A simulated machine: its disk, its clocks, and the lives of the node that runs on it."""
+"""A simulated machine: its disk, its clocks, and the incarnations of the node that runs on it."""
 
 import random
 from collections.abc import Callable
@@ -64,16 +64,16 @@ class SimulatedNode:
 
     @property
     def life(self) -> Incarnation | None:
-        """The present life, or the last one."""
+        """The present incarnation, or the last one."""
         return self._life
 
     @property
     def disk(self) -> CrashableDisk:
-        """What is on the disk now, for those who judge."""
+        """What is on the disk now, for the checkers."""
         return self._cache
 
     def start(self) -> None:
-        """Begin a new life from what is on the disk."""
+        """Begin a new incarnation from what is on the disk."""
         assert not self.is_up
         self.lives += 1
         self._network.reconnect(self.name)
@@ -152,5 +152,5 @@ class SimulatedNode:
         self.pace.slowness = 1
 
     def cut_power_at(self, operation: int | None) -> None:
-        """Let the power go in the middle of the n-th disk operation from now; None: call it off."""
+        """Cut the power in the middle of the n-th disk operation from now; None: cancel it."""
         self._cache.cut_power_at(operation)

@@ -1,6 +1,6 @@
 """Virtual time: a heap of events, run one after the other on one thread.
 
-Events of the same moment run in the order in which they were asked for, so a run is a
+Events of the same instant run in the order in which they were asked for, so a run is a
 function of its seed. Nothing here or above may depend on hash order, addresses or the
 real clock.
 """
@@ -20,7 +20,7 @@ class Scheduler:
         self._sequence = 0
         self.now = 0
         self.events = 0
-        # A world in which more happens than this goes round in circles, and time may not even pass.
+        # A world in which more happens than this is in an endless loop, and time may not even pass.
         self.events_max = 10_000_000
 
     @property
@@ -28,7 +28,7 @@ class Scheduler:
         return self.events >= self.events_max
 
     def at(self, moment: int, event: Callable[..., None], *arguments: Any) -> None:
-        """Let `event` happen at `moment`; a moment in the past means now."""
+        """Run `event` at `moment`; a moment in the past means now."""
         self._sequence += 1
         heapq.heappush(self._heap, (max(moment, self.now), self._sequence, event, arguments))
 

@@ -1,18 +1,18 @@
 """TCP between the hosts of clients and simulated nodes: byte streams, as bad as real ones.
 
     client host                         node
-    SimulatedSocket ── requests ──▶ SimulatedTcpConnection ── runtime.pipes.Pipe ── Kafka connection
+    SimulatedSocket ── requests ──▶ SimulatedTcpConnection ── TcpProtocol: the Kafka connection
                     ◀─ responses ──
 
-Nothing is lost, doubled or overtaken on one connection. But bytes take their time; they arrive in
-pieces that know nothing of frames, and several frames at once; what meets a cut is sent again for a
+Nothing is lost, doubled or reordered on one connection. But bytes take their time; they arrive in
+pieces that do not match frames, and several frames at once; what meets a cut is sent again for a
 few seconds, even if the client has closed its end meanwhile, so that a request may arrive long after
-its sender has asked somebody else. A node that writes more than the other end has taken keeps the
-rest, and is told when it has left. When a process ends, its kernel resets its connections; a machine
-without power says nothing, and one that is up again resets what it does not know.
+its sender has asked another node. A node that writes more than the other end has taken keeps the
+rest, and is notified when it was sent. When a process ends, its kernel resets its connections; a
+machine without power sends nothing, and one that is up again resets connections it does not know.
 
-Spans of files are read when the connection takes them, as sendfile does. The end of a process takes
-what the connection has not taken; what it has taken arrives.
+Spans of files are read when the connection takes them, as sendfile does. When a process ends, what
+the connection has not taken is lost; what it has taken arrives.
 
 Left out: the handshake (a connection exists when its first bytes arrive), and a bound on what a
 client sends to a node that does not read.
@@ -45,7 +45,7 @@ class SocketHandler(Protocol):
     """The client's side of a connection."""
 
     def written(self, content: bytes) -> None:
-        """The node has written so much: at this moment it says what these bytes say."""
+        """The node has written these bytes; they have not arrived yet."""
 
     def received(self, content: bytes) -> None: ...
 
@@ -108,7 +108,7 @@ class SimulatedTcp:
     def listen(
         self, life: Incarnation, address: Address, welcome: Callable[[TcpConnection], TcpProtocol]
     ) -> "SimulatedTcpListener":
-        """Open a listener of a node that lives; it ends with that life at the latest."""
+        """Open a listener of a live node; it ends with that incarnation at the latest."""
         if address.host != life.name or self.listener(address) is not None:
             raise AddressUnavailable(f"cannot listen on {address}")
         self._listeners[address] = listener = SimulatedTcpListener(life, address, welcome)
@@ -133,7 +133,7 @@ class SimulatedTcp:
 
 
 class SimulatedTcpListener:
-    """Where one life of a node lets clients in."""
+    """Where one incarnation of a node accepts clients."""
 
     def __init__(
         self, life: Incarnation, address: Address, welcome: Callable[[TcpConnection], TcpProtocol]
@@ -145,7 +145,7 @@ class SimulatedTcpListener:
         self._connections: dict[SimulatedTcpConnection, None] = {}
 
     def take(self, connection: "SimulatedTcpConnection") -> None:
-        """A client has come in."""
+        """A client has connected."""
         if not self.is_accepting:
             connection.refuse()
             return
@@ -200,7 +200,7 @@ class SimulatedSocket:
             self._out.carry(partial(self._reach, segment))
 
     def close(self) -> None:
-        """Send no more and hear no more; the node hears of it behind everything that was sent."""
+        """Close: the node sees the end after everything that was sent."""
         if not self.is_closed:
             self._end()
             self._out.carry(partial(self._reach, b""))
@@ -213,7 +213,7 @@ class SimulatedSocket:
         """Bytes, or the end of all bytes, have come to the node's machine."""
         network = self._tcp.network
         if network.is_dark(self.far_host):
-            self._has_gap = True  # there is nobody to say so
+            self._has_gap = True  # no machine is up to reset it
             return
         connection = self._connection
         if connection is None:
@@ -246,7 +246,7 @@ class SimulatedSocket:
             self._handler.received(segment)
 
     def reset(self) -> None:
-        """The node's end is gone, and its machine says so."""
+        """The node's end is gone, and its machine resets the connection."""
         self._back.carry(self._ended)
 
     def process_ended(self) -> None:
@@ -370,7 +370,7 @@ class SimulatedTcpConnection:
         try:
             content = _whole(parts)
         except (OSError, PenstockError):
-            # The file is gone: what was promised to the client cannot be kept.
+            # The file is gone: the rest of the response cannot be sent.
             self.close()
             return
         self._socket.written(content)

@@ -16,7 +16,7 @@ from penstock.storage.disk import PowerCut
 class World:
     """Named nodes on one network, under one virtual clock.
 
-    A node that dies of a storage error did what it should: it stays down until somebody
+    A node that ends with a storage error did what it should: it stays down until somebody
     starts it again. So did one that finds its files damaged, if they are. Dying of anything
     else is an anomaly of the run, and nobody restarts it.
     """
@@ -31,7 +31,7 @@ class World:
         self.hosts: list[str] = []
         self.failures: list[str] = []
         self._broken: dict[str, None] = {}
-        # Nodes whose files were damaged on purpose, and whether they have refused to go on with them.
+        # Nodes whose files were damaged on purpose, and whether they have refused to start with them.
         self.damaged: dict[str, bool] = {}
 
     def random(self, purpose: str) -> random.Random:
@@ -78,7 +78,7 @@ class RunResult:
 
     seed: int
     anomalies: tuple[str, ...]
-    # What clients asked for, and the records that they were promised.
+    # Requests of clients, and records that were acknowledged to them.
     operations: int
     acknowledged: int
     events: int

@@ -1,9 +1,9 @@
-"""Judges: each looks at what clients saw and what is left on disk, and names what is wrong.
+"""Checkers: each compares what clients saw with what is left on disk, and names what is wrong.
 
 A checker knows one guarantee and nothing of how the run came about, so that the same
-code judges simulated runs, clusters of processes and crash tests of a single node:
+code checks simulated runs, clusters of processes and crash tests of a single node:
 
-    log          what producers and consumers of a partition were told
+    log          what producers and consumers of a partition saw
     watermarks   leaders of a partition: one per epoch, and none lacks what another showed
     replicas     the copies of a partition are the same bytes
     groups       committed offsets, generations, and members that were fenced
@@ -11,9 +11,9 @@ code judges simulated runs, clusters of processes and crash tests of a single no
     quorum       the properties of Raft
     durability   one log across power cuts
 
-Checkers are told of things in the order in which they happened. Most anomalies are known at
-once and put on a list; those that need the whole story come out of a function at the end.
+Checkers are called in the order in which things happened. Most anomalies are known at
+once and put on a list; those that need the whole history come out of a function at the end.
 An anomaly is a sentence whose first words, up to the colon, say which kind it is.
 
-Left out: transactions and the queue view, which are not there yet.
+Left out: transactions and queues, which are not there yet.
 """

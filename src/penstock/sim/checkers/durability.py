@@ -1,15 +1,15 @@
-"""What a partition's log promises across power cuts and bad disks.
+"""What a partition's log guarantees across power cuts and bad disks.
 
-A `DurabilityChecker` is told what was appended, what was reported durable, and what was taken
-away on purpose, in the order it happened. After a restart it is shown what the log holds, and
-names every difference that no power cut excuses:
+A `DurabilityChecker` records what was appended, what was reported durable, and what was removed
+on purpose, in the order it happened. After a restart it compares that with what the log holds, and
+names every difference that a power cut does not explain:
 
     history   [ batch ][ batch ][ batch ][ batch ][ batch ]
-              ↑ start              durable ↑            ↑ appended
+               ↑ start              durable ↑            ↑ appended
     found     must begin at the start, reach at least `durable`, and be a prefix of the history
 
-An operation that takes something away is announced before it starts and confirmed when it
-returns; if the power went off in between, either outcome is right.
+A removal is announced before it starts and confirmed when it returns; if the power went off in
+between, either outcome is right.
 """
 
 import enum
@@ -32,7 +32,7 @@ class LogAnomaly(enum.Enum):
     GAP = "offsets do not follow one another"
     START = "the log starts where it never did"
     BLAMED = "reported as damage, though the disk was in order"
-    UNREPORTED = "damaged, and nobody was told"
+    UNREPORTED = "damaged, and not reported"
     EPOCH = "the leader epochs do not match the batches"
     LOOKUP = "a search by offset or time leads to the wrong place"
 
@@ -63,7 +63,7 @@ class RecoveredLog(NamedTuple):
 
 
 class DurabilityChecker:
-    """The history of one log, and the judge of what is found of it."""
+    """The history of one log, and the check of what is found of it."""
 
     def __init__(self) -> None:
         self._history: list[StoredBatch] = []
@@ -89,7 +89,7 @@ class DurabilityChecker:
     def refused(self, end: int) -> None:
         """The last appends failed, and the log ends at `end` again: they may be there, or not.
 
-        Whoever sent them was told nothing for sure, as after a lost connection.
+        Their producers do not know the outcome, as after a lost connection.
         """
         self._refused += [batch for batch in self._history if batch.base >= end]
         self._history = [batch for batch in self._history if batch.base < end]
@@ -210,7 +210,7 @@ def _behind_damage(damaged: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def read_back(log: PartitionLog) -> RecoveredLog:
-    """Everything a careful reader gets out of a log: checks CRCs, and goes on behind damage."""
+    """Everything a reader gets out of a log: checks CRCs, and goes on behind damage."""
     batches: list[StoredBatch] = []
     damaged: list[tuple[int, int]] = [(damage.start, damage.end) for damage in log.corruption]
     offset = log.start

@@ -1,13 +1,13 @@
-"""What a group coordinator promises its members.
+"""What a group coordinator guarantees its members.
 
-    offset went back    a committed offset that was acknowledged is answered lower later on
-    offset out of air   an offset is answered that nobody ever committed
-    fenced member       a commit of an old generation is accepted after a newer one was told
+    offset went back    a committed offset that was acknowledged is returned lower later on
+    offset out of air   an offset is returned that nobody ever committed
+    fenced member       a commit of an old generation is accepted after members know a newer one
     split generation    two assignments for one generation
 
 Members move forward only: each begins at the committed offset and commits what it has read, and
-one that does not know what became of a commit gives up its place. So whatever is acknowledged
-stays the least that a later question may be answered with.
+one that does not know what became of a commit leaves its generation. So whatever is acknowledged
+is the least that a later OffsetFetch may return.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class CommitAttempt(NamedTuple):
 
 
 class OffsetQuery(NamedTuple):
-    """A question for a committed offset; the answer must not be below `least`."""
+    """An OffsetFetch under way; the response must not be below `least`."""
 
     group: str
     partition: object
@@ -36,7 +36,7 @@ class OffsetQuery(NamedTuple):
 
 @dataclass(slots=True)
 class GroupChecker:
-    """What members of groups asked and were told."""
+    """What members of groups requested, and the responses they got."""
 
     anomalies: list[str] = field(default_factory=list)
     commits: int = 0
@@ -46,7 +46,7 @@ class GroupChecker:
     _assignments: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     def assigned(self, group: str, generation: int, plan: bytes) -> None:
-        """A member was told its part of a plan, which its leader made for all members."""
+        """A member got its part of a plan, which its leader made for all members."""
         known = self._assignments.setdefault((group, generation), plan)
         if known != plan:
             self._note(f"split generation: {group} has {known!r} and {plan!r} in generation {generation}")
@@ -73,17 +73,17 @@ class GroupChecker:
         return self._acknowledged.get((group, partition), NO_COMMIT)
 
     def asking(self, group: str, partition: object) -> OffsetQuery:
-        """Somebody asks how far the group has come."""
+        """A client asks for the committed offset."""
         return OffsetQuery(group, partition, self._acknowledged.get((group, partition), NO_COMMIT))
 
     def answered(self, question: OffsetQuery, offset: int) -> None:
-        """The coordinator said so; -1 where nothing was committed."""
+        """The coordinator responded; -1 where nothing was committed."""
         group, partition, least = question
         if offset < least:
             self._note(f"offset went back: {group} at {partition} from {least} to {offset}")
         if offset != NO_COMMIT and offset not in self._attempted.get((group, partition), {}):
             self._note(f"offset out of air: {group} at {partition} is at {offset}, which nobody committed")
-        # Its commit may have been one whose answer got lost: what was told to somebody stays.
+        # Its commit may have been one whose response got lost: what was returned once stays.
         self._acknowledged[group, partition] = max(
             offset, least, self._acknowledged.get((group, partition), NO_COMMIT)
         )

@@ -1,4 +1,4 @@
-"""What a partition promises its producers and consumers, judged from what they saw.
+"""What a partition guarantees its producers and consumers, checked against what they saw.
 
 Values are unique. A producer writes down each batch before it sends it and each
 acknowledgement it gets; a consumer writes down what it read and where. At the end the
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 class LogHistory:
     """What the clients of one partition saw. Lists of values are in the order of sending.
 
-    `acknowledged` was promised to survive whatever a minority of nodes goes through. What the
+    `acknowledged` must survive whatever a minority of nodes goes through. What the
     leader alone acknowledged is in `told_by_leader`: it may be lost, but must not move.
     """
 

@@ -2,13 +2,13 @@
 
 An image has a version, the number of facts it holds. Clients change registers (whether a
 topic exists, how many partitions it has, a configuration value), one at a time per register,
-and note the version at which they were told that it is done.
+and note the version at which a change was acknowledged.
 
     diverged      two images of one version differ
-    version back  a node showed an older image after a newer one, in one life
+    version back  a node showed an older image after a newer one, in one incarnation
     lost change   an image of that version or a later one has another value
 
-A change whose outcome nobody knows may take effect whenever it likes, or never: its value is
+A change whose outcome nobody knows may take effect at any time, or never: its value is
 right from then on, like that of the last acknowledged one.
 """
 
@@ -29,7 +29,7 @@ class RegisterChange(NamedTuple):
 class _Register:
     value: Hashable = None
     version: int = -1
-    # Attempts that were neither acknowledged nor refused.
+    # Attempts that were neither acknowledged nor rejected.
     open: list[RegisterChange] = field(default_factory=list)
 
 
@@ -57,13 +57,13 @@ class MetadataChecker:
         register.value, register.version = change.value, version
 
     def refused(self, change: RegisterChange) -> None:
-        """It was refused, and so never happens."""
+        """It was rejected, and so never happens."""
         self._registers[change.key].open.remove(change)
 
     def showed(
         self, life: Hashable, version: int, content: object, read: Callable[[Hashable], Hashable]
     ) -> None:
-        """A node, in one of its lives, showed an image."""
+        """A node, in one of its incarnations, showed an image."""
         if version < self._versions.get(life, -1):
             self._note(f"version back: {life} from {self._versions[life]} to {version}")
         self._versions[life] = version

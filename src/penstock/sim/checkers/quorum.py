@@ -1,8 +1,8 @@
-"""What a Raft quorum promises: one leader per term, one log, one order, fresh reads.
+"""What a Raft quorum guarantees: one leader per term, one log, one order, fresh reads.
 
-A `QuorumChecker` is told what members do as they do it, and keeps the anomalies it sees. It
-knows nothing of messages or disks: the same checker judges bare machines on a small network
-and whole controllers in the simulator.
+A `QuorumChecker` is called with what members do as they do it, and keeps the anomalies it sees. It
+knows nothing of messages or disks: the same checker is used for bare machines on a small network
+and for whole controllers in the simulator.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class QuorumChecker:
             previous_term = entry.term
 
     def was_committed(self, member: Member, entry: Entry, term: Term) -> None:
-        """A member, in `term`, takes an entry for final."""
+        """A member, in `term`, considers an entry committed."""
         known, _ = self._committed.setdefault(entry.index, (entry, term))
         if known != entry:
             self._note(
@@ -62,7 +62,7 @@ class QuorumChecker:
             )
 
     def was_read(self, member: Member, floor: Index, index: Index) -> None:
-        """A read that was asked when `floor` was committed is answered from `index`."""
+        """A read that began when `floor` was committed returned the state at `index`."""
         if index < floor:
             self._note(f"stale read at member {member.node_id}: {index}, though {floor} was committed")
 

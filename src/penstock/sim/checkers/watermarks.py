@@ -1,12 +1,12 @@
 """Leaders of a partition: one per leader epoch, and none that lacks what an earlier one showed.
 
-A high watermark is a promise: what lies below it is on every replica that may lead. So
+A high watermark guarantees that what lies below it is on every replica that may lead. So
 
     epoch 4   ──────────────▶ 17          within one epoch it never goes back
     epoch 5            log end ≥ 17       whoever leads next has all of it
-                       latest  ≥ 17       and tells nobody that the log ends earlier
+              latest  ≥ 17                and never reports a lower end
 
-the last line because a new leader says nothing about the end before its own high watermark has
+The last line holds because a new leader reports no end before its own high watermark has
 reached the start of its epoch.
 """
 
@@ -22,7 +22,7 @@ class _Epoch:
 
 @dataclass(slots=True)
 class WatermarkChecker:
-    """What leaders said of their partitions, whoever asked."""
+    """What leaders reported of their partitions, to any client."""
 
     anomalies: list[str] = field(default_factory=list)
     _epochs: dict[Hashable, dict[int, _Epoch]] = field(default_factory=dict)
@@ -48,12 +48,12 @@ class WatermarkChecker:
             )
 
     def acknowledged(self, partition: Hashable, end: int) -> None:
-        """A producer was told that all in-sync replicas have what is below `end`."""
+        """A producer's acks=all was acknowledged: all in-sync replicas have what is below `end`."""
         if end > self._acknowledged.get(partition, 0):
             self._acknowledged[partition] = end
 
     def showed(self, partition: Hashable, epoch: int, node: int, high_watermark: int) -> None:
-        """A leader told a client, or could have told it, its high watermark."""
+        """A leader sent, or could have sent, its high watermark to a client."""
         known = self._epoch(partition, epoch, node)
         if known is None:
             return
@@ -65,7 +65,7 @@ class WatermarkChecker:
         known.high_watermark = max(known.high_watermark, high_watermark)
 
     def told_end(self, partition: Hashable, epoch: int, node: int, end: int) -> None:
-        """A leader told a client where the log ends for consumers."""
+        """A leader sent a client the end of the log for consumers."""
         promised, before = self._promised(partition, epoch)
         if end < promised:
             self._note(

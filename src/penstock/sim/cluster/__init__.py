@@ -1,16 +1,23 @@
 """Whole clusters in the simulator: every service of production on every node, and their clients.
 
-    ClusterWorld ── ClusterNode (N)    app.Node on a crashable disk, skewed clocks and simulated TCP
-       ├── IdempotentProducer          five in flight, acks=all: loses nothing
-       ├── AtMostOnceProducer          acks=1, never repeats itself: may lose, must not lie
-       ├── AssignedConsumer            assigns itself, polls, goes back to the start
-       ├── GroupMember                 joins, reads, commits, crashes
-       ├── TopicAdmin                  makes, grows, configures and deletes topics
-       └── Journal                     what all of them were told, for the checkers
+    ClusterWorld ── ClusterNode (N)             a Node on a crashable disk, skewed clocks, simulated TCP
+                 ├── IdempotentProducer          five in flight, acks=all: loses nothing
+                 ├── AtMostOnceProducer          acks=1, never retries: may lose, must not lie
+                 ├── AssignedConsumer            assigns itself, polls, goes back to the start
+                 ├── GroupMember                 joins, reads, commits, crashes
+                 ├── TopicAdmin                  creates, grows, configures and deletes topics
+                 └── Journal                     what all of them saw, for the checkers
 
-Clients live outside of the nodes, on hosts of their own: they speak the Kafka protocol to the nodes' own
-listeners, find leaders and coordinators by asking, lose requests and answers when a node dies or the
-network is cut, and lose patience. A run ends with everything repaired; the cluster must come to rest
+    options    how large the cluster is, and how much its clients do
+    node       one node, with a probe for the checkers
+    world      nodes and clients of one run
+    clients    the clients
+    journal    the checkers of a run
+    run        one run from its start to its result
+
+Clients live outside of the nodes, on hosts of their own: they speak the Kafka protocol to the nodes'
+own listeners, find leaders and coordinators by asking, lose requests and responses when a node dies
+or the network is cut, and time out. A run ends with everything repaired; the cluster must settle
 within bounded time, and then every partition is read to its end, every replica compared, every
 acknowledgement checked.
 

@@ -1,4 +1,4 @@
-"""What outlives every node: what clients were told, and what the checkers make of it."""
+"""What outlives every node: what clients saw, and what the checkers make of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ class Journal:
 
     @property
     def acknowledged(self) -> int:
-        """How many records producers were promised."""
+        """How many records were acknowledged to producers."""
         return sum(len(history.acknowledged) for history in self.logs.values())
 
     def anomalies(self) -> Iterator[str]:
-        """What is wrong already, before the end is known."""
+        """The anomalies so far, before the end is known."""
         yield from self.failures
         yield from self.watermarks.anomalies
         yield from self.groups.anomalies

@@ -83,11 +83,11 @@ class _Addresses:
         return self._known[name]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is reserved."""
 
 
 class ClusterNode:
-    """One node of a cluster, across its lives; tells the checkers what it says to clients as it says it."""
+    """One node of a cluster, across its incarnations; the checkers see what it sends to clients."""
 
     def __init__(
         self, options: NodeOptions, journal: Journal, tcp: SimulatedTcp, make: MakeProcess = SimulatedBroker
@@ -127,11 +127,11 @@ class ClusterNode:
 
     @property
     def protocol_errors(self) -> int:
-        """In all its lives."""
+        """In all its incarnations."""
         return sum(process.protocol_errors for process in self._processes)
 
     def __call__(self, runtime: Runtime, disk: Disk) -> SimulatedBroker:
-        """Begin a life; what a simulated machine runs."""
+        """Begin an incarnation; what a simulated machine runs."""
         life = self.machine.life
         assert life is not None
         self._shown = -1
@@ -152,7 +152,7 @@ class ClusterNode:
         backend.partitions.on_roles_change(lambda: self._look_at_leaders(backend))
 
     def _look_at_leaders(self, backend: Backend) -> None:
-        """Tell the checkers what this node leads now, with what it has in its log."""
+        """Report to the checkers what this node leads now, with the end of each log."""
         for partition in backend.partitions.led():
             key = key_of(partition)
             if partition.stopped is None and self._epochs.get(key) != partition.leader_epoch:
@@ -174,7 +174,7 @@ class ClusterNode:
             self._journal.metadata.showed(life, version, content, partial(value_in, image))
 
     def shows_partition(self, place: Place, told: int = -1) -> None:
-        """It writes a response about a partition; it may have `told` its high watermark in it."""
+        """It writes a response about a partition; its high watermark may be in it (`told`)."""
         partition = self._serving().partitions.find(*place)
         if partition is not None:
             self._journal.watermarks.showed(
@@ -186,14 +186,14 @@ class ClusterNode:
             )
 
     def acknowledges(self, place: Place, end: int) -> None:
-        """It tells a producer that all in-sync replicas have what is below `end`."""
+        """It acknowledges to a producer that all in-sync replicas have what is below `end`."""
         self.shows_partition(place)
         topic_id = self._serving().controller.image.topic_id(place[0])
         name = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
         self._journal.watermarks.acknowledged(f"{name} of {topic_id}", end)
 
     def tells_end(self, place: Place, epoch: int, end: int) -> None:
-        """It tells a consumer, as the leader of an epoch, where the log ends."""
+        """It reports to a consumer, as the leader of an epoch, where the log ends."""
         partition = self._serving().partitions.find(*place)
         if partition is not None:
             self._journal.watermarks.told_end(key_of(partition), epoch, self.node_id, end)
@@ -205,7 +205,7 @@ class ClusterNode:
 
 
 class LeaderProbe:
-    """Tells the checkers when a node begins to lead the metadata quorum."""
+    """Reports to the checkers when a node begins to lead the metadata quorum."""
 
     def __init__(self, backstage: NodeServices, journal: Journal) -> None:
         self._backstage = backstage
@@ -216,7 +216,7 @@ class LeaderProbe:
         self._journal.quorum.became_leader(self._backstage.member.me, raft.term, lambda _: None, Index(0))
 
     def on_leadership_lost(self) -> None:
-        """Whoever follows says so."""
+        """A follower names its leader."""
 
 
 def key_of(partition: LeaderPartition) -> str:

@@ -1,4 +1,4 @@
-"""How large a simulated cluster is, how much its clients do, and how long the trouble lasts."""
+"""How large a simulated cluster is, how much its clients do, and how long the faults last."""
 
 import random
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""One run: a cluster comes up, is used and mistreated, is left alone, and is judged."""
+"""One run: a cluster starts, is used under faults, settles, and is checked."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -31,13 +31,13 @@ from penstock.storage.log import PartitionLog
 READ_BYTES = 1 << 20
 CREATION_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
-# In a ring of three everybody hears everybody.
+# In a ring of three everybody reaches everybody.
 RING_NEEDS = 3
 DAMAGED_RUNS = 0.15
 
 
 def unsettled(cluster: ClusterWorld) -> Iterator[str]:
-    """Everything that keeps a cluster from being at rest, though nothing is broken any more."""
+    """Everything that keeps a cluster from being settled, though nothing is broken any more."""
     for node in cluster.nodes.values():
         if node.backend is None:
             yield f"{node.machine.name} is not ready"
@@ -93,7 +93,7 @@ def logs_of(cluster: ClusterWorld, place: Place) -> dict[int, PartitionLog]:
 
 
 def judge(cluster: ClusterWorld) -> list[str]:
-    """Read everything there is, and compare it with what clients were told."""
+    """Read everything there is, and compare it with what clients saw."""
     anomalies: list[str] = []
     for place in _all_places(cluster):
         image = cluster.newest_image()
@@ -172,7 +172,7 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
 
 
 def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
-    """The workload that is drawn from a seed, on as many nodes as somebody wishes."""
+    """The workload that is drawn from a seed, on as many nodes as asked for."""
     drawn = SimulatedClusterOptions.draw(World(seed).random("options"))
     return drawn if nodes is None else replace(drawn, nodes=nodes)
 
@@ -180,7 +180,7 @@ def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
 def run_cluster(
     seed: int, options: SimulatedClusterOptions | None = None, make: MakeProcess = SimulatedBroker
 ) -> RunResult:
-    """Run one cluster to its end and judge it. The same arguments give the same verdict."""
+    """Run one cluster to its end and check it. The same arguments give the same result."""
     options = options or options_for(seed)
     cluster = ClusterWorld(seed, options, make)
     world = cluster.world
@@ -210,7 +210,7 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     cluster.start_clients()
     nemesis.begin()
     _wait(cluster, options.faulty_ns, lambda: False)
-    # Where little was done, the trouble goes on for a while; and nobody is done before enough is promised.
+    # Where little was done, the faults go on for a while; and no run ends before enough is acknowledged.
     _wait(cluster, 2 * options.faulty_ns, cluster.has_acknowledged)
     nemesis.end()
     if not _wait(cluster, options.healing_ns, cluster.works_again):
@@ -230,7 +230,7 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
 
 
 def _wait(cluster: ClusterWorld, duration_ns: int, enough: Callable[[], bool]) -> bool:
-    """Let time pass until it is enough, or something is wrong for good."""
+    """Let time pass until `enough`, or until something is wrong for good."""
     end = cluster.world.scheduler.now + duration_ns
     while not enough():
         left = end - cluster.world.scheduler.now
@@ -242,7 +242,7 @@ def _wait(cluster: ClusterWorld, duration_ns: int, enough: Callable[[], bool]) -
 
 
 def _settle(cluster: ClusterWorld) -> bool:
-    """Wait for the cluster to come to rest; nodes that ended of a fault are started again."""
+    """Wait for the cluster to settle; nodes that ended of a fault are started again."""
 
     def settled() -> bool:
         cluster.world.start_all()

@@ -19,7 +19,7 @@ from penstock.sim.world import World
 
 GROUP = "readers"
 EVENTS_MAX = 300_000
-# A run in which producers were promised less than this proves little.
+# A run with fewer acknowledged records than this proves little.
 ACKNOWLEDGED_MIN = 30
 # So many records more on every partition mean that the cluster works again.
 PROGRESS = 5
@@ -79,7 +79,7 @@ class ClusterWorld:
     def has_failed(self) -> bool:
         """Whether something is wrong for good, so that there is no point in going on."""
         if self.world.scheduler.is_exhausted and not self.journal.failures:
-            self.journal.failures.append(f"circles: more than {EVENTS_MAX} events in one run")
+            self.journal.failures.append(f"endless loop: more than {EVENTS_MAX} events in one run")
         return bool(self.world.failures) or self.journal.is_wrong
 
     def start_clients(self) -> None:
@@ -96,7 +96,7 @@ class ClusterWorld:
             other.stop()
 
     def has_acknowledged(self) -> bool:
-        """Whether producers were promised enough for a run to prove something."""
+        """Whether enough was acknowledged for a run to prove something."""
         return self.journal.acknowledged >= ACKNOWLEDGED_MIN
 
     def waiting_clients(self) -> Iterator[str]:
@@ -105,7 +105,7 @@ class ClusterWorld:
             yield f"only {self.journal.acknowledged} records were acknowledged"
         for producer in self.producers:
             if not producer.finished:
-                yield f"{producer.host} is not through"
+                yield f"{producer.host} has unacknowledged batches"
         for place in self.places:
             history = self.journal.log(*place)
             end = 1 + max(history.acknowledged.values(), default=-1)
@@ -114,10 +114,10 @@ class ClusterWorld:
                 yield f"the group is at {committed} of {place}, which ends at {end} or later"
             for reader in self.others:
                 if isinstance(reader, AssignedConsumer) and (at := reader.furthest(place)) < end:
-                    yield f"{reader.host} came to {at} of {place}, which ends at {end} or later"
+                    yield f"{reader.host} has read {place} to {at}; it ends at {end} or later"
 
     def works_again(self) -> bool:
-        """Whether enough was promised by now; nodes that ended of a fault are started again."""
+        """Whether enough was acknowledged by now; nodes that ended of a fault are started again."""
         self.world.start_all()
         return self.has_acknowledged()
 
@@ -149,7 +149,7 @@ class ClusterWorld:
         return None if newest is None else newest.image
 
     def works(self) -> bool:
-        """Whether something was acknowledged on every partition since the answer was yes the last time."""
+        """Whether something was acknowledged on every partition since this last returned True."""
         counts = [len(self.journal.log(*place).acknowledged) for place in self.places]
         if any(now < before + PROGRESS for now, before in zip(counts, self._progress, strict=True)):
             return False

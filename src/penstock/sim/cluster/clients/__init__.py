@@ -1,20 +1,20 @@
 """The clients of a simulated cluster, each a process on a host of its own.
 
     connection    requests in Kafka's bytes, several in flight; responses in order, or not at all
-    client        asking nodes, losing patience, remembering who leads; how old its protocol is
-    producers     those who lose nothing, and those who may
+    client        requests to nodes, timeouts, known leaders, protocol versions
+    producers     idempotent ones, which lose nothing, and at-most-once ones
     consumers     those who assign themselves
     members       those who read as a group
     admin         those who change the metadata
 
 A client has no view of a node but through its Kafka listener. It acts as the stock Kafka clients do
-where that matters for what is promised: sequences of idempotent producers are sent again unchanged
-and in order, leaders of older epochs than known are not believed, and a member that does not
+where that matters for the guarantees: sequences of idempotent producers are sent again unchanged
+and in order, leaders of older epochs than known are ignored, and a member that does not
 know what became of its commit does not commit again in that generation. Most speak the newest
 version of every API, some the oldest, some any.
 
 A request may come with an observer, which is called when the node writes the response: what a leader
-says goes to the checkers at the moment it is said, whether or not anybody hears it.
+says goes to the checkers when it is written, whether or not the response arrives.
 
-Left out: batching, and waiting times of real clients; theirs are shorter.
+Left out: batching, and the timeouts of real clients; these are shorter.
 """

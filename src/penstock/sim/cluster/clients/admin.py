@@ -50,7 +50,7 @@ class MetadataChange:
 
 
 class SimulatedAdmin(SimulatedClient):
-    """Asks any node for one change after the other, each until it is done or refused for good."""
+    """Asks any node for one change after the other, each until it is done or fails for good."""
 
     def __init__(self, nodes: ClusterNodes, host: str, options: SimulatedClusterOptions) -> None:
         super().__init__(nodes, host)
@@ -121,7 +121,7 @@ class SimulatedAdmin(SimulatedClient):
             return True
         if code in UNCERTAIN:
             return False
-        # Too few brokers are there, or the topic is gone because a creation was refused.
+        # Too few brokers are there, or the topic is gone because a creation failed.
         metadata.refused(change)
         return wish.register.topic != self._settled
 

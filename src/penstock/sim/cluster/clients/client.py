@@ -1,4 +1,4 @@
-"""What every simulated client is made of: a host, connections, patience, and an idea of the cluster."""
+"""What every simulated client has: a host, connections, timeouts, and a view of the cluster."""
 
 import enum
 import random
@@ -25,7 +25,7 @@ ASK_VERSIONS = 0.3
 SOFTWARE = "simulation"
 AUTO_CREATION_SINCE = 4
 NO_EPOCH = -1
-# What an honest client may be told: it looks for the leader, or the coordinator, and tries again.
+# Errors a correct client may get: it looks for the leader, or the coordinator, and tries again.
 RETRIABLE = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -132,7 +132,7 @@ class SimulatedClient:
     ) -> None:
         """Send a request on the connection to a node, opening one if need be.
 
-        Who loses patience with one request hangs up, and loses all others on that connection.
+        A request that times out closes the connection, and all others on it are lost.
         """
         self.journal.operations += 1
         connection = self._connections.get(node_id)
@@ -172,19 +172,19 @@ class SimulatedClient:
         return self.luck.choice(list(self._addresses))
 
     def reached_at(self, node_id: int, host: str, port: int) -> None:
-        """A node was named, and where it is."""
+        """A response named a node and its address."""
         self._addresses[node_id] = Address(host, port)
 
     def leader(self, place: Place) -> KnownLeader | None:
-        """Who leads, as far as this client was told."""
+        """Who leads, as far as this client knows."""
         return self._leaders.get(place)
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic, if this client is new enough to have been told."""
+        """The id of a topic, if this client is new enough to know it."""
         return self._topic_ids.get(topic)
 
     def refresh_metadata(self, then: Callable[[], None]) -> None:
-        """Ask any node who leads what; those who ask meanwhile share the answer, or its loss."""
+        """Ask any node who leads what; those who ask meanwhile share the response, or its loss."""
         self._wanting.append(then)
         if len(self._wanting) == 1:
             node_id = self.any_node()
@@ -221,5 +221,5 @@ class SimulatedClient:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether a client that was told this goes on."""
+    """Whether a client goes on after this error."""
     return code in RETRIABLE

@@ -1,6 +1,6 @@
 """A client's connection to one node: requests in the bytes of the Kafka protocol, several in flight.
 
-Responses come in the order of the requests, as Kafka promises; anything else is an anomaly.
+Responses come in the order of the requests, as Kafka guarantees; anything else is an anomaly.
 """
 
 import enum
@@ -20,7 +20,7 @@ _IDS = 1 << 31
 
 
 class RequestLost(enum.Enum):
-    """No response will come. Whether the request was carried out is anybody's guess."""
+    """No response will come. Whether the request was carried out is unknown."""
 
     LOST = "lost"
 
@@ -84,7 +84,7 @@ class ClientConnection:
     def __init__(
         self, tcp: SimulatedTcp, host: str, address: Address, disorder: Callable[[str], None]
     ) -> None:
-        """`disorder` is told of responses that nobody asked for, or that come out of turn."""
+        """`disorder` is called with responses that nobody asked for, or that come out of turn."""
         self._socket = tcp.connect(host, address, self)
         self._client_id = host
         self._address = address
@@ -137,12 +137,12 @@ class ClientConnection:
         return waiting.pop(correlation_id, None)
 
     def give_up(self, correlation_id: int) -> None:
-        """The client has no more patience: if the request has no response yet, it closes the connection."""
+        """The request timed out: if it has no response yet, the client closes the connection."""
         if correlation_id in self._unread:
             self.close()
 
     def close(self) -> None:
-        """Expect nothing more: everybody who waits is told that the response is lost."""
+        """Expect nothing more: every waiting request is lost."""
         if not self.is_over:
             self._socket.close()
             self.closed()

@@ -2,8 +2,8 @@
 
 A consumer has one fetch per node under way, for all partitions that the node leads. Some consumers keep
 a fetch session with each node (KIP-227), and name only the partitions that they have moved in. The ends
-of partitions are asked for on connections of their own: there no answer waits for another one, and what
-it says is what the leader knows at that moment.
+of partitions are asked for on connections of their own: there no response waits for another one, and
+what it says is what the leader knows at that moment.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ NO_SESSION, FIRST_EPOCH, SESSIONLESS_EPOCH = 0, 0, -1
 WITH_SESSION = 0.5
 SESSIONS_SINCE = 7
 TOPIC_IDS_SINCE = 13
-# Since when requests say which leader they are meant for, and Metadata tells.
+# Since when requests say which leader they are meant for, and Metadata has leader epochs.
 METADATA_EPOCHS_SINCE, FETCH_EPOCHS_SINCE, LIST_EPOCHS_SINCE = 7, 9, 4
 OVER = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -72,7 +72,7 @@ class ConsumerPosition:
 
 @dataclass(slots=True)
 class SimulatedFetchSession:
-    """A fetch session with one node: what the node knows of this consumer's wishes."""
+    """A fetch session with one node: what the node knows of this consumer's partitions."""
 
     session_id: int = NO_SESSION
     epoch: int = FIRST_EPOCH
@@ -81,7 +81,7 @@ class SimulatedFetchSession:
 
 
 class FetchClient(SimulatedClient):
-    """One that reads: how a fetch is asked for, and what is made of the answer."""
+    """One that reads: how a fetch is sent, and what is made of the response."""
 
     def fetch_version(self) -> int:
         has_id = self.topic_id(TOPIC) is not None
@@ -108,7 +108,7 @@ class FetchClient(SimulatedClient):
         )
 
     def observe_fetch(self, node_id: int, response: FetchResponse) -> None:
-        """The node writes it: every row is something that a leader says."""
+        """The node writes it: every row is something that a leader reports."""
         node = self.nodes.node(node_id)
         for row in rows_of(response):
             if row.error_code == ErrorCode.NONE:
@@ -149,7 +149,7 @@ class AssignedConsumer(FetchClient):
 
     @property
     def _knows_epochs(self) -> bool:
-        """Whether no leader of old can answer it: where leader epochs come with all requests."""
+        """Whether no former leader can serve it: where leader epochs come with all requests."""
         return (
             self.versions.of(MetadataRequest) >= METADATA_EPOCHS_SINCE
             and self.versions.of(FetchRequest) >= FETCH_EPOCHS_SINCE
@@ -165,11 +165,11 @@ class AssignedConsumer(FetchClient):
         return self._readings[place].furthest
 
     def stop(self) -> None:
-        """Ask for nothing more."""
+        """Send no more requests."""
         self._stopped = True
 
     def _poll(self) -> None:
-        """Ask every leader that is not asked already for all that waits for it."""
+        """Fetch from every leader that has no request under way, for all partitions that wait."""
         if self._stopped:
             return
         by_leader: dict[int, list[ConsumerPosition]] = {}
@@ -184,9 +184,9 @@ class AssignedConsumer(FetchClient):
             self._ask(node_id, readings)
 
     def _leader_of(self, reading: ConsumerPosition) -> KnownLeader | None:
-        """Who leads a partition; who does so since lately is asked for its end at once.
+        """Who leads a partition; a new leader is asked for its end at once.
 
-        It must not say less than the old leader did.
+        It must not report less than the old leader did.
         """
         leader = self.leader(reading.place)
         if leader is None:
@@ -206,7 +206,7 @@ class AssignedConsumer(FetchClient):
         self._fetch(node_id, readings)
 
     def _over(self, node_id: int, readings: list[ConsumerPosition]) -> None:
-        """The request to a node has its answer, or none will come."""
+        """The request to a node has its response, or none will come."""
         del self._asked[node_id]
         for reading in readings:
             reading.is_waiting = False
@@ -241,7 +241,9 @@ class AssignedConsumer(FetchClient):
         def answered(reply: object) -> None:
             for row in _ends(reply) if isinstance(reply, ListOffsetsResponse) else ():
                 if row.error_code != ErrorCode.NONE and not is_retriable(row.error_code):
-                    self.journal.failures.append(f"refused: {self.host} was told {row.error_code} of the end")
+                    self.journal.failures.append(
+                        f"unexpected error: {self.host} got {row.error_code} from ListOffsets"
+                    )
 
         self._lookups.ask(node_id, request, version, answered, observe)
 
@@ -278,7 +280,9 @@ class AssignedConsumer(FetchClient):
             elif reply.error_code:
                 self._sessions.pop(node_id, None)
                 if reply.error_code not in OVER:
-                    self.journal.failures.append(f"refused: {self.host} was told {reply.error_code} by Fetch")
+                    self.journal.failures.append(
+                        f"unexpected error: {self.host} got {reply.error_code} from Fetch"
+                    )
                 self._poll()
             else:
                 self._fetched(node_id, reply)
@@ -333,7 +337,7 @@ class AssignedConsumer(FetchClient):
             reading.position = 0
             self.journal.log(*reading.place).sought(self.host)
         elif not is_retriable(code):
-            self.journal.failures.append(f"refused: {self.host} was told {code}")
+            self.journal.failures.append(f"unexpected error: {self.host} got {code} from Fetch")
         return True
 
     def _go_on(self, failed: list[ConsumerPosition]) -> None:

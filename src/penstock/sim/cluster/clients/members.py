@@ -2,10 +2,10 @@
 
     locate ─▶ join ─▶ sync ─▶ ask for offsets ─▶ read, commit, heartbeat …
       ▲                                                  │
-      └──────── told that its place is gone ◀────────────┘
+      └──────── removed from the group ◀─────────────────┘
 
 When the coordinator cannot be reached, or is another node now, the member looks for it and goes
-on in its generation. One that does not know what became of a commit gives up its place: the
+on in its generation. One that does not know what became of a commit leaves the group: the
 commit may still be on its way, and only a newer generation keeps it from undoing a later one. Now
 and then a member sleeps for longer than its session lasts, and goes on as if nothing had happened.
 """
@@ -70,7 +70,7 @@ ELSEWHERE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
-# A commit that is refused for these reasons says nothing of the member's place in the group.
+# A commit that fails for these reasons says nothing of the member's place in the group.
 NOT_STORED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -92,7 +92,7 @@ class SimulatedMember(FetchClient):
         self._group = group
         self._places = places
         self._stopped = False
-        # Answers to what it asked in an earlier turn are of no interest.
+        # Responses to requests of an earlier turn are ignored.
         self._turn = 0
         self._plans = 0
         self._coordinator: int | None = None
@@ -331,7 +331,7 @@ class SimulatedMember(FetchClient):
         attempt = self.journal.groups.committing(self._group, place, self._generation, offset)
         topic_id = self.topic_id(TOPIC)
         version = self.versions.of(OffsetCommitRequest, until=None if topic_id else TOPIC_IDS_SINCE - 1)
-        # Without a generation, a commit of old could not be told from one of now.
+        # Without a generation, a commit of old could not be distinguished from one of now.
         version = max(version, COMMIT_GENERATIONS_SINCE)
         request = OffsetCommitRequest(
             group_id=self._group,
@@ -362,7 +362,7 @@ class SimulatedMember(FetchClient):
             # Tried again: there may be no later record to commit behind.
             self.after_ms(self.backoff_ms(), self._now(lambda: self._commit(place)))
         else:
-            # Lost, or the place is gone; a rebalance is told with the heartbeat as well.
+            # Lost, or the place is gone; a rebalance is reported by the heartbeat as well.
             self._begin(forget=code != ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -378,7 +378,7 @@ def _commit_code(response: OffsetCommitResponse) -> int:
 def _positions(
     response: OffsetFetchResponse,
 ) -> list[OffsetFetchResponseGroupPartition | OffsetFetchResponsePartition] | None:
-    """The rows of a response, unless anything in it is refused."""
+    """The rows of a response, unless anything in it is an error."""
     group = response.groups[0] if response.groups else response
     rows: list[Any] = [row for topic in group.topics for row in topic.partitions]
     refused = group.error_code or any(row.error_code for row in rows)

@@ -48,7 +48,7 @@ class PartitionQueue:
     # Not acknowledged yet, in the order of sequences; the first `in_flight` of them are on their way.
     pending: deque[InFlightBatch] = field(default_factory=deque)
     in_flight: int = 0
-    # After a failure nothing is sent until every answer is there: then all of it again, in order.
+    # After a failure nothing is sent until every response is there: then all of it again, in order.
     is_failing: bool = False
     is_known: bool = False
 
@@ -61,7 +61,7 @@ class PartitionQueue:
     @property
     def in_flight_max(self) -> int:
         # A log takes any first sequence of a producer that it does not know, as Kafka does. If the
-        # first batch were refused, the second would come first for good.
+        # first batch failed, the second would come first for good.
         return IN_FLIGHT_MAX if self.is_known else 1
 
 
@@ -71,7 +71,7 @@ class SimulatedProducer(SimulatedClient):
     def produce(
         self, leader: KnownLeader, place: Place, content: bytes, count: int, acks: int, answered: Answered
     ) -> None:
-        """Send a batch of `count` records; `answered` hears of its row in the response, or LOST."""
+        """Send a batch of `count` records; `answered` is called with its row of the response, or LOST."""
         topic_id = self.topic_id(place[0])
         version = self.versions.of(ProduceRequest, until=TOPIC_IDS_SINCE - 1 if topic_id is None else None)
         request = ProduceRequest(
@@ -184,7 +184,9 @@ class IdempotentProducer(SimulatedProducer):
             self._acknowledged(lane, batch, reply.base_offset)
         else:
             if lane.pending and batch is lane.pending[0] and not _may_be_told(lane, code):
-                self.journal.failures.append(f"refused: {self.host} was told {reply} for {batch.values[0]!r}")
+                self.journal.failures.append(
+                    f"unexpected error: {self.host} got {reply} for {batch.values[0]!r}"
+                )
             lane.is_failing = True
         if lane.is_failing and not lane.in_flight:
             self._fail(lane)
@@ -197,7 +199,7 @@ class IdempotentProducer(SimulatedProducer):
         if batch not in lane.pending:
             return
         if batch is not lane.pending[0]:
-            # Its forerunners are in the log too, or it would have been refused: their answers are lost.
+            # Its forerunners are in the log too, or it would have been rejected: their responses are lost.
             lane.is_failing = True
         lane.pending.remove(batch)
 
@@ -217,7 +219,7 @@ def _may_be_told(lane: PartitionQueue, code: int | None) -> bool:
 
 
 class AtMostOnceProducer(SimulatedProducer):
-    """Content with the leader's word, one batch at a time, and never sends anything twice."""
+    """acks=1, one batch at a time, and never sends anything twice."""
 
     def __init__(self, nodes: ClusterNodes, host: str, places: list[Place], pace_ms: float) -> None:
         super().__init__(nodes, host)
@@ -246,7 +248,7 @@ class AtMostOnceProducer(SimulatedProducer):
         self._made += 1
         value = b"%s/%d/%d" % (self.host.encode(), place[1], self._made)
         history = self.journal.log(*place)
-        # What it has lost patience with may still arrive, behind what it sent next.
+        # What has timed out may still arrive, behind what it sent next.
         history.sent_in_any_order.append(value)
 
         def answered(reply: object) -> None:
