@@ -29,4 +29,4 @@ def test_what_cannot_be_read_is_not_passed_over_in_silence(
         assert re.search(r"^0 +none ", capfd.readouterr().out, re.MULTILINE)
         for topic in ("alone", "spread"):
             assert main(["consume", topic]) == 1
-            assert f"{topic}: no leader answers for partition" in capfd.readouterr().err
+            assert f"{topic}: no leader responds for partition" in capfd.readouterr().err

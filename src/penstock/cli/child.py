@@ -65,7 +65,7 @@ def throw_away_broker(settings: Sequence[str] = (), directory: str | None = None
                 stderr=stderr,
                 cwd=root,
                 env=_environment(),
-                # Ctrl-C is for us; we tell the broker when it is time.
+                # Ctrl-C is for us; we signal the broker when it is time.
                 start_new_session=True,
             )
         try:
@@ -101,9 +101,9 @@ def terminated_in_order() -> Iterator[None]:
 
 
 def _command(data_dir: str, settings: Sequence[str]) -> list[str]:
-    doors = [word for name in ("kafka", "http", "metrics") for word in (f"--{name}", "127.0.0.1:0")]
+    listeners = [word for name in ("kafka", "http", "metrics") for word in (f"--{name}", "127.0.0.1:0")]
     chosen = [word for setting in settings for word in ("--set", setting)]
-    return command_line(["up", "--json", "--data-dir", data_dir, *doors, *chosen])
+    return command_line(["up", "--json", "--data-dir", data_dir, *listeners, *chosen])
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which commands there are, and where each one lives."""
+"""Which commands there are, and the module of each."""
 
 import importlib
 from collections.abc import Callable, Mapping

@@ -66,7 +66,7 @@ def consume(
 def _notes(
     reader: "TopicConsumer", topic: str, options: "ConsumerOptions", start: str | None, written: int
 ) -> "Iterator[str]":
-    """What somebody should know who expected other records, or any."""
+    """A hint for a user who expected other records, or any."""
     from penstock.client import extent
 
     offset = None if options.position is None else options.position.offset

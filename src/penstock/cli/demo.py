@@ -1,21 +1,18 @@
-"""The command itself: a broker, then the pipeline or the broker's own stages, and a table at the end.
-
-`penstock demo`: a broker at work, from nothing to a table of what happened.
+"""`penstock demo`: a broker at work, from nothing to a table of what happened.
 
     series ──> blocks ──> stock client ──> broker (a child process) ──> consumer group ──> account
        |                                                                                     |
        └────────────── the demo's own account of what it sent ───────── must be the same ────┘
 
 The broker is `penstock up` in a process of its own, with free ports, a throw-away data
-directory and the default settings: acknowledged means on disk. The client is confluent-kafka,
-as anybody would use it. What comes back is compared record by record, in the order of each
-partition, with what was sent; a difference ends the demo with exit code 1.
+directory and the default settings: acknowledged means on disk. With pyspark installed, the metrics
+pipeline then runs on it (`penstock.spark.demo`); without, the broker is shown alone. The client is
+confluent-kafka, as anybody would use it. What comes back is compared record by record, in the order
+of each partition, with what was sent; a difference ends the demo with exit code 1.
 
 Measurements are made up in blocks, and the clock runs only while a block is on its way: from
 the first record handed to the client until the last one is acknowledged. What is shown is the
 broker and the client, not the generator.
-
-Left out: the Spark pipeline, which will read the same topic.
 """
 
 import hashlib
@@ -228,7 +225,7 @@ class DemoResult:
 def send_all(
     endpoint: Endpoint, topic: str, messages: int, outcome: DemoResult, advance: Advance
 ) -> RecordDigests:
-    """Send made-up measurements block by block; answers the account of them."""
+    """Send made-up measurements block by block; returns the account of them."""
     account = RecordDigests(outcome.partitions)
     stream = BlockProducer(endpoint, topic)
     first_timestamp = MachineClock().wall() - messages * 14  # 72 measurements a second, up to about now
@@ -261,7 +258,7 @@ def _blocks(
 def read_all(
     endpoint: Endpoint, topic: str, group: str, outcome: DemoResult, advance: Advance
 ) -> RecordDigests:
-    """Read everything as a group of one, committing halfway and at the end; answers the account of it."""
+    """Read everything as a group of one, committing halfway and at the end; returns the account of it."""
     account = RecordDigests(outcome.partitions)
     clock = MachineClock()
     with TopicConsumer(endpoint, topic, ConsumerOptions(group=group, batch_records=READ_RECORDS)) as reader:

@@ -10,12 +10,12 @@ from penstock.core.model import PenstockError
 DONE = 0
 FAILED = 1
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
-# Set to anything, it lets an unexpected exception through: for whoever mends the bug.
+# Set to anything, it lets an unexpected exception through: for whoever fixes the bug.
 TRACEBACK_VARIABLE = "PENSTOCK_TRACEBACK"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and answer its exit code."""
+    """Run one command line and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_standard_streams()
     try:
@@ -42,7 +42,7 @@ def _open_standard_streams() -> None:
 
 def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
-        # Asked by scripts and packagers: answered before typer and rich are imported.
+        # Used by scripts and packagers: printed before typer and rich are imported.
         sys.stdout.write(f"penstock {__version__}\n")
         return DONE
     from penstock.cli.commands import command_for
@@ -77,7 +77,7 @@ def _interrupted() -> int:
 
 
 def _reader_gone() -> int:
-    """The reader of our output has left (`| head`): not worth a word."""
+    """The reader of our output has left (`| head`): not an error."""
     # The interpreter flushes stdout once more at exit, which must find a place to go.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED

@@ -1,22 +1,18 @@
 """`penstock up --brokers N`: a cluster of N nodes on this machine, each a process of its own.
 
-    plan         what each node is told: number, directory, addresses
-    node         one child process: its ready line, its events, how it ended
-    launching    the parent: starts them, says when all are ready, stops them in order
-
     penstock up --brokers 3
       ├ node 1   <data-dir>/node-1   kafka 9092, http 8080, metrics 9090, peer 7000
       ├ node 2   <data-dir>/node-2   every port 100 higher
       └ node 3   <data-dir>/node-3   and 100 more
 
 The nodes are exactly those that `penstock up --voters …` starts one by one, and find one another
-the same way. The parent serves nobody. It holds every address until the nodes have it, so that a
-port that is taken is said before anything starts; it passes on what the nodes say, with the node's
-number before each line (a JSON line has it inside); and it starts nothing a second time: a node that
-ends is reported with its last words, and the others go on. A parent that is killed takes its nodes
-with it, by a signal that the kernel sends them.
+the same way. The parent serves nobody. It reserves every address until the nodes listen, so that a
+port that is taken is reported before anything starts; it passes on what the nodes print, with the
+node's number before each line (a JSON line has it inside); and it starts nothing a second time: a
+node that ends is reported with its last line, and the others go on. A parent that is killed takes its
+nodes with it, by a signal that the kernel sends them.
 
-Left out: restarting nodes, which is the business of whoever watches over processes; more than one
+Left out: restarting nodes, which is the business of a process supervisor; more than one
 machine, for which there is `--voters`.
 """
 
@@ -72,7 +68,7 @@ LISTENERS = "listen.listeners"
 UNSERVED = ("listen.grpc", "listen.advertised")
 # What a local cluster decides by itself.
 DECIDED = ("node.id", "cluster.voters", "node.roles")
-Doors = dict[str, ListenAddress]
+Listeners = dict[str, ListenAddress]
 
 
 class NodeProcess:
@@ -92,7 +88,7 @@ class NodeProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=LINE_BYTES_MAX,
-            # Ctrl-C is for the parent, which tells its nodes one after the other.
+            # Ctrl-C is for the parent, which stops its nodes one after the other.
             start_new_session=True,
         )
         return cls(number, process)
@@ -119,7 +115,7 @@ class NodeProcess:
         return True
 
     async def relay(self, write: Callable[[str], None], is_wanted: Callable[[str], bool]) -> None:
-        """Pass on what it says and somebody wants to read, until it says no more."""
+        """Pass on the lines it prints that are worth reading, until it prints no more."""
         stderr = self._process.stderr
         assert stderr is not None
         while line := await _line_of(stderr):
@@ -135,7 +131,7 @@ class NodeProcess:
 
     @property
     def last_words(self) -> str:
-        """The last thing it said to a person, or else its last event."""
+        """The last line it printed for people, or else its last event."""
         spoken = [line for line in self._said if line and not line.startswith("{")]
         said = spoken or [line for line in self._said if line]
         return said[-1].removeprefix("penstock: ") if said else "it said nothing"
@@ -162,7 +158,7 @@ async def _line_of(stream: asyncio.StreamReader) -> bytes:
 
 
 def is_routine(line: str) -> bool:
-    """Whether a line is an event that tells of nothing wrong."""
+    """Whether a line is an event of level debug or info."""
     return _ROUTINE.match(line) is not None
 
 
@@ -192,7 +188,7 @@ class LauncherEvent(NamedTuple):
 
 
 class LocalCluster:
-    """Handles one happening after the other."""
+    """Handles one event after the other."""
 
     def __init__(self, ready: Callable[[Sequence[NodeProcess]], None], *, is_verbose: bool = False) -> None:
         self._announce = ready
@@ -207,7 +203,7 @@ class LocalCluster:
         self._failure: str | None = None
 
     async def run(self, commands: Sequence[tuple[int, Sequence[str]]]) -> int:
-        """Run nodes with these numbers and arguments; the answer is the exit code."""
+        """Run nodes with these numbers and arguments; returns the exit code."""
         loop = asyncio.get_running_loop()
         for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if asked is signal.SIGHUP and signal.getsignal(asked) is signal.SIG_IGN:
@@ -235,14 +231,14 @@ class LocalCluster:
             if await child.await_ready():
                 self._happenings.put_nowait(LauncherEvent(LauncherEventKind.READY, child))
             await child.ended()
-            # Its last words may still be on their way; something it has started may hold the pipe open.
+            # Its last lines may still be on their way; something it has started may hold the pipe open.
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(relayed), 1)
             relayed.cancel()
         self._happenings.put_nowait(LauncherEvent(LauncherEventKind.ENDED, child))
 
     def _is_wanted(self, line: str) -> bool:
-        """Nodes that stop one after the other tell at length how the rest takes over: not this time."""
+        """Nodes that stop one after the other log how the rest takes over: not shown here."""
         return self._is_verbose or not self._is_stopping or not is_routine(line)
 
     async def _next(self) -> None:
@@ -305,7 +301,7 @@ class LocalCluster:
         self._stop_next()
 
     def _stop_next(self) -> None:
-        """Ask the next one to stop: one after the other while a majority can see each off, then all."""
+        """Ask the next one to stop: one after the other while a majority is left, then all."""
         if self._hurried:
             return
         if not self._has_majority:
@@ -332,9 +328,9 @@ class NodePlan:
     values: Mapping[str, Any]
 
     @property
-    def doors(self) -> Doors:
+    def listeners(self) -> Listeners:
         """Where it is going to listen, by the setting that says so."""
-        found: Doors = {}
+        found: Listeners = {}
         for key, value in self.values.items():
             if key == LISTENERS:
                 found |= {f"{LISTENERS} {one.name}": one.bind for one in value}
@@ -342,14 +338,14 @@ class NodePlan:
                 found[key] = value
         return found
 
-    def at(self, doors: Doors) -> "NodePlan":
+    def at(self, listeners: Listeners) -> "NodePlan":
         """The same node, listening exactly there."""
         values = dict(self.values)
         for key, value in self.values.items():
             if key == LISTENERS:
-                values[key] = tuple(one._replace(bind=doors[f"{LISTENERS} {one.name}"]) for one in value)
-            elif key in doors:
-                values[key] = doors[key]
+                values[key] = tuple(one._replace(bind=listeners[f"{LISTENERS} {one.name}"]) for one in value)
+            elif key in listeners:
+                values[key] = listeners[key]
         return replace(self, values=values)
 
     def with_voters(self, voters: tuple[VoterAddress, ...]) -> "NodePlan":
@@ -381,7 +377,7 @@ def data_dir_of(loaded: LoadedConfig) -> str:
 
 
 def voters_of(plans: list[NodePlan]) -> tuple[VoterAddress, ...]:
-    """The founding members, at the addresses that their plans say."""
+    """The first voters, at the addresses in their plans."""
     found = []
     for plan in plans:
         peer: ListenAddress = plan.values[PEER]
@@ -430,7 +426,7 @@ def _check(loaded: LoadedConfig, count: int) -> None:
     data_dir = data_dir_of(loaded)
     if os.path.isdir(os.path.join(data_dir, "meta")):
         problems.append(f"{data_dir} is the data directory of a single node: choose another with --data-dir")
-    # A majority of those that founded the cluster must be started, or none of them can do anything.
+    # A majority of the first voters must be started, or none of them can do anything.
     left_out = [number for number in range(count + 1, BROKERS_MAX + 1) if _exists(data_dir, number)]
     if left_out:
         problems.append(
@@ -452,7 +448,7 @@ def run_local_cluster(loaded: LoadedConfig, count: int, sources: Sequence[str], 
     plans = plan_nodes(loaded, count)
     reserved = _reserve(plans)
     try:
-        plans = [plan.at(doors) for plan, doors in zip(plans, _found(plans, reserved), strict=True)]
+        plans = [plan.at(listeners) for plan, listeners in zip(plans, _found(plans, reserved), strict=True)]
         voters = voters_of(plans)
         events = ("--set", f"logging.format={_format(loaded)}")
         commands = [
@@ -475,7 +471,7 @@ def run_local_cluster(loaded: LoadedConfig, count: int, sources: Sequence[str], 
 def ready_line(data_dir: str, children: Sequence[NodeProcess], as_json: bool) -> str:
     """Every address of every node, on one line."""
     nodes = [child.ready for child in children if child.ready is not None]
-    doors = {
+    listeners = {
         name: ",".join(node[name] for node in nodes)
         for name in ("kafka", "http", "metrics", "peer")
         if name in nodes[0]
@@ -487,23 +483,23 @@ def ready_line(data_dir: str, children: Sequence[NodeProcess], as_json: bool) ->
                 "brokers": len(nodes),
                 "pid": os.getpid(),
                 "data_dir": os.path.abspath(data_dir),
-                **doors,
+                **listeners,
                 "nodes": nodes,
             }
         )
     count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    shown = ", ".join(f"{name} {addresses}" for name, addresses in doors.items())
+    shown = ", ".join(f"{name} {addresses}" for name, addresses in listeners.items())
     return f"ready: {count}, {shown}, data in {data_dir}"
 
 
 def _reserve(plans: Sequence[NodePlan]) -> PortReservations:
-    """Hold every address until the nodes listen, so that two starts at a time cannot find the same ports."""
+    """Reserve every address until the nodes listen: two starts at a time must not find the same ports."""
     try:
         return PortReservations(
             {
-                f"{plan.number} {key}": Address(door.host, door.port)
+                f"{plan.number} {key}": Address(listener.host, listener.port)
                 for plan in plans
-                for key, door in plan.doors.items()
+                for key, listener in plan.listeners.items()
             }
         )
     except AddressInUse as taken:
@@ -516,7 +512,7 @@ def _reserve(plans: Sequence[NodePlan]) -> PortReservations:
 
 def _found(plans: Sequence[NodePlan], reserved: PortReservations) -> Iterator[dict[str, ConfiguredAddress]]:
     for plan in plans:
-        yield {key: ConfiguredAddress(*reserved[f"{plan.number} {key}"]) for key in plan.doors}
+        yield {key: ConfiguredAddress(*reserved[f"{plan.number} {key}"]) for key in plan.listeners}
 
 
 def _format(loaded: LoadedConfig) -> str:

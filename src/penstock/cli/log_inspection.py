@@ -1,14 +1,12 @@
-"""Looking into partition directories without touching them, for operators.
+"""Reading partition directories without changing them, for `penstock log`.
 
-    directory   which files there are, and what the small ones say
-    survey      one pass over the batch headers of each segment: counts, offsets, times
-    verify      one pass over every byte: CRCs, records, offsets, indexes, checkpoint
+A survey is one pass over the batch headers of each segment: counts, offsets, times. A verification
+is one pass over every byte: CRCs, records, offsets, indexes, checkpoint.
 
 Nothing is opened for writing and no lock is taken, so both can be run beside a broker; they
-then speak of the log as it was when they started. What is found is told apart by what it
-means: *damage* is something the log was trusted with and cannot give back, a *tail* is the
-unfinished end of an interrupted write, which the next start cuts off, and what is
-*rebuildable* costs time and no data.
+then describe the log as it was when they started. A finding is one of three: *damage* is synced
+data that cannot be read, a *tail* is the unfinished end of an interrupted write, which the next
+start truncates, and what is *rebuildable* costs time and no data.
 
 Left out: repair. A replica repairs itself from its leader; a single node quarantines what is
 damaged when it starts.
@@ -163,7 +161,7 @@ class _Table:
 
 
 class IndexVerifier:
-    """Sees every batch go by in order, and compares the tables with what it saw."""
+    """Sees every batch in order, and compares the tables with what it saw."""
 
     def __init__(self, base_offset: int, indexes: SegmentIndexes) -> None:
         self._base_offset = base_offset
@@ -298,7 +296,7 @@ class _Pass:
 
 
 def verify(partition: PartitionFiles, progress: Progress) -> Iterator[Finding]:
-    """Everything that is wrong, in the order of the log; `progress` hears of the bytes gone through."""
+    """Everything that is wrong, in the order of the log; `progress` is called with the bytes read."""
     yield from _verify_small_files(partition)
     walk = _Pass(partition, progress)
     for base, size in partition.segments.items():
@@ -338,7 +336,7 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
     indexes, unusable = read_indexes(partition, base)
     for file_name, why in unusable:
         yield Finding(Severity.REBUILDABLE, file_name, why)
-    witness = IndexVerifier(base, indexes)
+    verifier = IndexVerifier(base, indexes)
     walk.expected, position = base, 0
     file = partition.disk.open(name, readonly=True)
     try:
@@ -348,7 +346,7 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
                 yield Finding(_meaning(partition, base, position), name, what, position)
             walk.expected = checked.header.next_offset
             position = checked.position + checked.header.size_bytes
-            witness.batch(checked.position, checked.header)
+            verifier.batch(checked.position, checked.header)
             walk.progress(checked.header.size_bytes)
     except CorruptionError as error:
         walk.lost = True
@@ -356,7 +354,7 @@ def _verify_segment(walk: _Pass, base: int, size: int) -> Iterator[Finding]:
         yield Finding(_meaning(partition, base, position, torn=error), name, str(error), position)
     finally:
         file.close()
-    for file_name, why in () if walk.lost else witness.complaints():
+    for file_name, why in () if walk.lost else verifier.complaints():
         yield Finding(Severity.REBUILDABLE, file_name, why)
 
 
@@ -385,7 +383,7 @@ def _is_gapless(partition: PartitionFiles, base: int) -> bool:
 
 
 def _meaning(partition: PartitionFiles, base: int, position: int, torn: Exception | None = None) -> Severity:
-    """Above the checkpoint, what is broken was never known to be on disk: the next start cuts it off."""
+    """Above the checkpoint, what is broken was never known to be on disk: the next start truncates it."""
     checkpoint = partition.checkpoint
     if checkpoint is not None:
         vouched_for = (base, position) < (checkpoint.segment, checkpoint.position)

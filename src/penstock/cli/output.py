@@ -54,7 +54,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Something to look at while a long operation runs: a bar on a terminal, a line elsewhere.
 
     A total of 0 is not known beforehand: the bar moves without an end.
-    It goes to stderr, so that stdout stays what was asked for. The answer takes steps.
+    It goes to stderr, so that stdout stays what was asked for. Call the result with each step.
     """
     if not sys.stderr.isatty():
         sys.stderr.write(f"{title}\n")

@@ -30,12 +30,12 @@ _KAFKA_INTRODUCTION = """\
 # Kafka APIs
 
 What a node serves. Any other key or version ends the connection, except that an unknown version
-of ApiVersions itself is answered with this list. ApiVersions announces the same, but Produce from
+of ApiVersions itself gets this list as its response. ApiVersions announces the same, but Produce from
 version 0 on: without that, older librdkafka does not compress. Nobody sends those versions."""
 _ERROR_INTRODUCTION = """\
-# Refusals
+# Errors
 
-Why a request can be refused, and what that is at the Kafka door. The detail in an answer's error
+Why a request can fail, and the Kafka error code of each kind. The detail in a response's error
 message says more; the label `error` of `penstock_produce_errors_total` is the reason's name."""
 
 

@@ -179,8 +179,8 @@ def ready_line(config: "Config", addresses: "NodeAddresses", as_json: bool) -> s
     import json
 
     kafka = {name: show_address(address) for name, address in addresses.kafka.items()}
-    doors = {"http": addresses.http, "metrics": addresses.metrics, "peer": addresses.peer}
-    others = {name: show_address(address) for name, address in doors.items() if address is not None}
+    listeners = {"http": addresses.http, "metrics": addresses.metrics, "peer": addresses.peer}
+    others = {name: show_address(address) for name, address in listeners.items() if address is not None}
     if as_json:
         return json.dumps(
             {

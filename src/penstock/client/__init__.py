@@ -1,16 +1,12 @@
-"""A thin layer over confluent-kafka (librdkafka), for commands that talk to a broker.
+"""Clients of any Kafka broker, for commands and for Spark: confluent-kafka, and one plain socket.
 
-    endpoint    which broker, and the settings that every client of ours shares
-    errors      librdkafka's complaints as one line each
-    topics      creating, describing, changing and deleting topics
-    catalogue   partitions and offsets for somebody who plans reads, and waits for a broker that is away
-    positions   `beginning`, `end`, an offset or a time, turned into offsets
-    sending     lines to a topic, with an account of what was delivered
-    bulk        whole columns of records to any topic, each confirmed
-    reading     records from a topic, alone or in a group, until an end that was known before
-    groups      what consumer groups have read, and how far behind they are
-    lag         how far behind in seconds: the age of the first record that was not read
-    cluster     keeping a broker empty
+    endpoint    which broker, the settings that every client shares, librdkafka's errors as one line each
+    admin       topics: create, describe, change, delete; keeping a broker empty
+    catalog     partitions and offsets for somebody who plans reads, and waits for a broker that is away
+    producer    records to a topic: lines, or whole columns, each confirmed
+    consumer    records from a topic, alone, in a group, or from one partition
+    groups      what consumer groups have read, and their lag in records and in seconds
+    load        load on a broker, for measurements
     connection  one socket and our own codec, for measurements and for Spark's readers
 
 Nothing here is special to Penstock: every function works against any Kafka broker, which is
@@ -18,8 +14,8 @@ what lets `penstock bench compare` measure a peer with the same code. confluent-
 imported here and nowhere else, and only when a function is called.
 
 librdkafka blocks in C, where Ctrl-C cannot reach; every wait is therefore cut into turns of a
-fraction of a second and bounded in all. Its own log lines are dropped: what matters comes back
-as an error, and a command has one line to say it in.
+fraction of a second and bounded in all. Its own log lines are dropped: what matters is raised
+as an error, and a command has one line to print it.
 
 Left out: transactions, schemas, and authentication other than what `--option` passes on to
 librdkafka.

@@ -1,12 +1,9 @@
-"""Topics from the outside: which there are, what they look like, and changing them.
-
-What one asks of a cluster beyond Kafka's own requests.
+"""Topics and brokers from the outside: what there is, what it looks like, and changing it.
 
 Kafka has no request that keeps a broker empty, so that is a setting of the broker here
 (`draining`), which any administration client can change too.
 
-Left out: moves, elections and the quorum. Those are requests of Kafka's own, which `raw` sends as
-they stand.
+Left out: reassignments, elections and the quorum. `penstock.cli.cluster` sends those requests itself.
 """
 
 import re
@@ -240,7 +237,7 @@ class TopicAdmin:
 
 
 def answer_of(what: str, ask: "Callable[[], Future[Any]]") -> Any:
-    """Wait for an answer of librdkafka; what goes wrong is a ClientError about `what`."""
+    """Wait for a result of librdkafka; raises ClientError about `what`."""
     from confluent_kafka import KafkaException
 
     try:
@@ -248,7 +245,7 @@ def answer_of(what: str, ask: "Callable[[], Future[Any]]") -> Any:
     except KafkaException as error:
         raise client_error(what, error) from None
     except TimeoutError:
-        raise ClientError(f"{what}: no answer within {REQUEST_SECONDS + 5:.0f} s") from None
+        raise ClientError(f"{what}: no response within {REQUEST_SECONDS + 5:.0f} s") from None
     except (TypeError, ValueError) as error:
         raise ClientError(f"{what}: {reason(error)}") from None
 

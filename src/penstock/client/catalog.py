@@ -1,7 +1,7 @@
-"""What somebody who plans reads must know: which partitions there are, and which offsets they hold.
+"""Which partitions a topic has and which offsets they hold, for somebody who plans reads.
 
-Unlike a command, which answers at once, a planner goes on for weeks: a broker that is away is
-asked again, at growing intervals, until `patience_ms` are over.
+A command fails at once when no broker responds. A planner runs for weeks: it asks again, at growing
+intervals, until `patience_ms` are over.
 """
 
 import re
@@ -24,7 +24,7 @@ from penstock.core.model import MILLISECOND
 from penstock.runtime.loop import MachineClock
 
 PATIENCE_MS = 120_000
-# Before the first answer the address may simply be wrong, and somebody waits to be told so.
+# Before the first response the address may simply be wrong: report that soon.
 FIRST_PATIENCE_MS = 15_000
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
 _UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
@@ -82,7 +82,7 @@ class TopicCatalog:
         return self.offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The end of each partition: of what is committed, unless the catalogue is for more than that."""
+        """The end of each partition: of what is committed, unless uncommitted records are read too."""
         return self.offsets(dict.fromkeys(partitions, LATEST))
 
     def _described(self, names: list[str]) -> dict[str, TopicInfo]:
@@ -120,7 +120,7 @@ class TopicCatalog:
         return found
 
     def _ask(self, ask: Callable[[], Any]) -> Any:
-        """The answer; None is "there is no such thing"."""
+        """The result; None is "there is no such thing"."""
         from confluent_kafka import KafkaException
 
         try:
@@ -133,7 +133,7 @@ class TopicCatalog:
                 raise BrokerUnreachable(f"{self._endpoint.bootstrap}: {reason(error)}") from None
             raise client_error(self._endpoint.bootstrap, error) from None
         except TimeoutError:
-            raise BrokerUnreachable(f"{self._endpoint.bootstrap}: no answer in time") from None
+            raise BrokerUnreachable(f"{self._endpoint.bootstrap}: no response in time") from None
 
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient

@@ -1,13 +1,13 @@
 """One socket to one broker and our own codec.
 
-For measurements that must not measure a client, for Spark's readers, and for questions that
+For measurements that must not measure a client, for Spark's readers, and for requests that
 librdkafka has no call for.
 
-    ask(request)                     a question and its answer
-    send(request) … receive()        questions ahead of their answers, which come in the same order
+    ask(request)                     a request and its response
+    send(request) … receive()        requests ahead of their responses, which come in the same order
     frame(request), exchange(frame)  bytes that are made once and sent many times
 
-Every version that both sides speak is asked for at the start, unless the caller knows it.
+ApiVersions gives the versions that both sides speak, unless the caller knows them.
 """
 
 import socket
@@ -41,7 +41,7 @@ _API_VERSIONS = {18: 0}
 
 
 class _Awaited(NamedTuple):
-    """A question that was sent and has no answer yet."""
+    """A request that was sent and has no response yet."""
 
     api: Api
     version: int
@@ -49,10 +49,10 @@ class _Awaited(NamedTuple):
 
 
 class BrokerConnection:
-    """A question may be sent before the answer to the one before it was read.
+    """A request may be sent before the response to the one before it was read.
 
-    An answer lies in a buffer that is used again for the next one: what is bytes in it must be
-    taken out before.
+    A response lies in a buffer that is used again for the next one: bytes in it must be
+    copied before.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class BrokerConnection:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is still to come."""
+        """Whether a response is still to come."""
         return bool(self._awaited)
 
     def version(self, request: type[Message]) -> int:
@@ -102,7 +102,7 @@ class BrokerConnection:
         return self._versions[api_of(request).key]
 
     def send(self, request: Message, version: int | None = None) -> None:
-        """Ask, without waiting for the answer."""
+        """Send a request, without waiting for the response."""
         about = api_of(type(request))
         if version is None:
             version = self._versions[about.key]
@@ -112,19 +112,21 @@ class BrokerConnection:
         self._awaited.append(_Awaited(about, version, self._correlation_id))
 
     def receive(self) -> Any:
-        """The answer to the oldest question that has none yet."""
+        """The response to the oldest request that has none yet."""
         asked = self._awaited.popleft()
         frame = self._receive()
         try:
             answered, position = read_response_header(asked.api, asked.version, frame)
             if answered != asked.correlation_id:
-                raise Disconnected(f"{self._name}: answered question {answered}, not {asked.correlation_id}")
+                raise Disconnected(
+                    f"{self._name}: responded to request {answered}, not {asked.correlation_id}"
+                )
             return decode_whole(asked.api.response, frame, asked.version, position)
         except ProtocolError as broken:
             raise Disconnected(f"{self._name}: {broken}") from None
 
     def ask(self, request: Message) -> Any:
-        """Ask, and wait for the answer."""
+        """Send a request, and wait for the response."""
         self.send(request)
         return self.receive()
 
@@ -156,7 +158,7 @@ class BrokerConnection:
             self._end += self._receive_into(self._buffer[self._end : _FIRST_BYTES])
         size = int.from_bytes(self._buffer[:_SIZE_BYTES], "big", signed=True)
         if not 0 <= size <= RESPONSE_BYTES_MAX:
-            raise Disconnected(f"{self._name}: announced an answer of {size} bytes")
+            raise Disconnected(f"{self._name}: announced a response of {size} bytes")
         whole = _SIZE_BYTES + size
         if whole > len(self._buffer):
             larger = memoryview(bytearray(whole + (whole >> 2)))
@@ -182,7 +184,7 @@ class BrokerConnection:
     def _ask_versions(self) -> dict[int, int]:
         answer = self.ask(ApiVersionsRequest())
         if answer.error_code != ErrorCode.NONE:
-            raise Disconnected(f"{self._name}: ApiVersions was answered with error {answer.error_code}")
+            raise Disconnected(f"{self._name}: ApiVersions failed with error {answer.error_code}")
         return {
             one.api_key: min(one.max_version, APIS[one.api_key].versions[-1])
             for one in answer.api_keys
@@ -204,5 +206,5 @@ def connect(endpoint: Endpoint) -> BrokerConnection:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     return (error.strerror or str(error) or type(error).__name__).lower()

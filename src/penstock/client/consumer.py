@@ -1,14 +1,11 @@
 """Reading records: alone or in a group, up to an end that was known before, or for ever.
 
-One partition from one offset on, through librdkafka: no group, no reset, nothing skipped unseen.
+`PartitionConsumer` reads one partition from one offset on: no group, no reset, nothing skipped
+unseen. librdkafka would start elsewhere when an offset is gone; here that is an error like any other,
+and the caller decides. It also does not say which offsets held markers or aborted records: whoever
+waits for an offset goes by the end of the log that is reported when it is reached.
 
-    consumer    an assignment, and what came of it: records, the end of the log, or a refusal
-
-librdkafka would start elsewhere when an offset is gone; here that is a refusal like any other, and
-the caller decides. It also does not say which offsets held markers or aborted records: whoever waits
-for an offset goes by the end of the log that is reported when it is reached.
-
-Left out: what a refusal means, and how long to wait.
+Left out: what an error means, and how long to wait.
 """
 
 import time
@@ -140,7 +137,7 @@ class TopicConsumer:
                 heard = clock.now()
                 yield records
             elif not self._options.follow and clock.now() - heard > PATIENCE_SECONDS * SECOND:
-                raise ClientError(f"{self._topic}: nothing came for {PATIENCE_SECONDS} s")
+                raise ClientError(f"{self._topic}: no records for {PATIENCE_SECONDS} s")
 
     def dealt_with(self, records: list[ConsumedRecord]) -> None:
         """Note that these records need not come again."""
@@ -150,7 +147,7 @@ class TopicConsumer:
             self.commit()
 
     def commit(self) -> None:
-        """Tell the group how far the records have been dealt with."""
+        """Commit the offsets of the records that were processed."""
         from confluent_kafka import KafkaException, TopicPartition
 
         self._committed_at = self._clock.now()
@@ -167,7 +164,7 @@ class TopicConsumer:
         self._dealt_with.clear()
 
     def _check_position(self) -> None:
-        """A start beyond every end would be moved there without a word."""
+        """A start beyond every end would be moved there silently."""
         wanted = self._options.partition
         if wanted is not None and wanted not in self._partitions:
             raise ClientError(f"{self._topic} has no partition {wanted}: it has {len(self._partitions)}")
@@ -217,7 +214,7 @@ class TopicConsumer:
                 return marks
             if self._clock.now() >= deadline:
                 numbers = ", ".join(map(str, missing))
-                raise ClientError(f"{self._topic}: no leader answers for partition {numbers}")
+                raise ClientError(f"{self._topic}: no leader responds for partition {numbers}")
             time.sleep(TURN_SECONDS)
 
     def _next(self) -> list[ConsumedRecord]:
@@ -280,7 +277,7 @@ class PollResult(NamedTuple):
 
 
 class PartitionConsumer:
-    """Reads where it is told to."""
+    """Reads one partition from the offset that the caller sets."""
 
     def __init__(self, endpoint: Endpoint, *, committed_only: bool) -> None:
         from confluent_kafka import Consumer

@@ -1,4 +1,4 @@
-"""Which broker to talk to, and what all our clients tell librdkafka."""
+"""Which broker to talk to, and the settings that all our clients pass to librdkafka."""
 
 import logging
 import signal
@@ -19,15 +19,15 @@ REQUEST_SECONDS = 15.0
 
 
 class ClientError(PenstockError):
-    """A broker refused, or did not do what was asked of it."""
+    """A broker returned an error, or did not do what was asked of it."""
 
 
 class Disconnected(ClientError):
-    """A broker hung up, was silent for too long, or does not speak our protocol; another try may help."""
+    """A broker closed the connection, did not respond in time, or broke the protocol; a retry may help."""
 
 
 class BrokerUnreachable(Disconnected):
-    """Nobody answers at the bootstrap addresses."""
+    """No broker responds at the bootstrap addresses."""
 
 
 def no_broker(where: str, why: str) -> BrokerUnreachable:
@@ -110,7 +110,7 @@ def opened(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
     try:
         return kind(settings, logger=quiet())
     except (KafkaException, ValueError, TypeError) as error:
-        raise ClientError(f"the client refuses its settings: {reason(error)}") from None
+        raise ClientError(f"librdkafka rejects a setting: {reason(error)}") from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -126,7 +126,7 @@ def reach(endpoint: Endpoint) -> Any:
         return client.list_topics(timeout=REACH_SECONDS)
     except KafkaException as error:
         raise BrokerUnreachable(
-            f"{endpoint.bootstrap} does not answer as a Kafka broker: {reason(error)}"
+            f"{endpoint.bootstrap} does not respond as a Kafka broker: {reason(error)}"
         ) from None
 
 

@@ -31,7 +31,7 @@ class ConsumerLag(NamedTuple):
 def consumer_lag(endpoint: Endpoint, positions: Mapping[tuple[str, int], int]) -> ConsumerLag | None:
     """Compare the offsets that a reader will read next with the ends of their partitions.
 
-    Nothing if a partition does not answer; the age is left out where no record gives it.
+    Nothing if a partition does not respond; the age is left out where no record gives it.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -49,7 +49,7 @@ def consumer_lag(endpoint: Endpoint, positions: Mapping[tuple[str, int], int]) -
 
 
 def timestamps_at(endpoint: Endpoint, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """The timestamp of the first record at or after an offset; partitions that do not answer are left out."""
+    """The timestamp of the first record at or after an offset, of the partitions that respond."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     if not offsets:

@@ -1,22 +1,18 @@
 """Putting load on a broker, with a stock client and with none.
 
-    fleet       what a fleet of hosts measures, for records that look like something
-    flood       as many records as librdkafka can send, or so many a second
-    drain       as many records as librdkafka can read
-    stream      blocks of records of somebody's own, each acknowledged before the next
-    pace        one record at a time at a rate, for a consumer that waits on the other side
-    roundtrip   one request after the other on plain sockets: no client to measure by mistake
+    MetricShape                   what a fleet of hosts measures, for records that look like something
+    flood                         as many records as librdkafka can send, or so many a second
+    drain                         as many records as librdkafka can read
+    BlockProducer                 blocks of the caller's own records, each acknowledged before the next
+    send_stamped, await_stamped   one record at a time at a rate, and a consumer in another process
+    publish, fetch_empty          one request after the other on plain sockets, without a client
 
 librdkafka can be pointed at a broker inside its own process (`mock_endpoint`): what it
 reaches there is its own limit, and the yardstick for what it reaches elsewhere.
 
-Every function is bounded in records and in time. What they answer are plain figures;
-`penstock bench` makes them into a report.
-
-One record at a time at a rate, and a consumer in another process that waits for them.
-
-The value of a record starts with the time of its sending on the machine's monotonic clock,
-which every process of a machine shares.
+A stamped record starts with the time of its sending on the machine's monotonic clock, which every
+process of a machine shares. Every function is bounded in records and in time, and returns plain
+figures; `penstock bench` makes them into a report.
 """
 
 import hashlib
@@ -286,7 +282,7 @@ def _check(result: ProduceReport, deadline: float) -> None:
     if result.failure:
         raise ClientError(f"a record was not delivered: {result.failure}")
     if time.perf_counter() > deadline:
-        raise ClientError("the time for this load is up")
+        raise ClientError("the load was not acknowledged in time; raise its time limit or send less")
 
 
 def _note_statistics(result: ProduceReport, text: str) -> None:
@@ -295,7 +291,7 @@ def _note_statistics(result: ProduceReport, text: str) -> None:
 
 
 def send_stamped(endpoint: Endpoint, topic: str, records: int, rate: int, value_bytes: int) -> int:
-    """Send stamped records at a rate, each at once; answers how many ns the latest one was late."""
+    """Send stamped records at a rate, each at once; returns how many ns the latest one was late."""
     from confluent_kafka import Producer
 
     failures: list[str] = []
@@ -331,7 +327,7 @@ def send_stamped(endpoint: Endpoint, topic: str, records: int, rate: int, value_
 def await_stamped(
     endpoint: Endpoint, topic: str, records: int, seconds_max: float, ready: Callable[[], None]
 ) -> list[int]:
-    """Wait at the end of a topic for stamped records; answers how old each was when it came, in ns."""
+    """Wait at the end of a topic for stamped records; returns how old each was when it came, in ns."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = endpoint.settings(
@@ -352,7 +348,9 @@ def await_stamped(
             now = time.perf_counter_ns()
             if message is None:
                 if time.perf_counter() > deadline:
-                    raise ClientError(f"{topic}: {len(ages)} of {records} records came in {seconds_max} s")
+                    raise ClientError(
+                        f"{topic}: {len(ages)} of {records} records arrived within {seconds_max} s"
+                    )
             elif message.error() is None:
                 ages.append(now - _STAMP.unpack_from(message.value())[0])
             elif message.error().name() == "_PARTITION_EOF":
@@ -408,7 +406,7 @@ def publish_frames(
 def publish(
     connections: Sequence[BrokerConnection], frames: Sequence[bytearray], count: int, seconds_max: float
 ) -> RoundTripLatencies:
-    """Send the frames in turn over the connections in turn, each after the answer to the last."""
+    """Send the frames in turn over the connections in turn, each after the response to the last."""
     version = connections[0].versions[0]
     for index in range(min(WARM_UP, count)):
         _check_response(version, connections[index % len(connections)].exchange(frames[index % len(frames)]))
@@ -435,7 +433,7 @@ def _check_response(version: int, response: bytes) -> None:
     answer = decode_whole(ProduceResponse, response, version, position)
     code = answer.responses[0].partition_responses[0].error_code
     if code != ErrorCode.NONE:
-        raise ClientError(f"a Produce request was answered with error {code}")
+        raise ClientError(f"a Produce request failed with error {code}")
 
 
 def fetch_frame(connection: BrokerConnection, topic: str, offset: int, max_wait_ms: int = 0) -> bytearray:
@@ -467,7 +465,7 @@ def fetch_empty(connection: BrokerConnection, topic: str, offset: int, count: in
 
 
 def fetch_for(connection: BrokerConnection, topic: str, seconds: float) -> int:
-    """Read the start of a partition over and over, to keep a broker busy; answers the bytes."""
+    """Read the start of a partition over and over, to keep a broker busy; returns the bytes."""
     frame = fetch_frame(connection, topic, 0)
     deadline = time.perf_counter() + seconds
     received = 0

@@ -117,7 +117,7 @@ class TopicProducer:
     def _raise_failure(self) -> None:
         sent = self.sent
         if sent.failed:
-            # What is still on its way is of no use to somebody who was told that it failed.
+            # The caller has been given the failure: what is still in flight is dropped.
             self._producer.purge()
             raise ClientError(
                 f"{self._topic}: a record was not delivered ({sent.reason}); {sent.delivered} were before it"
@@ -219,7 +219,7 @@ class BulkProducer:
         self._raise_failure()
 
     def finish(self) -> int:
-        """Wait until everything was delivered; answers how many records that were."""
+        """Wait until everything was delivered; returns how many records that were."""
         left = len(self._producer)
         deadline = time.perf_counter() + self._timeout_seconds + GRACE_SECONDS
         while waiting := self._producer.flush(TURN_SECONDS):
@@ -325,7 +325,7 @@ class BulkProducer:
 
     def _raise_failure(self) -> None:
         if self._failure:
-            # What is still on its way is of no use to somebody who was told that it failed.
+            # The caller has been given the failure: what is still in flight is dropped.
             self.discard()
             raise ClientError(self._failure)
 
@@ -341,7 +341,7 @@ def _raise_missing(bootstrap: str, topic: str, error: Any, *, late: bool) -> Non
 
 
 def settings_refused(settings: Mapping[str, str]) -> str | None:
-    """The first of the settings that would take away what a BulkProducer promises."""
+    """The first of the settings that would break what a BulkProducer guarantees."""
     promised = {
         "acks": ("all", "-1"),
         "enable.idempotence": ("true",),

@@ -8,17 +8,27 @@
                                        |
                               Config  +  origins
 
+    settings      the shape of the file: one class per section
+    addresses     listen addresses, listeners and voters
+    schema        the settings as a flat table: key, type, default, description
+    loader        all sources put together into one `Config`
+    environment   variables, and `${NAME:default}` in the file
+    checks        settings that do not fit together
+    warnings      what is allowed but risky, or not available yet
+    errors        problems as lines for the operator
+    reference     the reference page
+
 Every source gives text, and the setting's own type decides what the text means: `no` is
 a word where a word is expected and false where a truth value is, whether it stood in
 YAML or in a variable. Each value keeps where it came from (`penstock.yaml:12`,
-`PENSTOCK_NODE_ID`, `--set`), so that a complaint can say so. All complaints are
+`PENSTOCK_NODE_ID`, `--set`), so that an error can say so. All errors are
 collected before the first is shown.
 
 `Config` is the shape of the file and nothing more. Components define their own frozen
 options beside their code; only `node` reads a `Config` and passes the options on.
 
 Left out: changing settings while a node runs, secrets (they are files named by settings,
-never values), and per-topic settings, which live in the cluster's metadata.
+never values), and per-topic settings, which are kept in the cluster's metadata.
 """
 
 from penstock.config.addresses import ListenAddress, ListenerSetting, VoterAddress

@@ -80,7 +80,7 @@ class VoterAddress(NamedTuple):
 
 
 class ListenerSetting(NamedTuple):
-    """A Kafka listener; `auto` advertises the address by which a client came in."""
+    """A Kafka listener; `auto` advertises the address that a client connected to."""
 
     name: str
     protocol: Protocol

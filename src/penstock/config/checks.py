@@ -68,7 +68,7 @@ def _own_entry(values: Mapping[str, Any], named: Named) -> Iterator[str]:
 
 
 def _may_be(bound: Any, told: ListenAddress) -> bool:
-    """Whether somebody who was told one address may end up at the other; names may stand for any host."""
+    """Whether a client given one address may reach the other; names may stand for any host."""
     if bound == "auto" or told.port == 0:
         return True
     if bound.port != told.port:

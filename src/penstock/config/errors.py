@@ -18,13 +18,13 @@ class ConfigError(PenstockError):
 
 
 def unknown(what: str, name: str, source: str, known: Sequence[str]) -> str:
-    """Complain about a name nobody knows, with the nearest one that somebody does."""
+    """The problem of an unknown name, with the nearest known one."""
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"unknown {what} {name} ({source}){hint}"
 
 
 def unusable(key: str, value: str, source: str, allowed: str) -> str:
-    """Complain about a value that its setting does not allow."""
+    """The problem of a value that its setting does not allow."""
     shown = value if len(value) <= 80 else value[:77] + "..."
     return f"{key}: {shown!r} ({source}) is not allowed: expected {allowed}"

@@ -1,9 +1,8 @@
-"""Putting the sources together into one `Config`.
+"""All sources of settings put together into one `Config`.
 
-Reading `penstock.yaml` as text with line numbers, rather than as Python values.
-
-YAML guesses types (`no` is false, `1:30` is ninety), and its ready-made objects have
-forgotten their lines. Composing nodes and leaving the scalars as text avoids both.
+`penstock.yaml` is read as text with line numbers, rather than as Python values: YAML guesses types
+(`no` is false, `1:30` is ninety), and its ready-made objects have forgotten their lines. Composing
+nodes and leaving the scalars as text avoids both.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

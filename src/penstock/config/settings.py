@@ -101,7 +101,7 @@ class ListenSettings(ConfigSection, frozen=True):
 
     @property
     def kafka_listeners(self) -> tuple[ListenerSetting, ...]:
-        """Every Kafka door: that of `listen.kafka` first."""
+        """Every Kafka listener: that of `listen.kafka` first."""
         return (ListenerSetting(MAIN_NAME, "PLAINTEXT", self.kafka, self.advertised), *self.listeners)
 
 

@@ -1,4 +1,4 @@
-"""What is allowed, but should be said aloud; and what this version cannot do yet."""
+"""What is allowed, but worth a warning; and what this version cannot do yet."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -21,7 +21,7 @@ _DEFAULTS = Config()
 
 
 def warnings_for(config: Config) -> list[str]:
-    """What an operator should hear at start, each with what to do about it."""
+    """What an operator should know at start, each with what to do about it."""
     listening: dict[str, ListenAddress] = {
         "kafka": config.listen.kafka,
         **{f"listeners {listener.name}": listener.bind for listener in config.listen.listeners},

@@ -163,7 +163,7 @@ def test_the_topics_of_a_measurement_are_deleted(run: Run, broker: BrokerProcess
     [
         (["compare", "--peer", "kafka=@12"], "--peer kafka=@12: expected name=host:port"),
         (["compare", "--peer", "kafka=h:1@x"], "--peer kafka=h:1@x: expected name=host:port"),
-        (["produce", "--codec", "rar", "--no-limits"], "the client refuses its settings"),
+        (["produce", "--codec", "rar", "--no-limits"], "librdkafka rejects a setting"),
         (
             ["produce", "--set", "no.such=1", "--no-limits"],
             "the broker did not start: penstock: unknown setting",

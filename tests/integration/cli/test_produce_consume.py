@@ -267,7 +267,7 @@ def test_a_group_goes_on_where_it_was(run: Run, topic: str) -> None:
         (["produce", "TOPIC", "--acks", "2"], "--acks 2: expected all, 1 or 0"),
         (["produce", "TOPIC", "--file", "nowhere"], "[Errno 2] No such file or directory: 'nowhere'"),
         (["produce", "TOPIC", "--key-separator", ":"], "no ':' between key and value in: line 0"),
-        (["produce", "TOPIC", "-X", "no.such=1"], "the client refuses its settings: no such configuration"),
+        (["produce", "TOPIC", "-X", "no.such=1"], "librdkafka rejects a setting: no such configuration"),
         (["produce", "a b"], "a b: a record was not delivered ("),
         (["produce", "TOPIC", "--partition", "99", "--timeout", "2"], "TOPIC: a record was not delivered ("),
     ],

@@ -90,9 +90,9 @@ def test_a_broker_that_hangs_up_or_talks_nonsense_is_disconnected() -> None:
     for pieces, complaint in (
         ((), "the broker closed the connection"),
         ((answer(1)[:-1],), "the broker closed the connection"),
-        ((b"\xff\xff\xff\xff",), "announced an answer of -1 bytes"),
-        ((b"HTTP/1.1 400 Bad Request\r\n",), "announced an answer of 1213486160 bytes"),
-        ((answer(2),), "answered question 2, not 1"),
+        ((b"\xff\xff\xff\xff",), "announced a response of -1 bytes"),
+        ((b"HTTP/1.1 400 Bad Request\r\n",), "announced a response of 1213486160 bytes"),
+        ((answer(2),), "responded to request 2, not 1"),
         ((frame(b"\0\0\0\1"),), "HeartbeatResponse"),
     ):
         with connected(*pieces) as connection, pytest.raises(Disconnected, match=complaint):
@@ -103,7 +103,7 @@ def test_silence_is_an_end_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connection = BrokerConnection(server.getsockname(), versions=VERSIONS, request_seconds=0.05)
 
-        with pytest.raises(Disconnected, match="no answer in time"):
+        with pytest.raises(Disconnected, match="no response in time"):
             connection.ask(REQUEST)
 
         connection.close()

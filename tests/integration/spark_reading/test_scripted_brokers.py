@@ -200,7 +200,7 @@ def test_a_refusal_is_final(scripted: Scripted, open_one: OpenReader) -> None:
     reader = open_one(broker.bootstrap, ReaderOptions())
 
     with pytest.raises(
-        PipelineError, match=r"scripted/0: .*offset 0 was refused: TOPIC_AUTHORIZATION_FAILED"
+        PipelineError, match=r"scripted/0: .*offset 0 failed: TOPIC_AUTHORIZATION_FAILED"
     ):
         offsets_of(reader, OffsetRange(TOPIC, 0, 0, 50))
 

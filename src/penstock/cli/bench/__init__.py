@@ -1,12 +1,8 @@
 """`penstock bench`: how fast a broker is, beside what the machine and the client could do at best.
 
     command     the options, and one function per kind of measurement
-    targets     which broker: one of our own in a child process, or any Kafka endpoint
-    scenarios   produce, consume, latency, end-to-end: a load, and its figures
-    limits      the client against itself, the disk without a broker, a socket without Kafka
-    usage       CPU and memory of a process and its children, from /proc
-    figures     percentiles and rates
-    report      commit, machine, tables and JSON
+    scenarios   which broker; produce, consume, latency, end-to-end; the limits of client, disk and socket
+    report      percentiles, commit, machine, tables and JSON
     compare     the same scenarios against several brokers, and their ratios
     fetcher     a process that keeps a broker busy with Fetch requests
     waiter      a process that waits for stamped records and says how old they were

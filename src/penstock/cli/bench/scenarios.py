@@ -87,15 +87,15 @@ def _syncs(path: Path) -> Figures:
 
 
 def socket_limit() -> Figures:
-    """A request and an answer of a hundred bytes between two sockets, with nothing behind them.
+    """A request and a response of a hundred bytes between two sockets, with nothing behind them.
 
     The other side is a thread of this process: what it costs is Python's, as in a broker.
     """
-    door = socket.create_server(("127.0.0.1", 0))
-    echo = threading.Thread(target=_echo, args=(door,), daemon=True)
+    server = socket.create_server(("127.0.0.1", 0))
+    echo = threading.Thread(target=_echo, args=(server,), daemon=True)
     echo.start()
     took = []
-    with socket.create_connection(door.getsockname()) as connection:
+    with socket.create_connection(server.getsockname()) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         message = b"x" * 100
         for _ in range(ROUND_TRIPS):
@@ -104,12 +104,12 @@ def socket_limit() -> Figures:
             connection.recv(4_096)
             took.append(time.perf_counter_ns() - began)
     echo.join(5)
-    door.close()
+    server.close()
     return percentiles_us(took)
 
 
-def _echo(door: socket.socket) -> None:
-    connection, _ = door.accept()
+def _echo(server: socket.socket) -> None:
+    connection, _ = server.accept()
     with connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while received := connection.recv(4_096):
@@ -162,12 +162,12 @@ def _children(pid: int) -> list[int]:
 
 
 class InvalidPeer(PenstockError):
-    """A peer that cannot be made sense of."""
+    """A peer that is not written as it must be."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """A broker to measure; with a process id, what it uses can be told."""
+    """A broker to measure; with a process id, its CPU and memory can be measured."""
 
     name: str
     endpoint: Endpoint

@@ -1,4 +1,8 @@
-"""Asking a cluster about itself, through whichever broker answers first."""
+"""The cluster as an operator sees it, asked of the first broker that responds.
+
+`AdminClient` sends Kafka's administration requests; the values here are what they return
+(`ClusterOverview`, partitions, reassignments) and what is typed (targets, plans, rates).
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -186,10 +190,10 @@ def _brokers(
 
 
 def reassignments_of(
-    door: "AdminClient", registered: dict[int, BrokerInfo], partitions: Sequence[PartitionOverview]
+    admin: "AdminClient", registered: dict[int, BrokerInfo], partitions: Sequence[PartitionOverview]
 ) -> list[Reassignment]:
     """What moves, and how far it is: each broker concerned is asked what it holds."""
-    moves = door.moves()
+    moves = admin.moves()
     leaders = {(one.topic, one.partition): one.leader for one in partitions}
     concerned: dict[int, list[tuple[str, int]]] = {}
     for move in moves:
@@ -306,13 +310,13 @@ def bytes_per_second(flag: str, text: str) -> int:
 
 
 class AdminClient:
-    """One connection to one broker, which answers for the whole cluster."""
+    """One connection to one broker, which returns what the whole cluster knows."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._connection, self.address = _any_connection(endpoint)
 
     def ask(self, request: Message) -> Any:
-        """Send a request and answer what came back; ClientError if nothing did."""
+        """Send a request and return the response; ClientError if there is none."""
         about = api_of(type(request))
         if about.key not in self._connection.versions:
             raise ClientError(f"the broker does not serve {about.name}")
@@ -431,12 +435,12 @@ class AdminClient:
 
 @contextmanager
 def admin_client(bootstrap: str) -> Iterator[AdminClient]:
-    """A connection to the first of the addresses that answers, for as long as it is needed."""
-    door = AdminClient(Endpoint(bootstrap))
+    """A connection to the first of the addresses that responds, for as long as it is needed."""
+    admin = AdminClient(Endpoint(bootstrap))
     try:
-        yield door
+        yield admin
     finally:
-        door.close()
+        admin.close()
 
 
 def layout_of(partitions: Iterable[PartitionOverview]) -> Layout:
@@ -448,14 +452,14 @@ def layout_of(partitions: Iterable[PartitionOverview]) -> Layout:
 
 
 def is_drained(address: str, node_id: int) -> bool:
-    """Whether a broker is kept empty, which only it can say; one that does not answer is not known to be."""
-    with suppress(ClientError), admin_client(address) as door:
-        return door.says_it_is_drained(node_id)
+    """Whether a broker is kept empty, which only it knows; False if it does not respond."""
+    with suppress(ClientError), admin_client(address) as admin:
+        return admin.says_it_is_drained(node_id)
     return False
 
 
 def sizes_on(address: str, places: Sequence[Place]) -> Mapping[Place, int]:
-    """How many bytes one broker holds of these partitions; nothing if it does not answer."""
+    """How many bytes one broker holds of these partitions; nothing if it does not respond."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)
@@ -465,10 +469,10 @@ def sizes_on(address: str, places: Sequence[Place]) -> Mapping[Place, int]:
             for topic, partitions in topics.items()
         )
     )
-    with suppress(ClientError), admin_client(address) as door:
+    with suppress(ClientError), admin_client(address) as admin:
         return {
             (topic.name, one.partition_index): one.partition_size
-            for directory in door.ask(request).results
+            for directory in admin.ask(request).results
             for topic in directory.topics
             for one in topic.partitions
         }
@@ -476,7 +480,7 @@ def sizes_on(address: str, places: Sequence[Place]) -> Mapping[Place, int]:
 
 
 def expect(what: str, code: int, message: str | None) -> None:
-    """Raise what an answer complains about."""
+    """Raise the error of a response."""
     if code != ErrorCode.NONE:
         raise ClientError(f"{what}: {complaint(code, message)}")
 
@@ -502,7 +506,7 @@ def _any_connection(endpoint: Endpoint) -> tuple[BrokerConnection, str]:
         except BrokerUnreachable as error:
             failure = error
         except ClientError:
-            failure = BrokerUnreachable(f"{_address(*address)} does not answer as a Kafka broker")
+            failure = BrokerUnreachable(f"{_address(*address)} does not respond as a Kafka broker")
     if failure is not None and len(addresses) == 1:
         raise failure
-    raise no_broker(endpoint.bootstrap, "none of them answers")
+    raise no_broker(endpoint.bootstrap, "none of them responds")

@@ -20,17 +20,17 @@ def members(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
     """Show every member of the metadata quorum: who leads it, who votes, and how far each has got."""
     from penstock.cli.cluster.admin_client import admin_client
 
-    with admin_client(bootstrap) as door:
-        rows = _members(door)
+    with admin_client(bootstrap) as admin:
+        rows = _members(admin)
     if as_json:
         show_json(rows)
         return
     show_table("", list(rows[0]) if rows else [], [_cells(row) for row in rows])
 
 
-def _members(door: "AdminClient") -> list[dict[str, Any]]:
-    quorum = door.quorum()
-    brokers = {one.broker_id: one for one in door.cluster().brokers}
+def _members(admin: "AdminClient") -> list[dict[str, Any]]:
+    quorum = admin.quorum()
+    brokers = {one.broker_id: one for one in admin.cluster().brokers}
     ends = {one.replica_id: one.log_end_offset for one in (*quorum.current_voters, *quorum.observers)}
     leader_end = ends.get(quorum.leader_id, -1)
 
@@ -75,18 +75,18 @@ def add_voter(
     listeners = (
         () if place is None else (AddRaftVoterRequestListener(name="PEER", host=place.host, port=place.port),)
     )
-    with admin_client(bootstrap) as door:
-        answer = door.ask(
+    with admin_client(bootstrap) as admin:
+        answer = admin.ask(
             AddRaftVoterRequest(
-                cluster_id=door.cluster().cluster_id,
+                cluster_id=admin.cluster().cluster_id,
                 timeout_ms=15_000,
                 voter_id=node,
-                voter_directory_id=_directory(node, door.quorum().observers, "member that only follows"),
+                voter_directory_id=_directory(node, admin.quorum().observers, "member that only follows"),
                 listeners=listeners,
             )
         )
     expect(f"node {node}", answer.error_code, answer.error_message)
-    sys.stderr.write(f"node {node} votes\n")
+    sys.stderr.write(f"node {node} is a voter now\n")
 
 
 def remove_voter(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
@@ -94,16 +94,16 @@ def remove_voter(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
     from penstock.cli.cluster.admin_client import admin_client, expect
     from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
-    with admin_client(bootstrap) as door:
-        answer = door.ask(
+    with admin_client(bootstrap) as admin:
+        answer = admin.ask(
             RemoveRaftVoterRequest(
-                cluster_id=door.cluster().cluster_id,
+                cluster_id=admin.cluster().cluster_id,
                 voter_id=node,
-                voter_directory_id=_directory(node, door.quorum().current_voters, "voter"),
+                voter_directory_id=_directory(node, admin.quorum().current_voters, "voter"),
             )
         )
     expect(f"node {node}", answer.error_code, answer.error_message)
-    sys.stderr.write(f"node {node} votes no more\n")
+    sys.stderr.write(f"node {node} is no longer a voter\n")
 
 
 def unregister(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
@@ -111,10 +111,10 @@ def unregister(node: int = NODE, *, bootstrap: str = BOOTSTRAP) -> None:
     from penstock.cli.cluster.admin_client import admin_client, expect
     from penstock.core.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
-    with admin_client(bootstrap) as door:
-        answer = door.ask(UnregisterBrokerRequest(broker_id=node))
+    with admin_client(bootstrap) as admin:
+        answer = admin.ask(UnregisterBrokerRequest(broker_id=node))
     expect(f"node {node}", answer.error_code, answer.error_message)
-    sys.stderr.write(f"node {node} is forgotten\n")
+    sys.stderr.write(f"node {node} is unregistered\n")
 
 
 def _directory(node: int, known: "Sequence[DescribeQuorumResponseReplica]", what: str) -> UUID:

@@ -1,4 +1,4 @@
-"""`penstock cluster reassign`: moving partitions to other nodes, and watching them move."""
+"""`penstock cluster reassign`, `elect` and `drain`: moving partitions and leaders to other nodes."""
 
 import sys
 import time
@@ -42,7 +42,7 @@ class WatchProgress(NamedTuple):
 
 
 def watch(title: str, look: Callable[[], WatchProgress | None]) -> None:
-    """Look again and again until there is nothing more to see."""
+    """Poll until it is done, showing the progress."""
     if sys.stderr.isatty():
         _bar(title, look)
     else:
@@ -108,16 +108,16 @@ def reassign(
 
     _check(targets or [], to, file, cancel)
     rate = None if throttle in (None, "none") else bytes_per_second("--throttle", throttle or "")
-    with admin_client(bootstrap) as door:
+    with admin_client(bootstrap) as admin:
         if throttle is not None:
             # Before the first byte is copied.
-            door.throttle(rate)
-        places = _begin(door, targets or [], to, file, cancel)
+            admin.throttle(rate)
+        places = _begin(admin, targets or [], to, file, cancel)
         if watching:
-            follow(door, places)
+            follow(admin, places)
             if rate is not None:
-                door.throttle(None)
-        moves = _moves(door, places)
+                admin.throttle(None)
+        moves = _moves(admin, places)
     if as_json:
         show_json([{**asdict(one), "percent": one.percent} for one in moves])
         return
@@ -126,25 +126,25 @@ def reassign(
 
 
 def _begin(
-    door: "AdminClient", targets: Sequence[str], to: str | None, file: str | None, cancel: bool
+    admin: "AdminClient", targets: Sequence[str], to: str | None, file: str | None, cancel: bool
 ) -> Places:
-    """Do what was asked for; answers the partitions that it is about."""
+    """Do what was asked for; returns the partitions that it is about."""
     if cancel or (to is None and file is None):
-        places = _under_way(door, targets)
+        places = _under_way(admin, targets)
         if cancel and places:
-            change(door, dict.fromkeys(places))
+            change(admin, dict.fromkeys(places))
         return places
-    plan = _plan(door, targets, to) if file is None else read_plan(file)
-    change(door, plan)
+    plan = _plan(admin, targets, to) if file is None else read_plan(file)
+    change(admin, plan)
     return list(plan)
 
 
-def _plan(door: "AdminClient", targets: Sequence[str], to: str | None) -> Plan:
+def _plan(admin: "AdminClient", targets: Sequence[str], to: str | None) -> Plan:
     from penstock.cli.cluster.admin_client import layout_of
 
     assert to is not None
     replicas = nodes("--to", to)
-    return spread(chosen(targets, layout_of(door.partitions())), replicas)
+    return spread(chosen(targets, layout_of(admin.partitions())), replicas)
 
 
 def _check(targets: Sequence[str], to: str | None, file: str | None, cancel: bool) -> None:
@@ -156,8 +156,8 @@ def _check(targets: Sequence[str], to: str | None, file: str | None, cancel: boo
         raise InvalidOption("--file says what to move: name no topics")
 
 
-def change(door: "AdminClient", plan: Plan | Mapping[tuple[str, int], None]) -> None:
-    """Ask for moves, or call them off where the plan has no nodes; all that is refused is said at once."""
+def change(admin: "AdminClient", plan: Plan | Mapping[tuple[str, int], None]) -> None:
+    """Ask for moves, or cancel them where the plan has no nodes; all errors are reported at once."""
     from penstock.cli.cluster.admin_client import complaint, expect
     from penstock.client import ClientError
     from penstock.core.protocol import ErrorCode
@@ -172,7 +172,7 @@ def change(door: "AdminClient", plan: Plan | Mapping[tuple[str, int], None]) -> 
         topics.setdefault(topic, []).append(
             AlterPartitionReassignmentsRequestPartition(partition_index=partition, replicas=replicas)
         )
-    answer = door.ask(
+    answer = admin.ask(
         AlterPartitionReassignmentsRequest(
             timeout_ms=TIMEOUT_MS,
             topics=tuple(
@@ -193,11 +193,11 @@ def change(door: "AdminClient", plan: Plan | Mapping[tuple[str, int], None]) -> 
         raise ClientError(refused[0] + more)
 
 
-def follow(door: "AdminClient", places: Places) -> None:
+def follow(admin: "AdminClient", places: Places) -> None:
     """Watch these partitions until none of them moves any more."""
 
     def look() -> WatchProgress | None:
-        moves = _moves(door, places)
+        moves = _moves(admin, places)
         if not moves:
             return None
         done, total = sum(one.bytes_done for one in moves), sum(one.bytes_all for one in moves)
@@ -209,20 +209,20 @@ def follow(door: "AdminClient", places: Places) -> None:
     watch("reassigning", look)
 
 
-def _under_way(door: "AdminClient", targets: Sequence[str]) -> list[tuple[str, int]]:
+def _under_way(admin: "AdminClient", targets: Sequence[str]) -> list[tuple[str, int]]:
     """The partitions that move, or those of them that are named."""
     from penstock.cli.cluster.admin_client import layout_of
 
-    moving = [(one.topic, one.partition) for one in door.moves()]
+    moving = [(one.topic, one.partition) for one in admin.moves()]
     if not targets:
         return moving
-    named = chosen(targets, layout_of(door.partitions()))
+    named = chosen(targets, layout_of(admin.partitions()))
     return [place for place in named if place in moving]
 
 
-def _moves(door: "AdminClient", places: Places) -> "list[Reassignment]":
+def _moves(admin: "AdminClient", places: Places) -> "list[Reassignment]":
     concerned = set(places)
-    found = reassignments_of(door, door.registered(door.cluster()), door.partitions())
+    found = reassignments_of(admin, admin.registered(admin.cluster()), admin.partitions())
     return [one for one in found if (one.topic, one.partition) in concerned]
 
 
@@ -239,26 +239,26 @@ def elect(
     as_json: bool = JSON_OPTION,
     bootstrap: str = BOOTSTRAP,
 ) -> None:
-    """Elect leaders: preferred ones back into office, or any for partitions that have none."""
+    """Elect leaders: preferred ones again, or any for partitions that have none."""
     from penstock.cli.cluster.admin_client import admin_client
 
     if preferred == unclean:
         raise InvalidOption("give either --preferred or --unclean")
     if bool(targets) == everything:
         raise InvalidOption("name topics or partitions, or give --all")
-    with admin_client(bootstrap) as door:
-        rows = _elect(door, None if everything else targets, UNCLEAN if unclean else PREFERRED)
+    with admin_client(bootstrap) as admin:
+        rows = _elect(admin, None if everything else targets, UNCLEAN if unclean else PREFERRED)
     if as_json:
         show_json(rows)
     else:
         show_table("", ("partition", "leader", "outcome"), [tuple(row.values()) for row in rows])
     failed = [row for row in rows if row["outcome"] not in ("elected", "not needed")]
     if failed:
-        sys.stderr.write(f"penstock: {counted(len(failed), 'partition')} without the leader asked for\n")
+        sys.stderr.write(f"penstock: {counted(len(failed), 'partition')} did not get the requested leader\n")
         raise typer.Exit(1)
 
 
-def _elect(door: "AdminClient", targets: list[str] | None, kind: int) -> list[dict[str, Any]]:
+def _elect(admin: "AdminClient", targets: list[str] | None, kind: int) -> list[dict[str, Any]]:
     from penstock.cli.cluster.admin_client import chosen, expect, layout_of
     from penstock.core.protocol.messages.elect_leaders import (
         ElectLeadersRequest,
@@ -267,13 +267,13 @@ def _elect(door: "AdminClient", targets: list[str] | None, kind: int) -> list[di
 
     wanted: dict[str, list[int]] = {}
     if targets is not None:
-        for topic, partition in chosen(targets, layout_of(door.partitions())):
+        for topic, partition in chosen(targets, layout_of(admin.partitions())):
             wanted.setdefault(topic, []).append(partition)
     asked = tuple(
         ElectLeadersRequestTopicPartitions(topic=topic, partitions=tuple(partitions))
         for topic, partitions in wanted.items()
     )
-    answer = door.ask(
+    answer = admin.ask(
         ElectLeadersRequest(
             election_type=kind,
             topic_partitions=None if targets is None else asked,
@@ -281,7 +281,7 @@ def _elect(door: "AdminClient", targets: list[str] | None, kind: int) -> list[di
         )
     )
     expect("the election", answer.error_code, None)
-    leaders = {(one.topic, one.partition): one.leader for one in door.partitions()}
+    leaders = {(one.topic, one.partition): one.leader for one in admin.partitions()}
     return [
         {
             "partition": f"{topic.topic}:{one.partition_id}",
@@ -321,13 +321,13 @@ def drain(
     from penstock.client.admin import drain as change
     from penstock.client.endpoint import Endpoint
 
-    with admin_client(bootstrap) as door:
-        if node not in door.registered(door.cluster()):
+    with admin_client(bootstrap) as admin:
+        if node not in admin.registered(admin.cluster()):
             raise InvalidOption(f"there is no broker {node}: `penstock cluster status` shows them")
-        change(Endpoint(door.address), node, undo=undo)
+        change(Endpoint(admin.address), node, undo=undo)
         if watching and not undo:
-            _follow(door, node)
-        leads, holds = _counts(door, node)
+            _follow(admin, node)
+        leads, holds = _counts(admin, node)
     if as_json:
         show_json({"node_id": node, "drained": not undo, "leads": leads, "replicas": holds})
         return
@@ -336,11 +336,11 @@ def drain(
     sys.stderr.write(f"node {node} {state}: it {counts}\n")
 
 
-def _follow(door: "AdminClient", node: int) -> None:
-    first = _movable(door, node)
+def _follow(admin: "AdminClient", node: int) -> None:
+    first = _movable(admin, node)
 
     def look() -> WatchProgress | None:
-        left = _movable(door, node)
+        left = _movable(admin, node)
         if not left:
             return None
         return WatchProgress(max(0, first - left), first, f"{counted(left, 'partition')} still led by {node}")
@@ -348,13 +348,13 @@ def _follow(door: "AdminClient", node: int) -> None:
     watch(f"draining node {node}", look)
 
 
-def _movable(door: "AdminClient", node: int) -> int:
+def _movable(admin: "AdminClient", node: int) -> int:
     """How many partitions the node leads that another has in sync."""
-    return sum(one.leader == node and len(one.in_sync) > 1 for one in door.partitions())
+    return sum(one.leader == node and len(one.in_sync) > 1 for one in admin.partitions())
 
 
-def _counts(door: "AdminClient", node: int) -> tuple[int, int]:
-    partitions = door.partitions()
+def _counts(admin: "AdminClient", node: int) -> tuple[int, int]:
+    partitions = admin.partitions()
     return (
         sum(one.leader == node for one in partitions),
         sum(node in one.replicas for one in partitions),

@@ -32,8 +32,8 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
     """
     from penstock.cli.cluster.admin_client import admin_client
 
-    with admin_client(bootstrap) as door:
-        found = fetch_overview(door)
+    with admin_client(bootstrap) as admin:
+        found = fetch_overview(admin)
     if as_json:
         show_json(_json(found))
     else:
@@ -48,19 +48,19 @@ def status(*, as_json: bool = JSON_OPTION, bootstrap: str = BOOTSTRAP) -> None:
         raise typer.Exit(1)
 
 
-def fetch_overview(door: "AdminClient") -> ClusterOverview:
+def fetch_overview(admin: "AdminClient") -> ClusterOverview:
     """Ask for everything that a status is made of."""
-    cluster = door.cluster()
+    cluster = admin.cluster()
     registered = {
         node_id: replace(broker, state=_state(node_id, broker))
-        for node_id, broker in door.registered(cluster).items()
+        for node_id, broker in admin.registered(cluster).items()
     }
-    partitions = door.partitions()
+    partitions = admin.partitions()
     return survey(
-        (cluster.cluster_id, door.controller(cluster)),
+        (cluster.cluster_id, admin.controller(cluster)),
         registered,
         partitions,
-        reassignments_of(door, registered, partitions),
+        reassignments_of(admin, registered, partitions),
     )
 
 

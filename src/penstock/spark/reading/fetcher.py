@@ -182,7 +182,7 @@ class RetryPolicy:
         elif code in _BUSY or (known and ErrorCode(code).retriable):
             self.away(position, name)
         else:
-            raise PipelineError(f"{self._span}: reading at offset {position} was refused: {name}")
+            raise PipelineError(f"{self._span}: reading at offset {position} failed: {name}")
 
     def short(self, position: int) -> None:
         """The log is gone or ends before the span does: wait a little, or call the rest lost."""

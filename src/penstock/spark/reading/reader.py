@@ -133,7 +133,7 @@ class _SpanRead:
 
     def _refused(self, name: str) -> None:
         if name in _FINAL:
-            raise PipelineError(f"{self._span}: reading at offset {self._position} was refused: {name}")
+            raise PipelineError(f"{self._span}: reading at offset {self._position} failed: {name}")
         if name in _GONE:
             self._find_out_what_is_lost()
         elif name in _MISSING:

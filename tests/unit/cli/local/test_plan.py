@@ -40,9 +40,9 @@ def test_each_node_has_a_number_a_directory_and_ports_a_hundred_above_the_one_be
 
 
 def test_the_largest_local_cluster_has_no_port_twice() -> None:
-    doors = [door for plan in plan_nodes(configured(), 9) for door in plan.doors.values()]
+    listeners = [listener for plan in plan_nodes(configured(), 9) for listener in plan.listeners.values()]
 
-    assert len(set(doors)) == len(doors) == 9 * 4
+    assert len(set(listeners)) == len(listeners) == 9 * 4
 
 
 def test_further_listeners_and_what_they_advertise_move_along() -> None:
@@ -62,10 +62,13 @@ def test_any_free_port_stays_that_until_one_is_found() -> None:
     [plan] = plan_nodes(configured("listen.kafka=127.0.0.1:0", "listen.listeners=in=plaintext://h:0"), 1)
 
     found = plan.at(
-        {key: ListenAddress(door.host, 1000 + at) for at, (key, door) in enumerate(plan.doors.items())}
+        {
+            key: ListenAddress(listener.host, 1000 + at)
+            for at, (key, listener) in enumerate(plan.listeners.items())
+        }
     )
 
-    assert plan.doors["listen.kafka"] == ListenAddress("127.0.0.1", 0)
+    assert plan.listeners["listen.kafka"] == ListenAddress("127.0.0.1", 0)
     assert told(found).config.listen.kafka == ListenAddress("127.0.0.1", 1000)
     assert told(found).config.listen.listeners[0].bind == ListenAddress("h", 1001)
 
@@ -88,7 +91,7 @@ def test_every_node_is_told_the_same_voters() -> None:
 def test_metrics_that_are_switched_off_need_no_port() -> None:
     [plan] = plan_nodes(configured("metrics.enabled=false"), 1)
 
-    assert "listen.metrics" not in plan.doors
+    assert "listen.metrics" not in plan.listeners
 
 
 @pytest.mark.parametrize(
