@@ -1,23 +1,16 @@
-"""One thing after the other: send, wait until all of it is dealt with, stop, judge, show.
-
-The pipeline's half of `penstock demo`: metrics through Spark into tables, and a judgement.
+"""The pipeline's half of `penstock demo`: metrics through Spark into tables, and a check of every record.
 
     generator ──> metrics.inbound ──> penstock pipeline run metrics ──> tables, topics
         |                             (a process of its own)                  |
-        └──> its own account, and every point in a file ──> exactness <───────┘
-
-    story       one thing after the other
-    following   the pipeline as a process: what it says, and its end
-    exactness   tables and topics against the generator's own account
-    report      the table of what happened
-    plot        the rollups as a picture
+        └──> its own account, and every point in a file ──> compared <────────┘
 
 The pipeline is the command that anybody would type. While it starts, the generator sends; some of
-what it sends is late, repeated or malformed. When the broker says that the group has read
-everything, a closing record a day ahead in time ends every window, and the pipeline is told
-to stop. Then the tables are read by delta-rs and the topics by a stock client, without Spark.
+what it sends is late, repeated or malformed. When the group has read everything, a closing record a
+day ahead in time ends every window, and the pipeline is stopped. Then the tables are read by delta-rs
+and the topics by a stock client, without Spark; a table of what happened is printed, and the rollups
+are drawn as a picture.
 
-The command line starts the broker and hands over its address: nothing here imports a node.
+The command line starts the broker and passes its address: nothing here imports a node.
 
 Left out: kills and restarts in the middle, which the tests of the pipeline are about.
 """
@@ -102,7 +95,7 @@ SETTINGS = {"trigger": "1s", "max_offsets_per_trigger": "200000"}
 
 
 class ExactnessCheck(NamedTuple):
-    """One judgement: what there should be, what there is, and how often it is there again."""
+    """One check: what there should be, what there is, and how often it is there again."""
 
     name: str
     expected: int
@@ -154,7 +147,7 @@ def _points(batch: Any) -> Iterator[tuple[str, float, dict[str, str], int, str]]
 
 
 def check_dead_letters(endpoint: Endpoint, topic: str, account: GeneratorAccount) -> ExactnessCheck:
-    """Every malformed value once, after repeats are told by where a record came from."""
+    """Every malformed value once; repeats are dropped by the offset of the record."""
     letters: dict[tuple[bytes | None, ...], bytes | None] = {}
     records = 0
     for record in _records(endpoint, topic):
@@ -241,7 +234,7 @@ def _milliseconds(moment: datetime) -> int:
 
 
 class PipelineEnded(PipelineError):
-    """The pipeline ended before it was told to, or did not do what it was waited for."""
+    """The pipeline ended before it was stopped, or did not get done in time."""
 
 
 class PipelineMonitor:
@@ -319,7 +312,7 @@ def running_pipeline(bootstrap: str, state_dir: Path, settings: dict[str, str]) 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Ctrl-C is for us; we tell the pipeline when it is time.
+        # Ctrl-C is for us; we stop the pipeline when it is time.
         start_new_session=True,
     )
     try:
@@ -487,7 +480,7 @@ class PlotPanel(NamedTuple):
 
 
 def draw_rollups(table: str, path: Path) -> Path:
-    """Read the rollup table and write the picture; answers where it is."""
+    """Read the rollup table and write the picture; returns where it is."""
     path.write_text("\n".join(svg(first_of_each(rows_of(table)))) + "\n")
     return path
 

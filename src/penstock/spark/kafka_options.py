@@ -1,14 +1,10 @@
-"""Options as Spark hands them over, and the `kafka.*` ones as settings for librdkafka.
-
-    lookup      an option by its name, whatever its case; integers and booleans
-    kafka       the keys below `kafka.`: which pass, which are renamed, which are refused
-    security    what Java says in JAAS lines and key stores, said in librdkafka's words
+"""Options as Spark passes them, and the `kafka.*` ones as settings for librdkafka.
 
 A query written for the official connector keeps its options: names that only the Java client
-has are translated where librdkafka has the same thing under another name, left out where they
-tune machinery that does not exist here, and refused where leaving them out would change what
-the user gets. Whatever is left is passed on as it is, and librdkafka refuses what it does not
-know by name.
+has are translated where librdkafka has the same thing under another name (also what Java says in JAAS
+lines and key stores), left out where they tune machinery that does not exist here, and rejected where
+leaving them out would change what the user gets. Whatever is left is passed on as it is, and
+librdkafka rejects the names it does not know.
 
 Spark lower-cases the keys of `dict(options)`, so every lookup here ignores case.
 

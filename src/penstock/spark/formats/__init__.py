@@ -1,14 +1,10 @@
 """Values decoded into columns: `valueFormat` = json or avro.
 
-    options     what was asked for
-    ddl         columns as text, the way SQL writes them, and back
-    inference   columns that fit a sample of values
-    pinning     inferred columns kept in a file, so that the next start has the same
-    types       what a column is in Arrow's words
-    structs     JSON objects as typed structs, decoded by msgspec
-    avro        Avro records, decoded by fastavro
-    arrow       decoded records as Arrow columns
-    decoding    a batch of a topic with its values decoded
+    value_decoder   the options, and a batch of a topic with its values decoded
+    schema          columns as DDL text and as Arrow types; inferred from a sample, and kept in a file
+    json            JSON objects as typed structs, decoded by msgspec
+    avro            Avro records, decoded by fastavro
+    arrow           decoded records as Arrow columns
 
     value (binary) ──> value (struct of the columns), _error (string), _raw (binary)
 
@@ -20,7 +16,7 @@ bytes in `_raw`; both are null otherwise. A null value (a tombstone) is null and
     columns(options, sample) -> StructType
         the columns of `value`; `sample(n)` is asked for n values only if they must be inferred
     decoded_schema(schema, columns) -> StructType
-        a topic's columns with these in `value`, and `_error` and `_raw`: what Spark is told
+        a topic's columns with these in `value`, and `_error` and `_raw`: the schema for Spark
     decoder(options, schema) -> Callable[[RecordBatch], RecordBatch]
         for tasks: batches as `reading` makes them in, batches of `schema` out
 

@@ -1,6 +1,9 @@
-"""Columns as text: `name STRING, labels MAP<STRING, STRING>, tags ARRAY<STRUCT<a: INT>>`.
+"""Columns of values: as DDL text, as Arrow types, inferred from a sample, and pinned in a file.
 
-Spark's own parser runs in the JVM, which a data source cannot reach from its process.
+    name STRING, labels MAP<STRING, STRING>, tags ARRAY<STRUCT<a: INT>>
+
+The text is parsed here because Spark's own parser runs in the JVM, which a data source cannot reach
+from its process. Inferred columns are kept in a file, so that the next start has the same.
 """
 
 import contextlib

@@ -88,7 +88,7 @@ def _check(found: FormatOptions) -> None:
 
 
 def is_decoded(options: Mapping[str, str]) -> bool:
-    """Whether these options ask for decoded values; BadOption if they make no sense."""
+    """Whether these options ask for decoded values; SparkOptionError if they make no sense."""
     return format_options(options) is not None
 
 
@@ -109,7 +109,7 @@ def columns(options: Mapping[str, str], sample: Sample) -> "StructType":
 
 
 def decoded_schema(schema: "StructType", inside: "StructType") -> "StructType":
-    """The columns of a topic with those of `value` inside, and what tells of values that are no good."""
+    """The columns of a topic with those of `value` inside, and those for values that cannot be decoded."""
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     fields = [StructField(VALUE, inside) if one.name == VALUE else one for one in schema]
@@ -211,7 +211,7 @@ class BatchDecoder:
         return built, errors, raws
 
     def _drop_misfits(self, cells: list[Any], errors: list[str | None], start: int, end: int) -> None:
-        """Find, by halves, the records that no column takes; only building tells, as with decimals."""
+        """Find, by halves, the records that no column takes; only building shows it, as with decimals."""
         from penstock.spark.formats.arrow import BUILD_ERRORS
 
         try:

@@ -1,13 +1,8 @@
 """Metrics as a fleet of hosts would send them, with everything that goes wrong on the way.
 
-    plan        how many, how fast, and how much of it late, repeated or malformed
-    malformed   the ways in which a record can be none
-    stream      the records, in the order in which they are sent
-    account     what was made: counts, and hashes that do not depend on the order
-    points      every valid point in a file, as NDJSON or Parquet
-    expected    what a pipeline should make of those points
-    sending     records into a topic at a rate, until it is enough
-    command     `penstock generate`
+    records     the plan, valid and malformed records in the order of sending, and the account of them
+    expected    every valid point in a file, and what a pipeline should make of those points
+    command     `penstock generate`: records into a topic at a rate, until it is enough
 
 A record is valid when its value is one JSON object with
 
@@ -24,17 +19,17 @@ Anything else is malformed and belongs to the dead letters. Two records with the
 labels and timestamp are the same point; the generator repeats only whole records, byte by byte.
 
 Points are made in the order of their time: in every interval each series has one, at a moment
-of its own. A late point is held back and sent when the stream is up to `late_ms_max` further
+of its own. A late point is delayed and sent when the stream is up to `late_ms_max` further
 in time, never more; a repeated one comes again at once or as late as that. So a pipeline whose
 watermark allows `late_ms_max` loses nothing, provided that it reads partitions evenly: what one
 partition is ahead of another comes on top.
 
 The same plan with the same seed makes the same records, to the byte. The account is kept here,
-apart from any broker, so that what arrives can be judged by count and by content. A closing
+apart from any broker, so that what arrives can be compared by count and by content. A closing
 record, far ahead in time, ends every window that is still open; it must be read after all the
 others, so it is sent only when asked for.
 
-Left out: doors other than Kafka's.
+Left out: protocols other than Kafka's.
 """
 
 from penstock.spark.generator.command import GeneratorLimits, GeneratorResult, send_closing, send_metrics

@@ -240,7 +240,7 @@ def send_metrics(
 
 
 def send_closing(endpoint: Endpoint, topic: str, stream: MetricStream) -> int:
-    """Send the closing record, a day after everything that was made; answers its time."""
+    """Send the closing record, a day after everything that was made; returns its time."""
     last = stream.account.last_ms
     after_ms = (stream.timestamp_ms if last is None else last) + CLOSING_AHEAD_MS
     key, value = stream.closing(after_ms)

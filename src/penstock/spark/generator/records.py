@@ -1,4 +1,4 @@
-"""The records themselves, in the order in which they are sent."""
+"""The records themselves, in the order in which they are sent, and the account of them."""
 
 import hashlib
 import itertools

@@ -1,15 +1,11 @@
 """Tables: rows in and out of a Delta table, exactly once, through delta-rs.
 
-    options        what a user says about a table
-    tables         a table opened, created, asked for its shape
-    storage        a directory or an object store
-    schemas        the rows' columns and the table's
-    partitions     rows by partition, and partition values as text
-    log            what each version added and took away
-    context        the query and batch that a task works for
-    writing        files of tasks, and the one commit of a batch
-    reading        files of a version, and of every version as it comes
-    writers, readers    what Spark calls
+    table          options, storage, schemas and partitions; a table opened or created; its errors
+    task_files     the parquet files that one task writes
+    commit         all files of a batch into the table, once
+    origins        which offsets of which topics the rows are
+    delta_log      what each version added and removed
+    sink, source   what Spark calls to write and to read
     maintenance    compaction and vacuum
     iceberg        Iceberg tables as sinks
 
@@ -20,7 +16,7 @@
 What a task writes is in the table's directory, and not in the table, until the driver's one commit
 names it. The commit carries the query's id and the batch's number, and a table takes each pair once:
 after a crash Spark runs the last batch again, the files are written again under other names, and
-either this commit or the one before the crash counts. `writing.origins` tells what happens when the
+either this commit or the one before the crash counts. `origins` explains what happens when the
 query's id itself is lost.
 
 Left out: changes of single rows. Rows are appended, or a table is overwritten as a whole.

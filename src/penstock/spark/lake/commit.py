@@ -1,25 +1,16 @@
-"""Rows into a table: tasks write files, the driver makes them count.
+"""One commit per batch, made by the driver: it takes all files of the batch or none, and only once.
 
-    task_files    the parquet files of one task, by partition, and what is known of each
-    statistics    least, greatest and nulls of a file's columns, for readers that skip
-    origins       which offsets of which topics the rows are, and who has brought them before
-    repeats       rows that another query has brought before, left out or refused
-    commit        all files of a batch into the table, once
-    outcome       what became of a batch
-
-Files are written straight into the table's directory under names that cannot be guessed. Until the
-one commit that names them they are nobody's: a crash leaves files that no reader looks at, and that
+Tasks write files straight into the table's directory under names that cannot be guessed. Until the
+one commit that names them no version has them: a crash leaves files that no reader looks at, and that
 vacuum removes when they are old.
 
-Left out: buffering across batches. A batch makes at least one file per partition that it has rows
-for, and `compact` puts small ones together.
-
-One commit per batch, made by the driver: it takes all files of the batch or none, and only once.
-
 The table itself remembers, per query, the last batch it took (an application transaction). A commit
-that finds its batch there answers "already"; two that race for the same batch conflict inside Delta,
+that finds its batch there adds nothing; two that race for the same batch conflict inside Delta,
 and the loser finds it there when it looks again. Others may write and compact meanwhile: appends do
 not conflict with them, and what does is tried again on the newer table.
+
+Left out: buffering across batches. A batch makes at least one file per partition that it has rows
+for, and `penstock pipeline run compact` puts small ones together.
 """
 
 import secrets

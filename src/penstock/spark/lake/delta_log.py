@@ -77,7 +77,7 @@ def _file(add: Mapping[str, Any]) -> DataFile:
 
 
 def added_by(storage: TableStorage, latest: int, query_id: str, batch_id: int) -> frozenset[str] | None:
-    """The files that a batch brought, or None where the log does not tell."""
+    """The files that a batch brought, or None where the log does not say."""
     for number in range(latest, max(latest - LOOK_BACK, -1), -1):
         version = read_version(storage, number)
         if version is None:

@@ -1,8 +1,5 @@
 """Iceberg tables as sinks, through pyiceberg: `tableFormat=iceberg`.
 
-    catalog    the table of a catalog, created with the first rows
-    commit     all files of a batch into the table, once
-
 Tasks write files as they do for Delta, below the table's `data` directory, partition columns
 included; the driver adds them in one commit. What Delta keeps as application transactions is kept
 here as properties of the table, set in the same commit that adds the files: unlike snapshots, which

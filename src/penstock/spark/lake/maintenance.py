@@ -1,4 +1,4 @@
-"""Housekeeping of tables through delta-rs: small files put together, and files that nobody needs removed."""
+"""Maintenance of tables through delta-rs: small files put together, and unused files removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ from penstock.spark.lake.table import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How an application id is answered: the version that the table has for it.
+# Application id -> the version that the table has for it.
 Recorded = Callable[[str], int | None]
 
 

@@ -35,7 +35,7 @@ class LakeCommitMessage(WriterCommitMessage):
 
 
 def asked_table_to_write(options: Mapping[str, str], schema: "StructType") -> TableOptions:
-    """The table that a query writes to, with rows refused at once that could never fit."""
+    """The table that a query writes to, rejecting at once rows that could never fit."""
     check_names(options, WRITE_OPTIONS)
     return resolve(table_options(options), spark_to_arrow(schema))
 

@@ -1,9 +1,8 @@
-"""Spark's side of reading: the readers for a batch job and for a streaming query.
+"""Rows out of a table: the readers that Spark calls for a batch job and for a streaming query.
 
-How far a query has read a table, version by version, and what comes next.
-
-A query begins with all files of the version that it finds, its *base*, and goes on with the files
-that each later version added. A position names the next file to read:
+A batch job reads the files of one version. A stream begins with all files of the version that it
+finds, its *base*, and goes on with the files that each later version added. A position names the next
+file to read:
 
     version          7 (base)           8            9 (compaction)     10
     files        [a, b, c, d]        [e, f]              []            [g]
@@ -11,23 +10,16 @@ that each later version added. A position names the next file to read:
                                         ^ {version 8, index 1}
                                                                            ^ {version 11, index 0}
 
+Compaction adds files too, but marks them as changing no data, and those are passed over: a table may
+be compacted at any time while queries follow it. A file that is named but gone was vacuumed, and the
+error says so.
+
 Spark compares positions as JSON text, so the keys are sorted. It also forgets the first position: a
 query that is started again before its first batch is done asks for one anew, and by then the table is
 at another version. Every position carries its base, so the end that Spark did keep tells where the
 batch began.
 
-Rows out of a table: the files of a version, or of every version as it comes.
-
-    snapshot     all files of one version
-    positions    how far a query has read, as Spark keeps it
-    stream       which files lie between two positions
-    scan         files as Arrow batches, packed into tasks
-
-A stream reads what each version added, in the order of versions. Compaction adds files too, but says
-that they change no data, and those are passed over: a table may be compacted at any time while
-queries follow it. A file that is named but gone was vacuumed, and the error says so.
-
-Left out: filters and column pruning, which Spark does not hand to sources written in Python; splitting
+Left out: filters and column pruning, which Spark does not pass to sources written in Python; splitting
 a file between tasks; tables with deletion vectors.
 """
 
@@ -269,7 +261,7 @@ class LakeStreamOptions:
 
     `starting_version` is None for everything that is there, "latest" for what comes, or the first
     version whose files are read. With `whole_versions` a query that reads everything begins with the
-    oldest version that will do, since the files of a snapshot can not be told apart by version.
+    oldest version that will do, since the files of a snapshot cannot be distinguished by version.
     """
 
     starting_version: int | str | None = None

@@ -1,4 +1,4 @@
-"""A table opened, created, and asked for its shape."""
+"""A table: its options, its storage, its schema and partitions, and the errors of all of them."""
 
 import datetime as dt
 import errno
@@ -354,7 +354,7 @@ def table_options(options: Mapping[str, str]) -> TableOptions:
 
 
 def check_names(options: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuse an option that nobody would look at: a slip of the pen must not change what a query does."""
+    """Refuse an option that nobody would look at: a misspelt name must not change what a query does."""
     names = {name.lower() for name in (*TABLE_OPTIONS, *known, *_SPARKS)}
     prefixes = tuple(name.removesuffix("*") for name in names if name.endswith("*"))
     for name in options:

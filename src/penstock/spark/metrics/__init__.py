@@ -6,16 +6,12 @@
                                                            └────> metrics.rollup
 
     configuration   the YAML file
-    measurement     what a measurement is, and its series
-    decoding        records into measurements and malformed ones, where they are read
-    watermark       which rows are late, known before Spark drops them
-    slices          values by series and stretch of time, where the table is read
-    rollup          windows: count, sum, min, max, percentiles
+    measurement     what a measurement is, its series, and records decoded into measurements
+    rollup          slices and windows: count, sum, min, max, percentiles
     tables          columns of the two tables
-    letters         what is written to topics, under natural keys
+    dead_letters    what is written to topics, under natural keys
     router          one sink with two outputs, the table's commit last
-    sources         what the two queries read
-    queries         the two queries
+    queries         the two queries, what they read, and their watermark
     pipeline        all of it under one name
 
 Two queries, since Spark gives a query one sink: what ingest has stored is what rollup reads, in the
@@ -25,8 +21,8 @@ is never behind rollup's: nothing that is in the raw table can miss its window.
 
 A repeat is a measurement with the client, series and timestamp of one that is stored already; the
 first one stays. A record that is no measurement, or is older than the watermark, goes to the
-dead-letter topic with the place it came from. Both tables take a batch once, whatever happens; the
-topics may get a record twice, with the same key.
+dead-letter topic with its topic, partition and offset. Both tables take a batch once, whatever
+happens; the topics may get a record twice, with the same key.
 
 Left out: headers of malformed records; changing windows or lateness under a checkpoint; and
 windows that overlap or follow sessions.

@@ -1,12 +1,8 @@
-"""What the metrics pipeline and the jobs beside it can be told, and how a YAML file tells them.
+"""The settings of the metrics pipeline and its jobs, and how a YAML file gives them.
 
-    shape       the keys, their types and their defaults
-    durations   lengths of time as people write them
-    loading     file, environment and command line put together; one clear line about what is wrong
-
-Every scalar of the file is read as text, and the type of its key decides what the text means.
-`${NAME:default}` is replaced from the environment. A key that is not known is an error which
-names it, with the nearest one that is.
+File, environment and command line are put together. Every scalar of the file is read as text, and the
+type of its key decides what the text means. `${NAME:default}` is replaced from the environment. A key
+that is not known is an error which names it, with the nearest one that is.
 
 Left out: changing a running pipeline. What a checkpoint depends on cannot change under it at all.
 """
@@ -362,7 +358,7 @@ def _near(name: str, known: Mapping[str, Any]) -> str:
 def _decode(kind: type, value: Any) -> Any:
     if kind is Duration:
         return Duration.parse(str(value))
-    # How msgspec is told that a type is none of ours.
+    # msgspec's way to say that a type is not supported.
     raise NotImplementedError(kind)
 
 

@@ -1,4 +1,4 @@
-"""What a measurement is, and which series it belongs to.
+"""What a measurement is, which series it belongs to, and how records are decoded into measurements.
 
 A record's value is a JSON object with
 
@@ -8,23 +8,21 @@ A record's value is a JSON object with
     timestamp   whole milliseconds since 1970, before the year 2100
     client      a string, not empty
 
-and whatever else its sender likes. Anything else is malformed, and says why in a phrase; and so is
-a timestamp that is further ahead of the record's own time than the pipeline is told to bear with.
+and any other keys. Anything else is malformed, with the reason in a phrase; and so is
+a timestamp that is further ahead of the record's own time than the configuration allows.
 
 A series is one name with one set of labels. Its text is the name followed by the labels as JSON with
 sorted keys, `cpu{"host":"a","zone":"b"}`. No two series share a text: if two did, the labels of one
 would end in the labels of the other, which would then begin inside a string of the first and have
 its quotes the wrong way round.
 
-Records of a topic as measurements and malformed ones, an Arrow batch at a time.
-
 Decoding runs where the records are read, in the same process, before Spark sees them: a
 compiled decoder takes a third of a microsecond for a record and knows the rules exactly, where
-Spark's `from_json` takes ten times as long, reads `5` as a string if asked for one, and does not
-mind what follows the object.
+Spark's `from_json` takes ten times as long, reads `5` as a string if asked for one, and ignores
+what follows the object.
 
     good   series, value, timestamp, client                            error is null
-    bad    topic/partition/offset, null, watermark + 1 ms, ""          error and raw tell the rest
+    bad    topic/partition/offset, null, watermark + 1 ms, ""          error and raw have the rest
 
 A bad row has an identity of its own in the columns by which repeats are dropped, so that none is
 taken for another. Its event time is the first that is not late: it does not move the watermark,
@@ -155,7 +153,7 @@ class MeasurementDecoder:
     What is not newer than `watermark_ms` is late: windows that it belongs to may have been closed.
     What is more than `ahead_ms` newer than its own record is malformed: it would move the watermark
     to where everybody else is late. The record's time is compared, and not the clock, so that the
-    answer is the same whenever the record is read.
+    result is the same whenever the record is read.
     """
 
     def __init__(self, watermark_ms: int = NO_WATERMARK_MS, ahead_ms: int | None = None) -> None:

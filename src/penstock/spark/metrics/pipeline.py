@@ -51,7 +51,7 @@ class MetricsPipeline:
     def drops_nothing(self, config: MetricsConfig) -> Mapping[str, str]:
         from penstock.spark.metrics.queries import INGEST, ROLLUP
 
-        # What is late is told before Spark drops it, and what ingest took is never late for the rollup,
+        # Late rows are found before Spark drops them, and what ingest took is never late for the rollup,
         # unless the two have checkpoints that do not belong together.
         advice = (
             "was a checkpoint lost, or an older one put back? To work out the rollups anew, remove"

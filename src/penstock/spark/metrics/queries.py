@@ -1,8 +1,6 @@
-"""The two streaming queries, as frames and writers.
+"""The two streaming queries: what they read, how they start, and the watermark of each batch.
 
-How far event time has come when a batch starts, from the query's own checkpoint.
-
-Spark drops rows that are not newer than the watermark, and says no more than how many. To keep
+Spark drops rows that are not newer than the watermark, and reports only how many. To keep
 them, a task has to know the watermark before Spark does its work. It is in the checkpoint: Spark
 writes `offsets/<batch>` before the first task of the batch starts, and a batch that is tried again
 has the same one.
@@ -200,7 +198,7 @@ def _read(path: str) -> str:
 class MeasurementSource(DataSource):
     """`format("penstock-measurements")`: the source's options, and the checkpoint of the query.
 
-    With `watermarkCheckpoint` late rows are told from good ones as Spark would tell them; with
+    With `watermarkCheckpoint` late rows are marked as Spark would drop them; with
     `aheadMs` those that are so much newer than their records are malformed.
     """
 

@@ -1,21 +1,18 @@
 """Windows per series: count, sum, least, greatest and percentiles.
 
-Rows arrive as slices: the values of one series in one stretch of time that every window is a
-multiple of. A slice goes into one window of each length, and a window closes when the watermark
-has passed its end.
+Before Spark sees them, the rows of the raw table are put together into slices: the values of one
+series in one stretch of time that every window is a multiple of. A window needs every value for its
+percentiles, but not a row for each: thousands of rows become a few lists, and what Spark shuffles,
+groups and keeps are those. A slice goes into one window of each length, and a window closes when the
+watermark has passed its end.
 
 Every number of a rollup is worked out from the window's values in ascending order, so it depends
-on which values there were and not on how they came: a batch that is tried again, or cut
+on which values there were and not on their order: a batch that is tried again, or cut
 differently, gives the same bytes. A percentile lies between the two values next to its rank, in
 proportion, as that of Spark's `percentile` does:
 
     position = (count - 1) * rank / 100
     value    = (⌈position⌉ - position) * low + (position - ⌊position⌋) * high
-
-Measurements put together by series and stretch of time, before Spark sees them.
-
-A window needs every value for its percentiles, but not a row for each: thousands of rows become a
-few lists, and what Spark shuffles, groups and keeps are those.
 """
 
 import math

@@ -95,7 +95,7 @@ class RollupRouter:
 
 @dataclass
 class RouterCommitMessage(WriterCommitMessage):
-    """What a task answers to the driver."""
+    """What a task returns to the driver."""
 
     query_id: str | None
     files: WrittenFiles

@@ -1,15 +1,11 @@
 """Record batches of a topic as Arrow batches: the way from a broker into a Spark task.
 
-    spans         what is asked for and what comes back: `OffsetRange`, `OffsetRangeReader`, the columns
-    options       what the settings of a client mean to a reader
-    opening       which of the two readers serves these settings
-    wire          our own: plain sockets and our own codec
-      cluster     who leads a partition, and a connection (of `penstock.client`) to it
-      fetching    a span as a run of Fetch answers, the next one asked for ahead
-      trouble     what an error code means for a span: try again, give up, or data lost
-      decoding    the batches of an answer to Arrow columns
-      grouping    small Arrow batches put together, large ones cut
-    client        the same through librdkafka, for SASL and TLS
+    spans         `OffsetRange`, `OffsetRangeReader`, the columns and options; batches of an even size
+    reader        the two readers, and which of them serves which settings: our own on plain sockets,
+                  or librdkafka for SASL and TLS
+    fetcher       a span as a run of Fetch responses, the next one requested ahead; when to retry
+    decoder       the batches of a response to Arrow columns
+    record_ends   where each record ends; the one loop, compiled by `make native`
 
 A span is a half-open range of offsets of one partition. Reading it gives every record that the log
 still has in it and nothing else: control records and, for a reader of committed records, records of

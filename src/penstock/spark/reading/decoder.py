@@ -1,55 +1,35 @@
 """Record batches to Arrow columns, without a Python object per record.
 
-    batches    what of an answer may be shown: checked, aborted transactions and markers left out
-    arena      records of many batches, unpacked and laid end to end in one buffer
-    walking    where each record ends: the one loop over records, compiled where it can be
-    fields     every field of every record at once, with numpy, each length checked
-    headers    the same for record headers
-    gathering  scattered fields into one Arrow column
-    columns    all columns of an arena
-    exact      the same columns record by record, for what the fast way does not settle
-    rows       columns from Python objects, for `exact` and for the reader on librdkafka
-
-A record says how long it is, so finding the records is a chain of steps that cannot be taken at
-once; `walking` takes them. All the rest can: once the ends are known, field after field is read
-for all records together.
+A record begins with its length, so finding the records is a chain of steps that cannot be taken at
+once; `record_ends` takes them. All the rest can: once the ends are known, field after field is read
+for all records together, with numpy.
 
       arena   │len│a│ts│off│klen│ key │vlen│ value │hcount│len│a│ts│off│klen│ key │vlen│ value │hcount│…
       ends                                                ^                                          ^
       keys                      ├─────┤                                      ├─────┤
       values                               ├───────┤                                  ├───────┤
 
+An arena holds the records of many batches, unpacked and laid end to end in one buffer. Nothing reads
+outside of it, whatever the bytes say: positions past the end are clipped to it, and the values that
+come of that fail the comparisons at the end.
+
 The columns of bytes are made without a loop as well. The arena is taken as one Arrow column whose
 elements are by turns a field and what lies between two fields; `take` of every second element
-copies the fields and drops the rest.
+copies the fields and drops the rest. Arrow columns are made of buffers: `pa.array` would do, but it
+loads pandas to see whether it was given any.
 
-The fast way judges by comparing: where anything is not as it must be, or is only unusual (a varint
-longer than it need be, a header that is not UTF-8), it makes no statement and `exact` reads the
-batches again with `penstock.core.records`. So there is one place that says what is wrong with a
-record, and the two ways give the same columns.
-
-`NATIVE` says whether `walking` runs compiled (`make native`) or as Python.
-
-Left out: message formats before magic 2.
-
-The batches of one answer that a reader may see: checked, and without what nobody should see.
+The fast way only compares: where anything is not as it must be, or is only unusual (a varint
+longer than it need be, a header that is not UTF-8), it raises `NotVectorizable` and `exact_batch`
+reads the batches again, record by record, with `penstock.core.records`. So there is one place that
+says what is wrong with a record, and the two ways give the same columns.
 
 A control batch is never shown. With `committed_only`, neither are the records of a transaction that
-was aborted: the answer lists producer and first offset of each, and everything transactional that
+was aborted: the response lists producer and first offset of each, and everything transactional that
 this producer wrote from there on is skipped, up to the marker that ended the transaction.
 
-Every field of every record at once.
+`NATIVE` says whether `record_ends` runs compiled (`make native`) or as Python.
 
-Nothing here reads outside the arena, whatever the bytes say: positions past the end are clipped to
-it, and the values that come of that fail the comparisons at the end.
-
-Arrow columns out of numpy arrays.
-
-They are made of buffers: `pa.array` would do, but it loads pandas to see whether it was given any.
-
-The same columns, record by record, with the reader that everything else in Penstock uses.
-
-It settles what the fast way leaves open: what is wrong with a record, and what is merely unusual.
+Left out: message formats before magic 2.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +59,7 @@ from penstock.spark.reading.spans import OffsetRange, record_schema
 _crc32c = crc32.iscsi
 Ints = npt.NDArray[np.int64]
 Octets = npt.NDArray[np.uint8]
-# Longer varints are legal and nobody writes them; `exact` reads them.
+# Longer varints are legal and nobody writes them; `exact_batch` reads them.
 VARINT_BYTES = 4
 VARLONG_BYTES = 8
 # Arrow's offsets have 31 bits. An arena is closed at the first size and the last batch in it unpacks
@@ -158,7 +138,7 @@ def named(header: BatchHeader, reason: object) -> CorruptBatch:
 
 
 class NotVectorizable(Exception):
-    """The fast way makes no statement about these records."""
+    """The fast way cannot read these records; `exact_batch` decides."""
 
 
 class RecordFields(NamedTuple):
@@ -180,7 +160,7 @@ class RecordFields(NamedTuple):
 
 
 def read_fields(octets: Octets, starts: Ints, ends: Ints) -> RecordFields:
-    """The fields of the records between `starts` and `ends`; Unsettled unless they fill them exactly.
+    """The fields of the records between `starts` and `ends`; NotVectorizable unless they fill them exactly.
 
     Headers are counted and not looked at.
     """
@@ -192,7 +172,7 @@ def read_fields(octets: Octets, starts: Ints, ends: Ints) -> RecordFields:
     value_lengths, value_starts = read_varints(octets, past(key_starts, key_lengths), VARINT_BYTES)
     header_counts, position = read_varints(octets, past(value_starts, value_lengths), VARINT_BYTES)
     # No field is negative in length, so positions only grow: what ends in time never ran over. Of
-    # records with headers the last header says where they end; `headers` looks at it.
+    # records with headers the last header says where they end; `locate_headers` checks it.
     without = header_counts == 0
     settle(bool((header_counts >= 0).all()))
     settle(np.array_equal(position[without], ends[without]))
@@ -241,7 +221,7 @@ def read_varints(octets: Octets, position: Ints, bytes_max: int) -> tuple[Ints, 
 
 
 def settle(condition: bool) -> None:
-    """Go on if so, else leave the verdict to `exact`."""
+    """Go on if so, else raise `NotVectorizable`."""
     if not condition:
         raise NotVectorizable
 
@@ -284,7 +264,7 @@ def _unpacked(one: VisibleBatch) -> bytes | memoryview:
 
 
 def locate(arena: RecordArena) -> RecordFields:
-    """The fields of all records; Unsettled where a batch is not exactly what its header says."""
+    """The fields of all records; NotVectorizable where a batch is not exactly what its header says."""
     counts = [header[12] for header, _ in arena.batches]
     try:
         ends: Ints = np.array(walk(arena.octets, arena.starts, counts), dtype=np.int64)

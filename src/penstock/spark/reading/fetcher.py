@@ -1,13 +1,11 @@
-"""A span as a run of Fetch answers.
+"""A span as a run of Fetch responses.
 
-While the caller takes one answer apart, the broker prepares the next: the question for it is sent
+While the caller decodes one response, the broker prepares the next: the request for it is sent
 as soon as the headers of the batches say where it starts.
 
-When reading a span does not go on: wait and try again, or say what is wrong.
-
-Three kinds of trouble. A broker that is away or busy gets the whole of `timeout_ms`. A log that
-seems to be gone or too short gets a few seconds, for that can be the view of a broker that has just
-become leader. A refusal is final.
+`RetryPolicy` decides what happens when a read makes no progress. A broker that is away or busy gets
+the whole of `timeout_ms`. A log that seems to be gone or too short gets a few seconds, for that can be
+the view of a broker that has just become leader. Any other error is final.
 """
 
 import time
@@ -52,7 +50,7 @@ _EARLIEST = -2
 _LATEST = -1
 _CONSUMER = -1
 _TOPIC_IDS_FROM = 13
-# A first question is modest: nobody knows yet how long the records are.
+# The first request is small: the length of the records is not known yet.
 _FIRST_BYTES = MIB
 _SPARE_BYTES = 64 << 10
 _BATCH_BYTES_MAX = 256 * MIB
@@ -75,7 +73,7 @@ class LeaderConnection:
 
 
 class BrokerDirectory:
-    """Knows brokers by what the last answer to Metadata said, and where to ask for a new one."""
+    """The brokers and leaders that the last Metadata response named."""
 
     def __init__(self, bootstrap: str, options: ReaderOptions) -> None:
         self._bootstrap = Endpoint(bootstrap).addresses()
@@ -84,17 +82,17 @@ class BrokerDirectory:
         self._leaders: dict[tuple[str, int], LeaderConnection] = {}
 
     def close(self) -> None:
-        """Hang up everywhere, and forget who leads what."""
+        """Close all connections, and forget who leads what."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
         self._leaders.clear()
 
     def leader(self, topic: str, partition: int) -> LeaderConnection:
-        """The leader of a partition; Unavailable or Disconnected where there is none to be found."""
+        """The leader of a partition; BrokerError or Disconnected where there is none."""
         found = self._leaders.get((topic, partition))
         if found is not None and found.connection.is_waiting:
-            # Somebody stopped reading half way; the answer is of no use to the next question.
+            # A reader stopped half way: the response does not belong to the next request.
             self.close()
             found = None
         if found is None:
@@ -174,7 +172,7 @@ class RetryPolicy:
         self._pause()
 
     def refused(self, position: int, code: int) -> None:
-        """The broker answered with an error code."""
+        """The broker returned an error code."""
         known = code in ErrorCode._value2member_map_
         name = ErrorCode(code).name if known else f"error {code}"
         if code in _MISSING:
@@ -202,7 +200,7 @@ class RetryPolicy:
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches from one answer; `records` is valid until the next one is asked for."""
+    """Whole batches from one response; `records` is valid until the next one is requested."""
 
     position: int
     records: memoryview
@@ -225,7 +223,7 @@ class OffsetRangeFetcher:
         self._nothing_seen = 0
 
     def answers(self) -> Iterator[FetchedBatches]:
-        """Answers in order, until the span is covered."""
+        """Responses in order, until the span is covered."""
         while self._position < self._span.end:
             fetched = self._next()
             if fetched is not None:
@@ -307,7 +305,7 @@ class OffsetRangeFetcher:
             self._nothing_seen += 1
 
     def _ask(self) -> FetchResponsePartition | None:
-        """The answer for where the span stands; None where the broker asks for patience."""
+        """The response for the current position; None where the broker throttles."""
         leader, self._ahead = self._ahead, None
         if leader is None:
             leader = self._leader()
@@ -338,7 +336,7 @@ class OffsetRangeFetcher:
         try:
             self._send(leader)
         except Disconnected:
-            # What came already is good; the next question will find out about this.
+            # What was received is good; the next request will find out about this.
             self._cluster.close()
         else:
             self._ahead = leader
@@ -370,7 +368,7 @@ class OffsetRangeFetcher:
         if self._position > end:
             self._trouble.short(self._position)
         else:
-            # The one who answered does not agree with itself: a moment later it may.
+            # The broker's responses contradict each other: a retry may settle it.
             self._trouble.away(self._position, "the offset is out of range, though the log holds it")
 
     def _listed(self, leader: LeaderConnection, timestamp: int) -> int:

@@ -1,4 +1,4 @@
-"""Which reader serves which settings."""
+"""The two readers of spans, and which of them serves which settings."""
 
 from collections.abc import Iterator, Mapping
 
@@ -61,7 +61,7 @@ class LibrdkafkaReader:
     def __init__(self, settings: Mapping[str, str], options: ReaderOptions) -> None:
         own = ("bootstrap.servers", "isolation.level")
         rest = {
-            # librdkafka reads ahead as far as it may; a task needs no more than the next answers.
+            # librdkafka reads ahead as far as it may; a task needs no more than the next responses.
             "max.partition.fetch.bytes": str(options.fetch_bytes_max),
             "queued.max.messages.kbytes": str(max(1, options.fetch_bytes_max * ANSWERS_AHEAD >> 10)),
             **{name: value for name, value in settings.items() if name not in own},

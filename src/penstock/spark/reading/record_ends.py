@@ -1,6 +1,6 @@
 """Where each record ends: the one loop over records, compiled by `make native`.
 
-What the bytes say is not judged here; `fields` does that for all records together.
+The bytes are not checked here; `read_fields` does that for all records together.
 """
 
 
@@ -18,7 +18,7 @@ def walk(arena: bytes, starts: list[int], counts: list[int]) -> list[int]:
 
 
 def _walk_batch(arena: bytes, start: int, count: int, ends: list[int]) -> int:
-    """Append the ends of `count` records, and answer the last; -1 for a length above 2**27."""
+    """Append the ends of `count` records, and return the last; -1 for a length above 2**27."""
     position = start
     for _ in range(count):
         # The length is a zig-zag varint: the low bit is its sign and the top bit of each byte says

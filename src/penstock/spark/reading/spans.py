@@ -1,4 +1,4 @@
-"""What a task asks for, and the shape of what it gets."""
+"""What a task reads (a span of offsets), how, and the shape of what it gets."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ class OffsetRangeReader(Protocol):
         """Every record of the span, in order; ends when `span.end` is reached.
 
         Raises `DataLost` where the log no longer holds a part of the span, and `PipelineError`
-        where the broker refuses, stays away for too long, or sends what is no record batch.
+        where the broker returns an error, stays away for too long, or sends what is no record batch.
         """
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
 
 
 def record_schema(include_headers: bool) -> "pa.Schema":
@@ -77,7 +77,7 @@ class ReaderOptions:
     # An Arrow batch of this size is handed on, whatever its rows.
     batch_bytes_max: int = 32 * MIB
     committed_only: bool = True
-    # Large answers keep both sides busy: while one is decoded, the next is on its way.
+    # Large responses keep both sides busy: while one is decoded, the next is on its way.
     fetch_bytes_max: int = 8 * MIB
     wait_ms: int = 500
     request_ms: int = 30_000

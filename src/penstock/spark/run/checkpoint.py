@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.spark.errors import PipelineError
 
 MARKER = "penstock.json"
-# Tables refuse what they have from another query, so they go with the checkpoint or stay with it.
+# Tables reject what they have from another query, so they go with the checkpoint or stay with it.
 _HINT = (
     "choose another --state-dir, or remove it and the tables that were written with it"
     " to start from the beginning"

@@ -1,10 +1,5 @@
 """`penstock pipeline list|run|status`, announced to the command line as an entry point.
 
-    arguments   `--set` and `--conf` taken apart
-    known       which pipelines and jobs there are, ours and others'
-    listing     `list` and `status`
-    running     `run`
-
 pyspark is imported when something runs and not before: `--help` is fast, and works without it.
 
 Left out: starting a run in the background. `run` stays in the foreground, where a terminal,
@@ -112,7 +107,7 @@ def list_known(*, as_json: bool = JSON_OPTION) -> None:
 def show_status(*, state_dir: Path | None = STATE_DIR_OPTION, as_json: bool = JSON_OPTION) -> None:
     """Show how the runs of a state directory stand, or stood when they ended.
 
-    Exit code 1 if one of them has failed, or died without a word.
+    Exit code 1 if one of them has failed, or died without an error.
     """
     from penstock.spark.run.status import read_statuses
 

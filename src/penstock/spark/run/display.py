@@ -1,13 +1,8 @@
-"""How a run is shown: on the terminal, in a file, to Prometheus.
+"""How a run is shown: a table that moves, lines for a log, or JSON lines for a program.
 
-    display      a table that moves, lines for a log, or JSON lines for a program
-    status       the status file, and reading it when its writer may have died
-    run_metrics  the figures
-    serving      a small HTTP server for them
+Everything here reads a `RunStatus`; nothing knows of Spark.
 
-Everything here reads a `RunView`; nothing knows of Spark.
-
-Left out: a history. The status file says how things stand; Prometheus remembers.
+Left out: a history. The status file has the current state; Prometheus remembers.
 """
 
 import json

@@ -35,7 +35,7 @@ def reason(text: str, *causes: str) -> str:
 
     An error of ours has one line, and it is at the end of a traceback. Of other Python errors the
     last line of the last traceback is taken, of Spark's own the message without its trimmings.
-    A batch whose commit failed, and then its undoing, says nothing itself: its causes are asked.
+    A batch whose commit failed, and then its undoing, says nothing itself: its causes do.
     """
     said = _said(text)
     return reason(*causes) if said.endswith(_VAGUE) and causes else said

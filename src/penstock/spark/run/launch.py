@@ -30,7 +30,7 @@ TURN_SECONDS = 0.25
 PAUSE_SECONDS = 0.05
 # A batch that ends within this time is waited for: stopping in the middle loses nothing but its work.
 GRACE_SECONDS = 5
-# The listener hears of the end a moment after the query does.
+# Spark calls the listener a moment after the query has ended.
 LAST_EVENT_SECONDS = 5
 
 
@@ -86,7 +86,7 @@ class StopSignals:
         return self._asked.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until a stop is asked for; answers whether it is."""
+        """Wait so long, or until a stop is asked for; returns whether it is."""
         return self._asked.wait(seconds)
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
@@ -137,7 +137,7 @@ class QuerySupervisor:
                 for query in queries:
                     query.stop()
                 self._await_last_events()
-        # The last batch of a query is told after its end.
+        # The last batch of a query is reported after its end.
         self._refuse_dropped()
 
     def _check(self, query: "StreamingQuery", may_end: bool) -> None:
@@ -256,7 +256,7 @@ def outcome_noted(board: RunMonitor) -> Iterator[None]:
 
 
 def run_job(job: BatchJob, config: Any, options: RunOptions, display: Display) -> Mapping[str, Any]:
-    """Run a job to its end; answers its report, or raises `RunFailed`."""
+    """Run a job to its end; returns its report, or raises `RunFailed`."""
     log = options.session.log
     with locked(options.directory):
         display.say(f"{options.name}: starting Spark at {options.master}, its log is {log}")

@@ -1,18 +1,14 @@
 """What the queries do, gathered in one place.
 
-    Spark ──> listener ──> progress ──> board ──> whoever shows it
-                                          ^
-              broker ──> lagging ─────────┘
+    Spark ──> listener ──> BatchProgress ──> RunMonitor ──> display, status file, metrics
+                                                 ^
+              broker ──> lag ────────────────────┘
 
-Spark calls the listener when a batch ends; the broker is asked every few seconds how far behind
-the queries are, since a batch that does not end says nothing.
+Spark calls the listener when a batch ends. The broker is asked every few seconds how far behind
+the queries are: a query that is stuck, or in a batch that takes minutes, falls behind without
+an event from Spark, and that is when somebody looks.
 
 Left out: tasks and stages. Spark's own web page has them (`--conf spark.ui.enabled=true`).
-
-Asking the broker, now and then, how far behind the queries are.
-
-Spark says so only when a batch ends. A query that is stuck, or in a batch that takes minutes,
-falls behind all the same, and that is when somebody looks.
 """
 
 import enum
@@ -145,7 +141,7 @@ class RunStatus:
 
 
 class RunMonitor:
-    """Takes what happens, from any thread; answers how things stand."""
+    """Takes what happens, from any thread; returns how things stand."""
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
@@ -222,7 +218,7 @@ def lag_watched(board: RunMonitor, connection: Mapping[str, str]) -> Iterator[No
         yield
     finally:
         done.set()
-        # A broker that does not answer keeps it for a while, which is no reason to wait.
+        # A broker that does not respond keeps it for a while, which is no reason to wait.
         thread.join(1.0)
 
 
@@ -233,7 +229,7 @@ def look_once(board: RunMonitor, endpoint: Endpoint) -> None:
         try:
             behind = consumer_lag(endpoint, query.positions)
         except PenstockError:
-            continue  # a broker that is away; what Spark said last stands
+            continue  # a broker that is away; the last figure stays
         if behind is not None:
             board.lag_seen(query.name, behind.records, behind.seconds)
 

@@ -26,10 +26,10 @@ class Pipeline(Protocol):
         """One line for `penstock pipeline list`."""
 
     def configure(self, path: Path | None, overrides: Mapping[str, str]) -> Any:
-        """Read the YAML file, if one is given, then the overrides; raises `BadOption` for a wrong one.
+        """Read the YAML file, if one is given, then the overrides; raises `SparkOptionError` for a wrong one.
 
         Among the overrides are `bootstrap` (host:port) and `state_dir` (where checkpoints and, unless
-        they are set otherwise, tables live) if the command line gave them. If the answer has an
+        they are set otherwise, tables live) if the command line gave them. If the result has an
         attribute `state_dir`, the run keeps its status and its log below that directory.
         """
 
@@ -68,7 +68,7 @@ class BatchJob(Protocol):
         """As a pipeline's."""
 
     def run(self, spark: "SparkSession", config: Any) -> Mapping[str, Any]:
-        """Do it; answers what `penstock pipeline run` shows: names and plain values."""
+        """Do it; returns what `penstock pipeline run` shows: names and plain values."""
 
 
 class UnknownPipeline(PipelineError):

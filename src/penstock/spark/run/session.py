@@ -1,12 +1,9 @@
 """A Spark session that works from a pip install, on a laptop as on a cluster.
 
-    java        which Java: the machine's own, or the one from PyPI
-    defaults    what a session is set to unless somebody says otherwise
-    opening     starting it, with everything that its processes print in one file
-
 On this machine Spark binds to loopback alone, and its workers are the Python that runs us: they
 find what we find. Workers on other machines need `penstock[spark]` of the same version in the
 Python that `PYSPARK_PYTHON` names there, or an archive of such an environment in `spark.archives`.
+Everything that Spark's processes print goes to one file.
 
 Left out: Spark Connect. The listener, which shows progress and commits group offsets, would
 run in the server, where there is neither a terminal nor our status file.
@@ -206,7 +203,7 @@ def silence_disconnects(server: "BaseServer") -> None:
     """Let a client that leaves in the middle of a message be no reason for a traceback.
 
     The JVM reports to a server in our process, and may close that connection before the server
-    is told to stop; when it dies, it always does.
+    is stopped; when it dies, it always does.
     """
     loud = server.handle_error
 
@@ -225,7 +222,7 @@ def _close(spark: "SparkSession", master: str) -> None:
         application = spark.sparkContext.applicationId
         spark.stop()
         if master.startswith("local-cluster"):
-            # Its workers leave the executors' files in Spark's own directory, whatever they are told.
+            # Its workers leave the executors' files in Spark's own directory, whatever is configured.
             shutil.rmtree(Path(_find_spark_home(), "work", application), ignore_errors=True)
 
 

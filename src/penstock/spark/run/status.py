@@ -1,8 +1,8 @@
-"""The status file: how a run stands, for `penstock pipeline status` and for anybody with `cat`.
+"""How a run stands: the status file, for `penstock pipeline status`, and figures for Prometheus.
 
-It is replaced as a whole by a rename, so that a reader never sees half of one. A writer that was
-killed leaves it saying "running": the reader therefore looks whether that very process still
-lives, by its number and the time it began, since numbers are used again.
+The file is replaced as a whole by a rename, so that a reader never sees half of one. A writer that was
+killed leaves it saying "running": the reader therefore checks whether that very process is still
+alive, by its number and the time it began, since numbers are used again.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ def query_fields(query: Any) -> dict[str, Any]:
 
 
 def read_statuses(directory: Path) -> Iterator[dict[str, Any]]:
-    """What every run below a state directory wrote last; a dead writer's says `died`."""
+    """What every run below a state directory wrote last; a dead writer's state is `died`."""
     for path in sorted(directory.glob(f"*/{STATUS_NAME}")):
         try:
             status = json.loads(path.read_text())
@@ -174,7 +174,7 @@ class RunMetrics(Metrics):
 
 @contextmanager
 def serve_metrics(address: str, metrics: Metrics) -> Iterator[str]:
-    """Serve while the context lasts; answers the address, with the port where 0 was asked for."""
+    """Serve while the context lasts; returns the address, with the port where 0 was asked for."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,10 +1,8 @@
 """Arrow batches into topics: `df.write.format("penstock")` and `df.writeStream.format("penstock")`.
 
-    options     the connector's options for writing, checked and ready to travel to a task
-    columns     which columns a frame must and may have, checked before anything is written
+    options     the connector's options for writing, and the columns a frame must and may have
     writer      the rows of an Arrow batch, taken apart by topic and partition
-    delivery    how they get there and when they count: the one place that batch commit replaces
-    senders     producers kept from one task to the next
+    delivery    producers, and when a record counts: the one place that batch commit replaces
     spark       the two writers that Spark calls
 
                      driver                               tasks
@@ -19,8 +17,8 @@ the record. Other columns are left alone.
 
 `delivery` = at-least-once: an idempotent producer per task, everything acknowledged by all
 replicas in sync before the task ends. A task that fails or is tried again leaves what it sent,
-so a reader may see a record twice; records carry a natural key by which that can be told.
-`delivery` = exactly-once needs a broker with batch commit, and is refused where there is none.
+so a reader may see a record twice; records carry a natural key that identifies repeats.
+`delivery` = exactly-once needs a broker with batch commit, and is an error where there is none.
 
 Left out: batch commit itself, which comes with the broker's transactions.
 """
@@ -59,7 +57,7 @@ __all__ = [
 
 
 def batch_writer(options: Mapping[str, str], schema: "StructType") -> "DataSourceArrowWriter":
-    """What writes one frame into a topic; BadOption or PipelineError before anything is written."""
+    """What writes one frame into a topic; SparkOptionError or PipelineError before anything is written."""
     from penstock.spark.sink.spark import TopicBatchWriter
 
     return TopicBatchWriter(options, schema)

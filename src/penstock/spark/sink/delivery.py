@@ -1,16 +1,14 @@
 """How records get into topics, and when they count.
 
-Everything that knows about the promise stands here. Tasks send through a TaskDelivery and
-answer a receipt; the driver hands all receipts of a batch to the TopicDelivery that made them.
+Only this module knows the delivery guarantee. Tasks send through a TaskDelivery and
+return a receipt; the driver passes all receipts of a batch to the TopicDelivery that made them.
 With at-least-once a record counts when its task has seen it acknowledged, and the driver has
 nothing left to decide. With batch commit it will count when the driver's commit does.
-
-Producers kept from one task to the next.
 
 Spark runs one task after the other in the same Python process. A new producer asks the broker
 for its id, and where librdkafka has no connection yet it asks again only after half a second:
 longer than a whole batch takes otherwise. So a producer whose task ended well is kept for the
-next one; whoever takes it has it alone, and one that failed is never given back.
+next one, which uses it alone; one that failed is never kept.
 """
 
 import os
@@ -74,7 +72,7 @@ class BatchId(NamedTuple):
 
 
 class DeliveryReceipt(NamedTuple):
-    """What a task answers: who it was, and how many records are where they belong."""
+    """What a task returns: its id, and how many records were acknowledged."""
 
     task: TaskId
     records: int
@@ -103,7 +101,7 @@ class TaskDelivery(Protocol):
 
 
 class TopicDelivery(Protocol):
-    """One promise. A small value: it travels to the tasks."""
+    """One delivery guarantee. A small value: it travels to the tasks."""
 
     def open(self, task: TaskId) -> TaskDelivery: ...
 

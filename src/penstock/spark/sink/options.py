@@ -31,7 +31,7 @@ COLUMNS = frozenset(_EXPECTED)
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where to write and what that promises; `topic` is None when a column names it."""
+    """Where to write and with which guarantee; `topic` is None when a column names it."""
 
     settings: Mapping[str, str]
     topic: str | None = None

@@ -15,7 +15,7 @@ Cells = list[bytes | None]
 
 
 class TopicWriter:
-    """Writes the batches of one task; `finish` answers when every record is where it belongs."""
+    """Writes the batches of one task; `finish` returns when every record is acknowledged."""
 
     def __init__(self, delivery: TopicDelivery, topic: str | None, task: TaskId) -> None:
         self._delivery = delivery.open(task)

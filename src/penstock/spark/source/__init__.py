@@ -1,25 +1,20 @@
 """`format("penstock")` as a source: which offsets a batch covers, and how they are split into tasks.
 
-    options     what the query was told
-    selection   which partitions it reads: subscribe, subscribePattern, assign
-    positions   where it starts and ends: earliest, latest, offsets, timestamps
-    start       the first offsets of a query without a checkpoint
-    offsets     how far it got, as the JSON in Spark's checkpoint
-    look        where the logs begin and end just now
-    admission   how much of the backlog goes into one batch
-    planning    the spans between two offsets, what is missing there, and their division into tasks
-    batch       all of it for `spark.read`
-    stream      all of it for `spark.readStream`
-    tasks       one span, read in an executor
-    group       the query as a consumer group, and the listener that commits for it
+    options          the query's options: which partitions it reads, where it starts and ends
+    offsets          how far it got, as the JSON in Spark's checkpoint
+    broker_offsets   where the logs begin and end just now
+    batch            all of it for `spark.read`
+    stream           all of it for `spark.readStream`: the first offsets, the size of a batch
+    tasks            spans planned for tasks, and one span read in an executor
+    group            the query as a consumer group, and the listener that commits for it
 
 Three processes run this code. The driver's Python makes the data source and asks for its columns.
-A process beside the driver plans: it holds the one connection that asks the broker where logs begin
+A process beside the driver plans: it has the one connection that asks the broker where logs begin
 and end. Tasks read spans and know nothing else. What crosses between them are frozen values.
 
 Options, columns and offsets are the official connector's, with two things more: the offsets say
 which topic they belong to, so that a topic created anew under a checkpoint is noticed; and `group`
-makes the query visible to the broker. Only committed records are read unless told otherwise.
+makes the query visible to the broker. Only committed records are read unless an option says otherwise.
 
 Left out: filters and columns pushed down (Spark does not pass them to a stream in Python), metrics
 of the source's own, and Spark's real-time mode.
@@ -58,7 +53,7 @@ __all__ = [
 
 
 def columns(options: Mapping[str, str]) -> "StructType":
-    """The columns that a query with these options gets; BadOption if no query could have them."""
+    """The columns that a query with these options gets; SparkOptionError if no query could have them."""
     selecting_options(options)
     ours = record_columns(options)
     if not is_decoded(options):

@@ -58,7 +58,7 @@ class TopicBatchReader(DataSourceReader):
 
 
 def newest_values(options: Mapping[str, str], count: int) -> list[bytes | None]:
-    """About `count` values from the ends of the logs, by which the columns of values can be told."""
+    """About `count` values from the ends of the logs, from which the columns of values are inferred."""
     plain = {name: value for name, value in options.items() if not name.lower().startswith("value")}
     outlook = BrokerOffsets(selecting_options(plain))
     reading = task_reading(plain)

@@ -1,4 +1,4 @@
-"""One look at the broker: which partitions the query reads, and where their logs begin and end."""
+"""Which partitions the query reads, and where their logs begin and end now, asked of the broker."""
 
 import time
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from penstock.spark.kafka_options import kafka_endpoint
 from penstock.spark.source.offsets import Partition, SourceOffsets
 from penstock.spark.source.options import SourceOptions
 
-# A broker that has just come back may answer with an end that is too low.
+# A broker that has just come back may return an end that is too low.
 LOOKS_MAX = 4
 PAUSE_SECONDS = 0.25
 
@@ -23,7 +23,7 @@ class OffsetsSnapshot(NamedTuple):
 
 
 class BrokerOffsets:
-    """Looks, when it is asked to."""
+    """Asks the broker for partitions and their offsets."""
 
     def __init__(self, options: SourceOptions, catalogue: TopicCatalog | None = None) -> None:
         self._options = options

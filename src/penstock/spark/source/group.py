@@ -1,10 +1,10 @@
-"""The query as a consumer group: how far it got, where everybody looks for it.
+"""The query as a consumer group: its offsets are committed to the broker as well.
 
 Spark keeps the offsets of a query in its checkpoint, and nobody else can see them there. With the
-option `group` they are committed to the broker as well, for a group without members, so that
-`penstock group describe` and every tool for Kafka show the query and its lag. The source itself is
-told of a batch when the next one is planned, and of the last one never; `GroupOffsets` hears of
-each as it ends.
+option `group` they are committed to the broker too, for a group without members, so that
+`penstock group describe` and every tool for Kafka show the query and its lag. Spark calls the source
+for a batch only when the next one is planned, and for the last one never; it calls the listener
+`GroupOffsets` as each batch ends.
 """
 
 import json
@@ -51,7 +51,7 @@ class GroupOffsetCommitter:
             )
 
     def commit(self, positions: Mapping[Partition, int]) -> None:
-        """Commit what changed; a failure is told in a log line, for the checkpoint is what counts."""
+        """Commit what changed; a failure is a log line only, for the checkpoint is what counts."""
         changed = {one: offset for one, offset in positions.items() if self._last.get(one) != offset}
         if not changed:
             return
@@ -72,7 +72,7 @@ class GroupOffsetCommitter:
 class GroupOffsets(StreamingQueryListener):
     """Commits what each batch has read, as it ends: `spark.streams.addListener(GroupOffsets(options))`.
 
-    `options` are those of the query's source: `kafka.*` and `group`. A listener hears of every query
+    `options` are those of the query's source: `kafka.*` and `group`. A listener is called for every query
     of its session; `query` names the one that is meant.
     """
 
@@ -86,7 +86,7 @@ class GroupOffsets(StreamingQueryListener):
         self._ended = threading.Condition()
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:
-        """Heard before `start()` returns."""
+        """Called before `start()` returns."""
         if self._query in (None, event.name):
             with self._ended:
                 self._running.add(str(event.runId))
@@ -101,7 +101,7 @@ class GroupOffsets(StreamingQueryListener):
                 self._commits.commit(positions)
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:
-        """Heard after the progress of the last batch."""
+        """Called after the progress of the last batch."""
         with self._ended:
             self._running.discard(str(event.runId))
             self._ended.notify_all()
@@ -109,7 +109,7 @@ class GroupOffsets(StreamingQueryListener):
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until the queries have ended and all they read is committed; False if they have not.
 
-        `awaitTermination` returns earlier: Spark tells listeners of the last batch when it has time.
+        `awaitTermination` returns earlier: Spark calls listeners for the last batch some time later.
         """
         with self._ended:
             return self._ended.wait_for(lambda: not self._running, timeout_seconds)

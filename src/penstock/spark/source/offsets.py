@@ -43,7 +43,7 @@ class SourceOffsets:
 
 
 def read_offsets(written: Any) -> SourceOffsets:
-    """What `as_json` or the official connector wrote; a checkpoint of anything else is refused."""
+    """What `as_json` or the official connector wrote; a checkpoint of anything else is an error."""
     positions: dict[Partition, int] = {}
     topic_ids: dict[str, str] = {}
     try:

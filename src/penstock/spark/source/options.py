@@ -1,9 +1,9 @@
-"""The options of `format("penstock")` when it is read, as one value.
+"""The options of `format("penstock")` for reading, as one value.
 
-Where reading starts and ends: the official connector's options, by their precedence.
+Where reading starts and ends is given by the official connector's options, in their precedence:
 
-startingTimestamp  before  startingOffsetsByTimestamp  before  startingOffsets
-endingTimestamp    before  endingOffsetsByTimestamp    before  endingOffsets
+    startingTimestamp  before  startingOffsetsByTimestamp  before  startingOffsets
+    endingTimestamp    before  endingOffsetsByTimestamp    before  endingOffsets
 """
 
 import difflib
@@ -161,7 +161,7 @@ class ResolvedOffsets(NamedTuple):
 
 
 def starting_position(options: Mapping[str, str], *, streaming: bool) -> OffsetOption:
-    """Where to start: a stream at the end unless told otherwise, a batch at the beginning."""
+    """Where to start: a stream at the end unless the options say otherwise, a batch at the beginning."""
     strategy = choice_option(options, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     found = _position(options, "starting", "latest" if streaming else "earliest")
     if not streaming:
@@ -287,7 +287,7 @@ def _refuse(position: OffsetOption, moment: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query that reads topics was told."""
+    """The options of a query that reads topics."""
 
     settings: Mapping[str, str]
     selection: TopicSelection
@@ -347,7 +347,7 @@ def selecting_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def reading_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """What librdkafka is told; only committed records are read unless somebody asks for more."""
+    """The settings for librdkafka; only committed records are read unless somebody asks for more."""
     settings = kafka_settings(options)
     level = choice_option(
         options, f"kafka.{ISOLATION}", ("read_committed", "read_uncommitted"), "read_committed"

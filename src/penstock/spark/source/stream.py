@@ -1,12 +1,10 @@
 """The streaming side: from where, up to where, in which tasks.
 
-Where a query without a checkpoint starts.
-
-"The end of the log" is another place each time it is looked for. A query that starts there, reads,
-and fails before Spark has its first batch in the books would start anew at a later end and never
-see what came in between. The start is therefore written down under the query's group, if it has
-one, and found there again; without a group the first batch is left empty, so that there is
-nothing in it to lose.
+A query without a checkpoint may start at the end of the log, which is another offset each time it is
+asked for. A query that starts there, reads, and fails before Spark has recorded its first batch would
+start anew at a later end and never see what was written in between. The start is therefore committed
+under the query's group, if it has one, and found there again; without a group the first batch is left
+empty, so that there is nothing in it to lose.
 """
 
 import logging
@@ -105,7 +103,7 @@ class TriggerDelay:
         self._since = now
 
     def holds_back(self, records: int, now: Instant) -> bool:
-        """Whether to wait for more; an answer of False starts the next delay."""
+        """Whether to wait for more; False starts the next delay."""
         if (
             self._least is not None
             and records < self._least
@@ -127,7 +125,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._reading = reading
-        # Made when Spark asks the first question; a task, to which this object travels, asks none.
+        # Made at Spark's first call; a task, to which this object travels, needs none.
         self._outlook = outlook
         self._group: GroupOffsetCommitter | None = None
         self._start: InitialOffsets | None = None
@@ -138,7 +136,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hesitation = TriggerDelay(options.min_offsets, options.max_trigger_delay_ms, self._clock.now())
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint starts; asked more than once, and answered the same."""
+        """Where a query without a checkpoint starts; the same each time it is called."""
         if self._start is None:
             self._start = first_offsets(self._options, self._looking(), self._committing())
         return self._start.offsets.as_json()

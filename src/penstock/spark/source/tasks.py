@@ -1,4 +1,4 @@
-"""What runs in a task: one span of one partition, as Arrow batches."""
+"""Spans planned for tasks, and what runs in a task: one span of one partition, as Arrow batches."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
