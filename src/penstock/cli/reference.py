@@ -68,9 +68,11 @@ def error_reference() -> Iterator[str]:
 
 
 def declared_metrics() -> list[Metrics]:
-    """One of each class of metrics; by convention they live in modules called `…metrics`."""
+    """One of each class of metrics, wherever in the package a component declares its own."""
     root = Path(penstock.__path__[0])
-    for module in sorted(root.rglob("*metrics.py")):
+    for module in sorted(root.rglob("*.py")):
+        if "(Metrics):" not in module.read_text():
+            continue
         importlib.import_module(".".join(["penstock", *module.relative_to(root).with_suffix("").parts]))
     return [kind() for kind in sorted(_subclasses(Metrics), key=lambda kind: kind.__qualname__)]
 
