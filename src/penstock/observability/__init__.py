@@ -14,7 +14,7 @@ waits for a reader that has stopped: such events are dropped, counted, and repor
 reader is back.
 
 Metrics (`metrics`) are declared by each component in one class and counted in plain integers.
-`prometheus` renders them when somebody scrapes, and imports `prometheus_client` only then;
+`prometheus` renders them at a scrape, and imports `prometheus_client` only then;
 `reference` writes their reference page.
 
     class LogMetrics(Metrics):                  hot path:

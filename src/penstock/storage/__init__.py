@@ -1,7 +1,7 @@
 """Everything that is kept on disk: the disk port, group commit, the data directory and the log.
 
-Nothing in here knows about sockets, clocks or the event loop: what must wait is asked for
-with a callback, and time arrives as an argument. From the bottom up:
+Nothing in here knows about sockets, clocks or the event loop: calls that wait take a
+callback, and time arrives as an argument. From the bottom up:
 
 * `disk` is the port to files and directories, with a crashable and a failing twin;
 * `commit` gathers requests for durability into rounds, so that many share one sync;

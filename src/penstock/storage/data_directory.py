@@ -8,9 +8,9 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
-    <data-dir>/set-aside/           partitions whose topic nobody knows: moved here, never deleted
+    <data-dir>/set-aside/           stray logs, whose topic is unknown: moved here, never deleted
 
-The identity is durable before anybody can use it, and is never made anew over logs that
+The identity is durable before anything uses it, and is never made anew over logs that
 exist: a directory that lost its `meta` is damaged, not empty. The clean marker is removed,
 durably, before the first write after a start, so it is there only if it is true.
 
@@ -258,7 +258,7 @@ class DataDirectory:
     def claim(self, node_id: NodeId) -> None:
         """Belong to this node for ever; durable when it returns. Raises WrongNode.
 
-        A directory from before node ids were written down belongs to whoever claims it first.
+        A directory without a node id belongs to the first node that claims it.
         """
         value = _read(self._disk, _NODE_ID)
         if value is None:
@@ -271,7 +271,7 @@ class DataDirectory:
         return list(list_partitions(self._disk))
 
     def set_aside(self, directory: PartitionDirectory) -> str:
-        """Move a partition whose topic nobody knows to `set-aside/`, durably; returns where it is."""
+        """Move a stray log, whose topic is unknown, to `set-aside/`, durably; returns where it is."""
         return set_aside(self._disk, directory)
 
     def close(self, clean_epoch: BrokerEpoch | None = None) -> None:
@@ -349,7 +349,7 @@ def _read_id(disk: Disk, name: str) -> UUID | None:
 
 
 class CreatedReplicas:
-    """Which replicas this directory has had a log for, one file each, so threads that make logs never wait."""
+    """The replicas this directory has had a log for, one file each, so threads that make logs never wait."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

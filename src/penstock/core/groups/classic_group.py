@@ -286,7 +286,7 @@ class ClassicGroup:
         self.selector.add(protocols)
 
     def elect_leader_among_joined(self) -> bool:
-        """Make sure that the leader takes part in the next generation; False if nobody does."""
+        """Make sure that the leader takes part in the next generation; False if no member does."""
         if self.leader in self.joining:
             return True
         for member_id in self.members:

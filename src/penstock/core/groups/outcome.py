@@ -26,14 +26,14 @@ class GroupOptions:
     offset_metadata_chars_max: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     offsets_retention_check_interval_ms: int = 600_000
-    # One call of `expire` looks at no more groups than this, so that ten thousand sessions that end
+    # One call of `expire` checks no more groups than this, so that ten thousand sessions that end
     # together do not block the loop; the host calls again while a deadline is due.
     groups_expired_per_turn_max: int = 16
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStarted:
-    """The group's members are asked to join again."""
+    """The group's members have to join again."""
 
     group_id: str
     generation: int

@@ -1,6 +1,6 @@
 """What the cluster agrees on: topics, partitions, brokers, configuration, feature levels.
 
-One replicated machine. A command is judged against an image (`MetadataMachine.decide`) and
+One replicated machine. A command is checked against an image (`MetadataMachine.decide`) and
 becomes facts, which are appended to the metadata log and applied (`apply`); the image after
 any prefix of the log is the same everywhere.
 
@@ -9,20 +9,25 @@ any prefix of the log is the same everywhere.
                  └───────────── image ◀──────────────┘
 
 Images never change. They are built of maps and sequences that share what two versions have
-in common (`sharing`), so the controller's speculative image, the committed image of a
-broker and the image somebody still compares with are three references, not three copies.
-A snapshot is an image as a list of facts.
+in common, so the controller's speculative image, the committed image of a broker and an older
+image kept for comparison are three references, not three copies. A snapshot is an image as a
+list of facts. The modules:
 
-Modules by reader: `commands`, `replies` and `image` are what a service codes against;
-`facts` and `envelope` are the format of the log; `decisions` is the judgement behind each
-command; `configs` is the table of every configuration key and `effective` says which value
-counts. The format is a cluster's from the start: leaders, ISR, epochs and ELR (KIP-966) are
-there for one node too.
+* `machine` is the machine; `commands` are its commands and replies, `image` its state;
+* `records` are the facts, the format of the log; `apply` is how each changes the image;
+* `decision` is what the decisions share; `decide_brokers`, `decide_topics`, `decide_partitions`,
+  `decide_reassignment` and `decide_configs` decide the commands; `elections` says who leads,
+  `placement` which brokers get replicas;
+* `configs` is the table of every configuration key, `effective_configs` says which value counts;
+* `topic_names` says which names a topic may have.
+
+The format is a cluster's from the start: leaders, ISR, epochs and ELR (KIP-966) are there for
+one node too.
 
 Left out: the log, its offsets and its snapshots on disk belong to the host; broker sessions
-do as well (silence becomes a `FenceBroker`). Which log is the longest is nobody's knowledge
-here: where every complete replica lost records, an operator chooses. ACLs, quotas and SCRAM
-credentials come with the parts that need them, as new facts.
+do as well (silence becomes a `FenceBroker`). Which log is the longest is not known here: where
+every complete replica lost records, an operator chooses. ACLs, quotas and SCRAM credentials
+come with the parts that need them, as new facts.
 """
 
 from penstock.core.metadata.apply import apply, replay

@@ -1,4 +1,7 @@
-"""What the cluster can be asked to do. Ids that must be random come in with the command."""
+"""The commands of the metadata machine, and their replies.
+
+Ids that must be random come in with the command.
+"""
 
 import enum
 from dataclasses import dataclass
@@ -41,14 +44,14 @@ class BootstrapCluster:
 class RegisterBroker:
     """A broker has started. Every registration is a new broker epoch.
 
-    `previous_epoch` is what the clean marker of its data directory says. `synced` tells
+    `previous_epoch` is what the clean marker of its data directory says. `synced` says
     whether everything it ever acknowledged was on disk first: a broker that cannot say so
     and did not stop cleanly may have lost records, and leaves ISR and ELR. With `fenced`
     it stays out of leadership until it is unfenced.
 
-    `incarnation` names the life of the process, so that asking again does no harm, and
-    `known_epoch` the newest epoch of this broker that it has seen: what was on its way
-    while a later life registered is refused.
+    `incarnation` names the run of the process, so that registering again does no harm, and
+    `known_epoch` the newest epoch of this broker that it has seen: a registration that was on
+    its way while a later incarnation registered is rejected.
     """
 
     cluster_id: str
@@ -234,7 +237,7 @@ class AlterPartition:
 
 @dataclass(frozen=True, slots=True)
 class ResignReplica:
-    """A replica found its log damaged: it holds no longer what the ISR stands for."""
+    """A replica found its log damaged: it leaves the ISR."""
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -260,14 +263,14 @@ class ElectLeader:
 
 @dataclass(frozen=True, slots=True)
 class BalanceLeaders:
-    """Give leadership back to preferred replicas, at most so many at a time; asked now and then."""
+    """Give leadership back to preferred replicas, at most so many at a time; sent periodically."""
 
     moves_max: int = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignPartition:
-    """Move a partition to these replicas, the preferred leader first; None calls a move off.
+    """Move a partition to these replicas, the preferred leader first; None cancels a move.
 
     A move that is under way is replaced by a new one.
     """
@@ -310,19 +313,19 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """Nothing to add."""
+    """Done; there is nothing else to return."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """The epoch under which the broker speaks from now on."""
+    """The epoch that the broker uses from now on."""
 
     epoch: BrokerEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingLeaderships:
-    """What a broker that stops or is drained still has: nobody else can lead these partitions."""
+    """What a broker that stops or is drained still leads: no other broker can lead these partitions."""
 
     leading: int
     replicas: int

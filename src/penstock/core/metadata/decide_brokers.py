@@ -1,4 +1,4 @@
-"""Brokers that come, fall silent, return, stop and leave, and what that does to partitions."""
+"""Commands about brokers (register, fence, stop, drain, unregister), cluster id, features, producer ids."""
 
 from penstock.core.metadata.commands import (
     AllocateProducerIds,
@@ -47,7 +47,7 @@ from penstock.core.metadata.records import (
 )
 from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, NodeId
 
-# The key under which operators drain a broker; what a broker's state says follows it.
+# The configuration key that drains a broker; the broker's state follows it.
 DRAINED = "broker.drained"
 METADATA_VERSION = "metadata.version"
 PRODUCER_IDS_PER_BLOCK = 1_000
@@ -70,7 +70,7 @@ def register_broker(
 ) -> MetadataDecision:
     former = image.broker(command.node_id)
     if former is not None and former.incarnation == command.incarnation != NO_INCARNATION:
-        # Asked again, because the answer was lost or the question came twice.
+        # The same registration again: its response was lost, or the request was duplicated.
         return DecisionBuilder(image).decision(RegisteredBroker(former.epoch))
     error = _late_registration(former, command) or _problem_with_registration(image, command)
     if error is not None:
@@ -96,7 +96,7 @@ def register_broker(
 
 
 def _loss(former: Broker | None, command: RegisterBroker) -> ReplicaLoss:
-    """What a broker may have lost since its last life, whose way of syncing counts as well."""
+    """What a broker may have lost since its last incarnation, whose fsync mode counts as well."""
     if former is None:
         return ReplicaLoss.NOTHING
     if command.directory_id != former.directory_id:
@@ -109,7 +109,7 @@ def _late_registration(former: Broker | None, command: RegisterBroker) -> ApiErr
     known = command.known_epoch
     if former is None or known is None or former.epoch <= known:
         return None
-    detail = f"broker {command.node_id} is at epoch {former.epoch}, and knew of {known}"
+    detail = f"broker {command.node_id} is at epoch {former.epoch}, this registration knows only {known}"
     return ApiError(ErrorKind.STALE_BROKER_EPOCH, detail)
 
 
@@ -118,7 +118,7 @@ def _problem_with_registration(image: MetadataImage, command: RegisterBroker) ->
         detail = f"this is cluster {image.cluster_id}, the broker belongs to {command.cluster_id}"
         return ApiError(ErrorKind.INCONSISTENT_CLUSTER, detail)
     if command.node_id < 0:
-        return ApiError(ErrorKind.INVALID_REQUEST, f"{command.node_id} is no node id")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{command.node_id} is not a valid node id")
     former = image.broker(command.node_id)
     if former is not None and not former.fenced and former.directory_id != command.directory_id:
         detail = f"broker {command.node_id} is live with another data directory"
@@ -162,7 +162,7 @@ def unfence_broker(
 def stop_broker(
     image: MetadataImage, command: BeginControlledShutdown, around: ControllerConfig
 ) -> MetadataDecision:
-    """Controlled shutdown. A broker that asks again is told what it leads by now."""
+    """Controlled shutdown. Repeating the command returns what the broker still leads."""
     broker = known_broker(image, command.node_id, command.epoch)
     if isinstance(broker, ApiError):
         return error_decision(broker.kind, broker.detail)
@@ -186,7 +186,7 @@ def drain_broker(image: MetadataImage, command: DrainBroker, around: ControllerC
 
 
 def follow_drain(draft: DecisionBuilder, node_id: NodeId, around: ControllerConfig) -> RemainingLeaderships:
-    """Let a broker be drained or not, as its configuration says by now."""
+    """Drain a broker, or end that, as its configuration says now."""
     broker = draft.image.broker(node_id)
     drained = _is_drained(draft.image, node_id)
     if broker is not None and broker.drained is not drained:
@@ -205,7 +205,7 @@ def unregister_broker(
     if broker is None:
         return error_decision(ErrorKind.UNKNOWN_BROKER, f"there is no broker {command.node_id}")
     if not broker.fenced:
-        detail = f"broker {command.node_id} is live: it must be stopped before it can be forgotten"
+        detail = f"broker {command.node_id} is live: stop it before you unregister it"
         return error_decision(ErrorKind.INVALID_REQUEST, detail)
     draft = DecisionBuilder(image)
     draft.add(BrokerUnregistered(broker.node_id, broker.epoch))
@@ -214,7 +214,7 @@ def unregister_broker(
 
 
 def known_broker(image: MetadataImage, node_id: NodeId, epoch: BrokerEpoch) -> Broker | ApiError:
-    """The broker, if it speaks under its present epoch."""
+    """The broker, if `epoch` is its present one."""
     broker = image.broker(node_id)
     if broker is None:
         return ApiError(ErrorKind.UNKNOWN_BROKER, f"there is no broker {node_id}")
@@ -239,11 +239,11 @@ def _reconsider(
     for topic, partition in draft.image.partitions_of(node_id):
         minimum, unclean = rules.of(topic)
         after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, loss=loss)
-        # A leader that restarted must not write under the epoch of its former life.
+        # A leader that restarted must not write under the epoch of its former incarnation.
         renew = restarted and partition.leader == node_id
         changed = with_epochs(partition, after, renew=renew)
         if changed is not None:
-            # A broker has thousands of partitions, and none of them is about another.
+            # A broker has thousands of partitions, and none of these facts depends on another.
             draft.note(PartitionChanged(topic.id, changed))
         replicas += node_id in after.replicas
         leading += after.leader == node_id
@@ -252,7 +252,9 @@ def _reconsider(
 
 def form_cluster(image: MetadataImage, command: BootstrapCluster) -> MetadataDecision:
     if image.cluster_id is not None:
-        return error_decision(ErrorKind.INCONSISTENT_CLUSTER, f"the cluster exists, it is {image.cluster_id}")
+        return error_decision(
+            ErrorKind.INCONSISTENT_CLUSTER, f"the cluster exists already, with id {image.cluster_id}"
+        )
     if not command.cluster_id:
         return error_decision(ErrorKind.INVALID_REQUEST, "a cluster needs an id")
     levels = DEFAULT_LEVELS if command.levels is None else command.levels
@@ -286,9 +288,9 @@ def _problem_with_update(image: MetadataImage, update: FeatureUpdate) -> str | N
     if complaint is not None:
         return complaint
     if update.level < present and update.direction is UpgradeType.UPGRADE:
-        return f"{update.name} is at level {present}: going back to {update.level} must be asked for"
+        return f"{update.name} is at level {present}: {update.level} needs a downgrade type in the request"
     if update.level > present and update.direction is not UpgradeType.UPGRADE:
-        return f"{update.name} is at level {present}: {update.level} is no downgrade"
+        return f"{update.name} is at level {present}: {update.level} is not a downgrade"
     return None
 
 

@@ -132,7 +132,7 @@ def _problem_with_resource(image: MetadataImage, resource: ConfigResource) -> Ap
         if name == ALL_BROKERS:
             return None
         if not (name.isascii() and name.isdigit() and name == str(int(name[:10]))):
-            return ApiError(ErrorKind.INVALID_REQUEST, f"{name!r} is no broker id")
+            return ApiError(ErrorKind.INVALID_REQUEST, f"{name!r} is not a broker id")
         return (
             None
             if image.broker(int(name))
@@ -145,7 +145,10 @@ def _problem_with_resource(image: MetadataImage, resource: ConfigResource) -> Ap
 
 def _problem_with_topic(image: MetadataImage, name: str) -> ApiError | None:
     if not name:
-        return ApiError(ErrorKind.INVALID_REQUEST, "topics have no common configuration; brokers have")
+        return ApiError(
+            ErrorKind.INVALID_REQUEST,
+            "topics have no common configuration: name a topic, or set the broker's key",
+        )
     complaint = problem_with_name(name)
     if complaint is not None:
         return ApiError(ErrorKind.INVALID_TOPIC_NAME, complaint)

@@ -1,4 +1,4 @@
-"""Changes that replicas ask for: another ISR, and to be left out because of damage."""
+"""Changes that replicas propose: another ISR, and a damaged replica that resigns."""
 
 import msgspec
 
@@ -39,8 +39,8 @@ def change_partition(
     members = [member.node_id for member in command.isr]
     isr = tuple(node_id for node_id in partition.replicas if node_id in members)
     after = settled(with_isr(partition, isr, minimum), image, minimum)
-    # A leader that has not heard of an earlier proposal proposes again, perhaps what is there
-    # already. The new partition epoch is what it needs: nothing older can be accepted any more.
+    # A leader that lost the response to an earlier proposal proposes again, perhaps what is there
+    # already. It needs the new partition epoch: nothing older can be accepted any more.
     changed = with_epochs(partition, after) or msgspec.structs.replace(
         partition, partition_epoch=partition.partition_epoch + 1
     )
@@ -52,7 +52,7 @@ def change_partition(
 def _found(
     image: MetadataImage, command: AlterPartition | ResignReplica
 ) -> tuple[Topic, Partition] | ApiError:
-    """The partition that a broker speaks of, if it speaks under its present epoch."""
+    """The partition of a broker's command, if the broker uses its present epoch."""
     broker = known_broker(image, command.node_id, command.broker_epoch)
     if isinstance(broker, ApiError):
         return broker
@@ -67,7 +67,7 @@ def _found(
 
 def _problem_with_epochs(partition: Partition, command: AlterPartition) -> ApiError | None:
     if command.leader_epoch > partition.leader_epoch or command.partition_epoch > partition.partition_epoch:
-        # The leader has seen more than this controller has: somebody else must be controller.
+        # The leader has seen newer metadata than this controller: another node must be the controller.
         return ApiError(
             ErrorKind.UNKNOWN_LEADER_EPOCH, f"the partition is at leader epoch {partition.leader_epoch}"
         )
@@ -85,7 +85,7 @@ def _problem_with_epochs(partition: Partition, command: AlterPartition) -> ApiEr
 def _problem_with_isr(image: MetadataImage, partition: Partition, command: AlterPartition) -> ApiError | None:
     members = [member.node_id for member in command.isr]
     if len(frozenset(members)) != len(members) or any(node not in partition.replicas for node in members):
-        return ApiError(ErrorKind.INVALID_REQUEST, f"{members} is not a choice of replicas")
+        return ApiError(ErrorKind.INVALID_REQUEST, f"{members} is not a subset of the replicas")
     if partition.leader not in members:
         return ApiError(ErrorKind.INVALID_REQUEST, "a leader is always in sync with itself")
     for node_id, epoch in command.isr:
@@ -113,7 +113,7 @@ def resign_replica(
         )
     complete = (*partition.isr, *partition.elr)
     if node_id in complete and not without(complete, node_id):
-        detail = f"nobody but broker {node_id} is sure to have the records of {topic.name}/{command.index}"
+        detail = f"only broker {node_id} is sure to have the records of {topic.name}/{command.index}"
         return error_decision(ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE, detail)
     minimum, _ = ElectionRules(image, around).of(topic)
     after = after_loss(partition, node_id, minimum, ReplicaLoss.EVERYTHING)

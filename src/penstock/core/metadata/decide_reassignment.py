@@ -85,7 +85,7 @@ def _problem_with_target(
 
 
 def _towards(image: MetadataImage, partition: Partition, wanted: tuple[NodeId, ...]) -> Partition | ApiError:
-    """The partition on its way from where it was first, whatever move is under way."""
+    """The partition on its way from its original replicas, whatever move is under way."""
     adding = tuple(node_id for node_id in wanted if node_id not in partition.origin)
     removing = tuple(node_id for node_id in partition.origin if node_id not in wanted)
     return _without_loss(partition, with_replicas(partition, image, (*wanted, *removing), adding, removing))
@@ -100,7 +100,7 @@ def _called_off(image: MetadataImage, partition: Partition) -> Partition | ApiEr
 def _without_loss(partition: Partition, after: Partition) -> Partition | ApiError:
     complete = (*partition.isr, *partition.elr)
     if complete and not any(node_id in after.replicas for node_id in complete):
-        detail = "only replicas that would go are sure to hold every record"
+        detail = "only replicas that would be removed are sure to hold every record"
         return ApiError(ErrorKind.INVALID_ASSIGNMENT, detail)
     return after
 
@@ -108,7 +108,7 @@ def _without_loss(partition: Partition, after: Partition) -> Partition | ApiErro
 def _decided(
     image: MetadataImage, topic: Topic, partition: Partition, after: Partition, around: ControllerConfig
 ) -> MetadataDecision:
-    """Judge the new replicas by the rules that come with them: fewer replicas, lower minimum."""
+    """Apply the rules that come with the new replicas: fewer replicas, lower minimum."""
     before, _ = ElectionRules(image, around).of(topic)
     supposed = DecisionBuilder(image)
     supposed.add(PartitionChanged(topic.id, after))
@@ -117,7 +117,7 @@ def _decided(
     after = with_isr(after, isr, minimum)
     if after.leader not in isr:
         after = msgspec.structs.replace(after, leader=NO_LEADER)
-    # New replicas are empty: where nobody complete is left, a move must not make them leaders.
+    # New replicas are empty: where no complete replica is left, a move must not make them leaders.
     after = settled(elected(after, image, minimum, unclean=False), image, minimum)
     changed = with_epochs(partition, after)
     draft = DecisionBuilder(image)
@@ -154,7 +154,7 @@ def _wider(image: MetadataImage, partition: Partition, deal: ReplicaPlacer, want
         return None
     replicas = deal.replicas(present, count, partition.index)
     adding = tuple(replicas[len(present) :])
-    # One broker made all of them: they shall not all be led by it for ever.
+    # They were all created on one broker: it must not lead all of them for ever.
     ordered = sorted(replicas)
     first = partition.index % count
     target = (*ordered[first:], *ordered[:first])

@@ -1,9 +1,9 @@
-"""The judgement behind each command: facts and a reply, or a refusal.
+"""What all decisions share: the controller's config, and a builder for facts and reply.
 
-Each module takes the image as it is and returns a `Decision`; nothing here can change
-anything, because images cannot change. Where a decision builds on facts it has just made
-(a broker that is registered, then the partitions that may now have a leader), it works on
-a `Draft`: the image as if those facts were applied already.
+Each `decide_…` module takes the image as it is and returns a `Decision`; nothing there can
+change anything, because images cannot change. Where a decision builds on facts it has just
+made (a broker that is registered, then the partitions that may now have a leader), it works on
+a `DecisionBuilder`: the image as if those facts were applied already.
 
 Left out: moving replicas because brokers are unevenly full; placement counts partitions, not
 bytes, and only when they are made.
@@ -25,7 +25,7 @@ MetadataDecision: TypeAlias = Decision[Fact, Reply]
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """What a decision may look at besides the image: the controller's own settings."""
+    """What a decision depends on besides the image: the controller's own settings."""
 
     static: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # One command must not stall the loop, nor fill the memory of every node.
@@ -47,7 +47,7 @@ class DecisionBuilder:
         self.facts.append(fact)
 
     def note(self, fact: Fact) -> None:
-        """Add a fact that nothing else in this decision looks at: applying it would be for nothing."""
+        """Add a fact without applying it, because nothing else in this decision depends on it."""
         self.facts.append(fact)
 
     def decision(self, reply: Reply, *, validate_only: bool = False) -> MetadataDecision:

@@ -61,7 +61,7 @@ def with_isr(partition: Partition, isr: Nodes, minimum: int) -> Partition:
 def after_loss(partition: Partition, node_id: NodeId, minimum: int, loss: ReplicaLoss) -> Partition:
     """The partition without `node_id` in ISR and ELR, because it may miss records.
 
-    A replica that has nothing left of what it alone was sure to have must not be the way back.
+    A replica that lost everything is not kept as the last known one either.
     """
     complete = node_id in (*partition.isr, *partition.elr)
     after = with_isr(partition, without(partition.isr, node_id), minimum)
@@ -100,7 +100,7 @@ def reconsidered(
 
 
 def settled(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
-    """The partition after what was only waiting for the replicas that are in sync now."""
+    """The partition after a reassignment that waited only for the replicas that are in sync now."""
     return _with_directories(handed_over(arrived(partition, image, minimum), image, minimum), image)
 
 
@@ -117,10 +117,10 @@ def _with_directories(partition: Partition, image: MetadataImage) -> Partition:
 
 
 def arrived(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
-    """The partition without the replicas that a reassignment takes away, once it can do without.
+    """The partition without the replicas that a reassignment removes, once they are not needed.
 
     Every new replica must be in sync, and among those that stay at least the minimum: a
-    replica of the target that is down for long does not hold up the move, and the move
+    replica of the target that is down for long does not block the move, and the move
     does not stop writes that were possible before.
     """
     if not partition.is_moving:
@@ -141,7 +141,7 @@ def arrived(partition: Partition, image: MetadataImage, minimum: int) -> Partiti
 def with_replicas(
     partition: Partition, image: MetadataImage, replicas: Nodes, adding: Nodes = (), removing: Nodes = ()
 ) -> Partition:
-    """The partition on other brokers; ISR, ELR and leader are the caller's to follow up."""
+    """The partition on other brokers; the caller updates ISR, ELR and leader."""
     known = dict(zip(partition.replicas, partition.directories, strict=False))
     for node_id in replicas:
         broker = image.broker(node_id)
@@ -161,8 +161,8 @@ def _must_leave(partition: Partition, image: MetadataImage, node_id: NodeId) -> 
 def handed_over(partition: Partition, image: MetadataImage, minimum: int) -> Partition:
     """The partition with another leader, if its leader stops or is drained and one is in sync.
 
-    A leader that stops leaves the ISR along with it: it will be silent soon, and whoever
-    waits for acks=all would wait for it.
+    A leader that stops leaves the ISR along with it: it will be silent soon, and producers
+    with acks=all would wait for it.
     """
     leader = partition.leader
     if leader == NO_LEADER or not image.is_leaving(leader):
@@ -177,7 +177,7 @@ def handed_over(partition: Partition, image: MetadataImage, minimum: int) -> Par
 
 
 def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool) -> Partition:
-    """The partition with a leader, if it had none and somebody can lead."""
+    """The partition with a leader, if it had none and some replica can lead."""
     if partition.leader != NO_LEADER:
         return partition
     candidates = _candidates(partition, image)
@@ -192,8 +192,8 @@ def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean
         last = _most_likely(partition, image, candidates)
     if last is None or not image.may_lead(last):
         return partition
-    # Whatever the others held beyond this leader's log will be cut off: nobody is eligible, and followers
-    # must know that they may cut what they take for committed.
+    # Whatever the others held beyond this leader's log will be truncated: no replica is eligible, and
+    # followers must know that they may truncate what they take for committed.
     return msgspec.structs.replace(
         partition,
         leader=last,
@@ -212,7 +212,7 @@ def _candidates(partition: Partition, image: MetadataImage) -> Nodes:
 
 
 def _most_likely(partition: Partition, image: MetadataImage, candidates: Nodes) -> NodeId | None:
-    """Who misses the least, as far as one can guess: on a new disk, or as a newcomer, nearly all."""
+    """The candidate that probably misses the least; new replicas and those on a new disk miss nearly all."""
     places = dict(zip(partition.replicas, partition.directories, strict=False))
 
     def doubts(node_id: NodeId) -> tuple[bool, bool, bool]:
@@ -224,7 +224,7 @@ def _most_likely(partition: Partition, image: MetadataImage, candidates: Nodes) 
 
 
 def _last_known(partition: Partition) -> NodeId | None:
-    """The only replica that was ever complete, when nobody else is left to ask.
+    """The only replica that was ever complete, when no other is left.
 
     With one replica this is the way back after an unclean stop: what it has is all there is.
     """
@@ -236,8 +236,8 @@ def _last_known(partition: Partition) -> NodeId | None:
 def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> Partition | None:
     """`after` under the epochs it needs; None if nothing changed. `renew` forces a new leader epoch.
 
-    A replica that is taken away is forgotten under a new leader epoch: should it come back,
-    with an empty log, no fetch of its former life can pass for one of the new.
+    Removing a replica begins a new leader epoch: if it comes back with an empty log, an old
+    fetch of it cannot pass for a new one.
     """
     if after == before and not renew:
         return None
@@ -282,7 +282,7 @@ class ElectionRules:
 
 
 def follow_rules(draft: DecisionBuilder, topics: Iterable[Topic], around: ControllerConfig) -> None:
-    """Let partitions follow another minimum ISR, or another answer about unclean leaders.
+    """Let partitions follow a changed minimum ISR or unclean.leader.election.enable.
 
     With a lower minimum the ISR alone may commit again, so that the ELR is no longer sure
     to hold everything: it must not outlive the change.
@@ -313,7 +313,7 @@ def elect_leader(image: MetadataImage, command: ElectLeader, around: ControllerC
     if isinstance(after, ApiError):
         return error_decision(after.kind, after.detail)
     changed = with_epochs(partition, after)
-    assert changed is not None, "an election that changes nothing is refused"
+    assert changed is not None, "an election that changes nothing is an error"
     draft = DecisionBuilder(image)
     draft.add(PartitionChanged(topic.id, changed))
     return draft.decision(AlteredPartition(changed))
@@ -342,7 +342,7 @@ def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partiti
 def balance_leaders(
     image: MetadataImage, command: BalanceLeaders, around: ControllerConfig
 ) -> MetadataDecision:
-    """Give leadership back to preferred replicas, where a broker misses too much of what it should lead.
+    """Give leadership back to preferred replicas of brokers that lead too little of what they should.
 
     Only so many at a time: each move is a short pause for the clients of a partition.
     """

@@ -1,12 +1,9 @@
-"""The state of the cluster as far as facts have told it.
+"""The state of the cluster that the facts so far add up to: brokers, topics, partitions, configuration.
 
-A map and a sequence that are never changed, only replaced by near copies.
-
-Both copy a small part of themselves on every write and share the rest with the version
-before. An image built of them can be kept, compared or handed out for the price of a
-reference, and writing one topic among fifty thousand copies a few hundred references.
-
-What the cluster consists of: brokers, topics, partitions. All of it frozen.
+Everything in an image is frozen. `PersistentMap` and `PersistentVector` copy a small part of
+themselves on every write and share the rest with the version before. An image built of them
+can be kept, compared or passed on for the price of a reference, and writing one topic among
+fifty thousand copies a few hundred references.
 
 `Broker` and `Partition` are stored inside facts as they stand, so that applying a fact is
 putting a value in its place. Fields are written in order; a later format may only add
@@ -84,14 +81,14 @@ class PersistentMap(Generic[Key, Value]):
         return self._shards[hash(key) % SHARDS].get(key)
 
     def put(self, key: Key, value: Value) -> "PersistentMap[Key, Value]":
-        """A table that holds `value` under `key` as well."""
+        """A map that holds `value` under `key` as well."""
         number = hash(key) % SHARDS
         shard = self._shards[number].copy()
         shard[key] = value
         return self._with_shard(number, shard)
 
     def drop(self, key: Key) -> "PersistentMap[Key, Value]":
-        """A table without `key`; this very table if it has no such key."""
+        """A map without `key`; this very map if it has no such key."""
         if key not in self:
             return self
         number = hash(key) % SHARDS
@@ -110,13 +107,13 @@ class PersistentMap(Generic[Key, Value]):
         return [value for _, value in self.items()]
 
     def keys_missing_in(self, other: "PersistentMap[Key, Value]") -> list[Key]:
-        """What is here and not there; costs little if one table was made from the other."""
+        """What is here and not there; costs little if one map was made from the other."""
         pairs = zip(self._shards, other._shards, strict=True)
         missing = (key for ours, theirs in pairs if ours is not theirs for key in ours if key not in theirs)
         return sorted(missing, key=_as_is)
 
     def keys_changed_since(self, before: "PersistentMap[Key, Value]") -> list[Key]:
-        """What is new here or has been replaced; costs little if one table was made from the other."""
+        """What is new here or has been replaced; costs little if one map was made from the other."""
         pairs = zip(self._shards, before._shards, strict=True)
         moved = ((ours, theirs) for ours, theirs in pairs if ours is not theirs)
         changed = (key for ours, theirs in moved for key in ours if ours[key] is not theirs.get(key))
@@ -173,13 +170,13 @@ class PersistentVector(Sequence[Item_co]):
         return self._chunks[index // CHUNK][index % CHUNK]
 
     def appended(self, item: Any) -> "PersistentVector[Item_co]":
-        """A series with one more item at its end."""
+        """A vector with one more item at its end."""
         if self._size % CHUNK:
             return self._of((*self._chunks[:-1], (*self._chunks[-1], item)), self._size + 1)
         return self._of((*self._chunks, (item,)), self._size + 1)
 
     def replaced(self, index: int, item: Any) -> "PersistentVector[Item_co]":
-        """A series with another item at `index`."""
+        """A vector with another item at `index`."""
         number, place = divmod(index, CHUNK)
         old = self._chunks[number]
         chunk = (*old[:place], item, *old[place + 1 :])
@@ -205,7 +202,7 @@ class StoredStruct(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 
 class BrokerEndpoint(StoredStruct, frozen=True):
-    """One door of a broker, as clients and peers are told to reach it."""
+    """The address of one listener of a broker, as advertised to clients and peers."""
 
     name: str
     host: str
@@ -233,20 +230,20 @@ class Broker(StoredStruct, frozen=True):
     # The epoch on the clean marker of the data directory; -1 if the last stop was not clean.
     previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
     fenced: bool = True
-    # About to stop: it keeps what nobody else can lead, and is never elected.
+    # About to stop: it keeps what no other broker can lead, and is never elected.
     stopping: bool = False
-    # An operator wants it empty: no new replicas, and it leads only what nobody else can.
+    # An operator wants it empty: no new replicas, and it leads only what no other broker can.
     drained: bool = False
-    # Whether this life acknowledges only what is on disk: its crash loses nothing then.
+    # Whether this incarnation acknowledges only what is on disk: its crash loses nothing then.
     synced: bool = True
-    # Which life of its process registered: a registration that arrives twice is one.
+    # Which incarnation of its process registered: a registration that arrives twice is one.
     incarnation: UUID = NO_INCARNATION
 
     def listener(self, name: str) -> BrokerEndpoint | None:
         return next((listener for listener in self.listeners if listener.name == name), None)
 
     def supports(self, feature: str, level: int) -> bool:
-        """Level 0 is the absence of a feature, which everybody supports."""
+        """Whether it supports the level. Level 0 is the absence of a feature, which every broker supports."""
         ranges = (known for known in self.features if known.name == feature)
         return level == 0 or any(known.lowest <= level <= known.highest for known in ranges)
 
@@ -273,8 +270,8 @@ class Partition(StoredStruct, frozen=True):
     # Replicas that a reassignment brings, and those it takes away once the new ones are in sync.
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
-    # The last leader epoch that began under a leader who may miss committed records: replicas whose
-    # records are older may have to cut even what was committed.
+    # The last leader epoch that began with an unclean election: replicas whose records are older may
+    # have to truncate even what was committed.
     unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
 
     @property
@@ -363,7 +360,7 @@ class MetadataImage:
     """Topics, brokers, configuration and counters at one point of the metadata log.
 
     An image never changes: applying a fact makes the next one, which shares nearly
-    everything with it. Whoever holds an image may keep it and compare it with a later one.
+    everything with it. An image may be kept and compared with a later one.
     """
 
     cluster_id: str | None = None
@@ -441,7 +438,7 @@ class MetadataImage:
         return broker is not None and not broker.fenced and not broker.stopping
 
     def is_leaving(self, node_id: int) -> bool:
-        """Whether the broker's leaderships had better be elsewhere: it stops, or is drained."""
+        """Whether other brokers should lead its partitions: it stops, or is drained."""
         broker = self.brokers.get(NodeId(node_id))
         return broker is not None and (broker.stopping or broker.drained)
 

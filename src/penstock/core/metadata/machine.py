@@ -48,7 +48,7 @@ class MetadataMachine:
         return MetadataMachine(self.image, self._config)
 
     def decide(self, command: commands.Command, now: Instant) -> MetadataDecision:  # noqa: ARG002 - the shape of machines
-        """Answer `command` from the current image, without changing it. Time plays no part yet."""
+        """Return what `command` leads to in the current image, without changing it. Time is not used yet."""
         if isinstance(command, commands.BrokerCommand):
             return self._decide_broker(command)
         if isinstance(command, commands.ConfigCommand):
@@ -68,14 +68,14 @@ class MetadataMachine:
                 assert_never(command)
 
     def apply(self, fact: Fact) -> None:
-        """Take note of a fact; also the way to recover."""
+        """Apply a fact; also the way to recover."""
         self.image = apply(self.image, fact)
 
     def replay(self, history: Iterable[Fact]) -> None:
         self.image = replay(self.image, history)
 
     def expire(self, now: Instant) -> tuple[Fact, ...]:  # noqa: ARG002 - the shape of machines
-        """Nothing here runs out by itself: silent brokers are fenced by command."""
+        """Nothing here expires by itself: silent brokers are fenced by command."""
         return ()
 
     def next_deadline(self) -> Instant | None:

@@ -13,21 +13,21 @@ from penstock.core.metadata.image import Broker, MetadataImage, Partition, Topic
 from penstock.core.metadata.records import PartitionCreated
 from penstock.core.model import ApiError, ErrorKind, NodeId, PartitionIndex
 
-# As many as a cluster needs to lose one broker and go on, without a risk.
+# Enough to lose one broker and go on without risk.
 REPLICAS_BY_DEFAULT_MAX = 3
 
 
 def place(image: MetadataImage, start: int, count: int, replication_factor: int) -> list[Partition]:
-    """New partitions from index `start` on, their leaders dealt out to the brokers in turn.
+    """New partitions from index `start` on, their leaders assigned to the brokers in turn.
 
-    The deal goes on where the partitions that exist have ended, so that many small topics
+    The turn goes on where the partitions that exist have ended, so that many small topics
     spread as evenly as one large one. Each round over the brokers shifts the followers, so
     that a broker's partitions do not all have the same second replica. Brokers that are
     fenced or stop get replicas only where there are not enough others, and never lead;
     drained brokers get none.
     """
     deal = ReplicaPlacer(image)
-    assert deal.leaders, "somebody must lead"
+    assert deal.leaders, "no live broker can lead"
     assert 0 < replication_factor <= places(image), "enough brokers"
     return [
         new_partition(
@@ -38,7 +38,7 @@ def place(image: MetadataImage, start: int, count: int, replication_factor: int)
 
 
 def places(image: MetadataImage) -> int:
-    """How many replicas a new partition can have; 0 if nobody could lead it."""
+    """How many replicas a new partition can have; 0 if no broker could lead it."""
     deal = ReplicaPlacer(image)
     return len(deal.leaders) + len(deal.others) if deal.leaders else 0
 
@@ -47,7 +47,7 @@ class ReplicaPlacer:
     """Brokers in the order in which they get replicas.
 
     Racks take turns in that order, and a partition's replicas are spread over them as evenly
-    as they can be. Where a broker does not say which rack it is in, racks say nothing.
+    as they can be. If any broker has no rack, racks are ignored.
     """
 
     __slots__ = ("_names", "_racks", "leaders", "others")
@@ -173,9 +173,7 @@ def problem_with_replication(image: MetadataImage, factor: int) -> ApiError | No
     """Whether so many replicas can be placed now."""
     most = places(image)
     if most == 0:
-        return ApiError(
-            ErrorKind.INVALID_REPLICATION_FACTOR, "no broker is live, or those that are do not take more"
-        )
+        return ApiError(ErrorKind.INVALID_REPLICATION_FACTOR, "no live broker can take a replica")
     if factor > most:
         drained = len(image.brokers) - most
         note = f", besides {drained} drained" if drained else ""
@@ -197,7 +195,7 @@ def create_partitions(
         )
         return error_decision(ErrorKind.INVALID_PARTITIONS, detail)
     if command.count <= present:
-        detail = f"topic '{topic.name}' has {present} partitions, {command.count} is no increase"
+        detail = f"topic '{topic.name}' has {present} partitions, {command.count} is not an increase"
         return error_decision(ErrorKind.INVALID_PARTITIONS, detail)
     partitions = problem_with_count(image, command.count - present, around) or _more_partitions(
         image, topic, command

@@ -1,9 +1,9 @@
-"""What has become true about the cluster: the entries of the metadata log.
+"""Facts about the cluster: the entries of the metadata log, and their bytes.
 
 A tag names a fact for ever. A new field goes to the end and has a default; a fact that
 old nodes cannot read needs a new level of `metadata.version` before it may be written.
 
-Facts as bytes: one byte of format version, then the fact as a MessagePack row.
+As bytes: one byte of format version, then the fact as a MessagePack row.
 
 01 │ 93 ad "topic_created" a6 "orders" c4 10 <16 bytes of topic id>
 └ format version 1
@@ -71,7 +71,7 @@ class BrokerStopping(StoredStruct, frozen=True, tag="broker_stopping"):
 
 
 class BrokerDrained(StoredStruct, frozen=True, tag="broker_drained"):
-    """An operator wants a broker empty, or not any more; registrations do not change it."""
+    """An operator began or ended draining a broker; registrations do not change it."""
 
     node_id: NodeId
     drained: bool
@@ -85,7 +85,7 @@ class BrokerUnregistered(StoredStruct, frozen=True, tag="broker_unregistered"):
 
 
 class BrokerEpochReserved(StoredStruct, frozen=True, tag="broker_epoch_reserved"):
-    """No epoch up to this one is handed out again; in snapshots only."""
+    """No epoch up to this one is used again; in snapshots only."""
 
     epoch: BrokerEpoch
 
@@ -171,8 +171,8 @@ def encode_fact(fact: Fact) -> bytes:
 def decode_fact(content: bytes | bytearray | memoryview) -> Fact:
     """The fact in `content`; CorruptionError if it is none that this version knows.
 
-    An unknown fact must not be skipped: the image would silently differ from everybody
-    else's from there on.
+    An unknown fact must not be skipped: the image would silently differ from those of the
+    other nodes from there on.
     """
     view = memoryview(content)
     if len(view) == 0:

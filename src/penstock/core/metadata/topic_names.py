@@ -9,7 +9,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 QUEUES_TOPIC = "__queue_state"
 DELAYED_TOPIC = "__delayed"
 INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, QUEUES_TOPIC, DELAYED_TOPIC)
-# Kafka keeps its metadata under this name; tools expect that nobody can create it.
+# Kafka keeps its metadata under this name; tools expect that it cannot be created.
 METADATA_TOPIC = "__cluster_metadata"
 
 
@@ -34,7 +34,7 @@ def problem_with_name(name: str) -> str | None:
 def collision_key(name: str) -> str | None:
     """What names that differ only in '.' and '_' have in common; None if `name` has neither.
 
-    Metric names cannot tell such topics apart, so Kafka refuses the second one.
+    Metric names cannot tell such topics apart, so Kafka rejects the second one.
     """
     if "." not in name and "_" not in name:
         return None

@@ -49,7 +49,7 @@ P = TypeVar("P", bound=Part)
 
 
 class Decoders(dict[int, Callable[[Buffer, int], tuple[M, int]]]):
-    """The decoders of one message by version, each generated when it is first asked for."""
+    """The decoders of one message by version, each generated on first use."""
 
     def __init__(self, message: type[M]) -> None:
         super().__init__()

@@ -6,7 +6,7 @@
 Tags are there when the message is flexible, with one exception: the response to ApiVersions
 never has them, since the client cannot know yet which versions the broker supports. The client
 id keeps its old form (two bytes of length) even in flexible requests. Request header version
-0, without a client id, belonged to ControlledShutdown alone and is written by nobody; it can
+0, without a client id, belonged to ControlledShutdown alone and is not written any more; it can
 be read.
 """
 

@@ -393,7 +393,7 @@ class _DecoderWriter:
         return source.text()
 
     def _part(self, wire_type: PartOf, path: str) -> str:
-        """Read a part's fields, and answer the expression that makes it."""
+        """Read a part's fields, and return the expression that makes it."""
         schema = schema_of(wire_type)
         values: dict[str, str] = {}
         for field in schema.fields:

@@ -250,7 +250,7 @@ class UseConfiguration(Struct, frozen=True):
 
 
 class FollowLeader(Struct, frozen=True):
-    """Know who leads the term; None: nobody that we have heard of."""
+    """Note who leads the term; None: the leader is unknown."""
 
     term: Term
     leader: Member | None
@@ -283,7 +283,7 @@ class ReadIndex(Struct, frozen=True):
 
 
 class TransferStarted(Struct, frozen=True):
-    """The target is asked to campaign as soon as it has the whole log."""
+    """The target gets TimeoutNow as soon as it has the whole log."""
 
 
 class CommandResult(Struct, frozen=True):

@@ -143,7 +143,7 @@ class ProgressTracker:
         return [(voter, others[voter]) for voter in self._ledger.configuration.voters if voter in others]
 
     def own_match(self) -> Index:
-        """How much of our own log counts: only what is synced, as for everybody else."""
+        """How much of our own log counts: only what is synced, as for the other members."""
         return self._ledger.log.persisted
 
     def agreed(self) -> Index:

@@ -163,7 +163,7 @@ def is_up_to_date(ledger: RaftState, request: VoteRequest) -> bool:
 
 
 def vote(ledger: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
-    """Respond to a vote request of the present term, or a pre-vote for a later one; whether a vote was given."""
+    """Respond to a vote request of this term, or a pre-vote for a later one; returns whether we voted."""
     if request.is_pre_vote:
         granted = request.term > ledger.term and not is_leased and is_up_to_date(ledger, request)
         term = request.term if granted else ledger.term
@@ -316,7 +316,7 @@ class Follower(Role):
             ledger.send(leader, AppendConflict(ledger.term, request.previous_index, *hint))
             return
         for position, entry in enumerate(entries):
-            # Truncate only at a conflict: a late duplicate of a short request must not remove what follows it.
+            # Truncate only at a conflict: a late duplicate of a short request must not remove what follows.
             if log.term_at(entry.index) != entry.term:
                 assert entry.index > self._verified, "a leader never changes its own log"
                 ledger.append(entries[position:])

@@ -30,7 +30,7 @@ class Member(NamedTuple):
 
 
 class HardState(NamedTuple):
-    """The latest term this member has heard of, and for whom it voted in it."""
+    """The latest term this member knows, and for whom it voted in it."""
 
     term: Term
     voted_for: Member | None

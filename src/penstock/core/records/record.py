@@ -116,7 +116,7 @@ def _read_headers(payload: bytes, position: int, end: int, count: int) -> tuple[
 
 
 def read_records(batch: Buffer, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
-    """The records of the one batch at the start of `batch`, decoded as they are asked for.
+    """The records of the one batch at the start of `batch`, decoded as they are iterated.
 
     Compressed records are unpacked at once, `limit_bytes` at most. The CRC is not checked:
     the log has done that before. Gaps between offsets are fine, because compaction makes

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from penstock.core.model import BrokerEpoch, Instant, NodeId, Offset
 
 UNKNOWN_EPOCH = BrokerEpoch(-1)
-# Below every offset: a follower that has not been heard of in this leader epoch.
+# Below every offset: a follower that has not fetched in this leader epoch.
 UNKNOWN_OFFSET = Offset(-1)
 
 

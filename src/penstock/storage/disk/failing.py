@@ -67,7 +67,7 @@ class FailingDisk:
 
     A sync that fails on a CrashableDisk loses what was not durable, as on Linux: the pages
     are marked clean, and the next sync succeeds without writing them. The failure is reported
-    once to everybody who had the file open, and to nobody who opens it later.
+    once through every descriptor that was open then, and through none opened later.
     """
 
     def __init__(self, inner: Disk, failures: Iterable[FailureRule] = ()) -> None:

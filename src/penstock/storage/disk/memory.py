@@ -16,7 +16,8 @@ between two of them; and bytes that the size covers but that never arrived are z
 is what POSIX leaves open, and what filesystems without data journaling do.
 
 `NameTree` holds the names: which are durable, and which a power cut may undo. Every create,
-rename and remove is a change that waits until the directories it touches are synced. After a power cut any subset of the waiting changes has happened, with two limits:
+rename and remove is a change that waits until the directories it touches are synced.
+After a power cut any subset of the waiting changes has happened, with two limits:
 a rename happens as a whole, and a change implies the earlier ones of the same name.
 """
 

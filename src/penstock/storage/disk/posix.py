@@ -37,7 +37,7 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 # What the kernel takes in one writev (IOV_MAX).
 BUFFERS_PER_WRITE_MAX = 1024
-# How far apart the bytes are that a probe looks at.
+# How far apart the bytes are that `_is_warm` probes.
 PROBE_STEP_BYTES = 64 << 10
 PAGE_BYTES = 4096
 _PROBES = [bytearray(1)]
@@ -131,7 +131,7 @@ class DescriptorPool:
                 del self._by_path[entry.absolute_path]
 
     def _paths(self, absolute_path: str, *, tree: bool) -> list[str]:
-        """The known paths at a file's place, or below a directory, which costs a look at all of them."""
+        """The known paths at a file's place, or below a directory, which checks all of them."""
         if not tree:
             return [absolute_path] if absolute_path in self._by_path else []
         below = absolute_path + "/"
@@ -142,7 +142,7 @@ def map_readonly(descriptor: int, size: int) -> memoryview:
     """The first `size` bytes of a file as memory; unmapped when the last view of it is gone.
 
     Raises OSError. As with every mapping, touching pages beyond the end of a file that was
-    cut short in the meantime kills the process: whoever truncates drops the view first.
+    cut short in the meantime kills the process: drop the view before you truncate.
     """
     if size == 0:
         return memoryview(b"")
@@ -415,7 +415,7 @@ class PosixDisk:
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._absolute(old), self._absolute(new)
-        # Small files are replaced all the time: only directories may cost a look at every reader.
+        # Small files are replaced all the time: only for directories are all readers checked.
         tree = os.path.isdir(source)
         if tree:
             self._forget_directories(old)
@@ -496,7 +496,7 @@ class _FlockLock:
 
 
 def _make_durably(directory: str) -> None:
-    """Make the root: nobody who uses this disk could sync the names above it."""
+    """Make the root durably: users of this disk cannot sync the names above it."""
     if os.path.isdir(directory):
         return
     above = os.path.dirname(directory)

@@ -189,8 +189,8 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
         durability.put(numbered(base_offset, SNAPSHOT), content, lasting=True)
     state.stats.rolls += 1
     if base_offset > state.end:
-        # The leader's log has a hole here that is wider than a segment. Recovery takes a
-        # segment that does not begin where the log ends for rubbish, unless it is listed.
+        # The leader's log has a hole here that is wider than a segment. Recovery removes a
+        # segment that does not begin where the log ends, unless the checkpoint lists it.
         state.end = base_offset
         checkpoint_now(state)
     return new

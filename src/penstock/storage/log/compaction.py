@@ -11,7 +11,7 @@ What holds:
 * Only sealed segments below the last stable offset, listed in a checkpoint, are compacted.
 * A tombstone (a key without a value) stays until `delete.retention.ms` after the first time
   that compaction has met it, so that readers on their way can see it. The batch says until when.
-* Records of aborted transactions go, and do not count as anybody's latest. Markers stay.
+* Records of aborted transactions go, and never count as the latest of their key. Markers stay.
 * The last batch of every producer stays, empty if need be, for its sequence; so does the last one of
   every segment, so that each file shows by itself where it ends.
 * Records without a key, from a time when the topic was not compacted, go.
@@ -547,7 +547,7 @@ def _is_old_enough(segment: Segment, rules: CompactionRules, now: Timestamp) -> 
 
 
 def _has_expired(segment: Segment, rules: CompactionRules, now: Timestamp) -> bool:
-    """Whether there are tombstones that nobody needs any more."""
+    """Whether there are tombstones that have stayed long enough."""
     if segment.tombstones_until == UNKNOWN_MS:
         # Its tombstones, if any, were given at most this much time.
         segment.tombstones_until = now + rules.delete_retention_ms
@@ -585,7 +585,7 @@ class Compaction:
         self._truncations = state.stats.truncations
 
     def finish(self, cleaned: CleaningResult) -> CompactionResult | None:
-        """Put the new files in place; None if the log has changed too much meanwhile. Blocks for a few syncs."""
+        """Put the new files in place; None if the log has changed too much since. Blocks for a few syncs."""
         state = self._state
         if not self._is_valid():
             self.cancel()

@@ -89,7 +89,7 @@ class Durability:
         self._commit.request(file, finished)
 
     def _reached(self, error: StorageError | None, generation: int, end: Offset, done: Done) -> None:
-        """Called when a sync that covers everything below `end` has ended, unless the log was cut meanwhile."""
+        """Called when a sync of everything below `end` has ended; ignored if the log was cut since."""
         if error is not None:
             self.stop(error)
         if self.stopped is not None:
@@ -144,7 +144,7 @@ class Durability:
         self._commit.request(file, finished)
 
     def retire(self, file: File) -> None:
-        """Sync a file that will not be written again, and close it when nobody waits for it any more."""
+        """Sync a file that will not be written again, and close it once that is done."""
 
         def finished(error: StorageError | None) -> None:
             if error is not None:

@@ -63,7 +63,7 @@ class PartitionLog:
     ) -> "PartitionLog":
         """Make an empty log in a directory that has none. Blocks until it is durable.
 
-        `ticks` is a nanosecond clock for the append figures; without it they are not taken.
+        `ticks` is a nanosecond clock for the append times in `stats`; without it they are not measured.
         """
         return cls(create_log(disk, directory, topic_id, options, commit, ticks))
 
@@ -284,8 +284,8 @@ class PartitionLog:
     def finish_compaction(self, compaction: Compaction, cleaned: CleaningResult) -> CompactionResult | None:
         """Put the rewritten segments in place. Blocks for a few syncs.
 
-        None if they do not fit the log any more. The next one can begin after the checkpoint that
-        is asked for here.
+        None if they do not fit the log any more. The next compaction can begin after the checkpoint
+        that this starts.
         """
         compacted = compaction.finish(cleaned)
         if compacted is not None:
@@ -309,7 +309,7 @@ class PartitionLog:
         return scrub(self._state, around=around)
 
     def quarantine(self, base_offset: Offset) -> None:
-        """Move a damaged segment to the quarantine; the log has a hole there, or goes on behind it. Blocks."""
+        """Move a damaged segment to the quarantine, which leaves a hole, or go on behind it. Blocks."""
         quarantine(self._state, base_offset)
 
     def roll(self) -> None:

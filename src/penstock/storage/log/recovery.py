@@ -484,7 +484,7 @@ def _cut(
     kept = None
     if not isinstance(corrupt, BatchIncomplete):
         # An unfinished write ends the file. Anything else may be what a power cut left of several
-        # writes, or good records behind a damaged one. It cannot be told apart, so it is kept.
+        # writes, or good records behind a damaged one. We cannot tell which, so it is kept.
         kept = copy_to_quarantine(state, segment.file, position, f"{state.end:020d}{CUT}")
     segment.writer.truncate(position)
     segment.size_bytes = position

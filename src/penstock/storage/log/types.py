@@ -196,7 +196,7 @@ class CorruptFile(CorruptionError):
 
 
 class DamagedRange(CorruptionError):
-    """The offsets asked for lie where the log is damaged."""
+    """A read touches offsets where the log is damaged."""
 
     def __init__(self, offset: Offset, start: Offset, end: Offset, reason: str) -> None:
         super().__init__(f"offset {offset} lies in the damaged range {start}..{end}: {reason}")

@@ -1,11 +1,11 @@
 """Every configuration key: what it is, which values it takes, where a value comes from.
 
 A `ConfigDefinition` is one row of a table: name, type, default, rule, documentation. There
-is a table for each kind of resource: topics, brokers, groups, client metrics. `ConfigLayers`
+is a table for each kind of resource: `topic`, `broker`, and `group` with client metrics. `ConfigLayers`
 puts the sources of values on top of each other (the resource itself, its broker, the
 cluster, the node's file, the default) and returns which one counts; `describe_all` tells a
-client everything about it. `problem_with` judges new values, `topic_options` makes the
-typed form that services work with.
+client everything about it. `problem_with` checks new values, `topic_options` makes the
+typed form that the broker works with.
 
 Values are text wherever they are stored or shown, and typed only at the point of use.
 

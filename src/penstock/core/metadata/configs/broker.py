@@ -1,4 +1,4 @@
-"""Settings of brokers that topics follow, and those about new topics and stored logs."""
+"""The configuration of brokers: defaults of topics, the node's own settings, groups and transactions."""
 
 from penstock.core.metadata.configs.definition import (
     INT32_MAX,
@@ -30,9 +30,9 @@ from penstock.core.metadata.configs.topic import (
 BOOLEAN, STRING, INT, LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 PARTITIONS_MAX = 100_000
 LIST, PASSWORD = ConfigType.LIST, ConfigType.PASSWORD
-_OPEN = "nobody is asked who they are so far"
+_OPEN = "authentication is not available yet"
 _ONE_LOOP = "a node has one event loop"
-_NO_LIMIT = "connections are not counted so far"
+_NO_LIMIT = "connections are not limited yet"
 INTERNAL_PARTITIONS_MAX = 10_000
 _NO_TRANSACTIONS = "there are no transactions so far"
 
@@ -52,7 +52,7 @@ def _shared(
 
 
 def _unchangeable(name: str, topics: str, about: str) -> ConfigDefinition:
-    """What topics cannot choose either, under the name it has there."""
+    """A key that is fixed for topics too, for the reason given there."""
     topic = TOPIC_CONFIGS[topics]
     return ConfigDefinition(
         name, topic.type, topic.default, about, None, DynamicUpdateMode.CLUSTER_WIDE, fixed=topic.fixed
@@ -62,7 +62,7 @@ def _unchangeable(name: str, topics: str, about: str) -> ConfigDefinition:
 def _fixed(
     name: str, kind: ConfigType, default: str | None, about: str, check: Check | None = None
 ) -> ConfigDefinition:
-    """A setting that takes a restart."""
+    """A setting that needs a restart to change."""
     return ConfigDefinition(name, kind, default, about, check)
 
 
@@ -121,7 +121,7 @@ RETENTION = (
         "log.retention.check.interval.ms",
         LONG,
         "300000",
-        "How often segments are looked at for retention.",
+        "How often segments are checked for retention.",
         at_least(1),
     ),
     _shared(
@@ -151,7 +151,7 @@ COMPACTION = (
         "log.cleaner.backoff.ms",
         LONG,
         "15000",
-        "How often logs are looked at for compaction.",
+        "How often logs are checked for compaction.",
         at_least(1),
     ),
     _shared(
@@ -245,7 +245,7 @@ SEGMENTS = (
         "log.flush.scheduler.interval.ms",
         LONG,
         NEVER,
-        "How often logs are looked at for the time above.",
+        "How often logs are checked for the time above.",
         at_least(0),
     ),
 )
@@ -332,7 +332,7 @@ IDENTITY = (
 )
 NETWORK = (
     _about("listeners", LIST, None, "Where the node listens."),
-    _about("advertised.listeners", LIST, None, "Where clients are told to connect."),
+    _about("advertised.listeners", LIST, None, "Addresses that are advertised to clients."),
     _about("listener.security.protocol.map", LIST, None, "Which listener speaks which security protocol."),
     _about("inter.broker.listener.name", STRING, "PEER", "Listener over which brokers talk to each other."),
     _fixed_node_setting(
@@ -369,7 +369,7 @@ REPLICATION = (
         "leader.imbalance.check.interval.seconds",
         LONG,
         "300",
-        "How often preferred leadership is looked at.",
+        "How often preferred leadership is checked.",
         at_least(1),
     ),
     _number(
@@ -399,7 +399,7 @@ REPLICATION = (
         "broker.drained",
         BOOLEAN,
         "false",
-        "Whether the broker leads only what nobody else can, and gets no new replicas.",
+        "Whether the broker leads only what no other broker can, and gets no new replicas.",
         update=DynamicUpdateMode.PER_BROKER,
     ),
     _fixed_node_setting(
@@ -460,7 +460,7 @@ CLASSIC = (
     _ms(
         "group.initial.rebalance.delay.ms",
         100,
-        "Wait for further members before a new group's first turn.",
+        "Wait for further members before a new group's first rebalance.",
         0,
     ),
     _ms("group.min.session.timeout.ms", 6_000, "Shortest session timeout that a classic member may ask for."),
@@ -493,7 +493,7 @@ CONSUMER = (
     _fixed_group_setting(
         "group.consumer.heartbeat.interval.ms",
         500,
-        "How often members are told to send a heartbeat.",
+        "How often members send a heartbeat.",
         NO_CONSUMER_GROUPS,
     ),
     _fixed_group_setting(
@@ -555,7 +555,7 @@ SHARE = (
     _fixed_group_setting(
         "group.share.heartbeat.interval.ms",
         500,
-        "How often share members are told to send a heartbeat.",
+        "How often share members send a heartbeat.",
         NO_SHARE_GROUPS,
     ),
     _fixed_group_setting(
@@ -576,7 +576,7 @@ SHARE = (
     _fixed_group_setting(
         "group.share.record.lock.duration.ms",
         30_000,
-        "How long a delivered record stays leased.",
+        "How long a delivered record stays locked.",
         NO_SHARE_GROUPS,
     ),
     _fixed_group_setting(
@@ -608,7 +608,7 @@ OFFSETS = (
     _count(
         "offset.metadata.max.bytes",
         4_096,
-        "Size of the note that may go with a committed offset.",
+        "Largest metadata of a committed offset.",
         at_least(0),
     ),
     _count(
@@ -636,7 +636,11 @@ OFFSETS = (
         at_least(1),
     ),
     ConfigDefinition(
-        "offsets.retention.check.interval.ms", LONG, "600000", "How often they are looked at.", at_least(1)
+        "offsets.retention.check.interval.ms",
+        LONG,
+        "600000",
+        "How often committed offsets are checked for expiry.",
+        at_least(1),
     ),
     _ms("offsets.commit.timeout.ms", 5_000, "How long a commit waits for the replicas of the offsets topic."),
 )

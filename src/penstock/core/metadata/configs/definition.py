@@ -61,7 +61,7 @@ class ConfigDefinition:
     """One key. `default` is text, as a client would have set it; None is no value.
 
     `fixed` says why the key is shown and takes no other value than its default: what it is
-    about does not exist here, or cannot be chosen. Every other key is read by somebody.
+    about does not exist here, or cannot be chosen. Every other key has an effect.
     """
 
     name: str

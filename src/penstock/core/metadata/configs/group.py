@@ -1,10 +1,10 @@
-"""The configuration of groups, and of subscriptions to client metrics: what can be chosen comes with them."""
+"""The configuration of groups and of client metrics; all keys are fixed until these features exist."""
 
 from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigSynonym, ConfigType, by_name
 
 NO_CONSUMER_GROUPS = "there are no groups of the consumer protocol (KIP-848) so far"
 NO_SHARE_GROUPS = "there are no share groups so far"
-_NO_CLIENT_METRICS = "clients are not asked for their metrics so far"
+_NO_CLIENT_METRICS = "client metrics are not collected yet"
 
 
 def _shared(name: str, default: str, about: str, reason: str) -> ConfigDefinition:
@@ -23,7 +23,7 @@ _GROUPS = (
     _shared(
         "consumer.heartbeat.interval.ms",
         "500",
-        "How often members of this group are told to send a heartbeat.",
+        "How often members of this group send a heartbeat.",
         NO_CONSUMER_GROUPS,
     ),
     _shared(
@@ -35,13 +35,13 @@ _GROUPS = (
     _shared(
         "share.heartbeat.interval.ms",
         "500",
-        "How often members of this share group are told to send a heartbeat.",
+        "How often members of this share group send a heartbeat.",
         NO_SHARE_GROUPS,
     ),
     _shared(
         "share.record.lock.duration.ms",
         "30000",
-        "How long a record that this share group was given stays leased.",
+        "How long a record delivered to this share group stays locked.",
         NO_SHARE_GROUPS,
     ),
     _shared(

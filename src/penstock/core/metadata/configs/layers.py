@@ -8,7 +8,7 @@
       default   log.retention.hours    168
 
 The first layer that has the key, or a synonym of it, wins. Within a layer the synonyms
-are asked in their order.
+are tried in their order.
 """
 
 import enum

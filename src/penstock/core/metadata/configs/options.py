@@ -1,4 +1,4 @@
-"""A topic's configuration as the services use it: typed, complete, frozen."""
+"""A topic's configuration as the broker uses it: typed, complete, frozen."""
 
 import enum
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ _POLICIES = {"delete": CleanupPolicy.DELETE, "compact": CleanupPolicy.COMPACT}
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What counts for a topic after every layer was asked.
+    """What counts for a topic after every layer was applied.
 
     `compression` is None where batches stay as the producer sent them, and its level is None
     where the codec has none or its own default counts. Limits of -1 are no limits, as in Kafka.
@@ -112,7 +112,7 @@ def topic_options(layers: ConfigLayers) -> TopicOptions:
 
 
 def _level(layers: ConfigLayers, codec: CompressionType) -> int | None:
-    """How hard the codec tries; None where it has no levels, or at its own default."""
+    """The codec's level; None where it has no levels, or at its own default."""
     key = _LEVELS.get(codec)
     if key is None:
         return None

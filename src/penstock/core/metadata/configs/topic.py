@@ -257,7 +257,7 @@ RECORDS = (
         "penstock.validation",
         STRING,
         "header",
-        "How closely batches are looked at: `header` checks length, CRC, counts and sequence, `deep` walks "
+        "How closely batches are checked: `header` checks length, CRC, counts and sequence, `deep` walks "
         "every record. Compacted topics are walked anyway.",
         one_of("header", "deep"),
     ),
