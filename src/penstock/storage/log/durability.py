@@ -144,7 +144,7 @@ class Durability:
         self._commit.request(file, finished)
 
     def retire(self, file: File) -> None:
-        """Sync a file that will not be written again, and close it once that is done."""
+        """Sync a file that will not be written again, and close it when no request waits for it any more."""
 
         def finished(error: StorageError | None) -> None:
             if error is not None:
