@@ -1,4 +1,4 @@
-"""The figures of a node as a whole, and the page that shows all figures."""
+"""The metrics of a node as a whole, and the page that renders all metrics."""
 
 from penstock.broker.partitions import Replica, ReplicaManager
 from penstock.core.metadata import NO_LEADER, MetadataImage
@@ -11,7 +11,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class NodeMetrics(Metrics):
-    """Who is there, and who leads what."""
+    """Brokers by status, and partition leaders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class NodeMetrics(Metrics):
 
 
 class MetricsPage:
-    """Brings the figures that follow the metadata up to date, then renders all of them."""
+    """Updates the metrics that depend on the metadata, then renders all metrics."""
 
     def __init__(self, partitions: ReplicaManager, declared: list[Metrics]) -> None:
         self._partitions = partitions

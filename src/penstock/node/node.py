@@ -1,4 +1,4 @@
-"""One node: its services, and the doors in front of them."""
+"""One node: its services and its listeners."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -21,10 +21,10 @@ from penstock.server.kafka.handlers import every_route
 from penstock.server.kafka.listener import Listener, ListenerContext
 
 HTTP, METRICS, KAFKA, PEER = "http", "metrics", "kafka", "peer"
-# How long a stop waits for syncs under way, so that their answers can still leave.
+# How long a stop waits for running syncs, so that their responses can still leave.
 FAREWELL_MS = 500
 FAREWELL_LOOK_MS = 5
-# How long a stop takes at most, checkpoints of all logs included, so that there is time to leave in order.
+# How long a stop takes at most, checkpoints of all logs included, so that there is time to close in order.
 STOP_MS = 3_500
 
 
@@ -44,7 +44,7 @@ class ReservedAddresses(Protocol):
     def __getitem__(self, name: str) -> Address: ...
 
     def close(self) -> None:
-        """The listeners are open."""
+        """Release the reservations: the listeners are open."""
 
 
 def listen_on_socket(address: Address, welcome: Callable[[TcpConnection], TcpProtocol]) -> TcpListener:
@@ -93,9 +93,9 @@ class Node:
         return NodeServices(self._runtime, storage, options, listeners)
 
     def start(self) -> None:
-        """Recover and join; the doors open when there is something to serve.
+        """Recover and join the cluster; the listeners open when clients can be served.
 
-        Health and figures can be asked for at once: joining may take as long as others do.
+        Health and metrics are served at once: joining may wait for other nodes.
         """
         self._open_http(self._metrics)
         self.backstage.start(self._open_doors, self._open_no_door)
@@ -126,12 +126,12 @@ class Node:
         self._opened()
 
     def _open_no_door(self) -> None:
-        """A node that is no broker serves no clients."""
+        """Report readiness without listeners: a node that is no broker serves no clients."""
         if not self._stopping:
             self._opened()
 
     def _opened(self) -> None:
-        # The library behind the figures takes a while to load: not on the loop, at the first scrape.
+        # The metrics library takes a while to load: do it off the loop, before the first scrape.
         self._runtime.spawn.spawn(MetricsPage.prepare, _ignore, _ignore, ExecutorKind.DISK)
         self._reserved.close()
         self.is_ready = True
@@ -154,12 +154,12 @@ class Node:
         door.open(asyncio.get_running_loop(), address)
 
     def _health(self) -> HttpResponse:
-        """Alive: it answers. What keeps it from being ready is told as well."""
+        """The liveness page, with what keeps the node from being ready."""
         trouble = self._trouble()
         return _status(200, "ok", trouble)
 
     def _readiness(self) -> HttpResponse:
-        """Ready: clients should be sent here."""
+        """The readiness page: whether clients should be sent here."""
         if self._stopping:
             return _status(503, "stopping")
         if not self.is_ready:
@@ -168,13 +168,13 @@ class Node:
         return _status(200, "ready") if trouble is None else _status(503, "not ready", trouble)
 
     def _trouble(self) -> str | None:
-        """What keeps the cluster from counting on this node."""
+        """What keeps this node from being ready, if anything."""
         if self.backstage.controller.leader is None:
             return "no controller"
         return "fenced" if self.backend is not None and self.backstage.member.is_fenced else None
 
     def _report(self, error: Exception) -> None:
-        """A handler failed in a way that nobody foresaw; a failed assert means a broken state: end."""
+        """Report an unexpected error of a handler; a failed assert means a broken state and ends the node."""
         if isinstance(error, AssertionError):
 
             def end() -> None:
@@ -183,7 +183,7 @@ class Node:
             self._runtime.timers.soon(end)
 
     def stop(self, done: Callback) -> None:
-        """Hand over to other nodes, let nobody in, let the answers under way leave, and close the logs."""
+        """Hand over to other nodes, accept no clients, send pending responses, and close the logs."""
         self._stopping = True
         until = Instant(self._runtime.clock.now() + STOP_MS * MILLISECOND)
         self.backstage.begin_controlled_shutdown(lambda: self._shut(until, done))
@@ -229,7 +229,7 @@ class Node:
 
 
 class NodeProgram:
-    """What the runtime runs; `node` is there once it does."""
+    """What the runtime runs; `node` is set once it does."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ def build(
 
 
 def reserve(options: NodeOptions) -> PortReservations:
-    """Make sure of every address; AddressUnavailable names the first that cannot be had."""
+    """Reserve every address; AddressUnavailable names the first that cannot be used."""
     wanted = {f"{KAFKA} {listener.name}": listener.bind for listener in _doors(options)}
     if options.http is not None:
         wanted[HTTP] = options.http
@@ -288,4 +288,4 @@ def _status(code: int, status: str, reason: str | None = None) -> HttpResponse:
 
 
 def _ignore(_: object) -> None:
-    """Whether it worked shows when somebody asks for the page."""
+    """Do nothing: an error shows when the page is requested."""

@@ -1,10 +1,8 @@
-"""What a node is built from.
+"""What a node is built from: its options, and the addresses that it reserves early.
 
-Finding out early whether the addresses of a node can be had.
-
-A socket that is bound and does not listen keeps a port for us, and fails if somebody listens
-there already; with SO_REUSEADDR the listener that comes later may bind the same address.
-That way a node names its listeners, chosen ports included, before it lets anybody in.
+A socket that is bound and does not listen reserves a port, and binding fails if another process
+listens there; with SO_REUSEADDR the listener that comes later may bind the same address. That way
+a node knows its addresses, chosen ports included, before it accepts clients.
 """
 
 import os
@@ -30,9 +28,9 @@ EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 def static_settings(config: Config) -> Mapping[str, str]:
-    """Every broker setting that the configuration decides, so that DescribeConfigs tells the truth.
+    """Every broker setting that the configuration decides, for DescribeConfigs.
 
-    What is as Kafka has it anyway is left out: tools show it as a default, not as somebody's wish.
+    Values equal to Kafka's defaults are left out: tools show them as defaults.
     """
     values = {**node_facts(config), **_topics(config), **_groups(config)}
     for key, value in values.items():
@@ -42,7 +40,7 @@ def static_settings(config: Config) -> Mapping[str, str]:
 
 
 def node_facts(config: Config) -> dict[str, str]:
-    """What is only shown: how the node is, whoever reads it."""
+    """Settings that are only shown."""
     listeners = config.listen.kafka_listeners
     data_dir = os.path.abspath(config.node.data_dir)
     return {
@@ -114,7 +112,7 @@ def _groups(config: Config) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
-    """A Kafka listener to open; without `advertised`, clients are told the address they came to."""
+    """A Kafka listener to open; without `advertised`, clients get the address they connected to."""
 
     bind: Address
     name: str = "PLAINTEXT"
@@ -126,7 +124,7 @@ class ListenerOptions:
 class NodeOptions:
     """Everything about one node. `static` are its broker settings under Kafka's names.
 
-    Without `peer` nobody can join this node; without `voters` a blank one founds a cluster alone.
+    Without `peer` no node can join this one; without `voters` a blank one bootstraps a cluster alone.
     """
 
     data_dir: str
@@ -146,13 +144,13 @@ class NodeOptions:
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)
     sessions: BrokerSessionOptions = field(default_factory=BrokerSessionOptions)
-    # Requests that are not complete and answers that are not read yet: half for each.
+    # Incomplete requests and unread responses: half for each.
     in_flight_bytes_max: int = 512 << 20
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 def options_from(config: Config) -> NodeOptions:
-    """The options that a configuration stands for."""
+    """The options for a configuration."""
     fsync = config.storage.fsync
     return NodeOptions(
         data_dir=os.path.abspath(config.node.data_dir),
@@ -188,7 +186,7 @@ def _address(configured: ConfiguredAddress) -> Address:
 
 
 class AddressInUse(AddressUnavailable):
-    """An address that a node needs cannot be had; `name` says what would have listened there."""
+    """An address that a node needs cannot be used; `name` says what would have listened there."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)
@@ -196,7 +194,7 @@ class AddressInUse(AddressUnavailable):
 
 
 class PortReservation:
-    """An address that nobody else listens on; `address` has the port that was found."""
+    """A reserved address; `address` has the actual port."""
 
     def __init__(self, wanted: Address) -> None:
         family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
@@ -210,7 +208,7 @@ class PortReservation:
         self.address = Address(wanted.host, self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Let go, after the listener is open."""
+        """Release the reservation, after the listener is open."""
         self._socket.close()
 
 

@@ -1,4 +1,4 @@
-"""Running one node in this process until it is told to stop."""
+"""Runs one node in this process until it is stopped."""
 
 import errno as errnos
 import os
@@ -21,7 +21,7 @@ UNSERVED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class DataDirectoryUnusable(PenstockError):
-    """The data directory cannot be made, read or written; says which one and what is in the way."""
+    """The data directory cannot be created, read or written; the text names it and the reason."""
 
     def __init__(self, path: str, errno: int) -> None:
         super().__init__(f"cannot use the data directory {path}: {_obstacle(path, errno)}")
@@ -46,7 +46,7 @@ class UnsupportedOptions(PenstockError):
 
 
 def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None = None) -> int:
-    """Start a node, tell `ready` where it is, and return 0 when it was stopped by a signal.
+    """Start a node, call `ready` with its addresses, and return 0 when it was stopped by a signal.
 
     Whatever prevents the start, or ends the node against its will, is raised: a PenstockError
     is for the operator and fits on one line; anything else is a bug.
@@ -77,7 +77,7 @@ def _identity(options: NodeOptions, directory: DataDirectory) -> NodeIdentity:
 
 
 def open_storage(options: NodeOptions) -> NodeStorage:
-    """Lock the data directory, making it if there is none; DataDirectoryUnusable says why that cannot be."""
+    """Lock the data directory, creating it if needed; raises DataDirectoryUnusable."""
     disk = PosixDisk(options.data_dir)
     made = _first_missing(disk.root)
     try:
@@ -97,13 +97,13 @@ def _first_missing(path: str) -> str | None:
 
 
 def _remove(made: str | None) -> None:
-    """Remove what a start has made that then could not be: it is of no use to anybody."""
+    """Remove the directories that a failed start has created."""
     if made is not None:
         shutil.rmtree(made, ignore_errors=True)
 
 
 def _leave(storage: NodeStorage, node: Node | None) -> None:
-    """Free the directory, if the node has not done so in order.
+    """Unlock the directory, if the node has not closed it in order.
 
     If no broker was registered, nothing was written to any log: it is as clean as it was.
     """

@@ -1,4 +1,4 @@
-"""Every service of a node, without the doors: what clients are served from."""
+"""Every service of a node, without its listeners."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,9 +110,9 @@ class NodeServices:
         )
 
     def start(self, ready: Callable[[Backend], None], without_broker: Callback | None = None) -> None:
-        """Recover, join the cluster and open the logs; `ready` hears when clients can be served.
+        """Recover, join the cluster and open the logs; `ready` is called when clients can be served.
 
-        A node that is no broker serves none: `without_broker` hears when it has joined.
+        A node that is no broker serves none: `without_broker` is called when it has joined.
         """
         self._ready = ready
         self._without_broker = without_broker
@@ -125,7 +125,7 @@ class NodeServices:
             if self._without_broker is not None:
                 self._without_broker()
             return
-        # Now and not earlier: nothing that this node led before its start does it lead now.
+        # Not earlier: only under the new broker epoch does the metadata say what this node leads.
         reports = self.partitions.open_all(image, self._storage.directory)
         self._is_open = True
         controller.subscribe(self.partitions.on_metadata)
@@ -177,17 +177,17 @@ class NodeServices:
             self.group_metrics,
         )
         groups.on_metadata(controller.image)
-        # Behind the partitions, which open the logs that coordinators are made of.
+        # After the partitions, which open the logs that coordinators read.
         controller.subscribe(groups.on_metadata)
         self.partitions.on_roles_change(groups.roles_changed)
         return groups
 
     def begin_controlled_shutdown(self, done: Callback) -> None:
-        """Let other nodes lead what this one leads, while clients are served still. Takes bounded time."""
+        """Hand leaderships over to other nodes, while clients are still served. Takes bounded time."""
         self.member.begin_controlled_shutdown(done)
 
     def stop_coordinators(self) -> None:
-        """Answer everyone who waits for others: they must look for another coordinator."""
+        """Stop the coordinators: their pending commands get NOT_COORDINATOR."""
         if self._groups is not None:
             self._groups.stop()
 
@@ -197,7 +197,7 @@ class NodeServices:
         self.partitions.checkpoint_all(done)
 
     def close(self) -> None:
-        """Make everything durable, close it and say that it was clean. Blocks on the disk."""
+        """Make everything durable, close it and mark the stop as clean. Blocks on the disk."""
         self.replication.stop()
         self.partitions.close()
         failed = any(replica.log.stopped is not None for replica in self.partitions)
@@ -207,7 +207,7 @@ class NodeServices:
         self._storage.directory.close(clean)
 
     def abandon(self) -> None:
-        """Leave without waiting for the logs: what was acknowledged is safe, but this was no clean stop."""
+        """Leave without waiting for the logs: what was acknowledged is durable, but the stop is not clean."""
         self.member.close()
         self._storage.directory.close()
 

@@ -1,8 +1,8 @@
-"""Who is calling, may they, and how much.
+"""Sessions, authorization and quotas.
 
-Every request goes through a `Authorizer` with its `Session`: `authorize` before anything is
-done, `charge` for what it cost. A door without a gate lets everyone through at no charge;
-access control lists and quotas are gates, and nothing else changes when they come.
+Every request goes through an `Authorizer` with its `Session`: `authorize` before anything is
+done, `charge` for what it cost. A listener without an authorizer allows everything at no charge;
+access control lists and quotas are authorizers, and nothing else changes when they come.
 
 Left out: authentication (SASL, TLS), which fills the principal in.
 """

@@ -1,4 +1,4 @@
-"""The two questions asked of every request."""
+"""Authorization and quotas: what is checked for every request."""
 
 import enum
 from typing import NamedTuple, Protocol
@@ -22,7 +22,7 @@ class AclOperation(enum.Enum):
 
 
 class ResourceType(enum.Enum):
-    """What it wants to do it to."""
+    """The kind of thing that a request wants to do it to."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -31,7 +31,7 @@ class ResourceType(enum.Enum):
 
 
 class Resource(NamedTuple):
-    """One thing that rights are given for."""
+    """One thing that permissions are given for."""
 
     kind: ResourceType
     name: str
@@ -52,4 +52,4 @@ class Authorizer(Protocol):
     def authorize(self, session: Session, operation: AclOperation, resource: Resource) -> bool: ...
 
     def charge(self, session: Session, cost: QuotaType, amount: int) -> int:
-        """Count what a request cost; answers for how many milliseconds its client should be held back."""
+        """Count what a request cost; returns for how many milliseconds its client is to be throttled."""

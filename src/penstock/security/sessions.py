@@ -1,4 +1,4 @@
-"""Who is calling, and through which door."""
+"""Who is calling, and through which listener."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class Session(NamedTuple):
-    """What a request's rights and quotas depend on."""
+    """What a request's permissions and quotas depend on."""
 
     principal: Principal
     listener: str

@@ -1,5 +1,8 @@
-"""The doors: each translates one protocol into use cases, and refusals into its own codes.
+"""Servers: each translates one protocol into use cases, and errors into its own codes.
 
-Gateways never know each other. What they share lies below them: services, security, and
-the pipes of the runtime.
+    kafka/   the Kafka protocol
+    http/    health, readiness and metrics
+
+Servers do not know each other. What they share is below them: the broker's use cases, security,
+and the TCP connections of the runtime.
 """

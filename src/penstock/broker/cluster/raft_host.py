@@ -197,7 +197,7 @@ def recover(
         )
     snapshot, ballot = load_newest(disk), read_hard_state(disk)
     if snapshot is None:
-        raise MetadataLost("no metadata snapshot of this data directory can be read; restore it, or rejoin with an empty directory")
+        raise MetadataLost("no metadata snapshot can be read: restore meta/raft, or rejoin with an empty directory")
     _fit(log, snapshot)
     store = RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
     recovered = RecoveredState(ballot or BLANK_BALLOT, store.configurations())
@@ -209,7 +209,7 @@ def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None
     former = load_newest(place.disk)
     is_used = read_hard_state(place.disk) is not None or (former is not None and former.meta.index > 0)
     if joined or is_used:
-        raise MetadataLost("the raft log of this data directory is missing; restore it, or rejoin with an empty directory")
+        raise MetadataLost("the raft log is missing: restore meta/raft, or rejoin with an empty directory")
     if former is None or former.meta.configuration != founders:
         # A bootstrap that was interrupted before the log existed does not count.
         content = encode_snapshot(bootstrap_snapshot(founders), Offset(0), ())

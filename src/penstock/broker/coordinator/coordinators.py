@@ -1,6 +1,6 @@
 """The coordinators of one internal topic: those that this node leads, and where the others are.
 
-Kafka's rule says which partition looks after a key (a group id, a transactional id), so that its
+Kafka's rule says which partition coordinates a key (a group id, a transactional id), so that its
 tools find the records where they expect them: Java's hash of the key, made positive, modulo the
 number of partitions.
 """
@@ -28,7 +28,7 @@ from penstock.runtime import Runtime
 
 _BITS = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
-NO_TOPIC = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being made")
+NO_TOPIC = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being created; try again")
 NO_LOG_YET = ApiError(ErrorKind.COORDINATOR_LOADING, "the coordinator's log is being opened")
 NOT_HERE = ApiError(ErrorKind.NOT_COORDINATOR)
 
@@ -42,7 +42,7 @@ class LedPartitions(Protocol):
 
 
 class InternalTopicCreator(Protocol):
-    """Makes an internal topic unless it exists; `done` hears when it is usable here, or why not."""
+    """Creates an internal topic unless it exists; `done` is called when it is usable here, or failed."""
 
     def auto_create(self, name: str, done: Callable[[CreatedTopic | ApiError], None]) -> None: ...
 
@@ -60,14 +60,14 @@ def java_hash(text: str) -> int:
 def partition_of(key: str, partitions: int) -> int:
     """The partition that coordinates the key; it is asked for with every heartbeat."""
     hashed = java_hash(key)
-    # The smallest integer has no positive twin in Java: it counts as 0 there.
+    # The smallest integer has no positive counterpart in Java: it counts as 0 there.
     return 0 if hashed == -_SIGN else abs(hashed) % partitions
 
 
 class Coordinators(Generic[M, C, F]):
     """Takes over and gives up coordinators as the metadata says, and finds the one of a key.
 
-    `on_metadata` must hear of an image after the partitions have.
+    Call `on_metadata` after `ReplicaManager.on_metadata`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Coordinators(Generic[M, C, F]):
         return NO_LOG_YET if ours else NOT_HERE
 
     def locate(self, key: str, done: Callable[[NodeId | ApiError], None]) -> None:
-        """The node that coordinates the key; the topic is made when it is first asked for."""
+        """Find the node that coordinates the key; the topic is created on the first call."""
         if self._topic is not None and not self._creating:
             done(self._leader_of(self._topic, key))
             return
@@ -121,20 +121,20 @@ class Coordinators(Generic[M, C, F]):
             self._topic = topic
             self._count = 0 if topic is None else len(topic.partitions)
             self._take_over()
-            # Logs that are still being made come later.
+            # Logs that are still being created come later.
             self._timers.soon(lambda: self._partitions.on_logs_ready(self._take_over))
 
     def on_leadership_change(self) -> None:
-        """The node leads other partitions than before: a log may have been made long after its topic."""
+        """The node leads other partitions than before: a log may be created long after its topic."""
         if not self._stopped:
             self._take_over()
 
     def stop(self) -> None:
-        """Give up every coordinator: whoever waits is told to look for another."""
+        """Give up every coordinator: commands that wait get NOT_COORDINATOR."""
         self._stopped = True
         led, self._led = self._led, {}
         for coordinator in led.values():
-            coordinator.close("the node stops", is_stopping=True)
+            coordinator.close("the node is stopping", is_stopping=True)
 
     def __iter__(self) -> Iterator[Coordinator[M, C, F]]:
         return iter(list(self._led.values()))

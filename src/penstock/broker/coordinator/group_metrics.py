@@ -1,4 +1,4 @@
-"""The figures of consumer groups: what they are, and how they come about."""
+"""Metrics of consumer groups: lag, consumption and rebalances."""
 
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
@@ -56,9 +56,9 @@ class LogLookup(Protocol):
 
 
 class LagReader:
-    """Answers from committed positions and high watermarks, when somebody asks.
+    """Computes lag from committed positions and high watermarks, on demand.
 
-    A follower's high watermark is the leader's of a moment ago, which is near enough.
+    A follower's high watermark is slightly behind the leader's, which is near enough.
 
     The time of a record is read from its batch's header, once per position: a group that does
     not move costs nothing at the next scrape.
@@ -117,7 +117,7 @@ class LagReader:
         if not found:
             raise NoCommittedOffset(f"offset {offset} of {key[1]}")
         header = read_header(found[0].file.pread(found[0].position, HEADER_BYTES))
-        # The batch's first record: records of a batch are as old as each other, give or take a linger.
+        # The batch's first record: records of a batch differ in age by the producer's linger at most.
         time = Timestamp(header.max_timestamp if header.is_log_append_time else header.base_timestamp)
         self._times[key] = (offset, time)
         return time
@@ -168,21 +168,21 @@ class ConsumptionTracker:
     """Counts the records that groups have consumed, as far as their commits tell.
 
     A commit counts the records between the position before and the new one. A group's first
-    commit in a partition has none before it: there, counting begins where a member was told to
-    begin, by the lookup that every stock client without a position makes. Who never asked (a
-    reader that chose its own offset) is counted from the first commit on.
+    commit in a partition has none before it: there, counting starts at the offset that a member
+    looked up, as every stock client without a position does. A reader that chose its own offset
+    is counted from its first commit on.
     """
 
     def __init__(self, metrics: GroupMetrics) -> None:
         self._consumed = metrics.consumed
-        # The oldest go first; they are forgotten too late at worst, and cost one figure's beginning.
+        # The oldest are evicted first; at worst, a group's first commit is not counted.
         self._begins: dict[tuple[ClientKey, TopicPartition], Offset] = {}
 
     def __len__(self) -> int:
         return len(self._begins)
 
     def looked_up(self, reader: ClientKey, partition: TopicPartition, offset: Offset) -> None:
-        """A client asked where to begin, and was told."""
+        """A client looked up where to start."""
         key = (reader, partition)
         self._begins.pop(key, None)
         self._begins[key] = offset
@@ -206,14 +206,14 @@ class ConsumptionTracker:
         return fact.offset
 
     def deletes(self, image: GroupImage, group_id: str, gone: TopicPartition) -> None:
-        """A position is about to go; with the last one of a topic, the figure goes too."""
+        """A position is about to be removed; with the last one of a topic, its metric is removed too."""
         left = [partition for partition in image.offsets_of(group_id) if partition != gone]
         if all(partition.topic != gone.topic for partition in left):
             self._consumed.forget(group_id, gone.topic)
 
 
 class GroupMetricsRecorder:
-    """Hears the facts and events of all group coordinators, for metrics and logs alone."""
+    """Observes the facts and events of all group coordinators, for metrics and logs alone."""
 
     def __init__(self, metrics: GroupMetrics, lags: LagReader, consumption: ConsumptionTracker) -> None:
         self._metrics = metrics
@@ -238,7 +238,7 @@ class GroupMetricsRecorder:
         self._metrics.load_failures.of(partition).count += 1
 
     def on_closed(self, machine: GroupCoordinator) -> None:
-        """The coordinator with this state is no more."""
+        """The coordinator with this state was closed."""
         for group_id, offsets in machine.image.offsets.items():
             for partition in offsets:
                 self._hide(group_id, partition)

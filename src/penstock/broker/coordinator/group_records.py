@@ -58,10 +58,10 @@ def encode(fact: Fact) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> Fact | None:
-    """The fact that a record tells; None for kinds of state that are not kept here (yet).
+    """The fact in a record; None for kinds of state that are not supported yet.
 
-    Raises ProtocolError for a value that cannot be read: to skip it would be to go back to
-    what the key's record before said.
+    Raises ProtocolError for a value that cannot be decoded: skipping it would restore the key's
+    previous value.
     """
     if key is None:
         return None

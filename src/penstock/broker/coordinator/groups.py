@@ -1,14 +1,12 @@
-"""Every group that this node coordinates.
+"""Consumer groups on this node: the machine of `core.groups` on the coordinators of `__consumer_offsets`.
 
-Consumer groups on this node: the machine of `core.groups` on the coordinators of `__consumer_offsets`.
-
-    Groups ── group id ──► services.coordinator ── GroupCoordinator (core, decides)
-      │                        ├── records: facts in Kafka's own schemas
-      │                        └── GroupMetricsRecorder: figures and events, Consumption
+    GroupService ── group id ──► Coordinator ── GroupCoordinator (core, decides)
+      │                             ├── group_records: facts in Kafka's own schemas
+      │                             └── GroupMetricsRecorder: metrics and events
       └ list, lag
 
-What is replied when, and what becomes of those who wait when a partition moves or fails, is the
-coordinator runtime's; here is what is of groups alone.
+When replies are released, and what happens to commands that wait when a partition moves or fails,
+is up to the coordinator runtime; this module has what is specific to groups.
 
 Left out: offsets inside transactions, the KIP-848 and share protocols.
 """
@@ -59,7 +57,7 @@ TOO_LONG = ApiError(ErrorKind.INVALID_GROUP, f"a group id has at most {GROUP_ID_
 
 @dataclass(frozen=True, slots=True)
 class GroupServiceOptions:
-    """How this node keeps groups."""
+    """Options of the groups on this node."""
 
     machine: GroupOptions = field(default_factory=GroupOptions)
     coordinator: CoordinatorOptions = field(default_factory=CoordinatorOptions)
@@ -68,7 +66,7 @@ class GroupServiceOptions:
 def options_of_node(
     image: MetadataImage, node_id: NodeId, static: Mapping[str, str] = NO_CONFIGS
 ) -> GroupServiceOptions:
-    """The options under Kafka's names, as they count when the node starts."""
+    """The options under Kafka's names, as they are when the node starts."""
 
     def number(key: str) -> int:
         value = broker_setting(image, key, node_id, static)
@@ -94,9 +92,9 @@ class GroupPartitions(LedPartitions, LogLookup, Protocol):
 
 
 class GroupService:
-    """Brings commands to the coordinator of their group, and knows where that is.
+    """Passes commands to the coordinator of their group, and knows where that is.
 
-    `follow` must hear of an image after `Partitions.follow` has.
+    Call `on_metadata` after `ReplicaManager.on_metadata`.
     """
 
     def __init__(
@@ -129,7 +127,7 @@ class GroupService:
         return str(UUID(bytes=self._entropy.bytes(16), version=4))
 
     def submit(self, command: Command) -> None:
-        """Serve a command that names one group; its callback hears of the reply, perhaps at once."""
+        """Serve a command that names one group; its callback gets the reply, perhaps at once."""
         assert not isinstance(command, ListGroups | ForgetTopic), "these are not about one group"
         if len(command.group_id) > GROUP_ID_CHARS_MAX:
             command.on_reply(TOO_LONG)
@@ -143,7 +141,7 @@ class GroupService:
     def list_groups(
         self, states: tuple[str, ...], types: tuple[str, ...], done: Callable[[ListedGroups | ApiError], None]
     ) -> None:
-        """The groups of every coordinator on this node, by id; refused while one of them loads."""
+        """The groups of every coordinator on this node, by id; an error while one of them loads."""
         coordinators = list(self._coordinators)
         listing = _Listing(len(coordinators), done)
         for coordinator in coordinators:
@@ -151,11 +149,11 @@ class GroupService:
         listing.end()
 
     def locate(self, group_id: str, done: Callable[[NodeId | ApiError], None]) -> None:
-        """The node that coordinates the group; the offsets topic is made when it is first asked for."""
+        """Find the node that coordinates the group; the offsets topic is created on the first call."""
         self._coordinators.locate(group_id, done)
 
     def looked_up(self, reader: ClientKey, partition: TopicPartition, offset: Offset) -> None:
-        """A client was told where a partition begins, ends, or was at some time."""
+        """A client looked up an offset of a partition, by time or by its ends."""
         self.consumption.looked_up(reader, partition, offset)
 
     def lag(self, group_id: str) -> list[GroupPartitionLag] | ApiError:
@@ -175,7 +173,7 @@ class GroupService:
             gone = before.topic_by_id(topic_id)
             assert gone is not None
             for coordinator in self._coordinators:
-                # A callback of its own: the coordinator tells those who wait apart by it.
+                # A callback of its own: the coordinator distinguishes commands that wait by it.
                 coordinator.submit(ForgetTopic(on_reply=lambda _: None, topic=gone.name))
 
     def roles_changed(self) -> None:
@@ -183,14 +181,14 @@ class GroupService:
         self._coordinators.on_leadership_change()
 
     def stop(self) -> None:
-        """Give up every coordinator: whoever waits is told to look for another."""
+        """Give up every coordinator: commands that wait get NOT_COORDINATOR."""
         self._coordinators.stop()
 
     def __iter__(self) -> Iterator[Coordinator[GroupCoordinator, Command, Fact]]:
         return iter(self._coordinators)
 
     def _stale_positions(self, machine: GroupCoordinator) -> list[Fact]:
-        """Positions in topics that were deleted while nobody, or another node, kept these groups."""
+        """Positions in topics that were deleted while another node, or none, led these groups."""
         return [
             OffsetDeleted(group_id, position.partition)
             for group_id, offsets in machine.image.offsets.items()
@@ -218,7 +216,7 @@ class _Listing:
         if isinstance(reply, ListedGroups):
             self._groups += reply.groups
         elif isinstance(reply, ApiError) and reply.kind is not ErrorKind.NOT_COORDINATOR:
-            # One that was given up meanwhile is another node's to list.
+            # One that was given up meanwhile is listed by another node.
             self._refused = reply
         self.end()
 

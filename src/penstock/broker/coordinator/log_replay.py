@@ -1,4 +1,4 @@
-"""Rebuilding coordinators from their logs, a bounded step per turn of the loop.
+"""Rebuilds coordinators from their logs, a bounded step per turn of the loop.
 
 All partitions of a node that starts come at once. They are read one after another, so that a
 turn of the loop is held up by one step however many of them wait; what is not in the page
@@ -22,7 +22,7 @@ STEP_BYTES = 16 << 10
 
 
 class ReplayRequest(NamedTuple):
-    """One log to read; `done` hears when it ends, and why if it failed.
+    """One log to read; `done` is called at its end, with the error if it failed.
 
     `take` gets the key and value of every record; it returns False for one that it skips.
     """
@@ -33,7 +33,7 @@ class ReplayRequest(NamedTuple):
 
 
 class LogReplay:
-    """Reads one log at a time, in the order they were asked for, but first those that somebody needs."""
+    """Reads one log at a time, in the order of the requests, but first those that a client waits for."""
 
     def __init__(self, timers: Timers, spawn: Executor) -> None:
         self._timers = timers
@@ -51,7 +51,7 @@ class LogReplay:
             self._begin()
 
     def prioritize(self, partition: LeaderPartition) -> None:
-        """Somebody asked for this log: read it next."""
+        """Read this log next: a client waits for it."""
         for at, request in enumerate(self._waiting):
             if request.partition is partition and at > 1:
                 del self._waiting[at]
@@ -78,7 +78,7 @@ class LogReplay:
                 self._end(error)
 
     def _read(self, partition: LeaderPartition) -> None:
-        # The start moves when records are deleted behind our back: what is gone was superseded.
+        # The log start may move meanwhile: what was deleted was superseded.
         self._position = max(self._position, partition.log.start)
         found = partition.log.read(self._position, STEP_BYTES).ranges
         if not found:

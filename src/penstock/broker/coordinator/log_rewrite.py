@@ -1,4 +1,4 @@
-"""Keeping the log of a coordinator as short as its state.
+"""Rewrites the log of a coordinator, to keep it about as short as its state.
 
 The log holds every fact there ever was, the state only the last one per key. When the log
 has grown to several times the state, the state is written once more at its end, a portion per
@@ -7,8 +7,8 @@ turn of the loop, and everything before that is deleted.
     start ─────── old records ───────┬─ state, written again ─┬── end
                                      └► the new log start, once all of this is committed
 
-A key that changes meanwhile has its new record behind the first of these portions too, so the
-part that goes was superseded whatever the order.
+A key that changes meanwhile also has its new record behind the new log start, so everything that
+is deleted was superseded, whatever the order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,14 +27,14 @@ GROWTH_MAX = 4
 
 
 class SnapshotSource(Protocol):
-    """A machine, as far as the rewrite goes."""
+    """The part of a machine that the rewrite needs."""
 
     def size(self) -> int: ...
     def snapshot(self) -> Iterator[Any]: ...
 
 
 class RewritableLog(Protocol):
-    """A coordinator, as far as the rewrite goes."""
+    """The part of a coordinator that the rewrite needs."""
 
     @property
     def partition(self) -> LeaderPartition: ...
@@ -64,7 +64,7 @@ class LogRewrite:
         self._timers.soon(self._step)
 
     def cancel(self) -> None:
-        """The machine is being dropped; what was written again stays and does no harm."""
+        """Stop: the machine is being dropped; what was written stays and does no harm."""
         self._cancelled = True
 
     def _step(self) -> None:

@@ -1,18 +1,17 @@
-"""One coordinator: a machine, and the log of the partition that it lives on.
+"""One coordinator: a machine on the log of a partition.
 
-    submit ── decide ── facts ── append ── apply ── replies wait for the log end of this moment
+    submit ── decide ── facts ── append ── apply ── replies wait for the current log end
                  ▲                                       │ committed
           expire (timer)                                 ▼
                                                   command.on_reply(reply)
 
-Every reply waits, refusals and reads too: they may rest on facts that are not durable yet.
-When nothing is on its way to the disk, that is no wait at all, which is the case for nearly
-every heartbeat.
+Every reply waits, errors and reads too: they may rest on facts that are not durable yet. When
+everything is committed already, there is no wait, which is the case for nearly every heartbeat.
 
-A new leader's log may end with facts of which nobody knows yet whether all replicas have
-them. It is read once that is known, so that nothing is told that might go back.
+A new leader's log may end with facts that may not be on all replicas yet. It is read once they are
+known to be committed, so that no reply rests on facts that may be undone.
 
-Nothing here knows what the machine is about. Whoever brings one implements
+Nothing here depends on what the machine does. To add one, implement
 
     CoordinatorMachine    decide, apply, resume, expire, next_deadline; size and snapshot for the rewrite
     RecordCodec           facts as keys and values of records
@@ -48,7 +47,7 @@ from penstock.runtime import Runtime, Timer
 from penstock.storage.log import BatchTooLarge
 
 START_OVER_MS = 500
-# Doubled with every failure: a log that is damaged is read to no avail, at everybody's expense.
+# Doubled with every failure: reading a damaged log again costs time on the loop.
 LOAD_RETRY_MS, LOAD_RETRY_MS_MAX = 500, 60_000
 # Batches stay below Kafka's default limit for a message.
 BATCH_BYTES_MAX = 900_000
@@ -56,7 +55,7 @@ _OVERHEAD_BYTES = 30
 
 
 class CoordinatorCommand(Protocol):
-    """What is asked of a machine. `on_reply` is called once; it serves no other command meanwhile."""
+    """A command for a machine. `on_reply` is called once, and identifies the command until then."""
 
     @property
     def on_reply(self) -> Callable[[Any], None]: ...
@@ -86,7 +85,7 @@ class CoordinatorMachine(Protocol[C_contra, F, E_co]):
 
     The facts of every outcome are appended and applied before the next call. What a machine
     keeps besides (parked requests, sessions) may run ahead of the log: when an append fails, the
-    machine is thrown away, and nobody has heard of anything that did not become durable.
+    machine is dropped, and no reply was released for anything that did not become durable.
     """
 
     def apply(self, fact: F) -> None:
@@ -118,10 +117,10 @@ class RecordCodec(Protocol[F]):
         """The key and value of the fact's record; no value where the fact removes the key."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> F | None:
-        """The fact that a record tells; None for kinds of state that are not kept here (yet).
+        """The fact in a record; None for kinds of state that are not supported yet.
 
-        Raises ProtocolError for a value that cannot be read: to skip it would be to go back to
-        what the key's record before said.
+        Raises ProtocolError for a value that cannot be decoded: skipping it would restore the key's
+        previous value.
         """
 
 
@@ -130,7 +129,7 @@ M_contra = TypeVar("M_contra", bound=CoordinatorMachine[Any, Any, Any], contrava
 
 
 class CoordinatorObserver(Protocol[M_contra, F_contra]):
-    """Hears what happens to the machines of one topic, for metrics and logs alone."""
+    """Observes the machines of one topic, for metrics and logs alone."""
 
     def on_fact(self, machine: M_contra, fact: F_contra, *, is_new: bool) -> None:
         """A fact is about to be applied; it is new unless it was read from the log."""
@@ -139,14 +138,14 @@ class CoordinatorObserver(Protocol[M_contra, F_contra]):
         """A machine reports something."""
 
     def on_closed(self, machine: M_contra) -> None:
-        """The machine is no more."""
+        """The machine was dropped."""
 
     def on_load_failed(self, partition: TopicPartition) -> None:
         """A coordinator could not be rebuilt from its log."""
 
 
 def nothing_to_correct(_: object) -> Sequence[Any]:
-    """For machines whose logs say all there is to say."""
+    """For machines whose logs need no correction."""
     return ()
 
 
@@ -161,13 +160,13 @@ class CoordinatorSpec(Generic[M, C, F]):
     # Commands that are served while too few replicas are in sync to write to: those that write
     # nothing, and those that only this node itself sends.
     served_below_min_isr: tuple[type, ...] = ()
-    # What to append before the first command, to make good what happened while nobody led.
+    # What to append before the first command, to correct for changes while there was no leader.
     corrections: Callable[[M], Sequence[F]] = nothing_to_correct
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOptions:
-    """How coordinators keep their logs."""
+    """Limits for the logs of coordinators, and timeouts."""
 
     # A log is not rewritten before it has this many records. Reading them takes a third of a second
     # when the node starts; rewriting them stops the loop for a few syncs.
@@ -187,7 +186,7 @@ class CoordinatorContext(Generic[M, C, F]):
 
 
 class CoordinatorState(enum.Enum):
-    """What a coordinator is doing; the values say what it refuses commands with."""
+    """What a coordinator is doing; the values are the errors that commands get."""
 
     LOADING = ErrorKind.COORDINATOR_LOADING
     ACTIVE = None
@@ -207,14 +206,14 @@ class Coordinator(Generic[M, C, F]):
         self._timers = context.runtime.timers
         self._epoch = partition.leader_epoch
         self.machine = context.spec.new_machine()
-        # Whose command has no reply yet: parked by the machine, or waiting for the log.
+        # Commands without a reply: parked by the machine, or waiting for the log.
         self._waiting: dict[Callable[[Any], None], None] = {}
         self._retry_ms = LOAD_RETRY_MS
         self._has_begun = False
         self._timer: Timer | None = None
         self._timer_at: Instant | None = None
         self._rewrite: LogRewrite | None = None
-        self._check = self._check_partition  # one bound method: partitions know watchers by identity
+        self._check = self._check_partition  # one bound method: partitions compare watchers by identity
 
     @property
     def waiting(self) -> int:
@@ -227,7 +226,7 @@ class Coordinator(Generic[M, C, F]):
         self._begin()
 
     def submit(self, command: C) -> None:
-        """Give the command to the machine; its callback hears when the reply may be known."""
+        """Pass the command to the machine; its callback gets the reply once that is committed."""
         if self.state is not CoordinatorState.ACTIVE or not self.partition.has_min_isr:
             kind = self._error_kind(command)
             if kind is not None:
@@ -238,7 +237,7 @@ class Coordinator(Generic[M, C, F]):
         self._settle(self.machine.decide(command, Now(clock.now(), clock.wall())))
 
     def append(self, facts: Sequence[F]) -> bool:
-        """Append facts and apply them; False: they are not in the log, and the machine is gone."""
+        """Append facts and apply them; False: they are not in the log, and the machine was dropped."""
         try:
             self._check_epoch()
             now = self._clock.wall()
@@ -248,7 +247,7 @@ class Coordinator(Generic[M, C, F]):
             self._start_over(error, ApiError(ErrorKind.BATCH_TOO_LARGE, str(error)))
             return False
         except ProtocolError as error:
-            # Something a client sent has no place in the schemas; gateways should have seen to it.
+            # A client's value does not fit the schemas; the server's handler should have checked it.
             self._start_over(error, ApiError(ErrorKind.INVALID_REQUEST, str(error)))
             return False
         except StorageError as error:
@@ -264,10 +263,10 @@ class Coordinator(Generic[M, C, F]):
         return True
 
     def close(self, reason: str, *, is_stopping: bool = False) -> None:
-        """Lead no more: whoever waits must look for the coordinator again."""
+        """Stop serving: commands that wait get NOT_COORDINATOR."""
         if self.state is CoordinatorState.CLOSED:
             return
-        # A node that stops closes all it has, which is worth no line for each.
+        # A node that stops closes all its coordinators, which is not worth a log line for each.
         report = events.debug if is_stopping else events.info
         report("coordinator.closed", partition=str(self.partition.name), reason=reason)
         self.partition.unwatch(self._check)
@@ -282,7 +281,7 @@ class Coordinator(Generic[M, C, F]):
             return kind
         if kind is None and isinstance(command, self._spec.served_below_min_isr):
             return None
-        # What was written now would be acknowledged at some time or other, if at all.
+        # A write now might be acknowledged much later, or never.
         return ErrorKind.COORDINATOR_NOT_AVAILABLE
 
     def _check_epoch(self) -> None:
@@ -337,7 +336,7 @@ class Coordinator(Generic[M, C, F]):
             self._settle(self.machine.resume(Now(self._clock.now(), self._clock.wall())))
 
     def _load_failed(self, error: PenstockError) -> None:
-        """Try again later: a device may respond again, and an operator may put a segment right."""
+        """Retry later: the device may recover, or an operator may restore a segment."""
         self.state = CoordinatorState.FAILED
         retry_ms, self._retry_ms = self._retry_ms, min(2 * self._retry_ms, LOAD_RETRY_MS_MAX)
         name = self.partition.name
@@ -361,10 +360,10 @@ class Coordinator(Generic[M, C, F]):
                 self._release_when_committed(end, replies)
             else:
                 self._release(replies)
-        # A callback may have submitted another command, and that one may have ended in disaster.
+        # A callback may have submitted another command, which may have dropped the machine.
         if self.state is not CoordinatorState.ACTIVE:
             return
-        # Have a timer no later than the machine's deadline; one that is early does no harm.
+        # The timer must not be later than the machine's deadline; an early one does no harm.
         deadline = self.machine.next_deadline()
         if deadline is not None and (self._timer_at is None or deadline < self._timer_at):
             self._arm(deadline)
@@ -378,7 +377,7 @@ class Coordinator(Generic[M, C, F]):
             if error is None:
                 self._release(replies)
             elif self.partition.stopped is None:
-                # The replicas took too long. When the partition stops, those who wait are told by
+                # The replicas took too long. When the partition stops, commands that wait get their error by
                 # `close`, which its watchers call.
                 refused = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, str(error))
                 self._release([(on_reply, refused) for on_reply, _ in replies])
@@ -389,7 +388,7 @@ class Coordinator(Generic[M, C, F]):
     def _release(self, replies: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
         waiting = self._waiting
         for on_reply, reply in replies:
-            # One that does not wait any more was told when an earlier machine was dropped.
+            # One that does not wait any more got its error when an earlier machine was dropped.
             if on_reply in waiting:
                 del waiting[on_reply]
                 on_reply(reply)
@@ -414,19 +413,19 @@ class Coordinator(Generic[M, C, F]):
         self._rewrite = None
 
     def _start_over(self, error: PenstockError, refused: ApiError) -> None:
-        """An append failed: the machine is ahead of the log, which alone counts."""
+        """An append failed: drop the machine, which is ahead of the log, and rebuild it."""
         if self.partition.stopped is not None:
             self.close(str(self.partition.stopped))
             return
         events.error("coordinator.append_failed", partition=str(self.partition.name), error=error)
         waiting = self._drop_machine(CoordinatorState.LOADING)
-        # Not at once: a disk that is full is full for a while, and reading the log costs everybody.
+        # Not at once: a full disk stays full for a while, and reading the log costs time on the loop.
         self._timer = self._after_ms(START_OVER_MS, self._load)
         for on_reply in waiting:
             on_reply(refused)
 
     def _drop_machine(self, state: CoordinatorState) -> list[Callable[[Any], None]]:
-        """Let the machine go; returns whom it owed a reply. They may submit again when they are told."""
+        """Drop the machine; returns the callbacks of commands without a reply, which may submit again."""
         self.state = state
         if self._timer is not None:
             self._timer.cancel()
@@ -436,7 +435,7 @@ class Coordinator(Generic[M, C, F]):
             self._rewrite = None
         self._spec.observer.on_closed(self.machine)
         waiting = list(self._waiting)
-        # The same dictionary: somebody may be going through replies right now.
+        # Keep the same dictionary: a caller may be iterating over replies right now.
         self._waiting.clear()
         return waiting
 

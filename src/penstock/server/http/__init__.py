@@ -1,8 +1,8 @@
-"""A very small HTTP door: a few pages that monitoring asks for.
+"""A very small HTTP server: a few pages for monitoring.
 
-GET (and HEAD) of a fixed set of paths, one request per connection, answered and closed.
-Pages are functions that are called when somebody asks. Everything is bounded: the size of
-a request's head, the number of connections, and how long one may take.
+GET (and HEAD) of a fixed set of paths, one request per connection, which is then closed.
+Pages are functions that are called per request. Everything is bounded: the size of a
+request's head, the number of connections, and how long one may take.
 
 Left out: everything else. REST, WebSocket and the console will have a real HTTP server.
 """

@@ -1,4 +1,4 @@
-"""An HTTP listener and its connections."""
+"""The HTTP server and its connections."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _REASONS = {
 
 
 class HttpResponse(NamedTuple):
-    """A page as it is now."""
+    """A page: status, body and content type."""
 
     status: int
     body: bytes
@@ -59,7 +59,7 @@ def response(answer: HttpResponse, *, with_body: bool = True) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one door may be asked for."""
+    """Limits of one HTTP server."""
 
     connections_max: int = 100
     head_bytes_max: int = 8_192
@@ -76,7 +76,7 @@ class HttpServer:
         self._acceptor: Acceptor | None = None
 
     def open(self, loop: asyncio.AbstractEventLoop, address: Address) -> Address:
-        """Listen; answers the address with the port that was found."""
+        """Listen; returns the address with the actual port."""
         options = AcceptorOptions(connections_max=self.limits.connections_max)
         self._acceptor = Acceptor(loop, address, self._welcome, options)
         return self._acceptor.address
@@ -94,7 +94,7 @@ class HttpServer:
 
 
 class HttpConnection:
-    """One request, one answer."""
+    """One request, one response."""
 
     def __init__(self, pipe: TcpConnection, door: HttpServer, patience: Timer) -> None:
         self._pipe = pipe

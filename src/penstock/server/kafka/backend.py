@@ -1,4 +1,4 @@
-"""What the handlers of the Kafka door work with."""
+"""What the handlers of the Kafka server work with."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from penstock.runtime import Address
 class AdvertisedListener:
     """One Kafka listener of this node: where it is bound, and where clients are sent.
 
-    Without an advertised address a client is told the one that it connected to.
+    Without an advertised address a client gets the one that it connected to.
     """
 
     name: str
@@ -92,11 +92,11 @@ class KafkaMetrics(Metrics):
             "Times that a connection was not read because the node's bytes in flight were used up.",
             ("kind",),
         )
-        # The handler's time and the whole time, by API key: what every request counts.
+        # The handler's time and the total time, by API key, updated for every request.
         self.by_api: dict[int, tuple[HistogramValue, HistogramValue]] = {}
 
     def figures_of(self, api: Api) -> tuple[HistogramValue, HistogramValue]:
-        """The row of `by_api`, made when an API is first asked for."""
+        """The row of `by_api`, created when an API is first requested."""
         served, answered = (self.request_seconds.of(api.name, stage) for stage in ("serve", "total"))
         self.by_api[api.key] = (served, answered)
         return served, answered

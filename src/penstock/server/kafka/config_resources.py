@@ -1,4 +1,4 @@
-"""The things that can be configured, as requests name them, and who may look at or change them."""
+"""Config resources as requests name them, and who may describe or change them."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ BROKER_LOGGER = 8
 
 
 class ConfigResult(NamedTuple):
-    """An error code, and a sentence to go with it."""
+    """An error code and its message."""
 
     code: ErrorCode
     message: str | None
@@ -50,8 +50,8 @@ def configurable(
 
 def _unknown(kind: int) -> str:
     if kind == BROKER_LOGGER:
-        return "log levels are part of the node's own configuration"
-    return f"there is no kind of resource with the number {kind}"
+        return "log levels cannot be changed by clients; set them in the node's configuration"
+    return f"unknown config resource type {kind}"
 
 
 def error_outcome(error: ApiError) -> ConfigResult:
@@ -59,5 +59,5 @@ def error_outcome(error: ApiError) -> ConfigResult:
 
 
 def as_outcome(reply: object) -> ConfigResult:
-    """What became of a change."""
+    """The result of a change."""
     return error_outcome(reply) if isinstance(reply, ApiError) else FINE

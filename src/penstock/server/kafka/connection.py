@@ -1,4 +1,4 @@
-"""One client's connection: frames in, answers out, in order and within limits."""
+"""One client's connection: frames in, responses out, in order and within limits."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_queue import ResponseQueue
 from penstock.server.kafka.router import Router
 
-# Requests that came together are served together for so long; then it is the others' turn.
+# Requests that arrived together are served for this long; then other connections have their turn.
 TURN_NS = 5 * MILLISECOND
 
 
@@ -32,12 +32,12 @@ class ConnectionLimits:
     pending_bytes_max: int = 8 << 20
     idle_ms_max: int = 600_000
     stalled_ms_max: int = 60_000
-    # The same, while others wait for the bytes that this connection has the node keep.
+    # The same, while other connections wait for memory that this one uses.
     pressed_ms_max: int = 1_000
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of the listener that it came to."""
+    """What a connection needs of its listener."""
 
     name: str
     backend: Backend
@@ -64,7 +64,7 @@ class ConnectionOwner(Protocol):
 
 
 class KafkaConnection:
-    """The Kafka side of a pipe."""
+    """The Kafka protocol on one TCP connection."""
 
     __slots__ = (
         "_assembly",
@@ -130,7 +130,7 @@ class KafkaConnection:
             self.close()
             return
         except Exception as error:
-            # The last line of defence: what a handler did not foresee costs this connection.
+            # The last line of defence: an unexpected error closes this connection.
             log.error("kafka.handler_failed", peer=self.pipe.peer, error=error)
             self.metrics.failures.of().count += 1
             self.close()
@@ -153,11 +153,11 @@ class KafkaConnection:
 
     @property
     def held_bytes(self) -> int:
-        """What the node keeps in memory because this client does not read, or waits for something first."""
+        """Bytes of responses in memory: the client does not read them, or they wait for an earlier one."""
         return self.pipe.held_bytes + self.replies.held_bytes
 
     def _serve(self, frame: memoryview) -> bool:
-        """Serve one request; answers whether there is time for another one in this turn of the loop."""
+        """Serve one request; returns whether there is time for another one in this turn of the loop."""
         if not self.is_open:
             return False
         clock = self.clock
@@ -169,10 +169,10 @@ class KafkaConnection:
         api_key, version, _, client_id = header
         route = self._routes.get(api_key)
         if route is None:
-            raise ProtocolError(f"API {api_key} is not served here")
+            raise ProtocolError(f"API key {api_key} is not supported")
         api = route.api
         if version not in route.versions and api_key != API_VERSIONS_KEY:
-            raise ProtocolError(f"{api.name} version {version} is not served here")
+            raise ProtocolError(f"{api.name} version {version} is not supported")
         session = self._session
         if (client_id or "") != session.client_id:
             session = self._session = session._replace(client_id=client_id or "")
@@ -189,7 +189,7 @@ class KafkaConnection:
         self._turn_end_ns = 1
 
     def pause_reads(self) -> None:
-        """A request is kept until somebody else has worked on it: one at a time is enough."""
+        """Read no more requests until `resume_reads`: one that waits for a worker is enough."""
         self._holds += 1
         self.end_turn()
         self._pause()
@@ -199,7 +199,7 @@ class KafkaConnection:
         self.resume()
 
     def throttle(self, throttle_ms: int) -> None:
-        """Read nothing for a while, because a quota was exceeded; answers leave all the same."""
+        """Read nothing for a while, because a quota was exceeded; responses are still sent."""
         until_ns = self.clock.now() + throttle_ms * MILLISECOND
         if until_ns <= self._held_until_ns:
             return
@@ -209,7 +209,7 @@ class KafkaConnection:
         self.door.after_ms(throttle_ms, self._release)
 
     def _release(self) -> None:
-        # An earlier and shorter hold ends nothing.
+        # An earlier, shorter throttle has no effect.
         if self.clock.now() >= self._held_until_ns:
             self._held_until_ns = 0
             self.resume()
@@ -222,12 +222,12 @@ class KafkaConnection:
             or self._holds > 0
             or len(replies.waiting) >= limits.waiting_replies_max
             or pipe.pending_bytes + replies.held_bytes > limits.pending_bytes_max
-            # Nobody holds anything, as a rule.
+            # Usually no response is held.
             or (backlog.held_bytes > 0 and backlog.refuses(pipe.held_bytes + replies.held_bytes))
         )
 
     def _await_room(self) -> None:
-        """If it is the whole node that keeps too much, nobody but the backlog knows when to go on."""
+        """Wait for the node's `ResponseMemoryLimit`, if that is what is full."""
         if self.door.backlog.is_full and not self._waits_for_room:
             self._waits_for_room = True
             self.metrics.held_back.of("answers").count += 1
@@ -243,7 +243,7 @@ class KafkaConnection:
         self.pipe.pause()
 
     def resume(self) -> None:
-        """Read again, if nothing stands against it; what was put aside comes first."""
+        """Read again, unless something else pauses it; buffered bytes come first."""
         if not self.is_open:
             return
         if self._is_full():
@@ -266,7 +266,7 @@ class KafkaConnection:
         if self._is_full():
             self._await_room()
         else:
-            self.is_paused = False  # or every answer of this turn would try to go on
+            self.is_paused = False  # or every response of this turn would try to resume
             self.buffer_updated(0)
             if self._assembly.rest is None:
                 self.resume()
@@ -277,7 +277,7 @@ class KafkaConnection:
     def sweep(self, now_ns: Instant, *, pressed: bool = False) -> None:
         """Close a connection that is idle or stuck; called every few seconds.
 
-        `pressed`: the node keeps as many answers as it may.
+        `pressed`: the node's memory for responses is used up.
         """
         limits = self.door.limits
         progress = self.pipe.sent_bytes + self._assembly.have_bytes
@@ -295,7 +295,7 @@ class KafkaConnection:
             self._assembly.release_buffer()
 
     def _is_in_the_way(self, *, pressed: bool) -> bool:
-        """Whether it makes others wait: for the answers it does not read, or the request it does not send."""
+        """Whether others wait for its memory: unread responses, or a request that is not complete."""
         if pressed and self.held_bytes > 0:
             return True
         return self._assembly.is_partial and self.door.budget.is_wanted
@@ -315,5 +315,5 @@ class KafkaConnection:
         self.door.forget(self)
 
     def release_buffer(self) -> None:
-        """Others need the bytes that this connection keeps for its next large frame."""
+        """Give back the buffer kept for the next large frame: other connections need the memory."""
         self._assembly.release_buffer()

@@ -1,4 +1,4 @@
-"""From our reasons to Kafka's error codes: the one table."""
+"""The table from `ErrorKind` to Kafka's error codes."""
 
 from penstock.core.model import ApiError, ErrorKind
 from penstock.core.protocol import ErrorCode
@@ -25,7 +25,7 @@ CODES = {
     ErrorKind.NOT_CONTROLLER: ErrorCode.NOT_CONTROLLER,
     ErrorKind.DUPLICATE_VOTER: ErrorCode.DUPLICATE_VOTER,
     ErrorKind.VOTER_NOT_FOUND: ErrorCode.VOTER_NOT_FOUND,
-    # Nothing was appended: the sender may ask again, of the same node or of the next leader.
+    # Nothing was appended: the client may retry, with the same node or the next leader.
     ErrorKind.QUORUM_BUSY: ErrorCode.REQUEST_TIMED_OUT,
     ErrorKind.FENCED_LEADER_EPOCH: ErrorCode.FENCED_LEADER_EPOCH,
     ErrorKind.UNKNOWN_LEADER_EPOCH: ErrorCode.UNKNOWN_LEADER_EPOCH,

@@ -2,12 +2,12 @@
 
     epoch 0                   a new session of the partitions named, if there is room
     epoch n, the next one     the session's partitions, plus those named, less those forgotten;
-                              answered with those that have news
+                              the response has those with news
     epoch -1                  no session: exactly what is named, and an old session ends
 
-There is room for so many sessions. When it is used up, the one unused for longest gives way
-if it has rested long enough; otherwise the client is told to go on without one (session 0),
-which costs bytes and nothing else.
+The number of sessions is bounded. When it is reached, the least recently used one is evicted if it
+has been idle long enough; otherwise the client continues without one (session 0), which only costs
+bytes.
 """
 
 from collections import OrderedDict
@@ -28,7 +28,7 @@ EPOCH_MAX = 2**31 - 1
 
 
 class FetchSessionPartition:
-    """One partition of a fetch, and what its client was told of it last."""
+    """One partition of a fetch, and what its client was last sent about it."""
 
     __slots__ = (
         "by_id",
@@ -57,10 +57,10 @@ class FetchSessionPartition:
         self.leader_epoch = part.current_leader_epoch
 
     def is_news(self, found: FetchedPartition) -> bool:
-        """Whether an incremental answer must mention it; remembers what it says."""
+        """Whether an incremental response must include it; remembers what it says."""
         state = (found.high_watermark, found.last_stable_offset, found.log_start)
         news = found.error is not None or found.records is not None or state != self.last_sent
-        # A refusal is repeated until it is over.
+        # An error is repeated until it is over.
         self.last_sent = state if found.error is None else None
         return news
 
@@ -73,7 +73,7 @@ class FetchSessionError:
 
 
 class FetchContext:
-    """What one request fetches, and which of it the answer must mention."""
+    """What one request fetches, and which of it the response must include."""
 
     __slots__ = ("_session", "session_id", "targets")
 
@@ -91,7 +91,7 @@ class FetchContext:
         if self._session is None:
             return rows
         news = [(target, part) for target, part in rows if target.is_news(part)]
-        # What gave something goes to the back, so that a large partition does not starve the rest.
+        # Partitions that had data go to the back, so that a large one does not starve the rest.
         self._session.served(target for target, part in news if part.records is not None)
         return news
 
@@ -119,7 +119,7 @@ class FetchSession:
         self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
 
     def update(self, request: FetchRequest) -> list[FetchSessionPartition]:
-        """Take a request's changes; answers what is to be fetched now."""
+        """Apply a request's changes; returns what is to be fetched now."""
         for topic in request.topics:
             for part in topic.partitions:
                 key = (topic.topic_id if self.by_id else topic.topic, part.partition)
@@ -153,7 +153,7 @@ class FetchSessionLimits:
 
 
 class FetchSessionCache:
-    """Every session of a door's clients."""
+    """The fetch sessions of a node's clients."""
 
     def __init__(self, clock: Clock, entropy: Entropy, limits: FetchSessionLimits | None = None) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Cutting the byte stream of a connection into frames, with as little copying as possible.
+"""Cuts the byte stream of a connection into frames, with as little copying as possible.
 
     scratch (shared by all connections)   │size│ frame │size│ frame │size│ fra
                                            whole frames are handled in place ─┘ the rest is
@@ -7,9 +7,9 @@
 An idle connection owns no buffer. One that sends large frames keeps its buffer from frame
 to frame, until it has been quiet for a while or others need the bytes.
 
-Whoever handles frames may want no more of them for now. What is left is put aside then, and
-so is the beginning of a frame for which there are no bytes to be had: nothing may be received
-before that has been dealt with.
+A handler may want no more frames for now. What is left is put aside then, and so is the beginning
+of a frame for which the memory limit has no room: nothing may be received before that has been
+handled.
 """
 
 import struct
@@ -23,7 +23,7 @@ SIZE_BYTES = 4
 SCRATCH_BYTES = 128 << 10
 REUSED_BYTES_MAX = 4 << 20
 _unpack_size = struct.Struct(">i").unpack_from
-# Answers whether it wants the next frame too.
+# Returns whether it wants the next frame too.
 Handle: TypeAlias = Callable[[memoryview], bool]
 
 
@@ -58,23 +58,23 @@ class FrameDecoder:
         self._sized = False  # whether `_need` is a frame's size, or that of the size itself
         self.target = scratch
         self.owned_bytes = 0
-        # What was put aside: it comes before anything else.
+        # What was put aside; it is handled before anything else.
         self.rest: memoryview | None = None
-        # Whether the rest waits for the budget, and not for the one who handles frames.
+        # Whether the rest waits for the memory limit, not for the handler.
         self.is_starved = False
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun and is not there yet."""
+        """Whether a frame has started and is not complete."""
         return self._need > 0
 
     @property
     def have_bytes(self) -> int:
-        """How much of it is there."""
+        """How many bytes of it have arrived."""
         return self._have if self._need else 0
 
     def buffer_updated(self, count: int, handle: Handle) -> None:  # noqa: C901, PLR0912 - the hot path, straight on purpose
-        """Hand every frame that is complete now to `handle`; the view is only good during the call.
+        """Pass every complete frame to `handle`; the view is only valid during the call.
 
         With a count of 0, try again with what was put aside.
         """
@@ -120,7 +120,7 @@ class FrameDecoder:
                 self._keep(SIZE_BYTES, source[position:end], sized=False)
 
     def _put_aside(self, rest: memoryview) -> None:
-        # A copy, and one that can be written to: the scratch buffer is everybody's.
+        # A writable copy: the scratch buffer is shared.
         self.rest = memoryview(bytearray(rest))
 
     def _keep(self, need: int, beginning: memoryview, *, sized: bool) -> None:
@@ -147,6 +147,6 @@ class FrameDecoder:
             self._frame, self.owned_bytes = None, 0
 
     def close(self) -> None:
-        """The connection is over: own nothing."""
+        """Give back all memory: the connection has ended."""
         self._need, self.rest, self.target = 0, None, self._scratch
         self.release_buffer()

@@ -17,15 +17,15 @@ from penstock.server.kafka.response_queue import ResponseQueue
 from penstock.server.kafka.router import Router
 
 SWEEP_MS = 5_000
-# While somebody waits for what others do not let go of.
+# How often to sweep while connections wait for memory.
 PRESSED_SWEEP_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """What the doors of a node share. Without a gate everybody may do everything.
+    """What the listeners of a node share. Without an authorizer every client may do everything.
 
-    `report` hears of errors that nobody foresaw.
+    `report` is called with unexpected errors.
     """
 
     backend: Backend
@@ -67,11 +67,11 @@ class Listener:
     def open(
         self, loop: asyncio.AbstractEventLoop, address: Address, options: AcceptorOptions | None = None
     ) -> Address:
-        """Listen on a socket; answers the address with the port that was found."""
+        """Listen on a socket; returns the address with the actual port."""
         return self.listen(address, lambda bind, welcome: Acceptor(loop, bind, welcome, options))
 
     def listen(self, address: Address, listen: Listen) -> Address:
-        """Serve the clients that come in at a listener: that of a socket, or of a simulated network."""
+        """Serve the clients of a listener: of a socket, or of a simulated network."""
         self._acceptor = listen(address, self.accept)
         self.metrics.connections.read(lambda: len(self._connections), self.name)
         self._sweep_later()
@@ -82,7 +82,7 @@ class Listener:
         return len(self._connections)
 
     def accept(self, pipe: TcpConnection) -> KafkaConnection:
-        """Serve a client that came in."""
+        """Serve a new client."""
         connection = KafkaConnection(pipe, self)
         self._connections[connection] = None
         return connection
@@ -91,7 +91,7 @@ class Listener:
         self._connections.pop(connection, None)
 
     def flush_soon(self, replies: ResponseQueue) -> None:
-        """Send a connection's answers when this turn of the loop is over."""
+        """Send a connection's responses at the end of this turn of the loop."""
         if not self._to_flush:
             self._timers.soon(self._flush_all)
         self._to_flush.append(replies)
@@ -102,7 +102,7 @@ class Listener:
             replies.flush()
 
     def soon(self, act: Callable[[], None]) -> None:
-        """Do something when the others have had their turn."""
+        """Call `act` after the other connections have had their turn."""
         self._timers.soon(act)
 
     def _spare(self) -> None:
@@ -113,7 +113,7 @@ class Listener:
         return self._timers.at(Instant(self.clock.now() + delay_ms * MILLISECOND), fire)
 
     def sweep_soon(self) -> None:
-        """Somebody waits for room: do not let those who are in the way take their time."""
+        """Sweep soon: connections wait for memory that others use."""
         if self._sweeper is not None and not self._is_pressed:
             self._sweeper.cancel()
             self._sweep_later()
@@ -128,18 +128,18 @@ class Listener:
         self._sweep_later()
 
     def sweep(self) -> None:
-        """Close connections that are idle, stuck, or in everybody's way."""
+        """Close connections that are idle, stuck, or block others."""
         now, pressed = self.clock.now(), self.backlog.is_full
         for connection in list(self._connections):
             connection.sweep(now, pressed=pressed)
         self._make_room()
 
     def _make_room(self) -> None:
-        """Nobody is read while the backlog is full: whoever holds most of it must not decide for how long."""
+        """Close the connection that holds the most: nobody is read while the response memory is used up."""
         if self.backlog.is_full and self._connections:
             largest = max(self._connections, key=_held_bytes)
             if largest.held_bytes:
-                largest.abort("holds the most")
+                largest.abort("it holds the most unread responses while the node's response memory is used up")
 
     def stop_accepting(self) -> None:
         if self._acceptor is not None:

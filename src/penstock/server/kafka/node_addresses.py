@@ -1,10 +1,10 @@
-"""How nodes are named to a client: it is sent back to the listener that it came from.
+"""The addresses of nodes as a client gets them: always for the listener that it connected to.
 
     this node      by the listener's advertised address or, if that is not set, by the
                    address that the client connected to
     other nodes    by the address they registered for the listener of the same name
 
-A node without such a listener cannot be named to this client at all.
+A node without such a listener is left out.
 """
 
 from collections.abc import Iterable
@@ -38,14 +38,14 @@ def address_of(call: Request, broker: Broker) -> Address | None:
 
 
 def named_brokers(call: Request, *, fenced: bool = False) -> list[BrokerAddress]:
-    """The brokers that can be named to this client, in the order of their ids; live ones, or all."""
+    """The brokers that this client can reach, in the order of their ids; live ones, or all."""
     brokers = call.backend.controller.image.each_broker()
     named = (_named(call, broker) for broker in brokers if fenced or not broker.fenced)
     return [broker for broker in named if broker is not None]
 
 
 def named_broker(call: Request, node_id: NodeId) -> BrokerAddress | None:
-    """One live broker, if it can be named to this client."""
+    """One live broker, if this client can reach it."""
     broker = call.backend.controller.image.broker(node_id)
     return None if broker is None or broker.fenced else _named(call, broker)
 
@@ -58,17 +58,17 @@ def _named(call: Request, broker: Broker) -> BrokerAddress | None:
 
 
 def controller_id(call: Request) -> int:
-    """Whom administrators should ask: any node would do, for commands are carried to whoever leads."""
+    """The controller for admin clients: any node would do, since commands are forwarded."""
     backend = call.backend
     leader = backend.node.node_id if backend.controller.is_leading else backend.controller.leader
     if leader is None:
         return NO_LEADER
-    # A controller that is no broker has no door for clients.
+    # A controller that is no broker has no listener for clients.
     return leader if backend.controller.image.is_live(leader) else backend.node.node_id
 
 
 class PartitionAvailability(NamedTuple):
-    """Whether a partition can be used, and by whom."""
+    """The leader and the reachable replicas of a partition, as one client sees them."""
 
     code: ErrorCode
     leader: int
@@ -90,7 +90,7 @@ class ListenerView:
         self._own = call.backend.node.node_id
 
     def standing(self, topic: str, partition: Partition) -> PartitionAvailability:
-        """How a partition stands for these clients."""
+        """The availability of a partition for these clients."""
         offline = self.missing(partition.replicas)
         leader = partition.leader
         if leader not in self.live:
@@ -98,10 +98,10 @@ class ListenerView:
             code = ErrorCode.LISTENER_NOT_FOUND if unnamed else ErrorCode.LEADER_NOT_AVAILABLE
             return PartitionAvailability(code, NO_LEADER, offline)
         if leader == self._own and self._partitions.find(topic, partition.index) is None:
-            # Its log is still being made: nothing could be written to it.
+            # Its log is still being created: nothing could be written to it.
             return PartitionAvailability(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, offline)
         return PartitionAvailability(ErrorCode.NONE, leader, offline)
 
     def missing(self, replicas: Iterable[NodeId]) -> tuple[NodeId, ...]:
-        """Those of the replicas that nobody reaches now."""
+        """The replicas that cannot be reached now."""
         return tuple(node_id for node_id in replicas if node_id not in self.live)

@@ -1,8 +1,7 @@
-"""Finding the partition a request names, or the reason why it is not served here.
+"""Finds the partition that a request names, or the error if it is not served here.
 
-Where a client that came to the wrong node should go instead (KIP-951).
-
-It saves the client a round of Metadata, which is most of what a failover costs it.
+A client at the wrong node gets the new leader with the error (KIP-951), which saves it a Metadata
+request: most of what a failover costs it.
 """
 
 from typing import NamedTuple
@@ -29,7 +28,7 @@ def partition_of(
     partition = backend.partitions.led_by_name.get((topic, index))
     if partition is not None:
         return partition
-    # Known to the cluster but led elsewhere, or its log is still being made: worth another try.
+    # Known to the cluster but led elsewhere, or its log is still being created: the client retries.
     return UNKNOWN if backend.controller.image.partition(topic, index) is None else NOT_HERE
 
 
@@ -41,7 +40,7 @@ class PartitionLeader(NamedTuple):
 
 
 class LeaderHints:
-    """The new leaders that one answer names, and the nodes to find them at."""
+    """The new leaders that one response names, and their addresses."""
 
     __slots__ = ("_call", "nodes")
 
@@ -50,7 +49,7 @@ class LeaderHints:
         self.nodes: dict[NodeId, BrokerAddress] = {}
 
     def leader_of(self, topic: str, index: int, error: ApiError) -> PartitionLeader | None:
-        """The leader to name along with a refusal, if it is another node, and one that can be named."""
+        """The leader to send with an error, if it is another node that this client can reach."""
         backend = self._call.backend
         state = backend.controller.image.partition(topic, index) if error.kind in _MOVED else None
         if state is None or state.leader == backend.node.node_id:

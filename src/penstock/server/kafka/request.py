@@ -1,4 +1,4 @@
-"""One request, from its frame to its answer."""
+"""One request, from its frame to its response."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.response_queue import PendingResponse, ResponseQueue
 
-# An answer of which there should not be many before anybody looks whether the client reads them.
+# After a response of this size, check whether the client reads before serving the next request.
 LARGE_BYTES = 64 << 10
 
 
 class RequestConnection(Protocol):
-    """What a call asks of the connection that it came by."""
+    """What a request needs of its connection."""
 
     backend: Backend
     gate: Authorizer | None
@@ -49,7 +49,7 @@ class RequestConnection(Protocol):
 
 
 class Request(PendingResponse):
-    """What a handler knows of the request it serves, and the place of its answer."""
+    """What a handler knows of the request it serves, and its place in the response queue."""
 
     __slots__ = (
         "_connection",
@@ -66,14 +66,14 @@ class Request(PendingResponse):
     def __init__(
         self, connection: RequestConnection, api: Api, header: RequestHeader, session: Session, began_ns: int
     ) -> None:
-        # The slot's own fields, without the call that its constructor would be.
+        # The fields of `PendingResponse`, without calling its constructor.
         self.parts = None
         self.held_bytes = 0
         self.abandoned = None
         self._connection = connection
         self._throttle_ms = 0
         self.backend = connection.backend
-        # Whoever watches what clients do; None if everybody may do everything.
+        # None if every client may do everything.
         self.gate = connection.gate
         self.api = api
         self.version = header[1]
@@ -88,12 +88,12 @@ class Request(PendingResponse):
 
     @property
     def local(self) -> tuple[str, int]:
-        """The address the client connected to: how this node is known to it."""
+        """The address the client connected to."""
         return self._connection.pipe.local
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody waits for the answer still."""
+        """Whether the client still waits for the response."""
         return self._connection.is_open
 
     def authorize(self, operation: AclOperation, resource: Resource) -> bool:
@@ -101,7 +101,7 @@ class Request(PendingResponse):
         return gate is None or gate.authorize(self.session, operation, resource)
 
     def charge(self, cost: QuotaType, amount: int) -> int:
-        """Charge the client; if it is to be held back, it is, and its answer says how long."""
+        """Charge the client's quota; returns for how long it is throttled, which the response says."""
         gate = self.gate
         if gate is None:
             return 0
@@ -116,7 +116,7 @@ class Request(PendingResponse):
         return self.charge(QuotaType.REQUEST_NS, self._connection.clock.now() - self.began_ns)
 
     def reply(self, response: Message) -> None:
-        """Answer with a message. One that cannot be written costs the connection, not the node."""
+        """Reply with a message. One that cannot be encoded closes the connection, not the node."""
         if self._throttle_ms:
             response = with_throttle(response, self._throttle_ms)
         try:
@@ -132,7 +132,7 @@ class Request(PendingResponse):
         self.reply_parts([frame])
 
     def reply_parts(self, parts: list[Part]) -> None:
-        """Answer with a whole frame, its size included, in pieces."""
+        """Reply with a whole frame, its size included, in pieces."""
         connection, api = self._connection, self.api
         connection.replies.fill(self, parts)
         metrics = connection.metrics
@@ -144,28 +144,28 @@ class Request(PendingResponse):
             connection.resume()
 
     def pause_reads(self) -> None:
-        """Read no more of this client until `let_go`: what it sends next would have to be kept, too."""
+        """Read no more of this client until `resume_reads`: its next requests would have to be buffered."""
         self._connection.pause_reads()
 
     def resume_reads(self) -> None:
         self._connection.resume_reads()
 
     def on_abandoned(self, cancel: Callable[[], None]) -> None:
-        """Call `cancel` if the client leaves before there is an answer, so that nothing is kept for it."""
+        """Call `cancel` if the client disconnects before there is a response."""
         if self.parts is None:
             self.abandoned = cancel
 
     def no_reply(self) -> None:
-        """The client expects no answer (Produce with acks 0)."""
+        """The client expects no response (Produce with acks 0)."""
         self.reply_parts([])
 
     def close(self) -> None:
-        """Close the connection: for what a client cannot be told in an answer."""
+        """Close the connection: for errors that a response cannot carry."""
         self._connection.close()
 
 
 def with_throttle(response: Message, throttle_ms: int) -> Message:
-    """The same answer, saying for how long the client is held back, if it has a place for that."""
+    """The same response with the throttle time, if it has a field for that."""
     if not hasattr(response, "throttle_time_ms"):
         return response
     return replace(response, throttle_time_ms=throttle_ms)  # type: ignore[type-var]  # a struct at run time

@@ -1,7 +1,7 @@
-"""Answers leave in the order the requests came, however long each takes.
+"""Responses leave in the order of the requests, however long each takes.
 
-    requests    1  2  3  4          a slot is opened per request
-    slots      [✓][ ][✓][ ]         1 leaves; 3 waits for 2, and is held in memory
+    requests    1  2  3  4          each gets a PendingResponse
+    responses  [✓][ ][✓][ ]         1 leaves; 3 waits for 2, and is held in memory
 
 What is released in one turn of the loop is sent by one system call.
 """
@@ -13,21 +13,21 @@ from penstock.runtime.tcp import BUFFERS, Part, TcpConnection
 
 
 class PendingResponse:
-    """The place of one answer in its connection's order."""
+    """The place of one response in its connection's order."""
 
     __slots__ = ("abandoned", "held_bytes", "parts")
 
     def __init__(self) -> None:
         self.parts: list[Part] | None = None
         self.held_bytes = 0
-        # Called if the connection ends before there is an answer.
+        # Called if the connection ends before there is a response.
         self.abandoned: Callable[[], None] | None = None
 
 
 class ResponseQueue:
-    """The ordered slots of one connection.
+    """The pending responses of one connection, in order.
 
-    Whoever serves a request puts its slot at the end of `waiting`. While `is_corked`, what is
+    Every request is put at the end of `waiting`. While `is_corked`, what is
     released is collected in `out`, so that one system call can send it all.
     """
 
@@ -41,7 +41,7 @@ class ResponseQueue:
     ) -> None:
         """`flush_later` calls `flush` at the end of this turn of the loop.
 
-        `moved` is told by how much `held_bytes` changes: answers that wait for an earlier one.
+        `moved` is called with every change of `held_bytes`: responses that wait for an earlier one.
         """
         self._pipe = pipe
         self._flush_later = flush_later
@@ -52,8 +52,8 @@ class ResponseQueue:
         self.is_corked = False
 
     def fill(self, slot: PendingResponse, parts: list[Part]) -> None:
-        """Give an answer: once. It leaves as soon as everything before it has left."""
-        assert slot.parts is None, "an answer is given once"
+        """Set a response, once. It leaves as soon as everything before it has left."""
+        assert slot.parts is None, "a response is set once"
         slot.parts = parts
         waiting = self.waiting
         if not waiting:
@@ -89,7 +89,7 @@ class ResponseQueue:
             self._pipe.write(out)
 
     def abandon(self) -> None:
-        """Forget every slot: the connection is over, and answers to it go nowhere."""
+        """Forget every pending response: the connection has ended."""
         waiting, self.waiting = self.waiting, deque()
         for slot in waiting:
             if slot.parts is None and slot.abandoned is not None:

@@ -1,15 +1,10 @@
-"""Parts of answers that several handlers share, or that are too long for one.
+"""Parts of responses that several handlers share: rows, authorized operations, topics of Metadata.
 
-`operations` are a caller's rights as a field of bits; `metadata_rows` the topics of a
-Metadata answer; `config_resources` the things that can be configured, as Kafka numbers them.
-
-Left out: error codes and addresses, which every handler needs.
-
-The rows of a Metadata answer.
-
-A topic's row is made once and kept while the topic, the brokers and its logs stay as they
-are: images share what did not change between them, so an unchanged topic is the same object
+A topic's Metadata row is built once and cached while the topic, the brokers and its logs stay as
+they are: images share what did not change between them, so an unchanged topic is the same object
 in the next image too.
+
+Left out: error codes (`errors`) and addresses (`node_addresses`), which every handler needs.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -31,7 +26,7 @@ from penstock.server.kafka.request import Request
 
 Row = TypeVar("Row")
 H = TypeVar("H", bound=Hashable)
-# What is answered when nobody asked.
+# The value when the client did not ask for it.
 NOT_ASKED = -(2**31)
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 # The position of each operation's bit: the number that access control lists give it.
@@ -78,9 +73,9 @@ _POSSIBLE = {
     ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
 }
 R = TypeVar("R")
-# What is kept of a member must fit into the answers of every version, and into the coordinator's records.
+# A member's fields must fit into responses of every version, and into the coordinator's records.
 NAME_CHARS_MAX = 1_000
-# Until here replicas that cannot be reached are left out, and only the first error is told.
+# Up to this version unreachable replicas are left out, and only the first error is reported.
 FILTERED_UNTIL = 0
 LISTENER_ERRORS_SINCE = 6
 # How many rows of deleted topics may pile up.
@@ -96,16 +91,16 @@ def by_topic(rows: Iterable[tuple[str, Row]]) -> list[tuple[str, tuple[Row, ...]
 
 
 def error_fields(outcome: object) -> tuple[ErrorCode, str | None]:
-    """How an outcome is told: the code and a message, if it was refused."""
+    """The error code of an outcome, and the message if it failed."""
     return (
         (code_of(outcome), message_of(outcome)) if isinstance(outcome, ApiError) else (ErrorCode.NONE, None)
     )
 
 
 def shared_code(outcomes: Sequence[object]) -> tuple[ErrorCode, str | None]:
-    """What the answer says as a whole: that nobody leads, if that is why everything was refused.
+    """The code of the whole response: NOT_CONTROLLER, if everything failed for that reason.
 
-    Clients look for the controller and ask again when they read it there, not in the rows.
+    Clients look up the controller and retry if they find it there, not in the rows.
     """
     if outcomes and all(_is_leaderless(outcome) for outcome in outcomes):
         return error_fields(outcomes[0])
@@ -164,14 +159,14 @@ def reader_of(call: Request) -> ClientKey:
 
 
 class ResponseRows(Generic[R]):
-    """The rows of an answer, filled in any order, and sent when the last one is there."""
+    """The rows of a response, filled in any order, and sent when the last one is there."""
 
     __slots__ = ("_left", "_rows", "_send")
 
     def __init__(self, count: int, send: Callable[[tuple[R, ...]], None]) -> None:
         self._rows: list[R | None] = [None] * count
         self._send = send
-        # One for whoever fills them, so that nothing is sent before every row was asked for.
+        # One for the caller, so that nothing is sent before every row was requested.
         self._left = count + 1
 
     def put(self, index: int, row: R) -> None:
@@ -179,14 +174,14 @@ class ResponseRows(Generic[R]):
         self.end()
 
     def end(self) -> None:
-        """One thing less to wait for."""
+        """One row less to wait for."""
         self._left -= 1
         if not self._left:
             self._send(tuple(row for row in self._rows if row is not None))
 
 
 class _Kept(NamedTuple):
-    """A row in which nothing is wrong, and what it was made of."""
+    """A row without errors, and what it was built from."""
 
     topic: Topic
     live: frozenset[NodeId]
@@ -218,7 +213,7 @@ _CACHES: WeakKeyDictionary[Controller, _Cache] = WeakKeyDictionary()
 
 
 class TopicRows:
-    """Makes the rows of topics for one answer."""
+    """Builds the rows of topics for one response."""
 
     def __init__(self, call: Request, reach: ListenerView, *, with_operations: bool) -> None:
         self._call = call
@@ -231,7 +226,7 @@ class TopicRows:
         self._cache = found
 
     def everything(self) -> Iterator[MetadataResponseTopic]:
-        """Every topic that the caller may know of."""
+        """Every topic that the caller may describe."""
         call = self._call
         for topic in self._cache.topics(call.backend.controller.image):
             if call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):

@@ -23,7 +23,7 @@ class Route:
 
 
 class Router:
-    """The table that handlers register in. `ApiVersions` is read off it."""
+    """The table that handlers register in. `ApiVersions` is derived from it."""
 
     def __init__(self) -> None:
         self.by_key: dict[int, Route] = {}

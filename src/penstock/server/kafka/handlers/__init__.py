@@ -1,4 +1,4 @@
-"""One file per Kafka API: read the request, ask a service, write the answer.
+"""One file per Kafka API: reads the request, calls a use case, writes the response.
 
 Every module here registers its handler in `routes` when it is imported; `every_route` imports
 them all. What is registered is what ApiVersions announces.

@@ -1,4 +1,4 @@
-"""AddRaftVoter: letting a node vote on the metadata."""
+"""AddRaftVoter: makes a node a voter of the metadata quorum."""
 
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
@@ -12,7 +12,7 @@ from penstock.server.kafka.router import routes
 
 @routes.handles(AddRaftVoterRequest)
 def add_raft_voter(request: AddRaftVoterRequest, call: Request) -> None:
-    """Answers when the node votes; without an address it must be known as a broker already."""
+    """Reply when the node is a voter; without an address it must be a registered broker."""
     if not call.authorize(AclOperation.ALTER, CLUSTER):
         _reply(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
@@ -30,7 +30,7 @@ def add_raft_voter(request: AddRaftVoterRequest, call: Request) -> None:
 
 
 def wrong_cluster(cluster_id: str | None, call: Request) -> ApiError | None:
-    """Whether the caller means another cluster than this one."""
+    """The error if the caller names another cluster than this one."""
     ours = call.backend.node.cluster_id
     if cluster_id is None or cluster_id == ours:
         return None

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: moving partitions to other brokers, and calling moves off."""
+"""AlterPartitionReassignments: starts and cancels reassignments of partitions."""
 
 from penstock.core.metadata import AlteredPartition, ReassignPartition
 from penstock.core.model import ApiError, NodeId, PartitionIndex

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a node has one directory, so what is asked holds already or cannot be."""
+"""AlterReplicaLogDirs: a node has one directory, so a move to it succeeds and any other fails."""
 
 import os
 

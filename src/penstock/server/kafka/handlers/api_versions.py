@@ -1,4 +1,4 @@
-"""ApiVersions: what this node serves, read off the routes."""
+"""ApiVersions: what this node serves, derived from the router."""
 
 from penstock.core.metadata import SUPPORTED_FEATURES
 from penstock.core.protocol import ErrorCode, decoder, response_frame
@@ -15,13 +15,13 @@ from penstock.server.kafka.router import routes
 
 NAMED_SINCE = 3
 # Older librdkafka compresses only for a broker that lists Produce 0, which it never sends. Kafka 4 lists
-# it for this reason (KAFKA-18659), and like Kafka we refuse who takes it at its word.
+# it for this reason (KAFKA-18659), and like Kafka we reject clients that really send it.
 LISTED_FROM = {ProduceRequest.__schema__.api_key: 0}
 
 
 @routes.handles_frames(ApiVersionsRequest)
 def api_versions(call: Request, frame: memoryview, position: int) -> None:
-    """A version we do not know is answered in the oldest form, with what we do know (KIP-511)."""
+    """Reply; an unknown version gets the oldest form, with the versions we support (KIP-511)."""
     if call.version not in call.api.versions:
         rejection = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed())
         call.reply_parts([response_frame(call.api, 0, call.correlation_id, rejection)])

@@ -1,4 +1,4 @@
-"""CreateTopics: making topics."""
+"""CreateTopics: creates topics."""
 
 from collections.abc import Iterable
 
@@ -96,7 +96,7 @@ def _row(
 def _configs(
     call: Request, created: CreatedTopic, topic: CreateTopicsRequestTopic
 ) -> tuple[CreateTopicsResponseConfig, ...]:
-    """Every setting of the new topic, or of the one that would be made."""
+    """Every setting of the new topic, or of the one that would be created."""
     own = {config.name: config.value for config in topic.configs if config.value is not None}
     described = call.backend.configs.preview(created.name, own, created.replication_factor)
     return tuple(

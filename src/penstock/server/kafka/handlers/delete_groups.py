@@ -19,7 +19,7 @@ Row = DeleteGroupsResponseGroup
 
 @routes.handles(DeleteGroupsRequest)
 def delete_groups(request: DeleteGroupsRequest, call: Request) -> None:
-    # A group that is named twice is deleted once, and answered once.
+    # A group that is named twice is deleted once, with one row in the response.
     group_ids = list(dict.fromkeys(request.groups_names))
     rows: ResponseRows[Row] = ResponseRows(
         len(group_ids),

@@ -1,4 +1,4 @@
-"""DeleteRecords: dropping the front of partitions."""
+"""DeleteRecords: deletes records from the front of partitions."""
 
 from penstock.core.metadata import is_internal
 from penstock.core.metadata.configs import CleanupPolicy
@@ -17,7 +17,7 @@ from penstock.server.kafka.request import Request
 from penstock.server.kafka.router import routes
 
 NO_WATERMARK = -1
-# What coordinators keep there would be lost to them.
+# Coordinators would lose their state.
 INTERNAL = ApiError(ErrorKind.INVALID_TOPIC_NAME, "records of internal topics are not deleted by clients")
 COMPACTED = ApiError(ErrorKind.NOT_DELETABLE, "the topic's cleanup.policy is not delete")
 

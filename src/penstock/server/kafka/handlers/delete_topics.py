@@ -62,7 +62,7 @@ def _doomed(request: DeleteTopicsRequest, version: int) -> list[TopicToDelete]:
 
 
 def _judged(call: Request, everything: list[TopicToDelete]) -> list[_Row]:
-    """One row per topic, with what is wrong about it before it is even looked for."""
+    """One row per topic, with the error that is known before the controller is asked."""
     counts: dict[TopicToDelete, int] = {}
     for doomed in everything:
         counts[doomed] = counts.get(doomed, 0) + 1
@@ -72,9 +72,9 @@ def _judged(call: Request, everything: list[TopicToDelete]) -> list[_Row]:
 def _problem(call: Request, doomed: TopicToDelete, count: int) -> ApiError | None:
     name, topic_id = doomed
     if name is None and topic_id == ZERO_UUID:
-        return ApiError(ErrorKind.INVALID_REQUEST, "neither the name nor the id of a topic is given")
+        return ApiError(ErrorKind.INVALID_REQUEST, "a topic needs a name or an id")
     if name is not None and topic_id != ZERO_UUID:
-        return ApiError(ErrorKind.INVALID_REQUEST, "a topic is deleted by its name or by its id, not by both")
+        return ApiError(ErrorKind.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if count > 1:
         return ApiError(ErrorKind.INVALID_REQUEST, "the request names this topic more than once")
     if name is None:

@@ -57,7 +57,7 @@ def _find(
     complaint = problem_with_name(resource.name) if resource.kind is ConfigResourceType.TOPIC else None
     if complaint is not None:
         return error_outcome(ApiError(ErrorKind.INVALID_TOPIC_NAME, complaint))
-    # No keys at all is how some clients say "every key".
+    # Some clients send an empty list for "every key".
     configs = call.backend.configs.describe(resource, wanted.configuration_keys or None)
     if isinstance(configs, ApiError):
         return error_outcome(configs)
@@ -65,7 +65,7 @@ def _find(
 
 
 def _set_for_all_brokers(configs: tuple[DescribedConfig, ...]) -> tuple[DescribedConfig, ...]:
-    """What was set for every broker: the rest belongs to the one that happens to be asked."""
+    """What was set for every broker: the rest belongs to this one broker."""
     shared = ConfigSource.ALL_BROKERS
     return tuple(
         replace(config, synonyms=tuple(known for known in config.synonyms if known.source is shared))

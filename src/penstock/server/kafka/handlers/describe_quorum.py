@@ -1,4 +1,4 @@
-"""DescribeQuorum: who votes on the metadata, who only follows, and how far each has got."""
+"""DescribeQuorum: voters and learners of the metadata quorum, and how far each has got."""
 
 from penstock.broker.cluster import QuorumMemberStatus, QuorumStatus
 from penstock.core.metadata.topic_names import METADATA_TOPIC
@@ -20,9 +20,9 @@ from penstock.server.kafka.response_rows import CLUSTER, by_topic, error_fields
 from penstock.server.kafka.router import routes
 
 NOT_ALLOWED = "the caller may not describe the cluster"
-NOT_HERE = "the metadata is one partition"
+NOT_HERE = "only partition 0 of __cluster_metadata can be described"
 LISTENER = "PEER"
-# Before this version members are told by their numbers alone.
+# Before this version members are given by node id alone.
 DIRECTORIES_SINCE = 2
 
 

@@ -45,7 +45,7 @@ def describe_topic_partitions(request: DescribeTopicPartitionsRequest, call: Req
 
 
 def _names(request: DescribeTopicPartitionsRequest, call: Request) -> Iterator[str]:
-    """What is asked for, from the cursor on, in the order of names."""
+    """The requested topics from the cursor on, in the order of names."""
     first = "" if request.cursor is None else request.cursor.topic_name
     if request.topics:
         named = sorted({topic.name for topic in request.topics})
@@ -68,7 +68,7 @@ def _failed(code: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 class _Page:
-    """The rows of one answer, until it is full."""
+    """The rows of one response, until it is full."""
 
     def __init__(self, call: Request, limit: int) -> None:
         self._call = call

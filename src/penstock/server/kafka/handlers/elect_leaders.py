@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred leaders back into office, or anyone alive where nobody leads."""
+"""ElectLeaders: elects preferred leaders, or any live replica where there is no leader."""
 
 from penstock.core.metadata import NO_LEADER, AlteredPartition, ElectionType, ElectLeader, MetadataImage
 from penstock.core.model import ApiError, PartitionIndex
@@ -14,7 +14,7 @@ from penstock.server.kafka.request import Request
 from penstock.server.kafka.response_rows import CLUSTER, by_topic, error_fields, shared_code
 from penstock.server.kafka.router import routes
 
-# Before this version an answer has no error of its own, only its rows have.
+# Before this version only the rows have error codes, not the response.
 CODE_SINCE = 1
 
 
@@ -25,7 +25,7 @@ def elect_leaders(request: ElectLeadersRequest, call: Request) -> None:
         _refuse(call, named, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return
     if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-        _refuse(call, named, ErrorCode.INVALID_REQUEST, f"there is no election {request.election_type}")
+        _refuse(call, named, ErrorCode.INVALID_REQUEST, f"unknown election type {request.election_type}")
         return
     election = ElectionType(request.election_type)
     if request.topic_partitions is None:
@@ -48,7 +48,7 @@ def _named(request: ElectLeadersRequest) -> list[tuple[str, int]]:
 
 
 def _wanting(image: MetadataImage, election: ElectionType) -> list[tuple[str, int]]:
-    """Every partition that such an election could help; nobody wants to hear of all the others."""
+    """Every partition that such an election could change; the others are left out."""
     return [
         (topic.name, partition.index)
         for topic in image.each_topic()

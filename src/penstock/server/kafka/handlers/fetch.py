@@ -51,10 +51,10 @@ def fetch(call: Request, frame: memoryview, position: int) -> None:
             UNKNOWN_ID if name is None else partition_of(call, name, target.partition, AclOperation.READ)
         )
         wanted.append(FetchPartition(partition, target.offset, target.max_bytes, target.leader_epoch))
-    # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
+    # As Kafka's `fetch.max.bytes`: one response must not occupy the disk for long.
     max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
     limits = FetchLimits(
-        # More than the answer may hold will never be there.
+        # A minimum above the response's limit would never be reached.
         min(request.min_bytes, max_bytes),
         max_bytes,
         request.max_wait_ms,

@@ -1,4 +1,4 @@
-"""FindCoordinator: which node looks after a group, a transactional id or a share partition."""
+"""FindCoordinator: which node coordinates a group, a transactional id or a share partition."""
 
 from penstock.core.model import ApiError, ErrorKind, NodeId
 from penstock.core.protocol import ErrorCode
@@ -38,7 +38,7 @@ def _find(call: Request, key_type: int, key: str, rows: ResponseRows[Row], index
     elif key_type == GROUP:
         call.backend.groups.locate(key, lambda found: rows.put(index, _row(call, key, found)))
     else:
-        # One node coordinates everything; these get topics of their own when they are served.
+        # Not served yet; these will get internal topics of their own.
         rows.put(index, _row(call, key, call.backend.node.node_id))
 
 

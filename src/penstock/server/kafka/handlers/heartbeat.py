@@ -31,7 +31,7 @@ def heartbeat(request: HeartbeatRequest, call: Request) -> None:
 
 def _reply(call: Request, reply: Reply) -> None:
     code = ErrorCode.NONE
-    # A coordinator that reads its log starts every session anew: nobody need join again for that.
+    # A coordinator that loads its log restarts every session, so members need not rejoin.
     if isinstance(reply, ApiError) and reply.kind is not ErrorKind.COORDINATOR_LOADING:
         code = code_of(reply)
     call.reply(HeartbeatResponse(throttle_time_ms=call.charge_time(), error_code=code))

@@ -1,9 +1,8 @@
 """InitProducerId: starting an idempotent producer.
 
-There are no transactions yet, and a producer that asks for them must hear so at once. Codes
-that can be retried would let it ask until it times out; an authorization error would send
-its owner looking for rights; UNSUPPORTED_VERSION is fatal to every client, and says what is
-the case: this broker does not do that.
+There are no transactions yet, and a producer that asks for them must fail at once. Retriable codes
+would make it retry until it times out; an authorization error would be misleading;
+UNSUPPORTED_VERSION is fatal to every client, and true: this broker does not support them.
 """
 
 from penstock.core.model import ApiError, ProducerId
@@ -57,7 +56,7 @@ def _may_write(call: Request) -> bool:
 def _may_go_on(request: InitProducerIdRequest, call: Request) -> bool:
     """Whether a producer can keep its id with the next epoch (KIP-360).
 
-    An id that was never given out may be given to somebody else later on: it is not taken.
+    An id that was never allocated is rejected, since it may be given to another producer later.
     """
     given_out = call.backend.controller.image.next_producer_id
     return 0 <= request.producer_id < given_out and 0 <= request.producer_epoch < LAST_EPOCH

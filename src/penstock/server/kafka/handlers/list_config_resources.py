@@ -54,7 +54,7 @@ def _rows(
 
 
 def _names(image: MetadataImage, kind: int) -> list[str]:
-    """Topics and brokers have settings by being there, groups and subscriptions by being given some."""
+    """Every topic and broker; groups and client-metrics subscriptions only if they have settings."""
     if kind == ConfigResourceType.TOPIC:
         return list(image.topic_names())
     if kind in (ConfigResourceType.BROKER, BROKER_LOGGER):

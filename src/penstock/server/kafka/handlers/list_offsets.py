@@ -19,7 +19,7 @@ from penstock.server.kafka.router import routes
 
 READ_COMMITTED = 1
 EPOCHS_SINCE = 4
-# Older clients do not know the code; they try again for the other one, too.
+# Older clients do not know the code; they retry for the other one, too.
 NOT_AVAILABLE_SINCE = 5
 
 

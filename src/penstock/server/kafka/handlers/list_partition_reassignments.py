@@ -20,7 +20,7 @@ NOT_ALLOWED = "the caller may not describe the cluster"
 
 @routes.handles(ListPartitionReassignmentsRequest)
 def list_partition_reassignments(request: ListPartitionReassignmentsRequest, call: Request) -> None:
-    """What the metadata of this node says: a move that has just begun elsewhere may be missing."""
+    """Reply from this node's metadata: a reassignment that has just started may be missing."""
     if not call.authorize(AclOperation.DESCRIBE, CLUSTER):
         call.reply(_response(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
         return

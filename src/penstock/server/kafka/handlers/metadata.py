@@ -1,4 +1,4 @@
-"""Metadata: who leads what, and where the brokers are; and topics that come into being when asked for."""
+"""Metadata: brokers, topics and partition leaders; creates missing topics if that is enabled."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -29,14 +29,14 @@ from penstock.server.kafka.response_rows import (
 from penstock.server.kafka.router import routes
 
 TOPIC_IDS_SINCE = 12
-# Answers to other requests wait behind this one: after a while the client had better ask again.
+# Other responses wait behind this one: after a while the client should ask again.
 CREATION_MS = 5_000
 TopicErrors = dict[str, ApiError]
 
 
 @routes.handles(MetadataRequest)
 def metadata(request: MetadataRequest, call: Request) -> None:
-    """Answer from the committed image; topics that are to be created come first."""
+    """Reply from the committed image; topics that are to be created come first."""
     if not _is_valid(request, call.version):
         _refuse(request, call)
         return
@@ -77,7 +77,7 @@ def _refuse(request: MetadataRequest, call: Request) -> None:
 
 
 def _to_create(request: MetadataRequest, call: Request) -> Iterator[str]:
-    """The names that nobody has taken and that this caller may take, if the request allows it."""
+    """The missing topics that this caller may create, if the request allows it."""
     if not request.allow_auto_topic_creation:
         return
     image = call.backend.controller.image
@@ -137,7 +137,7 @@ def _by_id(call: Request, rows: TopicRows, topic_id: TopicId) -> MetadataRespons
     if topic is None:
         return _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     if not call.authorize(AclOperation.DESCRIBE, topic_resource(topic.name)):
-        # An id gives nothing away, a name would.
+        # The id reveals nothing, the name would.
         return _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
     return rows.row(topic)
 
@@ -147,7 +147,7 @@ def _missing_code(request: MetadataRequest, call: Request, name: str, refusals: 
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     error = refusals.get(name)
     if error is not None:
-        # Not decided in time: it may come into being yet, and the client asks again.
+        # Not decided in time: it may still be created, and the client asks again.
         return ErrorCode.LEADER_NOT_AVAILABLE if error.kind is ErrorKind.TIMED_OUT else code_of(error)
     if request.allow_auto_topic_creation and not may_create(call, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

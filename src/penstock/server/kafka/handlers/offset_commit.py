@@ -1,4 +1,4 @@
-"""OffsetCommit: remembering how far a group has read."""
+"""OffsetCommit: stores how far a group has read."""
 
 from penstock.core.groups import CommitOffsets, CommitResults, OffsetToCommit, Reply
 from penstock.core.model import (
@@ -56,7 +56,7 @@ def offset_commit(request: OffsetCommitRequest, call: Request) -> None:
 
 
 class _Commit:
-    """One request under way: which of its topics go to the coordinator, and its answer."""
+    """One request in progress: which of its topics go to the coordinator, and its response."""
 
     __slots__ = ("_call", "_codes", "_names", "_request")
 
@@ -67,7 +67,7 @@ class _Commit:
         self._codes: list[ErrorCode] = []
 
     def take(self, topic: OffsetCommitRequestTopic) -> list[OffsetToCommit]:
-        """The topic's positions, or none and the reason why."""
+        """The topic's positions; none if it has an error."""
         image = self._call.backend.controller.image
         name = topic.name
         if self._call.version >= TOPIC_IDS_SINCE:
@@ -98,7 +98,7 @@ class _Commit:
 
     def done(self, reply: Reply) -> None:
         if isinstance(reply, CommitResults):
-            # Done is what stays out of the table.
+            # Partitions that are not in the table succeeded.
             self.answer(
                 {part: code_of(ApiError(kind)) for part, kind in reply.partitions if kind is not None}
             )
@@ -109,7 +109,7 @@ class _Commit:
             self._refuse(code_in(reply))
 
     def _refuse(self, code: ErrorCode) -> None:
-        """One answer for all that went to the coordinator."""
+        """The same error for all that went to the coordinator."""
         self._codes = [code if own is ErrorCode.NONE else own for own in self._codes]
         self.answer({})
 

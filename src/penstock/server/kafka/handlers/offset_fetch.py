@@ -28,7 +28,7 @@ TOPIC_IDS_SINCE = 10
 
 
 class RequestedTopic(NamedTuple):
-    """One topic of a request; `code` says why it is not asked for."""
+    """One topic of a request; with an error `code` it is not passed to the coordinator."""
 
     name: str
     topic_id: UUID
@@ -37,14 +37,14 @@ class RequestedTopic(NamedTuple):
 
 
 class OffsetRow(NamedTuple):
-    """One partition of an answer."""
+    """One partition of a response."""
 
     fetched: FetchedOffset
     code: ErrorCode
 
 
 class FetchedGroup(NamedTuple):
-    """What there is to say about one group; topics in the order of the request."""
+    """The result for one group; topics in the order of the request."""
 
     code: ErrorCode
     topics: Sequence[tuple[RequestedTopic, Sequence[OffsetRow]]] = ()
@@ -148,7 +148,7 @@ def _everything(call: Request, reply: FetchedOffsets) -> list[tuple[RequestedTop
 def _matched(
     topics: list[RequestedTopic], reply: FetchedOffsets
 ) -> list[tuple[RequestedTopic, list[OffsetRow]]]:
-    """The answers beside the questions; questions that were not passed on keep their error."""
+    """The coordinator's rows in the order of the request; topics not passed on keep their error."""
     answers = iter(reply.offsets)
     return [
         (
@@ -198,7 +198,7 @@ def _row_of(
 
 def _answer_one(call: Request, topics: list[RequestedTopic] | None, found: FetchedGroup) -> None:
     if call.version < GROUP_ERRORS_SINCE and found.code is not ErrorCode.NONE:
-        # These versions have no place for an error of the group but its partitions.
+        # These versions have no field for the group's error, only for its partitions'.
         found = FetchedGroup(found.code, [(topic, _failed(topic, found.code)) for topic in topics or ()])
     call.reply(
         OffsetFetchResponse(

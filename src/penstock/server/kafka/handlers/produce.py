@@ -1,7 +1,7 @@
 """Produce: the hot path in.
 
-The records stay in the receive buffer until they are appended. What is appended when, and when
-it is acknowledged, is the use case's business; here it is only put into Kafka's words.
+The records stay in the receive buffer until they are appended. `broker.produce` decides what is
+appended and when it is acknowledged; this module only translates.
 """
 
 from functools import partial
@@ -31,8 +31,8 @@ TOPIC_IDS_SINCE = 13
 LEADERS_SINCE = 10
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 UNKNOWN_ID = ApiError(ErrorKind.UNKNOWN_TOPIC_ID)
-# What coordinators keep there would be lost to them if a client wrote something else.
-INTERNAL = ApiError(ErrorKind.INVALID_TOPIC_NAME, "clients do not write to internal topics")
+# Coordinators could not read their state if a client wrote something else.
+INTERNAL = ApiError(ErrorKind.INVALID_TOPIC_NAME, "clients may not write to internal topics")
 NO_HINT = ProduceResponseLeader()
 DECODERS = decoders(ProduceRequest)
 
@@ -71,7 +71,7 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
 
 
 def _respond(call: Request, request: ProduceRequest, names: list[str], results: Results) -> None:
-    """Every batch has its result: in the order in which the request names them."""
+    """Reply with the result of every batch, in the order of the request."""
     redirects: LeaderHints | None = None
     topics: list[ProduceResponseTopic] = []
     position, refused = 0, False
@@ -104,7 +104,7 @@ def _respond(call: Request, request: ProduceRequest, names: list[str], results: 
         nodes = () if redirects is None else _endpoints(redirects)
         call.reply(ProduceResponse(responses=tuple(topics), node_endpoints=nodes))
     elif refused:
-        # Kafka's only way of telling such a client that something is wrong.
+        # With acks=0, closing the connection is Kafka's only way to report an error.
         call.close()
     else:
         call.no_reply()

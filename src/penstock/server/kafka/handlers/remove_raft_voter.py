@@ -1,4 +1,4 @@
-"""RemoveRaftVoter: taking a node's vote on the metadata."""
+"""RemoveRaftVoter: removes a voter of the metadata quorum."""
 
 from penstock.core.model import NodeId
 from penstock.core.protocol import ErrorCode
@@ -12,7 +12,7 @@ from penstock.server.kafka.router import routes
 
 @routes.handles(RemoveRaftVoterRequest)
 def remove_raft_voter(request: RemoveRaftVoterRequest, call: Request) -> None:
-    """Answers when the vote is gone; a broker goes on following the metadata."""
+    """Reply when the change is committed; a broker stays a learner."""
     if not call.authorize(AclOperation.ALTER, CLUSTER):
         _reply(call, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "the caller may not alter the cluster")
         return

@@ -1,4 +1,4 @@
-"""SyncGroup: handing out a classic group's assignment; the response comes when the leader has brought it."""
+"""SyncGroup: distributes a classic group's assignment; the response comes when the leader has sent it."""
 
 from functools import partial
 

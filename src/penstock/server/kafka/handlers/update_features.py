@@ -50,7 +50,7 @@ def _answer(request: UpdateFeaturesRequest, call: Request, reply: Reply) -> None
 
 
 def _reply(request: UpdateFeaturesRequest, call: Request, code: ErrorCode, message: str | None) -> None:
-    """All features share one fate, and old versions hear it once for each."""
+    """All features share one result; old versions repeat it for each."""
     call.reply(
         UpdateFeaturesResponse(
             throttle_time_ms=call.charge_time(),
