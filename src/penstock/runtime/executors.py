@@ -1,7 +1,7 @@
 """Slow work off the loop: threads for blocking disk calls, processes for computing.
 
 A thread that computes takes the GIL from the loop for milliseconds at a time, so the
-disk lane is for calls that release it. Compaction, backup and search run in worker
+disk executor is for calls that release it. Compaction, backup and search run in worker
 processes, which get a pickled function and send back a pickled result; a worker dies
 with its node, even when the node is killed, because two writers in one data
 directory would be worse than none.
@@ -31,7 +31,7 @@ _READ_BYTES = 256 * 1024
 
 
 class ExecutorJob:
-    """Carries one outcome to its owner, unless the owner lost interest."""
+    """Passes one outcome to its owner, unless the job was cancelled."""
 
     __slots__ = ("_deliver", "_done", "_failed", "is_cancelled")
 
@@ -68,7 +68,7 @@ class ProcessExecutor:
 
     def submit(self, work: Callable[[], Any], job: ExecutorJob) -> None:
         if len(self._queue) >= self._queue_max:
-            self._loop.call_soon(job.fail, ExecutorFull(f"{len(self._queue)} jobs wait for a worker"))
+            self._loop.call_soon(job.fail, ExecutorFull(f"{len(self._queue)} jobs already wait for a worker process"))
             return
         self._queue.append((pickle.dumps(work), job))
         self._go_on()
@@ -145,7 +145,7 @@ class WorkerProcess:
         except BlockingIOError:
             pass
         except OSError:
-            return  # it died; the reader will tell
+            return  # it died; the reader will notice
         if self._unsent:
             self._loop.add_writer(self._socket, self._write)
         else:
@@ -159,13 +159,13 @@ class WorkerProcess:
         except OSError:
             received = b""
         if not received:
-            self._lost(f"worker {self._child.pid} died")
+            self._lost(f"worker process {self._child.pid} died")
             return
         self._reader.feed(received)
         try:
             answer = self._reader.next_frame()
         except ProtocolError as broken:
-            self._lost(f"worker {self._child.pid}: {broken}")
+            self._lost(f"worker process {self._child.pid}: {broken}")
             return
         if answer is not None:
             self._answered(answer)
@@ -190,7 +190,7 @@ class WorkerProcess:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """How wide the lanes are, and how many jobs may wait on each."""
+    """How many threads and processes run jobs, and how many jobs may wait for each."""
 
     disk_threads: int = 4
     disk_queue_max: int = 1024
@@ -210,7 +210,7 @@ class ThreadExecutor:
 
     def submit(self, work: Callable[[], Any], job: ExecutorJob) -> None:
         if self._underway >= self._limit:
-            self._loop.call_soon(job.fail, ExecutorFull(f"{self._underway} disk jobs underway"))
+            self._loop.call_soon(job.fail, ExecutorFull(f"{self._underway} disk jobs are already queued or running"))
             return
         self._underway += 1
 
@@ -232,12 +232,12 @@ class ThreadExecutor:
             raise failure
 
     def close(self) -> None:
-        """Wait for the work that runs, drop what waits."""
+        """Wait for the running work, drop what waits."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 class NodeExecutor:
-    """The spawn port of one node."""
+    """The executors of one node: threads and worker processes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Deliver, options: ExecutorOptions) -> None:
         self._deliver = deliver

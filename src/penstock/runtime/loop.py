@@ -1,26 +1,18 @@
-"""Building the production runtime of a node, and running one node in this process.
+"""Builds the production runtime of a node, and runs one node in this process.
 
-How often a node looks for reference cycles.
+`Supervisor`: every callback of a node is delivered through it. The first exception ends the node:
+from then on nothing is delivered, so that no other part acts on a state that a failed assert has
+just called impossible. What was opened is closed in reverse order, whichever way the node ends.
 
-Python starts to look after every 700 new containers, and now and then looks at all there are,
-on the loop, while every client waits. What a node serves is freed by counting references; what
-it set up at the start stays. So what exists once a node has started is never looked at again,
-and the rest seldom. The median hardly notices (on a busy machine it was within the noise); what
-goes is the pause of a look at everything.
+`ExitWatchdog`: a disk that hangs keeps the loop's thread inside a call that no timer of the loop
+can end, and a disk thread keeps the interpreter from exiting. What was acknowledged is on the disk
+by then or never will be, so the watchdog ends a process that was told to stop and is stuck.
 
-Ending a process that was told to stop and is stuck.
-
-A disk that hangs keeps the loop's thread inside a call that no timer of the loop can end, and
-a disk thread keeps the interpreter from leaving. What was acknowledged is on the disk by
-then or never will be: waiting longer helps nobody, and a supervisor of processes would kill
-us anyway.
-
-Who stands between the loop and a node's callbacks, and ends the node in order.
-
-Every callback of a node is delivered through its supervisor. The first exception
-ends the node: from then on nothing is delivered, so that no other part of it acts
-on a state that a failed assert has just called impossible. What was opened is closed in
-reverse order, whichever way the node ends.
+`freeze_garbage_collector`: by default Python looks for reference cycles after every 700 new
+containers, and now and then among all objects, on the loop, while every client waits. What a node
+serves is freed by reference counting; what it set up at the start stays. So what exists once a node
+has started is never scanned again, and the rest seldom. That removes the pauses of full scans; the
+median hardly changes.
 """
 
 import asyncio
@@ -46,13 +38,13 @@ from penstock.runtime.port import Callback, NodeIdentity, Program, Runtime, Serv
 from penstock.runtime.sync_helper import LoopSync, SupervisedSync, SyncHelper
 from penstock.runtime.timers import LoopTimers
 
-# Containers made and not yet freed, before the youngest are looked at; then how many times
-# those, before the next older ones are.
+# Containers created and not yet freed before the youngest generation is scanned; then how many
+# scans of each generation before the next older one is scanned.
 THRESHOLDS = (50_000, 20, 50)
 STUCK, WOUND_DOWN = 1, 0
 # A node that is told to stop is gone after five seconds, whatever it is doing:
 #
-#     0 s ── the service winds down ── 4 s ── what was opened is closed ── 4.8 s: the last resort
+#     0 s ── the service stops ── 4 s ── what was opened is closed ── 4.8 s: ExitWatchdog
 STOP_GRACE_NS = 4 * SECOND
 STOP_LIMIT_NS = 4_800 * MILLISECOND
 
@@ -61,7 +53,7 @@ class MachineClock:
     """CLOCK_MONOTONIC and CLOCK_REALTIME."""
 
     def __init__(self) -> None:
-        # The function itself, without one of ours around it: every request asks several times.
+        # The function itself, without a wrapper: every request calls it several times.
         self.now = cast(Callable[[], Instant], time.monotonic_ns)
 
     def wall(self) -> Timestamp:
@@ -76,14 +68,14 @@ class MachineEntropy:
 
 
 def freeze_garbage_collector() -> None:
-    """What exists now is here to stay; look for cycles among the rest, but seldom."""
+    """Exclude all present objects from cycle collection, and collect the rest seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
 
 
 class ExitWatchdog:
-    """Ends the process after a while, from a thread of its own, unless it is called off."""
+    """Ends the process after a while, from a thread of its own, unless it is cancelled."""
 
     def __init__(self, after_ns: int, leave: Callable[[int], None] = os._exit) -> None:
         self._after_ns = after_ns
@@ -92,18 +84,18 @@ class ExitWatchdog:
         self._code = STUCK
 
     def arm(self) -> None:
-        """The process has been told to stop: its time runs from now on."""
+        """Start the countdown: the process has been told to stop."""
         if self._timer is None:
             self._timer = threading.Timer(self._after_ns / SECOND, self._fire)
             self._timer.daemon = True
             self._timer.start()
 
     def wound_down(self) -> None:
-        """All that matters is done; what may still hang is nobody's loss."""
+        """Everything important is done; from now on the exit status is that of a clean stop."""
         self._code = WOUND_DOWN
 
     def call_off(self) -> None:
-        """The process has come to its end by itself."""
+        """Cancel: the process ends by itself."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -114,7 +106,7 @@ class ExitWatchdog:
 
 
 class Supervisor:
-    """Delivers the callbacks of one node until the node is over."""
+    """Delivers the callbacks of one node until the node has ended."""
 
     def __init__(
         self,
@@ -133,7 +125,7 @@ class Supervisor:
         self.failure: BaseException | None = None
 
     def deliver(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Run a callback of the node, unless the node is over; what it raises ends the node."""
+        """Run a callback of the node, unless the node has ended; what it raises ends the node."""
         if self.is_over:
             return
         try:
@@ -142,11 +134,11 @@ class Supervisor:
             self.fail(failure)
 
     def own(self, close: Callback) -> None:
-        """Call `close` when the node is over, in reverse order of these calls."""
+        """Call `close` when the node has ended, in reverse order of these calls."""
         self._closers.append(close)
 
     def adopt(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a task of the node (a foreign server that speaks asyncio); cancelled when the node is over."""
+        """Run a task of the node (a third-party asyncio server); cancelled when the node ends."""
         task = self._loop.create_task(coroutine)
         self._tasks[task] = None
         task.add_done_callback(self._task_ended)
@@ -167,7 +159,7 @@ class Supervisor:
     def watch_signals(self) -> None:
         """SIGTERM and SIGINT stop the node gracefully; a second one stops it at once.
 
-        So does the end of its terminal, unless somebody saw to that it does not (`nohup`).
+        So does the end of its terminal, unless SIGHUP is ignored (`nohup`).
         """
         numbers = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -182,7 +174,7 @@ class Supervisor:
         self.own(forget)
 
     def stop(self) -> None:
-        """Ask the service to wind down, and end the node when it has or when its time is up."""
+        """Ask the service to stop, and end the node when it has or at the deadline."""
         if self._service is None or self._stopping:
             self._end()
             return
@@ -212,7 +204,7 @@ class Supervisor:
         self._end()
 
     def loop_failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Last line: whatever slipped past `deliver` and reached the loop ends the node too."""
+        """End the node for errors that bypassed `deliver` and reached the loop."""
         failure = context.get("exception")
         self.fail(failure if failure is not None else RuntimeError(context.get("message")))
 
@@ -222,7 +214,7 @@ class Supervisor:
             self._tell_over()
 
     def close(self) -> None:
-        """Close what the node owned. Call it outside the loop's callbacks, once the node is over."""
+        """Close what the node owned. Call it outside the loop's callbacks, once the node has ended."""
         self.is_over = True
         for task in reversed(list(self._tasks)):
             task.cancel()
@@ -241,7 +233,7 @@ def _traceback_of(failure: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """The options of the production runtime. `admit` judges peers' hellos; by default, same cluster."""
+    """The options of the production runtime. `admit` checks peers' hellos; by default, same cluster."""
 
     peers: PeerOptions = field(default_factory=PeerOptions)
     lanes: ExecutorOptions = field(default_factory=ExecutorOptions)
@@ -276,7 +268,7 @@ def open_runtime(
 def run(
     program: Program, identity: NodeIdentity, options: RuntimeOptions | None = None
 ) -> BaseException | None:
-    """Run one node until it stops, or fails: then the answer is what it failed of."""
+    """Run one node until it stops; returns the exception if it failed."""
     loop = uvloop.new_event_loop()
     last_resort = ExitWatchdog(STOP_LIMIT_NS)
     supervisor = Supervisor(loop, last_resort=last_resort)

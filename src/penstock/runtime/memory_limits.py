@@ -1,20 +1,18 @@
-"""How many bytes of half-received requests a node holds at most, over all its connections.
+"""Limits on the memory of a node's connections: incomplete requests, and unread responses.
 
-A handler claims the buffer of a large request here before it is allocated. Whoever gets none
-pauses its pipe until others have given theirs back: the bytes wait in the kernel, and hold
-their client back.
+Requests: a connection claims the buffer of a large request before it is allocated. Without a claim
+it pauses reads until others have given theirs back: the bytes wait in the kernel, and TCP slows the
+client down.
 
-How many bytes of answers a node keeps for readers that are slow, over all its connections.
+Responses: a response that exists must be kept; what can be delayed is the next request. So a
+connection is read while two things hold: the node's limit is not used up, and its own part is
+within its share, which shrinks as the free part does.
 
-An answer that exists cannot be refused; what can be refused is the next request. So a
-connection is read while two things hold: the node's backlog is not used up, and its own part
-is within its share, which shrinks as the rest does.
+    used by others ├──────────────────────────────┤ free ├── a share is a quarter of it ──┤
 
-    used up by others ├──────────────────────────────┤ free ├── a share is a quarter of it ──┤
-
-However many readers are stuck, those that come later find something left, and those that
-read keep nothing here and are not held back before all of it is used. Files that wait to be
-sent do not count: their bytes are not in memory.
+However many clients do not read, those that come later find something left, and those that read
+hold nothing here and are not paused before all of it is used. Files that wait to be sent do not
+count: their bytes are not in memory.
 """
 
 from collections import deque
@@ -25,12 +23,12 @@ REQUEST_BYTES_MAX = 256 << 20
 Wake: TypeAlias = Callable[[], None]
 ANSWER_BYTES_MAX = 256 << 20
 SHARE = 4
-# So many connections are read again per turn of the loop: all at once would overshoot.
+# How many connections resume per turn of the loop: all at once would overshoot.
 WOKEN_PER_TURN = 16
 
 
 class RequestMemoryLimit:
-    """Bytes to be claimed and given back. `soon` calls back when the present turn is over."""
+    """Bytes of requests, to be claimed and given back. `soon` calls back after the present turn."""
 
     def __init__(self, soon: Callable[[Wake], object], bytes_max: int = REQUEST_BYTES_MAX) -> None:
         self._soon = soon
@@ -42,15 +40,15 @@ class RequestMemoryLimit:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for bytes."""
+        """Whether a connection waits for bytes."""
         return bool(self._waiting)
 
     def on_exhausted(self, thrift: Callable[[], None]) -> None:
-        """Call `thrift` when bytes run out: it gives back what is only kept for later."""
+        """Call `thrift` when bytes run out: it gives back buffers that are only kept for later."""
         self._on_exhausted.append(thrift)
 
     def claim(self, size: int) -> bool:
-        """Whether so many bytes may be used; somebody may always use as many as one frame has."""
+        """Claim `size` bytes; returns whether they may be used. One frame is always allowed."""
         if self._is_free(size):
             self.claimed_bytes += size
             return True
@@ -83,9 +81,9 @@ class RequestMemoryLimit:
 
 
 class ResponseMemoryLimit:
-    """Bytes that are held, and connections that wait for them to be less.
+    """Bytes of responses in memory, and connections that wait until they are fewer.
 
-    `soon` calls back when the present turn is over.
+    `soon` calls back after the present turn.
     """
 
     def __init__(self, soon: Callable[[Wake], object], bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -100,24 +98,24 @@ class ResponseMemoryLimit:
         return self.held_bytes >= self._bytes_max
 
     def refuses(self, own_bytes: int) -> bool:
-        """Whether one who holds so many bytes may add nothing now."""
+        """Whether a connection that holds `own_bytes` must wait before its next request."""
         free = self._bytes_max - self.held_bytes
         return free <= 0 or own_bytes * SHARE > free
 
     def moved(self, change: int) -> None:
-        """Somebody holds so much more, or less."""
+        """Count a change in the bytes held."""
         self.held_bytes += change
-        assert self.held_bytes >= 0, "more was let go than was held"
+        assert self.held_bytes >= 0, "more was released than was held"
         if change < 0:
             self._wake_soon()
 
     def wait(self, wake: Wake) -> None:
-        """Call `wake` when the backlog is no longer full: in the order of these calls."""
+        """Call `wake` when the limit is no longer reached: in the order of these calls."""
         self._waiting[wake] = None
         self._wake_soon()
 
     def forget(self, wake: Wake) -> None:
-        """Whoever waited is gone."""
+        """Stop waiting: the connection has ended."""
         self._waiting.pop(wake, None)
 
     @property

@@ -1,7 +1,7 @@
-"""The first frame each way on a link between nodes: who is calling, and whether we talk to it.
+"""The handshake of a link between nodes: the first frame each way.
 
-The caller says hello first; the other side answers with its own hello, or with a
-refusal and the end of the connection.
+The dialling side sends its hello first; the other side replies with its own hello, or with a
+refusal, and closes the connection.
 
     hello    magic 'PNSK' | kind 1 | version uint16 | cluster id 16 | node id int32 |
              directory id 16 | authentication length uint16 | authentication
@@ -34,7 +34,7 @@ NO_CLUSTER = UUID(int=0)
 
 
 class HelloRefusal(enum.IntEnum):
-    """Why a node does not talk to another."""
+    """Why a node rejects another."""
 
     VERSION = 1
     OTHER_CLUSTER = 2
@@ -44,7 +44,7 @@ class HelloRefusal(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who is calling. The authentication slot is opaque here; empty means none."""
+    """The identity of a node. The authentication field is opaque here; empty means none."""
 
     identity: NodeIdentity
     authentication: bytes = b""
@@ -88,18 +88,18 @@ def write_refusal(refusal: HelloRefusal) -> bytes:
 def read_greeting(frame: bytes) -> Hello | HelloRefusal:
     """Read the first frame of a link; anything that is not a greeting is a `ProtocolError`."""
     if len(frame) > GREETING_BYTES_MAX:
-        raise ProtocolError(f"a greeting of {len(frame)} bytes")
+        raise ProtocolError(f"a handshake frame of {len(frame)} bytes is too short")
     try:
         magic, kind, version = _PREFIX.unpack_from(frame)
         if magic != MAGIC:
-            raise ProtocolError("not a Penstock peer")
+            raise ProtocolError("the other side is not a Penstock node: wrong magic")
         if kind == _KIND_REFUSAL:
             return _read_refusal(frame)
         if kind != _KIND_HELLO or version < 1:
-            raise ProtocolError(f"unknown greeting, kind {kind} version {version}")
+            raise ProtocolError(f"unknown handshake frame, kind {kind} version {version}")
         return _read_hello(frame, version)
     except struct.error as short:
-        raise ProtocolError("a greeting that ends too early") from short
+        raise ProtocolError("a handshake frame ends too early") from short
 
 
 def _read_hello(frame: bytes, version: int) -> Hello:
@@ -107,9 +107,9 @@ def _read_hello(frame: bytes, version: int) -> Hello:
     start = _PREFIX.size + _HELLO.size
     authentication = frame[start : start + length]
     if length > AUTHENTICATION_BYTES_MAX or len(authentication) < length:
-        raise ProtocolError("the authentication slot is longer than the greeting allows")
+        raise ProtocolError("the authentication field is longer than the handshake frame")
     if node < 0:
-        raise ProtocolError(f"node id {node}")
+        raise ProtocolError(f"invalid node id {node} in the handshake")
     return Hello(
         NodeIdentity(UUID(bytes=cluster), NodeId(node), UUID(bytes=directory)), authentication, version
     )
@@ -118,8 +118,8 @@ def _read_hello(frame: bytes, version: int) -> Hello:
 def _read_refusal(frame: bytes) -> HelloRefusal:
     reason = frame[_PREFIX.size : _PREFIX.size + 1]
     if not reason:
-        raise ProtocolError("a refusal without a reason")
+        raise ProtocolError("a handshake refusal without a reason")
     try:
         return HelloRefusal(reason[0])
     except ValueError as unknown:
-        raise ProtocolError(f"refused for unknown reason {reason[0]}") from unknown
+        raise ProtocolError(f"handshake refused for unknown reason {reason[0]}") from unknown

@@ -1,16 +1,16 @@
 """One link to a peer over a raw non-blocking socket.
 
     WAITING  (accepted: their hello comes first)  --\
-    CALLING  (connect underway) -- GREETING (ours is sent) -- OPEN -- CLOSED
+    CALLING  (connecting) -- GREETING (ours is sent) -- OPEN -- CLOSED
 
 Frames of one loop turn leave in one system call. The socket is read once per turn,
-at most one receive buffer full, so that no peer keeps the loop to itself.
+at most one receive buffer full, so that no peer monopolises the loop.
 
-Cutting a byte stream into frames.
+A frame on the wire:
 
-+----------------+---------------------+
-| length: uint32 | length bytes        |   big-endian; length 0 is a keep-alive
-+----------------+---------------------+
+    +----------------+---------------------+
+    | length: uint32 | length bytes        |   big-endian; length 0 is a keep-alive
+    +----------------+---------------------+
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class FrameTooLong(ProtocolError):
 
 
 class PeerFrameReader:
-    """Collects bytes as they come and gives whole frames, holding no more than one frame and one read."""
+    """Collects bytes and returns whole frames; holds no more than one frame and one read."""
 
     __slots__ = ("_buffer", "_start", "frame_bytes_max")
 
@@ -68,9 +68,9 @@ class PeerFrameReader:
         self._buffer += data
 
     def next_frame(self) -> bytes | None:
-        """Give the next whole frame, keep-alives left out, or None: then feed more.
+        """Return the next whole frame, without keep-alives, or None: then feed more.
 
-        The announced length is judged as soon as it is there, and memory grows only with
+        The announced length is checked as soon as it is there, and memory grows only with
         the bytes that really arrive.
         """
         buffer = self._buffer
@@ -78,7 +78,7 @@ class PeerFrameReader:
         while len(buffer) - start >= LENGTH.size:
             (length,) = LENGTH.unpack_from(buffer, start)
             if length > self.frame_bytes_max:
-                raise FrameTooLong(f"a frame of {length} bytes, limit {self.frame_bytes_max}")
+                raise FrameTooLong(f"a peer frame of {length} bytes is above the limit of {self.frame_bytes_max}")
             start += LENGTH.size
             if length == 0:
                 self._start = start
@@ -97,7 +97,7 @@ class PeerFrameReader:
 
 @dataclass(frozen=True, slots=True)
 class PeerOptions:
-    """What one peer may cost us, and how long we wait for it."""
+    """Memory limits and timeouts for one peer."""
 
     frame_bytes_max: int = 64 * 1024 * 1024
     send_buffer_bytes_max: int = 8 * 1024 * 1024
@@ -125,7 +125,7 @@ class LinkOutbox:
         self._buffers.extend(parts if borrow else map(_owned, parts))
 
     def write_to(self, connected: socket.socket) -> bool:
-        """Write what the socket takes, and copy what is left of borrowed parts. True: all is written."""
+        """Write what the socket takes, and copy the rest of borrowed parts; returns whether all is written."""
         while self._buffers:
             offered = list(itertools.islice(self._buffers, _BUFFERS_PER_CALL))
             try:
@@ -155,13 +155,13 @@ class LinkOutbox:
 
 
 def _owned(part: Buffer) -> Buffer:
-    """Give the bytes in memory that nobody else can change."""
+    """Return the bytes in memory that nobody else can change."""
     immutable = isinstance(part, bytes) or (isinstance(part, memoryview) and isinstance(part.obj, bytes))
     return part if immutable else bytes(part)
 
 
 class LinkPoller:
-    """The links' way to the loop."""
+    """Registers the sockets of links with the loop."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class LinkPoller:
         self._saturated: set[object] = set()
 
     def admit(self, hello: Hello) -> HelloRefusal | None:
-        """Judge a peer: by the rule we were given, or else by its cluster."""
+        """Check a peer's hello: by the configured rule, or else by its cluster."""
         return (self._admit or same_cluster(self.hello.identity))(hello)
 
     def join_cluster(self, cluster_id: UUID) -> None:
@@ -217,7 +217,7 @@ class LinkPoller:
         self._loop.remove_writer(connected)
 
     def forget(self, link: object, connected: socket.socket | None) -> None:
-        """The link is over: leave its socket alone from now on."""
+        """The link has ended: stop watching its socket."""
         self.links.pop(link, None)
         self._saturated.discard(link)
         if connected is not None:
@@ -272,7 +272,7 @@ class SocketLink:
         if self._paused and self._state is LinkState.OPEN and self._socket is not None:
             self._paused = False
             self._wiring.start_reading(self._socket, self._readable)
-            # Whole frames may wait in the reader already; no socket event tells of them.
+            # Whole frames may wait in the reader already, without a socket event.
             self._wiring.soon(self._hand_over)
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class SocketLink:
         self._socket = connection
 
     def greet(self) -> None:
-        """The connection stands: the caller says hello, the called side waits for it."""
+        """The socket is connected: the dialling side sends its hello, the other side waits for it."""
         assert self._socket is not None
         self._heard_at = self._wiring.clock.now()
         self._wiring.start_reading(self._socket, self._readable)
@@ -297,7 +297,7 @@ class SocketLink:
             self._enqueue((write_hello(self._wiring.hello),))
 
     def end(self, ending: CloseReason) -> None:
-        """Close the socket now and tell the handler soon."""
+        """Close the socket now and notify the handler soon."""
         if self._state is LinkState.CLOSED:
             return
         if self._socket is not None:
@@ -313,11 +313,11 @@ class SocketLink:
             self._wiring.soon(self._handler.closed, self, ending)
 
     def keep_alive(self, now: Instant, idle_ns: int) -> None:
-        """Called a few times per idle timeout: give up on a silent peer, do not be one."""
+        """Close the link to a silent peer, or send a keep-alive; called a few times per idle timeout."""
         if self._state is not LinkState.OPEN:
             return
         if self._paused:
-            self._heard_at = now  # what we chose not to read is not silence
+            self._heard_at = now  # a paused link is not silent
         if now - self._heard_at > idle_ns:
             self.end(CloseReason.SILENT)
         elif now - self._sent_at > idle_ns // 4 and self._outbox.size_bytes == 0:
@@ -345,7 +345,7 @@ class SocketLink:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give whole frames to the handler, until it pauses or closes the link."""
+        """Pass whole frames to the handler, until it pauses or closes the link."""
         received: Callable[..., None] = self._handler.received
         deliver = self._wiring.deliver
         try:

@@ -1,14 +1,14 @@
 """Frames between nodes over TCP.
 
 Raw non-blocking sockets on the loop rather than its stream or protocol classes: we
-decide how much is read per turn, know when a socket is dry (timers wait for that), and
-large frames go to the kernel without a copy. A peer that breaks the framing, floods,
-sends nothing or never reads costs its own connection: reads are bounded per turn,
-frames by a limit, unsent bytes by a buffer that turns frames away, silence by a timeout.
-Before its hello is admitted, a stranger gets two kilobytes and two seconds.
+decide how much is read per turn, know when a socket has been read empty (timers wait for that),
+and large frames go to the kernel without a copy. A peer that breaks the framing, floods, sends
+nothing or never reads only harms its own link: reads are bounded per turn, frames by a limit,
+unsent bytes by a buffer that takes no more frames, silence by a timeout. Before its hello is
+admitted, a peer gets two kilobytes and two seconds.
 
 Left out: TLS, authentication exchanges of more than one message (the hello has one
-slot each way), and file ranges sent with sendfile; peers get bytes.
+field each way), and file ranges sent with sendfile; peers get bytes.
 """
 
 import errno
@@ -72,7 +72,7 @@ class SocketTransport:
         self._wiring.join_cluster(cluster_id)
 
     def close(self) -> None:
-        """End every link and shut every door. Nobody is told: the node is over."""
+        """Close every link and listener, without notifying handlers: the node has ended."""
         self._sweep.cancel()
         for door in self._doors:
             door.close()
@@ -81,7 +81,7 @@ class SocketTransport:
             link.end(CloseReason.OURS)
 
     def _give(self, link: SocketLink, timeout_ms: int) -> None:
-        """Give a link so long to open."""
+        """Close the link unless it opens within the timeout."""
 
         def too_late() -> None:
             link.end(CloseReason.UNREACHABLE)
@@ -90,7 +90,7 @@ class SocketTransport:
         link.deadline = self._timers.at(deadline, too_late)
 
     def _resolve(self, link: SocketLink, address: Address) -> None:
-        """Ask for the numbers behind a name. That can block for seconds, so it is done off the loop."""
+        """Resolve a host name. That can block for seconds, so it is done off the loop."""
 
         def resolved(found: Address) -> None:
             self._call(link, found)
@@ -110,7 +110,7 @@ class SocketTransport:
         try:
             code = calling.connect_ex(address)
         except OverflowError:
-            code = errno.EADDRNOTAVAIL  # a port that there is none of: others may tell us anything
+            code = errno.EADDRNOTAVAIL  # an impossible port number: addresses come from other nodes
         if code in (0, errno.EINPROGRESS):
             self._wiring.start_writing(calling, lambda: self._called(link, calling))
         else:
@@ -127,7 +127,7 @@ class SocketTransport:
             link.greet()
 
     def _welcome(self, connected: socket.socket, handler: LinkHandler) -> None:
-        """Take a stranger in: until it has said hello it gets a little memory and a little time."""
+        """Accept a link: until its hello it gets little memory and little time."""
         if len(self._wiring.links) >= self._wiring.options.links_max:
             connected.close()
             return
@@ -198,17 +198,17 @@ class SocketPeerListener:
                 return
             except OSError as failure:
                 if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # The caller stays in the backlog and the socket readable: without a
+                    # The connection stays in the backlog and the socket readable: without a
                     # pause the loop would spin on it.
                     self._transport.leave_door(self._listening)
                     self._transport.later(_ACCEPT_PAUSE_NS, self._open)
                     return
-                continue  # that one caller is gone already
+                continue  # that connection has ended already
             self._welcome(connected)
 
 
 def _family_of(host: str) -> socket.AddressFamily | None:
-    """Say whether `host` is a number, and of which kind; None for a name."""
+    """The address family of a numeric `host`; None for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

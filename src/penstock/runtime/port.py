@@ -1,6 +1,6 @@
-"""The runtime port: all that a service may know of time, peers, disks' syncs and other cores.
+"""The runtime port: all that a service may use of time, peers, disk syncs and other cores.
 
-Rules that hold for every part, in both forms:
+Rules that hold for every part, in both implementations:
 
 * **One thread.** A node's callbacks run one after the other on one thread, the loop's.
   Every method of the port is called from that thread and returns without waiting.
@@ -8,10 +8,10 @@ Rules that hold for every part, in both forms:
   any other call to the port: when a service calls out, its own state cannot change
   before the call returns.
 * **An exception ends the node.** What a callback raises goes to the supervisor; no other
-  callback of that node runs afterwards. A service that cannot go on simply raises.
-* **Nothing survives the node.** When it ends, accepted frames, running syncs and spawned
-  work may or may not have happened, and nobody is told.
-* **Order is promised only where a docstring says so.** Completions of different parts
+  callback of that node runs afterwards. A service that cannot continue simply raises.
+* **Nothing survives the node.** When it ends, accepted frames, running syncs and submitted
+  work may or may not have happened, and no callback is called.
+* **Order is guaranteed only where a docstring says so.** Completions of different parts
   (a timer, a frame, a sync) come in any order.
 """
 
@@ -32,17 +32,17 @@ class Clock(Protocol):
     """The two clocks of a node."""
 
     def now(self) -> Instant:
-        """Monotonic nanoseconds: never goes back while the node lives, may drift, means nothing elsewhere.
+        """Monotonic nanoseconds: never goes back while the node runs, may drift, means nothing elsewhere.
 
         It keeps running while the node is paused, and starts anywhere after a restart.
         """
 
     def wall(self) -> Timestamp:
-        """Wall-clock milliseconds: may be wrong, and may jump either way at any moment."""
+        """Wall-clock milliseconds: may be wrong, and may jump either way at any time."""
 
 
 class Timer(Protocol):
-    """A callback that waits for its moment."""
+    """A callback that waits for its deadline."""
 
     def cancel(self) -> None:
         """Make sure that the callback never runs (again). Always allowed, any number of times."""
@@ -62,7 +62,7 @@ class Timers(Protocol):
         """
 
     def soon(self, fire: Callback) -> Timer:
-        """Call `fire` once after the present callback, behind all that was asked for with `soon` before."""
+        """Call `fire` once after the present callback, behind all earlier calls to `soon`."""
 
 
 class Address(NamedTuple):
@@ -76,7 +76,7 @@ class Address(NamedTuple):
 
 
 class NodeIdentity(NamedTuple):
-    """Who a node is: a voter is a node id plus the directory that holds its synced state.
+    """A node's identity: a voter is a node id plus the directory that holds its synced state.
 
     A node that has not joined a cluster yet carries the nil UUID as its cluster id.
     """
@@ -87,7 +87,7 @@ class NodeIdentity(NamedTuple):
 
 
 class CloseReason(enum.Enum):
-    """Why a link is over."""
+    """Why a link has ended."""
 
     OURS = "closed by us"
     ENDED = "closed by the peer, or its process died"
@@ -105,14 +105,14 @@ class Link(Protocol):
         """Offer one frame, the concatenation of `parts`; they may be reused after the call.
 
         False: not taken, because the link is not open or its send buffer is full; in the
-        latter case `drained` follows. True: taken, which says nothing about arrival.
+        latter case `drained` follows. True: taken, which does not mean that it arrives.
         """
 
     def pause(self) -> None:
-        """Hand over no more frames until `resume`; at most a bounded buffer waits, the peer is held back."""
+        """Deliver no more frames until `resume`; a bounded buffer waits, and TCP slows the peer down."""
 
     def resume(self) -> None:
-        """Hand over frames again, those that waited first."""
+        """Deliver frames again, those that waited first."""
 
     def close(self) -> None:
         """End the link: no more `received`; `closed` follows. Frames already taken may be lost."""
@@ -122,50 +122,50 @@ class LinkHandler(Protocol):
     """The service's side of its links. One handler may serve many links.
 
     For each link: `opened` at most once, then any number of `received` and `drained`, and
-    exactly one `closed`, after which the link is never heard of again.
+    exactly one `closed`, after which there are no more calls for the link.
 
     A service may assume of frames only this: what arrives was sent whole, on this link, by
     the peer named in `opened`. Frames may be lost without the link closing, delayed,
-    duplicated or overtaken by later ones. (TCP does better while a link lives, but what was
-    underway when it broke has met every one of these fates by the time of the retry; so
-    requests carry correlation ids, and retries have timers.)
+    duplicated or overtaken by later ones. (TCP does better while a link is open, but frames in
+    flight when it broke may have met any of these fates by the time of the retry; so requests
+    carry correlation ids, and retries have timers.)
     """
 
     def opened(self, link: Link, peer: NodeIdentity) -> None:
-        """Both sides have shaken hands; `link` takes frames now."""
+        """The handshake is complete; `link` takes frames now."""
 
     def received(self, link: Link, frame: bytes) -> None:
         """A frame arrived."""
 
     def drained(self, link: Link) -> None:
-        """A link that turned a frame away for want of room takes frames again."""
+        """A link whose send buffer was full takes frames again."""
 
     def closed(self, link: Link, ending: CloseReason) -> None:
-        """The link is over, whoever ended it; also when it never opened."""
+        """The link has ended, whichever side closed it; also when it never opened."""
 
 
 class PeerListener(Protocol):
-    """A door for peers."""
+    """A listener for peers."""
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that was found for port 0."""
+        """Where it listens, with the actual port for port 0."""
 
     def close(self) -> None:
-        """Take no new links; those that exist stay."""
+        """Accept no new links; those that exist stay."""
 
 
 class Transport(Protocol):
-    """Links to the other nodes of the cluster. Identity and admission are its own affair."""
+    """Links to the other nodes of the cluster. It handles identity and admission itself."""
 
     def listen(self, address: Address, handler: LinkHandler) -> PeerListener:
-        """Open a door now, or raise `AddressUnavailable`."""
+        """Listen now, or raise `AddressUnavailable`."""
 
     def connect(self, address: Address, handler: LinkHandler) -> Link:
         """Start a link; `opened` or `closed` follows within the connect timeout."""
 
     def join_cluster(self, cluster_id: UUID) -> None:
-        """Be of this cluster in handshakes from now on, and turn other clusters away; links stay."""
+        """Use this cluster id in handshakes, and reject other clusters; existing links stay."""
 
 
 class SyncTarget(Protocol):
@@ -197,10 +197,10 @@ class ExecutorKind(enum.Enum):
 
 
 class Job(Protocol):
-    """Work that was spawned."""
+    """Work that was submitted."""
 
     def cancel(self) -> None:
-        """Forget it: neither `done` nor `failed` will be called. Work that runs may run on."""
+        """Cancel: neither `done` nor `failed` will be called. Running work may continue."""
 
 
 class Executor(Protocol):
@@ -216,22 +216,22 @@ class Executor(Protocol):
         """Run `work`, then call either `done` with its result or `failed` with what it raised.
 
         For `ExecutorKind.WORKER`, `work` is a module-level function or a `functools.partial` of one;
-        arguments and result are pickled. On both lanes the work touches nothing but its
-        arguments. Jobs run side by side, and start and end in any order. A lane that is full
-        calls `failed` with `ExecutorFull`, a worker that dies with `WorkerDied`; when the node
-        ends, work may be half done.
+        arguments and result are pickled. On both kinds the work touches nothing but its
+        arguments. Jobs run concurrently, and start and end in any order. A full executor calls
+        `failed` with `ExecutorFull`, a worker that dies with `WorkerDied`; when the node ends,
+        work may be half done.
         """
 
 
 class Entropy(Protocol):
-    """Randomness that no two nodes and no two lives of a node share."""
+    """Randomness that no two nodes and no two starts of a node share."""
 
     def bytes(self, count: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Everything a service gets of the world, besides its disk."""
+    """Everything outside that a service may use, besides its disk."""
 
     clock: Clock
     timers: Timers
@@ -242,21 +242,21 @@ class Runtime:
 
 
 class Service(Protocol):
-    """What a program leaves running on its runtime."""
+    """What a program runs on its runtime."""
 
     def stop(self, done: Callback) -> None:
-        """Wind down (called at most once), then call `done`. Taking too long ends the node regardless."""
+        """Stop (called at most once), then call `done`. Taking too long ends the node regardless."""
 
 
 Program: TypeAlias = Callable[[Runtime], Service]
 
 
 class AddressUnavailable(PenstockError):
-    """The address to listen on is taken, or not ours."""
+    """The address to listen on is in use, or not of this machine."""
 
 
 class ExecutorFull(PenstockError):
-    """Too much work waits on this lane already."""
+    """Too much work waits for this executor already."""
 
 
 class WorkerDied(PenstockError):

@@ -1,38 +1,35 @@
-"""Syncing files without stopping the loop, and without waiting for its GIL.
+"""Syncs files without stopping the loop, and without waiting for its GIL.
 
 A thread that syncs has to take the GIL back when the kernel is done, and a busy loop makes
 it wait for that: rounds took 18 to 21 ms at the 99th percentile. A second process does not
-wait. It is a bare interpreter (10 MB, of which 4 MB are its own) that is given each file's
-descriptor once and then told which ones to sync:
+wait. It is a bare interpreter (10 MB, of which 4 MB are its own) that gets each file's
+descriptor once, and then messages that say which ones to sync:
 
     loop ── keep 7 (descriptor) ──►  helper      one SOCK_SEQPACKET pair, so that
          ── sync round 3: 7 9 12 ─►              messages have edges and the end
          ◄─ round 3: nothing failed              of either process shows as EOF
          ── drop 7 ──────────────►
 
-The helper answers messages in order, syncs the files of one message on several threads,
+The helper handles messages in order, syncs the files of one message on several threads,
 and ends when its parent does. It has a process group of its own, so that a Ctrl-C does not
 take durability away from a node that is shutting down in order.
 
-If the helper dies, every sync that was underway and every later one fails: nobody can know
-what reached the disk. The owner is told, and a node without its helper is over.
+If the helper dies, every running and every later sync fails: nobody can know what reached the
+disk. The owner is notified, and the node ends.
 
-That way costs four switches between processes, as much CPU as a small sync itself. A lone writer's
-round is therefore ended on the loop, by `LoopSync`, as long as that is quick and nobody else waits.
+The helper costs four switches between processes, as much CPU as a small sync itself. A lone
+writer's round is therefore synced on the loop, by `LoopSync`, while that is quick and nobody waits.
 
 `InlineSync` is for tests and small tools: it blocks.
 
+The helper must be scheduled at once, also beside a saturated loop (`prefer`). Measured on two busy
+cores: as a session of its own (which the kernel's autogroup schedules as a group of its own) a sync
+of 0.15 ms took 4 ms in the median; in the loop's session 0.2 ms. A short time slice, which needs no
+privilege, brought the 99th percentile of 100 files at once from about 100 ms to 15 ms; a better nice
+value, which does need one, that of single files from 4 ms to 0.3 ms.
+
 Left out: restarting the helper (the failed rounds would stop their partitions anyway), and
 syncfs.
-
-Letting the helper run when it has something to do, also beside a saturated loop.
-
-The helper sleeps nearly always, but the scheduler does not know that it is worth waking at
-once. Measured on two busy cores: as a session of its own (which the kernel's autogroup
-schedules as a group of its own) a sync of 0.15 ms was answered after 4 ms in the median; in
-the loop's session after 0.2 ms. A short time slice, which needs no privilege, brought the
-99th percentile of 100 files at once from about 100 ms to 15 ms; a better nice value, which
-does need one, that of single files from 4 ms to 0.3 ms.
 """
 
 import asyncio
@@ -57,10 +54,10 @@ from penstock.runtime.port import Callback, Clock, DiskSync, SyncTarget
 from penstock.runtime.sync_process import DROP, KEEP, MESSAGE_BYTES_MAX, SYNC
 from penstock.runtime.timers import Deliver
 
-# A sync that took longer than this, or kept a client waiting, was a mistake. Then the loop is spared
-# others for so many times as long, and for twice as many if the next one is a mistake again: a hiccup
-# is soon forgotten, and a slow disk, a stream of large appends or a second client cost the loop a
-# thousandth of its time.
+# A sync on the loop that took longer than this, or kept a client waiting, was a mistake. Then there is
+# none for so many times as long, and for twice as many if the next one is a mistake again: a single
+# slow sync is soon forgotten, and a slow disk, a stream of large appends or a second client cost the
+# loop a thousandth of its time.
 SLOW_NS = MILLISECOND
 SPARED_TIMES = 16
 SPARED_TIMES_MAX = 1024
@@ -75,7 +72,7 @@ Done = Callable[[OSError | None], None]
 _NUMBERED = struct.Struct("=BI")
 _SYNC_ONE = struct.Struct("=BII")
 _REPLY = struct.Struct("=I")
-# The buffer is full, or too many descriptors are on their way.
+# The buffer is full, or too many descriptors are in flight.
 _FULL = (errnos.EAGAIN, errnos.ETOOMANYREFS)
 
 
@@ -102,8 +99,8 @@ class InlineSync:
 class LoopSync:
     """Syncs a file on the loop itself while that is quick and keeps nobody waiting.
 
-    Asking the helper means four switches between processes, which cost about as much CPU as the sync
-    of a small append, and often more time. So a lone writer's round is ended on the spot, if
+    The helper means four switches between processes, which cost about as much CPU as the sync
+    of a small append, and often more time. So a lone writer's round is synced on the loop, if
 
         one file    is to be synced: the helper syncs several side by side
         no mistake  was made lately, that is a sync that was slow or during which something arrived
@@ -119,7 +116,7 @@ class LoopSync:
         self._peers = peers
         self._spared_times = SPARED_TIMES
         self._spared_until_ns = 0
-        # What the loop waits on can itself be asked whether something is ready. Only uvloop tells.
+        # The loop's own poll descriptor shows whether a socket is ready. Only uvloop exposes it.
         backend: Callable[[], int] | None = getattr(loop, "_get_backend_id", None)
         self._sockets: select.poll | None = None
         if backend is not None:
@@ -136,7 +133,7 @@ class LoopSync:
         )
 
     def sync(self, files: Sequence[SyncTarget]) -> OSError | bool:
-        """Sync now. False: nothing was done, because somebody waits. An error names what may be lost."""
+        """Sync now. False: nothing was done, because a socket is ready. An error names what may be lost."""
         assert self._sockets is not None, "ask `may_sync` before"
         if self._sockets.poll(0):
             return False
@@ -152,7 +149,7 @@ class LoopSync:
 
 
 def sync_blocking(files: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError]]:
-    """Sync here and now; answers what failed."""
+    """Sync inside this call; returns what failed."""
     failures: list[tuple[SyncTarget, OSError]] = []
     for file in files:
         try:
@@ -160,13 +157,13 @@ def sync_blocking(files: Sequence[SyncTarget]) -> list[tuple[SyncTarget, OSError
         except OSError as error:
             failures.append((file, error))
         except StorageError as error:
-            # The storage's own error, as the kernel's number again: that is all the port knows.
+            # A storage error is turned back into an errno: the port knows no other.
             failures.append((file, OSError(getattr(error, "errno", errnos.EIO), str(error))))
     return failures
 
 
 def prefer(pid: int) -> None:
-    """Ask for all of it; whatever the kernel or our rights refuse is done without."""
+    """Give the helper a short time slice and a better nice value, as far as permitted."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, pid, NICE)
     number = _SCHED_SETATTR.get(platform.machine())
@@ -182,7 +179,7 @@ def _set_slice(number: int, pid: int, nice: int) -> None:
 
 
 class HelperDied(OSError):
-    """The helper process is gone; what it was asked to sync may or may not be durable."""
+    """The helper process has died; pending syncs may or may not be durable."""
 
 
 class _Round:
@@ -254,7 +251,7 @@ class SyncHelper:
     def sync(self, files: Sequence[SyncTarget], done: Done) -> None:
         """Sync all files, then call `done` from the loop; an error names those that may be lost.
 
-        What has no descriptor is synced here and now, which blocks.
+        Files without a descriptor are synced inside this call, which blocks.
         """
         if self.failure is not None:
             self._loop.call_soon(done, self.failure)
@@ -276,7 +273,7 @@ class SyncHelper:
             self._loop.call_soon(current.finish)
 
     def _numbers(self, files: Sequence[SyncTarget], current: _Round) -> list[int]:
-        """The numbers under which the helper has these files; those it cannot have are synced here."""
+        """The helper's numbers of these files; those without a descriptor are synced here."""
         numbers: list[int] = []
         for file in files:
             number = self._kept.find(file)
@@ -291,7 +288,7 @@ class SyncHelper:
         return numbers
 
     def close(self) -> None:
-        """End the helper. Whoever still waits is not told."""
+        """End the helper. Pending callbacks are not called."""
         if self._closed:
             return
         self._closed = True
@@ -316,7 +313,7 @@ class SyncHelper:
         try:
             self._outbox.send(message, file)
         except OSError as error:
-            # Callbacks must not run inside the caller's call: tell them from the loop.
+            # Callbacks must not run inside the caller's call: call them from the loop.
             self._loop.call_soon(self._die, error)
 
     def _readable(self) -> None:
@@ -338,7 +335,7 @@ class SyncHelper:
             if current.waiting == 0:
                 current.finish()
             if not self._rounds:
-                # Nothing else can have come; another recv would only find that out.
+                # Nothing else can have arrived, so another recv would be wasted.
                 return
 
     def _note_failures(self, current: _Round, reply: bytes) -> None:
@@ -349,10 +346,10 @@ class SyncHelper:
     def _die(self, cause: OSError | None) -> None:
         if self._closed or self.failure is not None:
             return
-        self.failure = HelperDied(errnos.EPIPE, f"the sync helper (process {self.pid}) is gone")
+        self.failure = HelperDied(errnos.EPIPE, f"the sync helper (process {self.pid}) has died: restart the node")
         self.failure.__cause__ = cause
         self._disconnect()
-        # Reap it if it is dead; if it only hung up, it ends by itself.
+        # Reap it if it is dead; if it only closed its socket, it ends by itself.
         self._process.poll()
         rounds = dict.fromkeys(self._rounds.values())
         self._rounds.clear()
@@ -368,10 +365,10 @@ class SyncHelper:
 
 
 class HelperFiles:
-    """Under which numbers the helper holds descriptors of which files.
+    """The numbers under which the helper holds descriptors of files.
 
-    It is told to drop those of files that are gone or unused: a descriptor that it holds keeps a
-    removed file's space on the disk, so it must not outlive the file object (`tell_gone` is called
+    It drops those of files that are gone or unused: a descriptor that it holds keeps a removed
+    file's space on the disk, so it must not outlive the file object (`tell_gone` is called
     from any thread, and `drop_gone` is to be called then); and descriptors are limited, so the
     least recently synced file gives up its number when there are `kept_max`.
     """
@@ -387,7 +384,7 @@ class HelperFiles:
         self._gone: deque[weakref.ref[SyncTarget]] = deque()
 
     def find(self, file: SyncTarget) -> int | None:
-        """The number of a file that the helper has."""
+        """The number of a file that the helper has, if it has it."""
         key = weakref.ref(file)
         number = self._numbers.get(key)
         if number is not None:
@@ -395,7 +392,7 @@ class HelperFiles:
         return number
 
     def add(self, file: SyncTarget) -> int:
-        """A number for a file that the helper is given now."""
+        """A number for a file that is sent to the helper now."""
         if len(self._numbers) >= self._kept_max:
             _, oldest = self._numbers.popitem(last=False)
             self._drop(oldest)
@@ -417,7 +414,7 @@ class HelperFiles:
 
 
 class SyncOutbox:
-    """Messages for the helper, in order, through a socket that may be full for a while.
+    """Messages to the helper, in order, through a socket that may be full for a while.
 
     A message that hands over a descriptor waits with its file, not with the descriptor's
     number: the number may mean another file by the time it is sent.
@@ -442,8 +439,8 @@ class SyncOutbox:
             self._waiting.clear()
 
     def _send_now(self, message: bytes, file: SyncTarget | None) -> bool:
-        # A closed file has no descriptor: then the helper is not given one either, and
-        # answers that it cannot sync that number.
+        # A closed file has no descriptor: then the helper does not get one either, and
+        # replies that it cannot sync that number.
         descriptor = file.fileno() if file is not None else -1
         try:
             if descriptor >= 0:
@@ -462,7 +459,7 @@ class SyncOutbox:
                 if not self._send_now(*self._waiting[0]):
                     return
             except OSError:
-                # The reader sees the end of the helper as well, and tells everybody.
+                # The reader sees the end of the helper as well, and fails every sync.
                 self._waiting.clear()
                 break
             self._waiting.popleft()
@@ -473,12 +470,12 @@ def _fileno(file: SyncTarget) -> int:
     try:
         return file.fileno()
     except StorageError:
-        # It is gone: let the blocking sync say so.
+        # It is closed: the blocking sync reports that.
         return -1
 
 
 class SupervisedSync:
-    """Decides who syncs; its callbacks are delivered by the supervisor."""
+    """Syncs on the loop or by the helper; its callbacks are delivered by the supervisor."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, helper: DiskSync, on_loop: LoopSync, deliver: Deliver
@@ -495,10 +492,10 @@ class SupervisedSync:
             self._helper.sync(files, partial(self._deliver, done))
 
     def _sync_here(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
-        """Sync at the end of the turn, and tell at once.
+        """Sync at the end of the turn, and call back at once.
 
-        The kernel reports a failure only once for the loop's opening of the file, so nobody may get to
-        sync that file, and find it fine, before the owner has heard of it.
+        The kernel reports a failure only once per open file description, so nothing else may sync the
+        file successfully before its owner has got the error.
         """
         outcome = self._on_loop.sync(files)
         if outcome is False:

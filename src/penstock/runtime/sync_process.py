@@ -1,4 +1,4 @@
-"""The helper's side: runs as a script of its own, and imports nothing of Penstock.
+"""The sync helper's side: runs as a script of its own, and imports nothing of Penstock.
 
 It is started with `python -I -S sync_process.py <descriptor of its socket>`.
 """
@@ -48,7 +48,7 @@ class HelperFile:
 
 
 class SyncRound:
-    """The files of one message, taken one by one by as many threads as come to help."""
+    """The files of one message, taken one by one by several threads."""
 
     def __init__(self, files: list[tuple[int, HelperFile]]) -> None:
         self._todo = files
@@ -103,7 +103,7 @@ class SyncThreads:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer messages, one after the other, until the parent is gone."""
+    """Handle messages, one after the other, until the parent has ended."""
     kept: dict[int, HelperFile] = {}
     syncing = SyncThreads()
     message = bytearray(MESSAGE_BYTES_MAX)
@@ -125,8 +125,8 @@ def serve(connection: socket.socket) -> None:
 def opened_again(descriptor: int) -> int:
     """A descriptor of our own for the same file, even if it has lost its name.
 
-    The kernel reports a failed write once per opening. With the parent's opening we would use
-    up the report, and a sync that the parent does itself would then succeed.
+    The kernel reports a failed write once per open file description. With the parent's we would
+    consume the report, and a sync by the parent itself would then succeed.
     """
     try:
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
@@ -140,11 +140,11 @@ def answer(kept: dict[int, HelperFile], syncing: SyncThreads, numbers: Sequence[
     """Sync the files with these numbers; the reply is the round and what failed of it."""
     round_number, *files = numbers
     if len(files) == 1 and (file := kept.get(files[0])) is not None:
-        # Most rounds of a node with little to do: no lock, no thread.
+        # The usual round of a node with little load: no lock, no thread.
         errno = file.sync()
         failures = [(files[0], errno)] if errno else []
     else:
-        # A file that we never got, for want of descriptors, must not count as synced.
+        # A file that we never got, for lack of descriptors, must not count as synced.
         failures = [(number, NOT_KEPT) for number in files if number not in kept]
         failures += syncing.sync([(number, kept[number]) for number in files if number in kept])
     flat = [value for failure in failures for value in failure]
@@ -161,7 +161,7 @@ def main() -> None:
     # Either error means that the parent died while we were syncing.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         serve(socket.socket(fileno=int(sys.argv[1])))
-    # Threads may still sit in a sync that never returns; nobody waits for them any more.
+    # Threads may still be in a sync that never returns; do not wait for them.
     os._exit(0)
 
 

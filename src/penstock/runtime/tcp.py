@@ -1,18 +1,18 @@
-"""Byte streams to and from clients, on raw non-blocking sockets.
+"""TCP connections of clients, on raw non-blocking sockets.
 
-A pipe hands received bytes to its handler, in a buffer that the handler chose, and
+A connection passes received bytes to its protocol, in a buffer that the protocol chose, and
 takes what should be sent as a list of parts: buffers, and spans of files. On a plain
-connection a span leaves by `sendfile(2)`, so its bytes never enter Python; a TLS pipe
-reads the span instead. Nothing here knows a protocol.
+connection a span leaves by `sendfile(2)`, so its bytes never enter Python; a TLS connection
+would read the span instead. Nothing here knows an application protocol.
 
-    socket readable ── handler.buffer() ── recv_into ── handler.received(n)
-    handler ── pipe.write(parts) ── sendmsg / sendfile, as far as the socket takes ──
-                                    the rest when it is writable again; handler.drained()
+    socket readable ── protocol.get_buffer() ── recv_into ── protocol.buffer_updated(n)
+    protocol ── connection.write(parts) ── sendmsg / sendfile, as far as the socket takes ──
+                                    the rest when it is writable again; protocol.drained()
 
-A pipe does not bound what is written to it: the handler looks at `pending_bytes` and
-stops reading (`pause`), which in turn holds the client back. What handlers keep of requests
-that are not complete is claimed from a `RequestMemoryLimit` that all of them share; what pipes keep of
-answers that nobody reads is told to whoever asked with `account`, a node's `ResponseMemoryLimit`.
+A connection does not bound what is written to it: the protocol checks `pending_bytes` and
+pauses reads (`pause`), which makes TCP slow the client down. Buffers of incomplete requests are
+claimed from a shared `RequestMemoryLimit`; the bytes of unread responses are reported through
+`account` to a node's `ResponseMemoryLimit`.
 
 Left out: TLS, which comes with security, and the io_uring of the future.
 """
@@ -37,7 +37,7 @@ TURN_BYTES_MAX = 4 << 20
 # sendmsg takes at most IOV_MAX (1024) buffers.
 GATHER_MAX = 512
 SENDFILE_BYTES_MAX = 1 << 20
-# Out of descriptors or memory: what is waiting stays in the kernel's queue for a while.
+# Out of descriptors or memory: new connections wait in the kernel's queue for a while.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -51,10 +51,10 @@ class FileSpan(Protocol):
     def length(self) -> int: ...
 
     def fileno(self) -> int:
-        """The descriptor to send from, asked for anew before every use."""
+        """The descriptor to send from, requested again before every use."""
 
     def read(self) -> bytes:
-        """The bytes themselves, for pipes that cannot send a file."""
+        """The bytes themselves, for connections that cannot send a file."""
 
 
 Part: TypeAlias = Buffer | FileSpan
@@ -65,7 +65,7 @@ class TcpConnection(Protocol):
 
     @property
     def peer(self) -> str:
-        """The other side, for people: address and port."""
+        """The client's address and port, for logs."""
 
     @property
     def local(self) -> tuple[str, int]:
@@ -77,17 +77,17 @@ class TcpConnection(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """What of that is in memory: not the spans."""
+        """The part of that in memory: without file spans."""
 
     @property
     def sent_bytes(self) -> int:
-        """What the socket has taken since the beginning."""
+        """What the socket has taken since the connection was opened."""
 
     def account(self, moved: Callable[[int], None]) -> None:
-        """Tell `moved` by how much `held_bytes` has changed, from now on."""
+        """Call `moved` with every change of `held_bytes`, from now on."""
 
     def write(self, parts: list[Part]) -> None:
-        """Send all parts in order, now or when the socket takes them. A closed pipe drops them."""
+        """Send all parts in order, now or when the socket takes them. A closed connection drops them."""
 
     def pause(self) -> None:
         """Read no more until `resume`."""
@@ -95,45 +95,45 @@ class TcpConnection(Protocol):
     def resume(self) -> None: ...
 
     def close(self) -> None:
-        """End the connection; what is pending is dropped. The handler hears `closed` once."""
+        """End the connection; what is pending is dropped. The protocol's `closed` is called once."""
 
 
 class TcpProtocol(Protocol):
-    """The gateway's side of a connection."""
+    """The server's side of a connection."""
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes should go; never empty. Valid until `received` returns."""
+        """Where the next bytes should go; never empty. Valid until `buffer_updated` returns."""
 
     def buffer_updated(self, count: int) -> None:
-        """So many bytes were put into the buffer just asked for."""
+        """`count` bytes were written to the buffer."""
 
     def drained(self) -> None:
         """All that was pending has been taken by the socket."""
 
     def closed(self) -> None:
-        """The connection is over, whoever ended it. Called exactly once."""
+        """The connection has ended, whichever side closed it. Called exactly once."""
 
 
 class TcpListener(Protocol):
-    """An address at which clients come in."""
+    """A listening address for clients."""
 
     @property
     def address(self) -> Address:
-        """With the port that was found, if none was named."""
+        """The address, with the actual port for port 0."""
 
     def stop_accepting(self) -> None:
         """Take no new connections; those that exist stay."""
 
     def close(self) -> None:
-        """Close the listener and every connection that came in through it."""
+        """Close the listener and every connection that it accepted."""
 
 
-# Opens a listener; the function that it is given is asked for the handler of every new connection.
+# Opens a listener; the function it gets returns the protocol for every new connection.
 Listen: TypeAlias = Callable[[Address, Callable[[TcpConnection], TcpProtocol]], TcpListener]
 
 
 class SocketTcpConnection:
-    """One connection. Made by the acceptor, which also names its handler."""
+    """One connection, created by the `Acceptor`, which also sets its protocol."""
 
     __slots__ = (
         "_fd",
@@ -177,7 +177,7 @@ class SocketTcpConnection:
         self.peer = f"{host}:{port}"
 
     def start(self, handler: TcpProtocol) -> None:
-        """Begin to read, unless the handler has asked for a pause already."""
+        """Start reading, unless the protocol has paused already."""
         self._handler = handler
         if not self._paused:
             self.resume()
@@ -259,13 +259,13 @@ class SocketTcpConnection:
         except (BlockingIOError, InterruptedError):
             pass
         except (OSError, PenstockError):
-            # The client is gone, or the file is: neither is anybody else's trouble.
+            # The client disconnected, or the file is gone: only this connection is affected.
             self.close()
             return
         if self._parts or self._writing:
             self._want_writable(bool(self._parts))
         if self._parts or self.held_bytes:
-            # Nothing is left, as a rule: so it is not counted on the way in.
+            # Usually nothing is left, so it is not counted when written.
             self._hold(_memory(self._parts))
 
     def _hold(self, held: int) -> None:
@@ -298,7 +298,7 @@ class SocketTcpConnection:
         if count == 0:
             # The file ends before the span does: it was truncated under us, and the
             # client is waiting for bytes that no longer exist.
-            raise ConnectionAbortedError("a file was truncated while it was being sent")
+            raise ConnectionAbortedError("a log file was truncated while it was being sent")
         if count == span.length:
             self._parts.popleft()
         else:
@@ -327,7 +327,7 @@ class SocketTcpConnection:
 
 
 def _after(parts: list[Part], sent: int) -> list[Part]:
-    """What is left of these buffers."""
+    """The rest of these buffers after `sent` bytes."""
     left = sent
     for index, part in enumerate(parts):
         assert isinstance(part, BUFFERS)
@@ -361,7 +361,7 @@ class _Rest:
 
 @dataclass(frozen=True, slots=True)
 class AcceptorOptions:
-    """Limits of one door."""
+    """Limits of one listener."""
 
     connections_max: int = 10_000
     backlog: int = 1024
@@ -370,7 +370,7 @@ class AcceptorOptions:
 
 
 class Acceptor:
-    """One open door. `welcome` is asked for the handler of every new pipe."""
+    """A listening socket. `welcome` returns the protocol of every new connection."""
 
     def __init__(
         self,
@@ -444,14 +444,14 @@ class Acceptor:
             self._socket.close()
 
     def close(self) -> None:
-        """Close the door and every connection that came through it."""
+        """Close the listener and every connection that it accepted."""
         self.stop_accepting()
         for pipe in self.pipes():
             pipe.close()
 
 
 def _tune(connection: socket.socket) -> None:
-    """Send at once, and notice within two minutes that the other machine is gone without a word."""
+    """Disable Nagle, and notice within two minutes that the other machine is gone."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)

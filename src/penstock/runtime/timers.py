@@ -1,9 +1,9 @@
 """Timers on the loop: one heap, one loop timer, and sockets before deadlines.
 
-When deadlines are due, the loop goes round a few times before they fire, so that
-frames which arrived earlier are handed over first: after a stall of the process the
-kernel holds the heartbeats that came meanwhile, and reading them must win over the
-election timeout that became due in the same moment.
+When deadlines are due, the loop polls its sockets a few times before they fire, so that
+frames which arrived earlier are delivered first: after a stall of the process the kernel
+holds the heartbeats that came meanwhile, and reading them must come before the election
+timeout that is due at the same time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Deliver: TypeAlias = Callable[..., None]
 # A callback queued while the loop runs callbacks comes after one poll of the sockets, but
 # the readers found by that poll may be queued behind it: the third hop is behind them.
 ROUNDS_MIN = 3
-# Links that still have unread bytes hold the timers back, but a flood must not for ever.
+# Links that still have unread bytes delay the timers, but a flood must not delay them for ever.
 ROUNDS_MAX = 64
 _CANCELLED_MIN = 64
 
@@ -71,11 +71,11 @@ class LoopTimers:
         return self._loop.call_soon(self._deliver, fire)
 
     def watch(self, sockets_busy: Callable[[], bool]) -> None:
-        """Let the sockets say whether they still hold unread bytes."""
+        """Set the function that says whether sockets still hold unread bytes."""
         self._sockets_busy = sockets_busy
 
     def forget_one(self) -> None:
-        """A timer was cancelled. Its entry goes in its turn, or when such entries are the majority."""
+        """A timer was cancelled. Its entry is removed in its turn, or when such entries are the majority."""
         self._cancelled += 1
         if self._cancelled > _CANCELLED_MIN and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].fire is not None]

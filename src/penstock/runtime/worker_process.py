@@ -1,4 +1,4 @@
-"""The worker process: takes pickled work from its node, one at a time, and answers.
+"""The worker process: runs pickled work of its node, one at a time, and sends the results back.
 
 python -m penstock.runtime.worker_process <descriptor of a socket>
 """
@@ -48,7 +48,7 @@ def _pickled_failure(failure: Exception) -> bytes:
 
 
 def _die_with_the_node() -> None:
-    """Have the kernel kill us with the node: its directory may soon be somebody else's."""
+    """Have the kernel kill us with the node: another process may soon use its directory."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
