@@ -14,7 +14,7 @@ from penstock.sim.checkers.durability import (
 )
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import PartitionLog, RecoveryReport
-from tests.property.storage.log_lives import DIRECTORY, OPTIONS, TOPIC, Lives
+from tests.property.storage.log_runs import DIRECTORY, OPTIONS, TOPIC, Lives
 
 IDENTITY, CHECKPOINT, LOG = "partition.metadata", "checkpoint", "log"
 

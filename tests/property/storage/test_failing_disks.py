@@ -12,7 +12,7 @@ from penstock.runtime.sync_helper import sync_blocking
 from penstock.sim.checkers.durability import LogAnomaly
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, FailureRule
-from tests.property.storage.log_lives import Lives, Rounds
+from tests.property.storage.log_runs import Lives, Rounds
 
 # More for a long run: PENSTOCK_POWER_CUTS=20000.
 POWER_CUTS = int(os.environ.get("PENSTOCK_POWER_CUTS", "1200")) // 2

@@ -18,7 +18,7 @@ from penstock.storage.log.checkpoint import BackgroundCheckpoint
 from penstock.storage.log.durability import Done, Durability
 from penstock.storage.log.segment import CheckedBatch, headers
 from tests.property.storage.log_damage import Harm, grown_log, judge_damaged
-from tests.property.storage.log_lives import OnDisk, Rounds, run_lives
+from tests.property.storage.log_runs import OnDisk, Rounds, run_lives
 
 RUNS = 100
 

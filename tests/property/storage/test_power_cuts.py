@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.model import Offset
 from penstock.storage.disk import PowerCut
-from tests.property.storage.log_lives import Lives, run_lives
+from tests.property.storage.log_runs import Lives, run_lives
 
 # More for a long run: PENSTOCK_POWER_CUTS=20000.
 POWER_CUTS = int(os.environ.get("PENSTOCK_POWER_CUTS", "1200"))

@@ -27,7 +27,7 @@ from penstock.core.replica import CommittedPartitionState
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk, FailingDisk
 from penstock.storage.log import LogOptions, PartitionLog
-from tests.support.hands import HandSyncs, HandTimers, hand_runtime
+from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime
 
 NODE = NodeId(1)
 LOG_OPTIONS = LogOptions(retention_ms=-1)

@@ -30,7 +30,7 @@ from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import CrashableDisk
-from tests.support.hands import HandSyncs, HandTimers, hand_runtime, settle
+from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime, settle
 from tests.unit.core.metadata.clusters import broker_of, cluster, perform
 
 TOPIC_ID = TopicId(UUID(int=77))

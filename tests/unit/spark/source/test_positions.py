@@ -7,7 +7,7 @@ import pytest
 from penstock.client import TopicCatalog
 from penstock.spark.errors import SparkOptionError
 from penstock.spark.source.options import ending_position, resolve, starting_position
-from tests.unit.spark.source.catalogues import WrittenCatalogue
+from tests.unit.spark.source.catalogs import WrittenCatalogue
 
 LOGS = {("a", 0): (3, 20), ("a", 1): (0, 5)}
 

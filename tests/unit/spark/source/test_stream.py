@@ -12,7 +12,7 @@ from penstock.spark.reading import OffsetRange
 from penstock.spark.source import TopicStreamReader, source_options
 from penstock.spark.source.broker_offsets import BrokerOffsets
 from penstock.spark.source.tasks import TopicInputPartition, task_reading
-from tests.unit.spark.source.catalogues import WrittenCatalogue
+from tests.unit.spark.source.catalogs import WrittenCatalogue
 
 ALL = ReadAllAvailable()
 SUBSCRIBED = {"subscribe": "a"}

@@ -17,7 +17,7 @@ from penstock.storage.log import (
     Uncleanable,
     cleaner_for,
 )
-from tests.property.storage.log_lives import Rounds
+from tests.property.storage.log_runs import Rounds
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "logs/prices/0"

@@ -9,7 +9,7 @@ from penstock.storage.disk import CrashableDisk, CrashableFile, PowerCut
 from penstock.storage.log import compaction
 from penstock.storage.log.compaction import CleaningResult, OffsetMap
 from penstock.storage.log.files import Checkpoint
-from tests.property.storage.keyed_lives import KeyedLives
+from tests.property.storage.keyed_log_runs import KeyedLives
 
 STEPS = 60
 
