@@ -5,7 +5,7 @@
 RF 3, min ISR 2, acks=all, idempotent producers, a consumer group of two. Each round kills (SIGKILL)
 the leader of a partition, in every third round the leader of the metadata quorum, and starts it
 again; the time from the kill to the next accepted write is that of the slowest partition that the
-node led, counted to the answer for a record that was sent after the kill. At the end a majority is
+node led, counted to the response for a record that was sent after the kill. At the end a majority is
 killed: writes must be refused with an error worth a retry, and go on by themselves afterwards.
 """
 

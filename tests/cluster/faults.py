@@ -110,7 +110,7 @@ NEED_NETWORK = ("cut", "deaf", "mute")
 def run_faults(
     root: Path, names: list[str], rounds: int, seed: int = 1, rate: int = 600
 ) -> tuple[list[tuple[str, float]], Verdict]:
-    """Each of the faults in turn, `rounds` times; answers the waits and what was found at the end."""
+    """Each of the faults in turn, `rounds` times; returns the waits and what was found at the end."""
     luck, waits = random.Random(seed), []
     needs_network = any(name in NEED_NETWORK for name in names)
     with (

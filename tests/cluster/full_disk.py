@@ -2,7 +2,7 @@
 
     python -m tests.cluster.full_disk --rounds 5
 
-A node without room must make way: what it leads goes to others, and nobody waits for it. With room
+A node without room must resign: what it leads goes to others, and nobody waits for it. With room
 it catches up and is in sync again. Nothing that was acknowledged may be lost, and nothing twice.
 """
 
@@ -25,7 +25,7 @@ VICTIM = 2
 
 
 def run_full_disk(root: Path, rounds: int, rate: int = 300, seed: int = 1) -> tuple[list[float], Verdict]:
-    """Fill the disk of one node again and again; answers the longest waits for a write, and the verdict."""
+    """Fill the disk of one node again and again; returns the longest waits for a write, and the result."""
     cluster, luck, waits = ClusterProcesses(root, *SETTINGS), random.Random(seed), []
     place = root / f"node-{VICTIM}"
     with small_disk(place, MEGABYTES):

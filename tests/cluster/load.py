@@ -68,7 +68,7 @@ class Load:
         return self
 
     def finish(self) -> list[str]:
-        """Send no more, and wait for every answer; what never comes is an anomaly."""
+        """Send no more, and wait for every response; what never comes is an anomaly."""
         self._ended.set()
         self._thread.join()
         left = sum(producer.flush(SECONDS_MAX) for producer in self._producers)
@@ -83,7 +83,7 @@ class Load:
             producer.flush(1)
 
     def accepted_since(self, moment: int, partition: int, seconds: float) -> float | None:
-        """Seconds from `moment` to the first answer for a record sent after it; None if none comes."""
+        """Seconds from `moment` to the first response for a record sent after it; None if none comes."""
         found: list[int] = []
 
         def answered() -> bool:

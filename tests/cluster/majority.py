@@ -1,4 +1,4 @@
-"""Two of three nodes are killed: what a write gets to hear, and that writing goes on by itself."""
+"""Two of three nodes are killed: what a write returns, and that writing goes on by itself."""
 
 import random
 from contextlib import closing

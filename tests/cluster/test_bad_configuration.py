@@ -48,7 +48,7 @@ def refusal(node: NodeProcess) -> str:
 def test_a_blank_node_with_the_id_of_one_that_runs_is_refused(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
-    # Its peer address may be what the voters are told, since they are told a name: but it is not.
+    # Its peer address may be the one the voters have, since they have a name: but it is not.
     port = cluster.door(2, "peer").port
     voters = cluster.voters.replace(f"2@127.0.0.1:{port}", f"2@localhost:{port}")
     with closing(PortReservations({"peer": Address("127.0.0.2", port)})):

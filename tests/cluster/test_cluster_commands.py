@@ -29,7 +29,7 @@ class Commands:
         return subprocess.CompletedProcess(words, code, shown.out, shown.err)
 
     def done(self, *words: str, stdin: bytes = b"") -> str:
-        """Run what must succeed; answers its stdout."""
+        """Run what must succeed; returns its stdout."""
         ended = self.run(*words, stdin=stdin)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout

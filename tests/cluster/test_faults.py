@@ -26,7 +26,7 @@ def test_leaders_that_are_cut_off_in_both_or_one_direction_lose_nothing(tmp_path
     assert verdict.acknowledged == verdict.sent > 0
 
 
-def test_a_node_whose_disk_is_full_makes_way_and_comes_back(tmp_path: Path) -> None:
+def test_a_node_whose_disk_is_full_resigns_and_comes_back(tmp_path: Path) -> None:
     waits, verdict = run_full_disk(tmp_path, rounds=1)
 
     assert len(waits) == 1

@@ -21,7 +21,7 @@ MISSING = "libfaketime is not installed (Debian: apt-get install libfaketime)"
 
 
 def run_wrong_clocks(root: Path, rounds: int, rate: int = 300, seed: int = 1) -> tuple[list[float], Verdict]:
-    """Kill leaders again and again; answers the waits for the next write, and the verdict."""
+    """Kill leaders again and again; returns the waits for the next write, and the result."""
     luck, waits, cluster = random.Random(seed), [], ClusterProcesses(root, *SETTINGS)
     cluster.nodes[1].variables = wrong_by(HOUR_SECONDS)
     cluster.nodes[2].variables = wrong_by(-HOUR_SECONDS)

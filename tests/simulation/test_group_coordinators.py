@@ -69,12 +69,12 @@ IMAGE = replay(
 
 @dataclass
 class Ledger:
-    """What clients asked for and were told, over all lives of the node."""
+    """Requests and responses of clients, over all incarnations of the node."""
 
     attempted: dict[str, int] = field(default_factory=dict)
     acknowledged: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
-    # The assignment that a member was told, until it asks to leave.
+    # The assignment that a member got, until it asks to leave.
     assigned: dict[str, tuple[str, int, bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     answers: int = 0
@@ -83,7 +83,7 @@ class Ledger:
 
 
 class Node:
-    """One life of a node with its groups and their clients."""
+    """One incarnation of a node with its groups and their clients."""
 
     def __init__(self, runtime: Runtime, disk: Disk, ledger: Ledger, luck: random.Random) -> None:
         self.runtime = runtime

@@ -1,4 +1,4 @@
-"""A whole node without doors loses neither topics nor records, wherever the power goes."""
+"""A whole node without listeners loses neither topics nor records, wherever the power goes."""
 
 from uuid import UUID
 
@@ -30,7 +30,7 @@ TIMESTAMP = 1_790_000_000_000
 
 
 class Ledger:
-    """What the clients were told."""
+    """The responses that clients got."""
 
     def __init__(self) -> None:
         self.lives = 0
@@ -186,7 +186,7 @@ def _kept(ledger: Ledger) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_many_lives_lose_nothing_that_was_acknowledged(seed: int) -> None:
+def test_many_restarts_lose_nothing_that_was_acknowledged(seed: int) -> None:
     ledger = Ledger()
     world, node = world_of(seed, ledger)
     luck = world.random("lives")
@@ -204,7 +204,7 @@ def test_many_lives_lose_nothing_that_was_acknowledged(seed: int) -> None:
     assert judge(recovered(seed, node), ledger) == []
 
 
-def test_the_lives_are_worth_looking_at() -> None:
+def test_the_runs_are_worth_looking_at() -> None:
     ledger = Ledger()
     world, node = world_of(1, ledger)
 

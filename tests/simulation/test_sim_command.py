@@ -9,7 +9,7 @@ from penstock.sim.cluster import SimulatedClusterOptions
 from penstock.sim.world import RunResult
 
 
-def test_every_run_is_shown_with_its_seed_faults_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_run_is_shown_with_its_seed_faults_and_result(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["sim", "--nodes", "1", "--seed", "7", "--runs", "2"])
 
     first, second, summary, faults = capsys.readouterr().out.splitlines()

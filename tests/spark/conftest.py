@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 # What makes a test of a second out of one of ten: no web server, and no two hundred tasks per shuffle.
 CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
-    # Compiling thoroughly, and collecting in parallel, takes half of the time of so short a life.
+    # Compiling thoroughly, and collecting in parallel, takes half of the time of so short a process.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",

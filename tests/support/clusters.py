@@ -101,7 +101,7 @@ class ClusterProcesses:
             wire.close()
 
     def partitions(self, topic: str, number: int | None = None) -> dict[int, MetadataResponsePartition]:
-        """The partitions of a topic as one node sees them; by default the first that answers."""
+        """The partitions of a topic as one node sees them; by default the first that responds."""
         for one in [number] if number is not None else self.running:
             with contextlib.suppress(OSError, AssertionError):
                 [found] = self.metadata(one, [topic]).topics
@@ -163,7 +163,7 @@ def cluster_of(
 
 
 def until(look: Callable[[], T | None], what: str, seconds: float = SECONDS_MAX) -> T:
-    """Look again and again until there is an answer that counts; if none comes, `what` is what is missing."""
+    """Look again and again until there is a result that counts; if none comes, `what` is what is missing."""
     clock = MachineClock()
     deadline = clock.now() + int(seconds * SECOND)
     while True:

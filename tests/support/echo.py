@@ -1,7 +1,7 @@
 """A small service on the runtime port, which runs on both of its forms: a durable, deduplicating echo.
 
 It has the bones of everything that is built on the port: a listener and a caller with retry timers and
-correlation ids, group commit, answers that wait for a sync, recovery from a torn file. The same classes
+correlation ids, group commit, responses that wait for a sync, recovery from a torn file. The same classes
 run on the production runtime over real sockets and files, and on the simulated one under every fault
 there is: what holds for one form of the port must hold for the other.
 
@@ -34,7 +34,7 @@ _ENTRY = struct.Struct(">II")
 
 
 class Message(NamedTuple):
-    """A request or an answer."""
+    """A request or a response."""
 
     kind: int
     request_id: bytes
@@ -64,7 +64,7 @@ def write_entry(entry: Entry) -> bytes:
 
 
 def read_entries(content: bytes) -> tuple[list[Entry], int]:
-    """Read entries up to the first that is torn; also answers where the good ones end."""
+    """Read entries up to the first that is torn; also returns where the good ones end."""
     entries: list[Entry] = []
     position = 0
     while position + _ENTRY.size <= len(content):
@@ -82,10 +82,10 @@ FILE = "echo/requests"
 
 
 class DurableEcho:
-    """Appends requests to a file, syncs in groups, answers after the sync.
+    """Appends requests to a file, syncs in groups, responds after the sync.
 
     A request id is written once, however often it arrives and however often the server
-    crashes between. Links come and go: an answer goes to the link that asked last.
+    crashes between. Links come and go: a response goes to the link that asked last.
     """
 
     def __init__(self, runtime: Runtime, disk: Disk, address: Address) -> None:
@@ -122,10 +122,10 @@ class DurableEcho:
         """Who asks does not matter here."""
 
     def drained(self, link: Link) -> None:
-        """An answer that was turned away is asked for again."""
+        """A response that the link rejected is asked for again."""
 
     def closed(self, link: Link, ending: CloseReason) -> None:
-        """An answer to a link that is over goes nowhere, and is asked for again."""
+        """A response to a closed link goes nowhere, and is asked for again."""
 
     def received(self, link: Link, frame: bytes) -> None:
         try:
@@ -149,7 +149,7 @@ class DurableEcho:
 
     def _synced(self, request_id: bytes, failure: StorageError | None) -> None:
         if failure is not None:
-            # Nobody knows what is on disk now; the next life finds out.
+            # Nobody knows what is on disk now; the next incarnation finds out.
             raise failure
         self._durable[request_id] = None
         link, payload = self._waiting.pop(request_id)
@@ -161,7 +161,7 @@ class DurableEcho:
         link.send(write_message(ANSWER, request_id, payload))
 
     def stop(self, done: Callback) -> None:
-        """Take no more requests, answer those that are written, and close the file."""
+        """Take no more requests, respond to those that are written, and close the file."""
         self._stopped = done
         self._listener.close()
         if not self._waiting:
@@ -192,7 +192,7 @@ class EchoHistory:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many requests, how many underway at a time, and the pause between answer and next request."""
+    """How many requests, how many underway at a time, and the pause between response and next request."""
 
     count: int
     window: int
@@ -200,10 +200,10 @@ class Load:
 
 
 class EchoClient:
-    """Sends its load of requests to a server and keeps asking until each is answered.
+    """Sends its load of requests to a server and keeps asking until each has a response.
 
     A restarted client starts over with ids of its own: the first bytes of an id are drawn
-    anew in every life.
+    anew in every incarnation.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class EchoClient:
         self._history.saw_answer(request_id, payload)
         timer = self._underway.pop(request_id, None)
         if timer is None:
-            return  # a second answer to the same request
+            return  # a second response to the same request
         timer.cancel()
         if self._load.think_ms:
             self._after(self._load.think_ms, self._fill_window)
@@ -335,7 +335,7 @@ ServerProgram = Callable[[Runtime, Disk, Address], Service]
 
 
 def run_echo(seed: int, server: ServerProgram = DurableEcho, plan: FaultPlan | None = None) -> RunResult:
-    """Run one world to its end and judge it. The same arguments give the same verdict, to the bit."""
+    """Run one world to its end and check it. The same arguments give the same result, to the bit."""
     world = World(seed)
     history = EchoHistory()
     nemesis = Nemesis(world, plan or FaultPlan.draw(world.random("plan")))
@@ -369,7 +369,7 @@ def run_echo(seed: int, server: ServerProgram = DurableEcho, plan: FaultPlan | N
 
 def _add_client(world: World, name: str, history: EchoHistory, finished: dict[str, bool]) -> None:
     def program(runtime: Runtime, _disk: Disk) -> Service:
-        finished.pop(name, None)  # a new life has it all before it
+        finished.pop(name, None)  # a new incarnation begins from the start
 
         def done() -> None:
             finished[name] = True

@@ -32,7 +32,7 @@ class LoneBroker:
         return self._membership.epoch
 
     def join(self, done: Callable[[BrokerEpoch], None]) -> None:
-        """`done` hears the epoch once the broker may lead."""
+        """`done` is called with the epoch once the broker may lead."""
 
         def formed(reply: Reply) -> None:
             assert not isinstance(reply, ApiError), reply

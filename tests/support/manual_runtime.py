@@ -1,4 +1,4 @@
-"""A runtime in the test's hands: time passes, syncs end and spawned work runs when the test says so."""
+"""A runtime that the test drives: time passes, syncs end and executor jobs run when the test says so."""
 
 import heapq
 from collections.abc import Callable, Sequence

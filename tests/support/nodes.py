@@ -23,7 +23,7 @@ class NodeProcess:
 
     def __init__(self, data_dir: Path, *settings: str) -> None:
         self.data_dir = data_dir
-        # The later of two settings counts: a test may want its doors elsewhere.
+        # The later of two settings counts: a test may want its listeners elsewhere.
         self._settings = (*(f"listen.{door}=127.0.0.1:0" for door in DOORS), *settings)
         self._process: subprocess.Popen[str] | None = None
         # Words before the command (another network), and variables beside the test's own (another clock).
@@ -114,7 +114,7 @@ class NodeProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def await_end(self, seconds: float = START_SECONDS) -> int:
-        """Wait until it has ended by itself; answers its exit code."""
+        """Wait until it has ended by itself; returns its exit code."""
         assert self._process is not None
         try:
             return self._process.wait(seconds)
@@ -128,7 +128,7 @@ class NodeProcess:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """End it in order; answers its exit code."""
+        """End it in order; returns its exit code."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> int:

@@ -22,7 +22,7 @@ class Wire:
         self._sent = self._answered = 0
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
-        """Send a request and read its answer, which must be nothing but that message."""
+        """Send a request and read its response, which must be nothing but that message."""
         self.send(request, version)
         read = self.read(answer, version)
         assert self._answered == self._sent, "this answers another request"
@@ -48,7 +48,7 @@ class Wire:
         return bytes(received)
 
     def is_closed_by_the_node(self) -> bool:
-        """Wait for the node to hang up; False if it sends something instead."""
+        """Wait for the node to close the connection; False if it sends something instead."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

@@ -30,7 +30,7 @@ class Received(NamedTuple):
 
 
 class Member(Protocol):
-    """One consumer of a group, subscribed to one topic, reading from its beginning; commits when told."""
+    """One consumer of a group, subscribed to one topic, reading from its beginning; commits when asked to."""
 
     def poll(self) -> Iterable[Received]: ...
     def assigned(self) -> set[int]: ...

@@ -98,7 +98,7 @@ def test_our_bytes_are_theirs_in_every_version(oracle_name: str, api: Api, kind:
 
 
 def reads_as_version_0(oracle_name: str, ours: Message) -> bool:
-    """kafka-python takes every ApiVersions answer that carries an error for one in version 0."""
+    """kafka-python takes every ApiVersions response that carries an error for one in version 0."""
     return (
         oracle_name == "kafka-python"
         and type(ours).__name__ == "ApiVersionsResponse"

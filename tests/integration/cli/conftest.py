@@ -25,7 +25,7 @@ def broker() -> Iterator[BrokerProcess]:
 def run(
     broker: BrokerProcess, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Run:
-    """Run one command line against the broker, in an empty directory; answers code, stdout and stderr."""
+    """Run one command line against the broker, in an empty directory; returns code, stdout and stderr."""
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", broker.bootstrap)

@@ -66,7 +66,7 @@ def ready_line(process: "subprocess.Popen[str]") -> str:
 
 
 def fails(start: Start, *arguments: str) -> str:
-    """Run a start that must not succeed; answers its one line."""
+    """Run a start that must not succeed; returns its one line."""
     process = start(*arguments)
     out, errors = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
@@ -268,7 +268,7 @@ def test_a_stop_is_one_line(number: signal.Signals, start: Start, tmp_path: Path
     assert [json.loads(line)["event"] for line in lines] == ["node.stopped"]
 
 
-def test_a_door_for_every_interface_is_warned_about(start: Start) -> None:
+def test_a_listener_on_every_interface_is_warned_about(start: Start) -> None:
     process = start("--kafka", ":0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
 
     ready_line(process)

@@ -1,4 +1,4 @@
-"""One socket to a broker, whatever pieces its answers come in."""
+"""One socket to a broker, whatever pieces its responses come in."""
 
 import socket
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def test_frames_of_any_size_are_followed_by_the_next(size: int) -> None:
     assert received == [large[:size], b"next", large[:size]]
 
 
-def test_a_broker_that_hangs_up_or_talks_nonsense_is_disconnected() -> None:
+def test_a_broker_that_closes_the_connection_or_sends_nonsense_is_disconnected() -> None:
     for pieces, complaint in (
         ((), "the broker closed the connection"),
         ((answer(1)[:-1],), "the broker closed the connection"),

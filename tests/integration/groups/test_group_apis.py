@@ -173,7 +173,7 @@ def topic_id_of(wire: Wire, topic: str) -> UUID:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_member_goes_through_its_life_in_every_version(wire: Wire, topic: str, version: int) -> None:
+def test_a_member_joins_commits_and_leaves_in_every_version(wire: Wire, topic: str, version: int) -> None:
     client = Client(wire, f"life-{version}", version)
     topic_id = topic_id_of(wire, topic)
 

@@ -67,7 +67,7 @@ def test_kafka_python_creates_describes_and_deletes(plain: Any) -> None:
     assert "plain" not in plain.list_topics()
 
 
-def test_kafka_python_hears_why_a_topic_is_refused(plain: Any) -> None:
+def test_kafka_python_gets_the_reason_why_a_topic_is_refused(plain: Any) -> None:
     plain.create_topics([PlainTopic("plain-taken", num_partitions=1, replication_factor=1)])
 
     with pytest.raises(TopicAlreadyExistsError):
@@ -141,7 +141,7 @@ def test_librdkafka_creates_lists_describes_and_deletes(librdkafka: Any) -> None
         (NewTopic("ck-bad", 1, 1, config={"no.such.key": "1"}), "INVALID_CONFIG"),
     ],
 )
-def test_librdkafka_hears_why_a_topic_is_refused(librdkafka: Any, topic: Any, code: str) -> None:
+def test_librdkafka_gets_the_reason_why_a_topic_is_refused(librdkafka: Any, topic: Any, code: str) -> None:
     with pytest.raises(KafkaException) as caught:
         result(librdkafka.create_topics([topic]))
 

@@ -113,7 +113,7 @@ def test_a_large_frame_that_is_announced_and_never_sent_costs_no_memory(node: No
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5, 9, 12, 40, 100])
-def test_a_frame_that_is_cut_short_by_a_hang_up_does_nothing(wire: Wire, cut: int) -> None:
+def test_a_frame_that_is_cut_short_by_a_close_does_nothing(wire: Wire, cut: int) -> None:
     frame = frame_of(produce_of(good_batch()), 9)
 
     wire.socket.sendall(frame[:cut])
@@ -224,7 +224,7 @@ def test_five_thousand_idle_connections_are_held_and_cost_little(node: NodeProce
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_reader_that_never_reads_is_held_back_without_filling_the_memory(node: NodeProcess) -> None:
+def test_a_reader_that_never_reads_is_paused_without_filling_the_memory(node: NodeProcess) -> None:
     with closing(Wire(node.address)) as writer:
         for _ in range(64):
             assert produced(writer, write_batch([Record(0, NOW, None, bytes(500_000))])).error_code == 0

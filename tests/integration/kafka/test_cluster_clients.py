@@ -51,7 +51,7 @@ def topic(plain: Any, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_kafka_python_hears_that_a_move_cannot_be(plain: Any, topic: str) -> None:
+def test_kafka_python_gets_the_error_of_an_impossible_reassignment(plain: Any, topic: str) -> None:
     moved = plain.alter_partition_reassignments(
         {TopicPartition(topic, 0): [9], TopicPartition(topic, 1): None, TopicPartition("gone", 0): [1]}
     )
@@ -84,7 +84,7 @@ def test_kafka_python_sees_one_voter(plain: Any) -> None:
     assert row["high_watermark"] > 0
 
 
-def test_librdkafka_hears_that_an_election_is_not_needed(node: "NodeProcess", topic: str) -> None:
+def test_librdkafka_gets_the_error_of_an_election_that_is_not_needed(node: "NodeProcess", topic: str) -> None:
     client = AdminClient({"bootstrap.servers": node.kafka})
 
     future = client.elect_leaders(ElectionType.PREFERRED, [LibrdkafkaPartition(topic, 1)])

@@ -99,12 +99,12 @@ def test_a_slow_reader_gets_the_rest_of_an_answer_though_its_topic_is_deleted(
     assert answer.count(bytes([BATCHES - 1]) * BATCH_BYTES) == 1
 
 
-def test_a_fetch_that_waits_hears_at_once_that_its_topic_is_deleted(node: NodeProcess, wire: Wire) -> None:
+def test_a_waiting_fetch_returns_at_once_when_its_topic_is_deleted(node: NodeProcess, wire: Wire) -> None:
     create(wire, "waiting")
     produce(wire, "waiting", b"one")
     with closing(Wire(node.address)) as reader:
         reader.send(fetch_of("waiting", offset=1, max_wait_ms=600_000), 11)
-        # Served in the order they came: when this one is answered, the node has seen the one above.
+        # Served in the order they came: when this one has its response, the node has seen the one above.
         with closing(Wire(node.address)) as other:
             other.ask(fetch_of("waiting"), FetchResponse, 11)
 

@@ -30,7 +30,7 @@ POSITIONS, NOTE = 60, "n" * 4_000
 VERSION = 7
 
 IN_FLIGHT_BYTES_MAX = 16 << 20
-# Beyond the answers that are kept: what the node needs while it makes them.
+# Beyond the responses that are kept: what the node needs while it makes them.
 MEMORY_GROWTH_MAX = IN_FLIGHT_BYTES_MAX // 2 + (24 << 20)
 SLOW_READERS = 60
 # More than the kernel's buffers take for anybody.

@@ -1,4 +1,4 @@
-"""What a producer is told about records that are refused."""
+"""Which errors a producer gets for records that are rejected."""
 
 from typing import TYPE_CHECKING
 

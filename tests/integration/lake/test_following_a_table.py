@@ -1,4 +1,4 @@
-"""Which files a query reads, batch by batch, while the table lives on."""
+"""Which files a query reads, batch by batch, while the table changes."""
 
 import shutil
 import threading

@@ -23,7 +23,7 @@ Act = Callable[[Backend, Callback], None]
 
 
 class Life:
-    """One life of a node without doors: it starts, acts, and stops, in order or as a crash does."""
+    """One run of a node without listeners: it starts, acts, and stops, in order or as a crash does."""
 
     def __init__(self, data_dir: Path, act: Act, *, in_order: bool = True) -> None:
         self._act = act
@@ -115,7 +115,7 @@ def test_a_restart_after_a_clean_stop_reads_no_batch(tmp_path: Path) -> None:
     assert read == [0, 0]
 
 
-def test_a_life_in_which_nothing_is_written_writes_to_no_log(tmp_path: Path) -> None:
+def test_a_run_without_writes_touches_no_log(tmp_path: Path) -> None:
     Life(tmp_path, produce)
 
     quiet = Life(tmp_path, nothing)
@@ -137,7 +137,7 @@ def test_what_was_acknowledged_is_there_after_a_stop_that_was_none(tmp_path: Pat
     assert sorted(ends) == [0, 10]
 
 
-def test_leader_epochs_grow_with_every_life(tmp_path: Path) -> None:
+def test_leader_epochs_grow_with_every_start(tmp_path: Path) -> None:
     Life(tmp_path, produce)
     first = Life(tmp_path, nothing).image.partition("orders", 0)
     second = Life(tmp_path, nothing).image.partition("orders", 0)

@@ -1,4 +1,4 @@
-"""A node that is told to stop while everybody still wants something of it."""
+"""A node that is stopped while clients still have requests under way."""
 
 import threading
 from collections.abc import Iterator

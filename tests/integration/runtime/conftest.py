@@ -19,7 +19,7 @@ PATIENCE_S = 20
 
 @dataclass
 class Recorder:
-    """A link handler that remembers what it was told."""
+    """A link handler that remembers its calls."""
 
     links: list[Link] = field(default_factory=list)
     peers: list[NodeIdentity] = field(default_factory=list)

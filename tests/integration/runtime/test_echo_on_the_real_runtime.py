@@ -35,7 +35,7 @@ def test_a_restarted_server_knows_what_it_has_answered(bench: Any, tmp_path: Pat
     client = EchoClient(bench.node(2), first.address, history, Load(200, 4), lambda: finished.append(True))
     bench.until(lambda: len(history.answered) >= 20)
 
-    # The first life ends in the middle of the work, without a word to its client.
+    # The first incarnation ends in the middle of the work, without notice to its client.
     bench.supervisors[0].close()
     DurableEcho(bench.node(3), PosixDisk(str(tmp_path)), first.address)
     bench.until(lambda: bool(finished))

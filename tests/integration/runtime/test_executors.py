@@ -20,7 +20,7 @@ NARROW = RuntimeOptions(
 ONE_WORKER = RuntimeOptions(lanes=ExecutorOptions(workers=1))
 
 
-def test_a_thread_does_the_work_and_the_loop_hears_of_it(bench: Any) -> None:
+def test_a_thread_does_the_work_and_calls_back_on_the_loop(bench: Any) -> None:
     runtime = bench.node(1)
     results: list[tuple[int, int]] = []
     failures: list[Exception] = []
@@ -89,7 +89,7 @@ def test_a_worker_that_dies_fails_its_job_and_is_replaced(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("lane", list(ExecutorKind))
-def test_a_full_lane_refuses_later_and_not_inside_the_call(bench: Any, lane: ExecutorKind) -> None:
+def test_a_full_executor_fails_the_job_later_and_not_inside_the_call(bench: Any, lane: ExecutorKind) -> None:
     runtime = bench.node(1, NARROW)
     failures: list[Exception] = []
     results: list[int] = []
@@ -105,7 +105,7 @@ def test_a_full_lane_refuses_later_and_not_inside_the_call(bench: Any, lane: Exe
 
 
 @pytest.mark.parametrize("lane", list(ExecutorKind))
-def test_a_cancelled_job_is_never_heard_of(bench: Any, lane: ExecutorKind) -> None:
+def test_a_cancelled_job_never_calls_back(bench: Any, lane: ExecutorKind) -> None:
     runtime = bench.node(1)
     results: list[int] = []
 

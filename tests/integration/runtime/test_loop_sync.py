@@ -28,7 +28,7 @@ class HandClock:
 
 
 class TimedFile:
-    """A file whose sync takes as long as it says, and fails if it is told to."""
+    """A file whose sync takes as long as it says, and fails if asked to."""
 
     def __init__(self, clock: HandClock) -> None:
         self._clock = clock
@@ -212,7 +212,7 @@ def test_a_node_syncs_here_after_the_call_and_tells_in_the_same_breath(bench: Be
     def ask() -> None:
         port.sync([bench.file], done)
         told.append((bench.file.syncs, None))
-        # Whoever comes next finds the owner told already.
+        # Whoever comes next finds the owner notified already.
         bench.loop.call_soon(lambda: told.append((bench.file.syncs, None)))
 
     bench.loop.call_soon(ask)

@@ -1,4 +1,4 @@
-"""The hub of peers over real sockets: reached, asked, ended, refused."""
+"""The peer manager over real sockets: reached, asked, ended, refused."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ ANY_PORT = Address("127.0.0.1", 0)
 
 
 class Node:
-    """A hub and what it was told."""
+    """A peer manager and what it was called with."""
 
     def __init__(self, bench: Any, number: int) -> None:
         self.node_id = NodeId(number)

@@ -1,4 +1,4 @@
-"""The helper process: it syncs what it is told to, and nothing is ever called durable without it."""
+"""The helper process: it syncs what it is asked to, and nothing is ever called durable without it."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ class Node:
     def wait(
         self, count: int, ask: Callable[[Callable[[OSError | None], None]], None]
     ) -> list[OSError | None]:
-        """Run the loop until `count` answers have come to what `ask` asks for."""
+        """Run the loop until `count` callbacks have come to what `ask` asks for."""
         answers: list[OSError | None] = []
 
         async def until_answered() -> None:
@@ -279,7 +279,7 @@ def test_the_helper_outlives_signals_meant_for_the_node(node: Node, tmp_path: Pa
     file.close()
 
 
-def test_the_helper_lets_go_of_files_that_are_gone(node: Node, tmp_path: Path) -> None:
+def test_the_helper_closes_files_that_are_gone(node: Node, tmp_path: Path) -> None:
     (first, *others) = written_files(tmp_path, 50)
     node.sync(first)
     alone = node.descriptors_of_the_helper()

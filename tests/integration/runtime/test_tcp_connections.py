@@ -19,7 +19,7 @@ TURNS_MAX = 500_000
 
 
 class Recorder:
-    """Keeps what arrives; answers with `reply` when the first bytes are there."""
+    """Keeps what arrives; responds with `reply` when the first bytes are there."""
 
     def __init__(self, pipe: SocketTcpConnection, reply: list[Part] | None = None) -> None:
         self.pipe = pipe
@@ -146,7 +146,7 @@ def test_a_reader_that_never_reads_leaves_the_rest_pending_and_other_clients_are
     client.close()
 
 
-def test_what_a_pipe_keeps_in_memory_is_told_and_files_are_not_part_of_it(door: Door, tmp_path: Path) -> None:
+def test_what_a_connection_keeps_in_memory_is_reported_without_files(door: Door, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     door.reply = [bytes(64 << 20)]
     deaf = door.connect()
@@ -168,7 +168,7 @@ def test_what_a_pipe_keeps_in_memory_is_told_and_files_are_not_part_of_it(door: 
     deaf.close()
 
 
-def test_the_handler_hears_when_what_was_pending_is_gone(door: Door) -> None:
+def test_the_protocol_is_notified_when_what_was_pending_is_gone(door: Door) -> None:
     door.reply = [bytes(16 << 20)]
     client = door.connect()
     client.send(b"?")
@@ -180,7 +180,7 @@ def test_the_handler_hears_when_what_was_pending_is_gone(door: Door) -> None:
     client.close()
 
 
-def test_a_paused_pipe_reads_nothing_until_it_is_resumed(door: Door) -> None:
+def test_a_paused_connection_reads_nothing_until_it_is_resumed(door: Door) -> None:
     client = door.connect()
     door.until(lambda: len(door.handlers) == 1)
     handler = door.handlers[0]

@@ -36,7 +36,7 @@ PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 SERVED = {PRODUCE: (3, 9), FETCH: (4, 16), LIST_OFFSETS: (1, 7), METADATA: (1, 12), API_VERSIONS: (0, 3)}
 EARLIEST = -2
 
-# Answers a Fetch in its own way; None hangs up.
+# Answers a Fetch in its own way; None closes the connection.
 Whim = Callable[[FetchRequest], "FetchResponse | bytes | None"]
 
 

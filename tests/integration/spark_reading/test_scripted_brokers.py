@@ -199,9 +199,7 @@ def test_a_refusal_is_final(scripted: Scripted, open_one: OpenReader) -> None:
     broker.whims = [refusing(ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * 3
     reader = open_one(broker.bootstrap, ReaderOptions())
 
-    with pytest.raises(
-        PipelineError, match=r"scripted/0: .*offset 0 failed: TOPIC_AUTHORIZATION_FAILED"
-    ):
+    with pytest.raises(PipelineError, match=r"scripted/0: .*offset 0 failed: TOPIC_AUTHORIZATION_FAILED"):
         offsets_of(reader, OffsetRange(TOPIC, 0, 0, 50))
 
 

@@ -1,4 +1,4 @@
-"""Every form of the disk answers alike: the same tests on real files and in memory."""
+"""Every form of the disk behaves alike: the same tests on real files and in memory."""
 
 import errno
 from collections.abc import Callable

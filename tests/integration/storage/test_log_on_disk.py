@@ -92,7 +92,7 @@ def test_a_range_outlives_its_segment_and_its_descriptor_does_not_outlive_the_ra
     assert open_descriptors() <= before + 1
 
 
-def test_a_life_of_rolls_truncations_and_deletions_leaks_no_descriptor(disk: PosixDisk) -> None:
+def test_rolls_truncations_and_deletions_leak_no_descriptor(disk: PosixDisk) -> None:
     log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS)
     append(log, 0)
     before = open_descriptors()

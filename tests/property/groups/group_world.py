@@ -53,7 +53,7 @@ class Client:
 
 
 class World:
-    """The driver, its clients, and a model of what they were promised."""
+    """The driver, its clients, and a model of what they were guaranteed."""
 
     def __init__(self) -> None:
         self.driver = Driver(OPTIONS)
@@ -79,7 +79,7 @@ class World:
         client.join_ticket = ticket
 
     def react(self, client: Client) -> None:
-        """Do what a well-behaved client does with the answer it got, or what comes next."""
+        """Do what a well-behaved client does with the response it got, or what comes next."""
         if client.join_ticket is not None:
             self._react_to_join(client, client.join_ticket)
         elif client.sync_ticket is not None:

@@ -37,7 +37,7 @@ def play(world: World, schedule: list[tuple[Callable[[World, Client], None] | No
 
 @settings(max_examples=150, deadline=None)
 @given(schedules)
-def test_whatever_clients_do_a_group_keeps_its_promises(
+def test_whatever_clients_do_a_group_keeps_its_guarantees(
     schedule: list[tuple[Callable[[World, Client], None] | None, int, int]],
 ) -> None:
     world = World()
@@ -49,7 +49,7 @@ def test_whatever_clients_do_a_group_keeps_its_promises(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_long_lives_with_failovers_keep_the_promises(seed: int) -> None:
+def test_long_histories_with_failovers_keep_the_guarantees(seed: int) -> None:
     generator = random.Random(seed)
     world = World()
 

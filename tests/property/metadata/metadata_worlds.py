@@ -69,7 +69,7 @@ RESOURCES = st.one_of(
 
 
 def starting_points() -> st.SearchStrategy[MetadataMachine]:
-    """Nothing at all, or a cluster that is in the middle of its life already."""
+    """Nothing at all, or a cluster that is in the middle of its history already."""
     return st.sampled_from([False, True, True]).map(
         lambda running: running_cluster() if running else MetadataMachine()
     )

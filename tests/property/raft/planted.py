@@ -19,7 +19,7 @@ from penstock.core.raft.types import Member
 
 
 class VotesWithoutSyncing(Raft):
-    """Its promises are gone after a power cut."""
+    """Its hard state is gone after a power cut."""
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
         return [effect for effect in super().step(event, now) if not isinstance(effect, PersistHardState)]
@@ -128,7 +128,7 @@ class ReadsAtOnce(Leader):
 
 
 class ReadsWithoutAMajority(Raft):
-    """A leader that was deposed answers reads."""
+    """A leader that was deposed serves reads."""
 
     leader_type = ReadsAtOnce
 
@@ -140,7 +140,7 @@ class ReadsBeforeItsFirstCommit(Leader):
 
 
 class ReadsBeforeItsTermIsEstablished(Raft):
-    """A new leader does not know yet what was committed before it, and answers all the same."""
+    """A new leader does not know yet what was committed before it, and serves reads all the same."""
 
     leader_type = ReadsBeforeItsFirstCommit
 
@@ -153,7 +153,7 @@ class ReadsWithTheRoundUnderway(Leader):
 
 
 class ReadsByAnOldRound(Raft):
-    """Takes answers to heartbeats from before the question as proof."""
+    """Takes responses to heartbeats from before the read as proof."""
 
     leader_type = ReadsWithTheRoundUnderway
 

@@ -73,7 +73,7 @@ class Weather:
 
 
 class Arena:
-    """Virtual time, the network, and whoever lives on it. A run is a function of its seed."""
+    """Virtual time, the network, and the members on it. A run is a function of its seed."""
 
     def __init__(self, seed: int | str, raft_type: type[Raft] = Raft, options: RaftOptions = OPTIONS) -> None:
         self.luck = random.Random(seed)

@@ -36,7 +36,7 @@ class Run:
         self._pace_ms = luck.choice((60, 200, 600))
 
     def play(self) -> list[str]:
-        """Run it; answers the anomalies."""
+        """Run it; returns the anomalies."""
         arena, luck = self.arena, self.luck
         arena.found(luck.choice((1, 2, 3, 3, 3, 5)))
         arena.after(0, self._work)
@@ -190,7 +190,7 @@ class Run:
 
 
 class RumourRun(Run):
-    """A run in which whoever is told that a leader has ended believes it, true or not."""
+    """A run in which whoever is notified that a leader has ended believes it, true or not."""
 
     def __init__(self, seed: int, raft_type: type[Raft] = Raft) -> None:
         super().__init__(seed, raft_type)

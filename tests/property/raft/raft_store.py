@@ -21,7 +21,7 @@ State = tuple[bytes, ...]
 
 
 class MemoryStore:
-    """Log, ballot and snapshot of one directory: what the process sees, and what is durable."""
+    """Log, hard state and snapshot of one directory: what the process sees, and what is durable."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         self.ballot: HardState = BLANK_BALLOT

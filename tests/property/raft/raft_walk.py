@@ -29,7 +29,7 @@ Happening = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Walk(Arena):
-    """One walk; `play` answers the anomalies it met."""
+    """One walk; `play` returns the anomalies it met."""
 
     def __init__(self, seed: int, raft_type: type[Raft] = Raft, options: RaftOptions = OPTIONS) -> None:
         super().__init__(f"walk/{seed}", raft_type, options)
@@ -190,7 +190,7 @@ class Walk(Arena):
 
 
 class RumourWalk(Walk):
-    """A walk in which members are told, rightly or not, that whoever leads has ended."""
+    """A walk in which members are notified, rightly or not, that whoever leads has ended."""
 
     def __init__(self, seed: int, raft_type: type[Raft] = Raft, options: RaftOptions = OPTIONS) -> None:
         super().__init__(seed, raft_type, options)

@@ -1,4 +1,4 @@
-"""A quorum under every fault there is keeps its promises, and the checkers notice those that do not."""
+"""A quorum under every fault there is keeps its guarantees, and the checkers notice those that do not."""
 
 from collections import Counter
 
@@ -56,7 +56,7 @@ def test_one_leader_one_log_and_fresh_reads_in_any_order_of_events(fifties: int)
 
 
 @pytest.mark.parametrize("tens", range(2))
-def test_rumours_of_a_leaders_end_break_no_promise_whatever_the_network_does(tens: int) -> None:
+def test_rumours_of_a_leaders_end_break_no_guarantee_whatever_the_network_does(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
         run = RumourRun(seed)
 
@@ -65,7 +65,7 @@ def test_rumours_of_a_leaders_end_break_no_promise_whatever_the_network_does(ten
         assert anomalies == [], f"run {seed}"
 
 
-def test_rumours_of_a_leaders_end_break_no_promise_in_any_order_of_events() -> None:
+def test_rumours_of_a_leaders_end_break_no_guarantee_in_any_order_of_events() -> None:
     for seed in range(100):
         anomalies = RumourWalk(seed).play()
 
@@ -157,7 +157,7 @@ def test_a_subtle_planted_bug_is_found_within_400_walks(bug: type[Raft], anomaly
 
 
 def deposed(seed: int, raft_type: type[Raft]) -> bool:
-    """Whether a leader that a majority hears loses office to a member that does not hear it."""
+    """Whether a leader that a majority hears loses its leadership to a member that does not hear it."""
     arena = Arena(f"lease/{seed}", raft_type)
     arena.found(3)
     arena.run(3_000)
@@ -174,7 +174,7 @@ def deposed(seed: int, raft_type: type[Raft]) -> bool:
 
 
 @given(st.integers(0, 10_000))
-def test_a_member_that_does_not_hear_the_leader_deposes_nobody(seed: int) -> None:
+def test_a_member_that_the_leader_does_not_reach_deposes_nobody(seed: int) -> None:
     assert not deposed(seed, Raft)
 
 

@@ -122,7 +122,7 @@ class World:
         replica.synced = self.luck.choice([replica.synced, replica.fetched])
 
     def fetch(self) -> None:
-        """A follower says where it is; perhaps something arrives that it said in a former life."""
+        """A follower says where it is; perhaps something arrives from a former incarnation."""
         node = self.luck.choice(NODES[1:])
         replica = self.replicas[node]
         saying = (replica.broker_epoch, replica.fetched, replica.synced)
@@ -167,7 +167,7 @@ class World:
                 self.log.append(self.controller.state)
 
     def answer(self) -> None:
-        """The leader hears what became of its proposal, or that nobody knows."""
+        """The leader is notified what became of its proposal, or that nobody knows."""
         told = self.in_flight
         if told is None:
             return
@@ -175,7 +175,7 @@ class World:
             self.insync.proposal_ended(accepted=None)
             self.maybe.append(told)
         elif told.epoch == self.controller.epoch:
-            # All copies have arrived, and none was accepted: a refusal that can be trusted.
+            # All copies have arrived, and none was accepted: an error that can be trusted.
             self.insync.proposal_ended(accepted=False)
         else:
             accepted = self.log[told.epoch + 1].isr == tuple(node for node, _ in told.members)
@@ -223,6 +223,6 @@ class World:
 
     def check(self) -> None:
         assert self.insync.high_watermark == self.watermark
-        # Whoever may be elected has all that was promised: that is what it is all for.
+        # Whoever may be elected has all that was acknowledged: the purpose of the ISR.
         for node in (*self.controller.isr, *self.controller.elr):
             assert self.replicas[node].synced >= self.watermark, f"node {node} lacks committed records"

@@ -1,4 +1,4 @@
-"""Whatever arrives on the replication channel: a frame, or a refusal."""
+"""Whatever arrives on the replication channel: a frame, or an error."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A compacted log that lives, loses power and lives on, held against a plain history of its records."""
+"""A compacted log that runs, loses power and restarts, compared with a plain history of its records."""
 
 import random
 from uuid import UUID
@@ -66,7 +66,7 @@ class KeyedLives:
         self.judge()
 
     def live(self, steps: int, cut_at: int | None) -> bool:
-        """Start, do random things, lose power at an operation; answers whether it did."""
+        """Start, do random things, lose power at an operation; returns whether it did."""
         self.disk.cut_power_at(cut_at)
         try:
             self.start()

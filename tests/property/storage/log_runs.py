@@ -1,4 +1,4 @@
-"""A log that lives, loses power and lives on, driven by a seed and judged after every start."""
+"""A log that runs, loses power and restarts, driven by a seed and checked after every start."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ OnDisk = Callable[[CrashableDisk], Disk]
 
 
 class Rounds:
-    """The runtime's sync port: a round syncs when it starts or when it ends, and ends when told to."""
+    """The runtime's sync port: a round syncs when it starts or when it ends, and ends on demand."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -253,7 +253,7 @@ def check_offsets(batches: bytearray) -> range:
 def run_lives(
     seed: int, lives: int, on_disk: OnDisk = lambda disk: disk, rounds: type[Rounds] = Rounds
 ) -> Lives:
-    """Several lives, some of them so short that the power goes off during recovery."""
+    """Several incarnations, some of them so short that the power goes off during recovery."""
     run = Lives(seed, on_disk, rounds)
     for _ in range(lives):
         cut_at = run.chance.choice([run.chance.randint(1, 15), run.chance.randint(1, 150), None])

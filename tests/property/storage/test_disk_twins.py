@@ -1,4 +1,4 @@
-"""The disk in memory answers every sequence of calls as the real one does."""
+"""The disk in memory does on every sequence of calls what the real one does."""
 
 import tempfile
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def on_file(disk: Disk, path: str, act: Callable[[Any], object], **how: bool) ->
 
 
 def do(disk: Disk, call: tuple[Any, ...]) -> object:
-    """The answer to one call, or how it failed."""
+    """The result of one call, or how it failed."""
     kind, path, *rest = call
     try:
         match kind:

@@ -1,4 +1,4 @@
-"""Disks that are full, refuse, or fail a sync, and then lose power: no promise is broken."""
+"""Disks that are full, refuse, or fail a sync, and then lose power: no guarantee is broken."""
 
 import errno
 import os
@@ -91,7 +91,7 @@ def run_failing(seed: int, rounds: type[Rounds] = RoundsByAHelper) -> FailingLiv
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_no_promise_is_broken_on_a_disk_that_fails_and_then_loses_power(chunk: int) -> None:
+def test_no_guarantee_is_broken_on_a_disk_that_fails_and_then_loses_power(chunk: int) -> None:
     cuts = failures = 0
     seed = chunk
 
@@ -106,7 +106,7 @@ def test_no_promise_is_broken_on_a_disk_that_fails_and_then_loses_power(chunk: i
 
 
 class RoundsThatTryAgain(RoundsByAHelper):
-    """A planted bug: a sync that failed is done once more, and the second answer counts."""
+    """A planted bug: a sync that failed is done once more, and the second result counts."""
 
     def sync_now(self, targets: Sequence[SyncableFile]) -> list[tuple[SyncableFile, OSError]]:
         failures = super().sync_now(targets)

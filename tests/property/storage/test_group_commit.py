@@ -1,4 +1,4 @@
-"""Group commit never says "durable" too early, and answers everybody, in order."""
+"""Group commit never says "durable" too early, and calls everybody back, in order."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -47,7 +47,7 @@ def number_of(file: SyncableFile) -> int:
 
 
 class Clients:
-    """Writes and asks for durability, and judges every answer."""
+    """Writes and asks for durability, and checks every callback."""
 
     def __init__(self, writes_in_callbacks: bool) -> None:
         disk = CrashableDisk()
@@ -68,7 +68,7 @@ class Clients:
         def done(error: StorageError | None) -> None:
             assert not self._inside, "called back inside the request"
             self.answered.append(ticket)
-            # Nobody starves: the answer comes with the first round that began after the request.
+            # Nobody starves: the callback comes with the first round that began after the request.
             assert self.syncs.rounds <= asked_in_round + 2
             assert (error is not None) == (number in self.broken)
             assert error is not None or self.syncs.durable[number] >= needed

@@ -1,4 +1,4 @@
-"""Long random lives of a log: producers, transactions, delayed syncs, and power cuts in mid-operation."""
+"""Long random histories of a log: producers, transactions, delayed syncs, and power cuts in mid-operation."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -268,7 +268,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_log_keeps_what_it_promised_through_a_long_life(seed: int) -> None:
+def test_a_log_keeps_its_guarantees_through_a_long_history(seed: int) -> None:
     history = History(seed)
 
     for _ in range(8):

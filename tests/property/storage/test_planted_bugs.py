@@ -85,7 +85,7 @@ class HastyRounds(Rounds):
         (targets, _, done), self._running = self._running, None
         done(None)
         for target in self._late:
-            with suppress(DiskFailed):  # whoever was told that it is durable may have closed it
+            with suppress(DiskFailed):  # whoever was notified that it is durable may have closed it
                 target.sync()
         self._late = targets
         return True

@@ -1,4 +1,4 @@
-"""The power goes off at every moment of a log's life, and nothing that was durable is lost."""
+"""The power goes off at every moment, and nothing that was durable is lost."""
 
 import os
 from contextlib import suppress
@@ -28,7 +28,7 @@ def test_what_was_reported_durable_survives_power_cuts_at_random_moments(chunk: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_operation_of_a_life_is_a_bad_moment(seed: int) -> None:
+def test_the_power_may_go_off_at_any_operation(seed: int) -> None:
     complete = Lives(seed)
     disk = complete.disk
     complete.live(40, None)

@@ -60,7 +60,7 @@ class Stage(Arena):
             self.lines.append(line)
 
     def perform(self, command: str) -> list[str]:
-        """Carry out one command; answers what happened."""
+        """Carry out one command; returns what happened."""
         self.lines = []
         words = command.split()
         self.is_quiet = words[0] == "quietly"

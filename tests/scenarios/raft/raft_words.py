@@ -120,7 +120,7 @@ def show_effect(effect: Effect) -> str:
 
 
 def show_news(effect: Effect) -> str:
-    """What the host is told rather than asked to do."""
+    """Events for the host that need no action."""
     match effect:
         case CommitUpTo(index):
             return f"commit up to {index}"

@@ -1,7 +1,7 @@
 """Clusters that are wrong in one way each, as a change of production code that somebody might make.
 
 Each fault is planted by patching one method or function, or by another machine for the quorum,
-and runs in the circumstances in which it does harm. `runs_max` is the promise: so many seeds, from 1
+and runs in the circumstances in which it does harm. `runs_max` is the bound: so many seeds, from 1
 on, are enough for the checkers to notice. It is several times what is needed on average, since any
 change of the code deals other cards.
 """

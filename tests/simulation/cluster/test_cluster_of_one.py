@@ -1,4 +1,4 @@
-"""One whole node with every kind of client: nothing that it promised is broken by its faults."""
+"""One whole node with every kind of client: none of its guarantees is broken by its faults."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ ALONE = SimulatedClusterOptions(nodes=1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_keeps_its_promises_to_all_its_clients(seed: int) -> None:
+def test_a_node_keeps_its_guarantees_to_all_its_clients(seed: int) -> None:
     verdict = run_cluster(seed, ALONE)
 
     assert verdict.anomalies == ()

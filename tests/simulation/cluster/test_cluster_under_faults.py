@@ -1,4 +1,4 @@
-"""Three whole nodes under every kind of fault: nothing that a client was promised is broken."""
+"""Three whole nodes under every kind of fault: no guarantee to a client is broken."""
 
 import pytest
 
@@ -8,7 +8,7 @@ SEEDS = range(1, 11)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_cluster_keeps_its_promises_to_all_its_clients(seed: int) -> None:
+def test_a_cluster_keeps_its_guarantees_to_all_its_clients(seed: int) -> None:
     verdict = run_cluster(seed)
 
     assert verdict.anomalies == ()

@@ -2,7 +2,7 @@
 
 The production controller, quorum, storage and codec run on the simulated runtime. Clients on
 every node form the cluster, register a broker and then ask for blocks of producer ids, which
-no two answers may share. What was acknowledged must be in every image at the end.
+no two responses may share. What was acknowledged must be in every image at the end.
 
 Whole clusters run the same quorum; here it is alone, so that every committed entry can be compared
 and members can be changed at will.
@@ -42,7 +42,7 @@ STORAGE = QuorumOptions(snapshot_facts=40, segment_bytes=4_000)
 
 @dataclass(slots=True)
 class Journal:
-    """What clients were told, by whom, and what leaders there were; it outlives every node."""
+    """Which responses clients got, from whom, and what leaders there were; it outlives every node."""
 
     checker: QuorumChecker = field(default_factory=QuorumChecker)
     blocks: dict[int, int] = field(default_factory=dict)
@@ -222,7 +222,7 @@ def run_quorum(
     raft_type: type[Raft] = Raft,
     sync_max_ns: int | None = None,
 ) -> RunResult:
-    """One run: faults for a while, then repair, then the verdict."""
+    """One run: faults for a while, then repair, then the result."""
     quorum = QuorumWorld(seed, count, raft_type)
     world, journal = quorum.world, quorum.journal
     for node in world.nodes.values():

@@ -1,4 +1,4 @@
-"""A quorum of one loses nothing that it answered for, wherever the power goes."""
+"""A quorum of one loses nothing that it acknowledged, wherever the power goes."""
 
 from uuid import UUID
 
@@ -18,14 +18,14 @@ from tests.support.lone_broker import LoneBroker
 
 TOPICS = 20
 PARTITIONS = 3
-# Small enough that snapshots are taken, segments roll and the log is trimmed within one life.
+# Small enough that snapshots are taken, segments roll and the log is trimmed within one incarnation.
 OPTIONS = QuorumOptions(snapshot_facts=8, segment_bytes=1_500)
 DIRECTORY_ID = UUID(int=77)
 ME = Member(NodeId(1), DIRECTORY_ID)
 
 
 class Ledger:
-    """What a client was told, and what it had asked for when the power went; it outlives the node."""
+    """What a client got acknowledged, and what it had asked for when the power went; outlives the node."""
 
     def __init__(self) -> None:
         self.created: dict[str, TopicId] = {}
@@ -155,7 +155,7 @@ def test_a_lone_controller_leads_without_waiting_for_anybody() -> None:
     assert len(ledger.epochs) == 1
 
 
-def test_a_life_takes_snapshots_and_trims_the_log() -> None:
+def test_a_controller_takes_snapshots_and_trims_the_log() -> None:
     ledger = Ledger()
     world, node, _ = world_of(1, ledger)
 
@@ -191,7 +191,7 @@ def test_a_power_cut_at_any_operation_loses_no_acknowledged_topic_and_invents_no
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_many_lives_end_where_the_client_was_told(seed: int) -> None:
+def test_many_restarts_lose_nothing_that_the_client_was_told(seed: int) -> None:
     ledger = Ledger()
     world, node, hosts = world_of(seed, ledger)
     luck = world.random("lives")

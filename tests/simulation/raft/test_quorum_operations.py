@@ -43,7 +43,7 @@ def running(seed: int, count: int = 3, founders: int = 3) -> QuorumWorld:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_quorum_of_one_grows_to_three_and_moves_away_from_its_founder(seed: int) -> None:
+def test_a_quorum_of_one_grows_to_three_and_moves_away_from_its_first_voter(seed: int) -> None:
     world = running(seed, founders=1)
     for name in ("c2", "c3"):
         changed(world, AddLearner(world.member(name)))

@@ -1,4 +1,4 @@
-"""A Spark session with Spark's own connector: one request per line in, one answer per line out, both JSON.
+"""A Spark session with Spark's own connector: one request per line in, one response per line out, both JSON.
 
 python -m tests.spark.connector.broker_process JAR,JAR DIRECTORY
 """

@@ -16,7 +16,7 @@ Options = dict[str, str]
 
 
 class ConnectorSession:
-    """Asks `serving`, and waits for the answer."""
+    """Asks `serving`, and waits for the response."""
 
     def __init__(self, jars: list[Path], directory: Path) -> None:
         self._log = directory / "session.log"
@@ -42,7 +42,7 @@ class ConnectorSession:
         self._ask(ask="write", form=form, count=count, columns=columns, options=options)
 
     def stream(self, forms: tuple[str, str], source: Options, sink: Options) -> list[Row]:
-        """From one topic into another until all is read; answers what the query says of each batch."""
+        """From one topic into another until all is read; returns what the query says of each batch."""
         return list(self._ask(ask="stream", forms=forms, source=source, sink=sink))
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class Run:
         raise AssertionError(f"it ended before {rows} rows: {self.end()}")
 
     def end(self, number: signal.Signals | None = None) -> tuple[int, list[dict[str, Any]], str]:
-        """Send it a signal, if one is given; answers its exit code and the rest of what it said."""
+        """Send it a signal, if one is given; returns its exit code and the rest of what it said."""
         if number is not None:
             self._process.send_signal(number)
         out, err = self._process.communicate(timeout=WAIT_SECONDS)

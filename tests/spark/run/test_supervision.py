@@ -18,7 +18,7 @@ LOG = Path("spark.log")
 
 @pytest.fixture
 def board(spark: "SparkSession") -> Iterator[RunMonitor]:
-    """A board that hears of every query of the session."""
+    """A monitor that follows every query of the session."""
     board = RunMonitor("reading")
     listener = board_listener(board, [])
     spark.streams.addListener(listener)

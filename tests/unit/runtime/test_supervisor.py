@@ -15,7 +15,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class Winding:
-    """A service that winds down when it is told to."""
+    """A service that winds down when it is asked to."""
 
     def __init__(self) -> None:
         self.done: Callback | None = None

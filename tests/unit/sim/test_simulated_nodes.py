@@ -14,7 +14,7 @@ DOOR = Address("b", 7000)
 
 
 class Peer:
-    """A service that notes everything it is told; `b` listens, the others call it."""
+    """A service that notes every call; `b` listens, the others call it."""
 
     def __init__(self, runtime: Runtime, disk: Disk) -> None:
         self.runtime = runtime
@@ -132,7 +132,7 @@ def test_a_one_way_cut_lets_the_other_way_through_and_ends_in_silence(stage: Sta
     assert stage.a.notes == ["opened 2", "arrives", "ENDED"]
 
 
-def test_a_cut_that_is_mended_in_time_keeps_the_link(stage: Stage) -> None:
+def test_a_cut_that_is_repaired_in_time_keeps_the_link(stage: Stage) -> None:
     stage.connect()
     stage.world.network.cut("a", "b")
     stage.world.run(SECOND)
@@ -263,7 +263,7 @@ def test_a_failed_sync_is_reported_with_its_number(stage: Stage) -> None:
     assert [error.errno for error in outcomes if error is not None] == [5] * 10
 
 
-def test_spawned_work_takes_time_and_its_failure_is_its_owners(stage: Stage) -> None:
+def test_executor_jobs_take_time_and_their_failure_is_their_owners(stage: Stage) -> None:
     results: list[int] = []
     failures: list[Exception] = []
     spawn = stage.b.runtime.spawn

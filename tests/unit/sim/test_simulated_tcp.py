@@ -220,7 +220,7 @@ def test_a_power_cut_is_silent() -> None:
     assert not client.is_closed
 
 
-def test_a_connection_does_not_survive_into_the_next_life() -> None:
+def test_a_connection_does_not_survive_into_the_next_incarnation() -> None:
     stage = Stage()
     client, handler = stage.connected()
     stage.node.cut_power()

@@ -28,7 +28,7 @@ def member_options(number: int, listed: tuple[Voter, ...], host: str | None = No
 
 
 class Life:
-    """One life of a node: registers, and goes live as if its logs were open."""
+    """One incarnation of a node: registers, and goes live as if its logs were open."""
 
     def __init__(self, runtime: Runtime, disk: Disk, machine: SimulatedNode, options: ClusterOptions) -> None:
         directory = DataDirectory.open(disk, machine.identity.directory_id)
@@ -57,7 +57,7 @@ class Life:
 
 
 class ClusterStage:
-    """Machines `n1`, `n2` and so on; what they run can be changed between their lives."""
+    """Machines `n1`, `n2` and so on; what they run can be changed between their incarnations."""
 
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed)
@@ -130,7 +130,7 @@ class ClusterStage:
         return [name for name in self.lives if self.world.nodes[name].is_up and name != leader]
 
     def submit(self, name: str, command: Command, seconds: int = 20) -> Reply:
-        """What a node is answered; the world goes on until it is."""
+        """The reply that a node gets; the world goes on until it has it."""
         answers: list[Reply] = []
         self.member(name).controller.submit(command, answers.append)
         self.until(lambda: bool(answers), seconds)

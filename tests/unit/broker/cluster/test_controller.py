@@ -1,4 +1,4 @@
-"""The controller answers nothing before its time, and batches what comes together."""
+"""The controller replies to nothing before it is committed, and batches what comes together."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -26,7 +26,7 @@ from penstock.storage.disk import Disk, DiskFull
 
 
 class HeldQuorum:
-    """A quorum that commits when it is told to."""
+    """A quorum that commits when the test says so."""
 
     def __init__(self) -> None:
         self.leader_epoch: LeaderEpoch | None = None
@@ -182,7 +182,7 @@ def test_commands_of_one_turn_share_one_append(stage: Stage) -> None:
     assert len(stage.quorum.appends) == appends + 1
 
 
-def test_subscribers_hear_of_an_image_before_the_reply_that_depends_on_it(stage: Stage) -> None:
+def test_subscribers_are_notified_of_an_image_before_the_reply_that_depends_on_it(stage: Stage) -> None:
     heard: list[str] = []
     stage.controller.subscribe(lambda image: heard.append(f"image {len(image.topics)}"))
     stage.controller.submit(topic("orders"), lambda reply: heard.append(type(reply).__name__))

@@ -1,6 +1,6 @@
 """A second machine for the coordinator runtime: named locks that end with their leases.
 
-It has all that the runtime cares for, and nothing of groups: facts with keys, refusals and
+It has all that the runtime cares for, and nothing of groups: facts with keys, errors and
 reads, commands that are parked until somebody else acts, and deadlines.
 """
 
@@ -194,7 +194,7 @@ class LockRecords:
 
 
 class LockObserver:
-    """Remembers what it heard."""
+    """Remembers its calls."""
 
     def __init__(self) -> None:
         self.new: list[LockFact] = []

@@ -1,4 +1,4 @@
-"""A node's groups on the in-memory disk, with time, syncs and spawned work in the test's hands."""
+"""A node's groups on the in-memory disk, with time, syncs and executor jobs driven by the test."""
 
 from typing import Any
 from uuid import UUID

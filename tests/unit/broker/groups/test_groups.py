@@ -1,4 +1,4 @@
-"""The host rule: what is answered when, and what becomes of those who wait when things go wrong."""
+"""The host rule: which responses are sent when, and what becomes of those who wait when things go wrong."""
 
 import errno
 

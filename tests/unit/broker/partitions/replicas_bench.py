@@ -109,7 +109,7 @@ class ReplicasBench:
         return state
 
     def perform(self, command: Command) -> Reply:
-        """Have the controller decide, and every node hear of it."""
+        """Have the controller decide, and every node apply it."""
         reply = perform(self.machine, command)
         self.follow()
         return reply
@@ -149,7 +149,7 @@ class ReplicasBench:
         self.perform(UnfenceBroker(NodeId(number), broker_of(self.machine, number).epoch))
 
     def restart(self, number: int) -> Broker:
-        """A new life of a node on what its disk holds; it has not heard of anything yet."""
+        """A new incarnation of a node on what its disk holds; it has no metadata yet."""
         disk = self.brokers[number].disk.copy()
         broker = self.brokers[number] = Broker(number, self.timers, self.fsync, disk, self.static)
         broker.partitions.open_all(self.image, broker.directory)
@@ -178,7 +178,7 @@ def batch(*values: bytes, timestamp: int = 1_700_000_000_000, **fields: int) -> 
 
 
 class Producer:
-    """Appends to a leader, and keeps what it hears."""
+    """Appends to a leader, and keeps the results."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Logs of new partitions are made a few at a time, each asked for answered once."""
+"""Logs of new partitions are made a few at a time, with one callback for each request."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ class Nothing:
 
 
 class HeldSpawn:
-    """Runs work when it is told to."""
+    """Runs work when the test says so."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Callable[[], Any], Callable[[Any], None], Callable[[Exception], None]]] = []

@@ -119,7 +119,7 @@ def test_without_a_leader_a_node_is_neither_and_keeps_the_log() -> None:
     assert [replica.log for replica in bench[1].partitions] == [log]
 
 
-def test_whoever_wants_to_know_hears_when_roles_change_and_not_when_only_the_isr_does() -> None:
+def test_subscribers_are_notified_when_roles_change_and_not_when_only_the_isr_does() -> None:
     bench = ReplicasBench().create(1, 2, 3)
     bench.timers.pass_ms(100)
     told = [bench[number].told for number in (1, 2, 3)]

@@ -15,7 +15,7 @@ IDENTITY = "logs/orders/0/partition.metadata"
 
 
 def mend(bench: ReplicasBench, number: int) -> list[Command]:
-    """Let a broker look for damage; answers what it has asked the controller for."""
+    """Let a broker look for damage; returns what it has asked the controller for."""
     asked: list[Command] = []
 
     def submit(command: Command, done: Callable[[Reply], None]) -> None:
@@ -165,7 +165,7 @@ def test_nothing_is_asked_for_topics_that_are_gone(bench: ReplicasBench) -> None
 
 
 @pytest.mark.parametrize(("number", "leader", "isr"), [(1, 2, (2, 3)), (2, 1, (1, 3))])
-def test_a_replica_whose_disk_is_full_makes_way_at_once(
+def test_a_replica_whose_disk_is_full_resigns_at_once(
     number: int, leader: int, isr: tuple[int, ...], bench: ReplicasBench
 ) -> None:
     asked = mend(bench, number)

@@ -1,4 +1,4 @@
-"""What producers and consumers are told when several replicas keep a partition."""
+"""What producers and consumers get when several replicas keep a partition."""
 
 import pytest
 
@@ -126,7 +126,7 @@ def test_settings_of_one_broker_do_not_change_the_minimum(bench: ReplicasBench) 
     assert bench[1].led.insync.assignment.minimum == 2
 
 
-def test_whoever_waits_longer_than_asked_hears_that_the_records_are_in_doubt(bench: ReplicasBench) -> None:
+def test_whoever_waits_longer_than_asked_gets_a_timeout(bench: ReplicasBench) -> None:
     producer = Producer(bench[1])
     producer.append(timeout_ms=1_000)
     producer.append(timeout_ms=60_000)
@@ -210,7 +210,7 @@ def test_a_third_replica_raises_the_minimum() -> None:
     assert (before, bench[1].led.insync.assignment.minimum) == (1, 2)
 
 
-def test_whoever_copies_the_log_hears_once_per_turn_that_its_end_has_moved(bench: ReplicasBench) -> None:
+def test_followers_are_notified_once_per_turn_that_the_log_end_has_moved(bench: ReplicasBench) -> None:
     partition = bench[1].led
     heard: list[int] = []
 
@@ -238,7 +238,7 @@ def test_a_new_leader_knows_only_what_it_was_told_until_the_others_have_caught_u
     for number in (2, 3):
         bench.copy(number)
     assert old.acknowledged == [1, 2]
-    # Broker 2 has heard of the first one only.
+    # Broker 2 has got the first one only.
     assert bench[2].followed.log.high_watermark == 1
 
     bench.fence(1)

@@ -220,7 +220,7 @@ def test_what_waits_for_a_sync_is_released_when_the_policy_no_longer_asks_for_on
     assert bench.acknowledged == [1]
 
 
-def test_watchers_hear_once_per_turn_however_much_became_visible() -> None:
+def test_watchers_are_notified_once_per_turn_however_much_became_visible() -> None:
     bench = Bench(SyncPolicy(FsyncMode.NONE))
     heard: list[int] = []
     bench.partition.watch(lambda: heard.append(bench.partition.high_watermark))
@@ -232,7 +232,7 @@ def test_watchers_hear_once_per_turn_however_much_became_visible() -> None:
     assert heard == [2]
 
 
-def test_everyone_who_waits_hears_that_a_partition_stopped_and_nothing_is_taken_any_more() -> None:
+def test_everyone_who_waits_is_notified_that_a_partition_stopped_and_nothing_is_taken_any_more() -> None:
     bench = Bench(SyncPolicy(FsyncMode.EVERY))
     errors: list[ApiError | None] = []
     bench.append()

@@ -21,7 +21,7 @@ PARTITIONS = 20
 
 
 class Bench:
-    """One node without doors, whose workers take long."""
+    """One node without listeners, whose workers take long."""
 
     def __init__(self) -> None:
         self.world = World(3)
@@ -81,7 +81,7 @@ def bench() -> Bench:
 
 
 @pytest.mark.parametrize("pause_ms", [0, 3, 10, 40])
-def test_a_topic_that_is_deleted_while_it_is_made_makes_way_for_the_next_of_its_name(
+def test_a_topic_that_is_deleted_while_it_is_created_does_not_block_the_next_of_its_name(
     bench: Bench, pause_ms: int
 ) -> None:
     bench.create()

@@ -20,7 +20,7 @@ from penstock.storage.disk import Disk
 
 
 class Bench:
-    """One node without doors."""
+    """One node without listeners."""
 
     def __init__(self) -> None:
         self.world = World(11)
@@ -96,7 +96,7 @@ class Bench:
         return placed
 
     def fetch(self, limits: FetchLimits, *wanted: FetchPartition) -> list[list[FetchedPartition]]:
-        """Fills with the answer when there is one."""
+        """Fills with the response when there is one."""
         answers: list[list[FetchedPartition]] = []
         self.backend.fetching.fetch(wanted, limits, answers.append)
         return answers

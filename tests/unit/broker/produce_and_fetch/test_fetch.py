@@ -1,4 +1,4 @@
-"""What a fetch answers, and when."""
+"""What a fetch returns, and when."""
 
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ def test_what_is_there_is_answered_at_once(bench: "Bench") -> None:
     assert found.aborted is None
 
 
-def test_a_reader_of_committed_records_hears_of_aborted_ones_even_if_there_are_none(bench: "Bench") -> None:
+def test_a_reader_of_committed_records_gets_the_list_of_aborted_ones_even_if_empty(bench: "Bench") -> None:
     orders = bench.topic()
     bench.written(orders)
 
@@ -168,7 +168,7 @@ def test_a_partition_gives_no_more_than_it_was_asked_for_but_whole_batches(bench
     assert 20_000 < size_of(found) < 25_000
 
 
-def test_a_fetch_that_waits_hears_that_its_offset_was_deleted(bench: "Bench") -> None:
+def test_a_waiting_fetch_returns_when_its_offset_is_deleted(bench: "Bench") -> None:
     orders = bench.topic()
     bench.written(orders, b"one", b"two")
     limits = PATIENT._replace(min_bytes=100_000)
@@ -183,7 +183,7 @@ def test_a_fetch_that_waits_hears_that_its_offset_was_deleted(bench: "Bench") ->
     assert found.log_start == 1
 
 
-def test_a_fetch_that_waits_hears_that_the_partition_stopped(bench: "Bench") -> None:
+def test_a_waiting_fetch_returns_when_the_partition_stops(bench: "Bench") -> None:
     orders = bench.topic()
     answers = bench.fetch(PATIENT, FetchPartition(orders, 0, 1 << 20))
 

@@ -18,7 +18,7 @@ LARGE = b"v" * 100_000
 
 
 class Client:
-    """Sends one request and keeps what it hears."""
+    """Sends one request and keeps the results."""
 
     def __init__(self, bench: "Bench", acks: int) -> None:
         self.heard: list[Results] = []

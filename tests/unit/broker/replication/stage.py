@@ -67,7 +67,7 @@ class Wire(PeerManager):
 
 
 class Broker:
-    """One life of a node: partitions, replication and the links between."""
+    """One incarnation of a node: partitions, replication and the links between."""
 
     def __init__(self, stage: "Stage", runtime: Runtime, disk: Disk, node_id: NodeId) -> None:
         self.stage = stage
@@ -162,7 +162,7 @@ class Stage:
         return lambda runtime, disk: Broker(self, runtime, disk, node_id)
 
     def perform(self, command: Command) -> Reply:
-        """Decide, and let every broker hear of it a little later."""
+        """Decide, and let every broker apply it a little later."""
         before = self.machine.image
         reply = perform(self.machine, command)
         image = self.machine.image

@@ -163,7 +163,7 @@ def test_a_follower_that_knows_of_a_leader_before_the_leader_does_waits() -> Non
     stage.run(1_000)
     stage.news_ms[NodeId(2)] = 700
 
-    # Node 3 turns to node 2, which hears of its leadership much later.
+    # Node 3 turns to node 2, which learns of its leadership much later.
     stage.kill(1)
     stage.run(650)
     assert stage.brokers[NodeId(2)].partitions.find("t", 0) is None

@@ -30,7 +30,7 @@ def remove_logs(stage: Stage, node: int) -> None:
 
 
 def restart_in_order(stage: Stage, node: int) -> None:
-    """A new life of a follower, which remembers its high watermark; its leader judges it anew."""
+    """A new incarnation of a follower, which keeps its high watermark; its leader tracks it anew."""
     stage.world.nodes[stage.name_of(NodeId(node))].stop()
     stage.run(1_000)
     stage.fence(node)

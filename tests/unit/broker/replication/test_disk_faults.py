@@ -42,7 +42,7 @@ def test_a_damaged_leader_is_replaced_by_a_follower_and_filled_anew() -> None:
     assert stage.isr() == [1, 2, 3]
 
 
-def test_a_leader_that_sends_damage_hears_of_it_and_hands_over() -> None:
+def test_a_leader_that_sends_damage_is_notified_and_resigns() -> None:
     stage = Stage()
     stage.create(1, 2, 3)
     stage.kill(3)

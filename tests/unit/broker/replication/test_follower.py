@@ -18,7 +18,7 @@ def test_what_a_leader_appends_reaches_its_followers_and_then_counts() -> None:
     assert stage.leader().high_watermark == 3
 
 
-def test_every_follower_hears_of_the_high_watermark_before_long() -> None:
+def test_every_follower_gets_the_high_watermark_before_long() -> None:
     stage = Stage()
     stage.create(1, 2, 3)
 

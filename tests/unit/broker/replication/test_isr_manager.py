@@ -1,4 +1,4 @@
-"""Who is in the ISR: proposals, their answers, and answers that never come."""
+"""Who is in the ISR: proposals, their replies, and replies that never come."""
 
 from penstock.core.metadata import AlterPartition
 from penstock.core.model import NodeId

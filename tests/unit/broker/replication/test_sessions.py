@@ -23,7 +23,7 @@ FAR = 1_000
 
 
 def followed() -> Stage:
-    """One record everywhere, and one that node 2 cannot get: it is cut off from the leader's answers."""
+    """One record everywhere, and one that node 2 cannot get: it is cut off from the leader's responses."""
     stage = Stage()
     stage.create(1, 2)
     stage.append("a")
@@ -87,7 +87,7 @@ def test_the_first_fetch_of_an_earlier_session_does_not_bring_it_back() -> None:
     assert session_of(stage).number == number
 
 
-def test_words_of_a_former_life_do_not_count() -> None:
+def test_fetches_of_a_former_incarnation_do_not_count() -> None:
     stage = followed()
 
     assert watermark_after(stage, claim(stage, broker_epoch=-1)) == 1
@@ -194,14 +194,14 @@ def test_answers_that_come_twice_do_not_breed_fetches() -> None:
 
 def test_an_answer_that_is_lost_while_another_fetch_is_under_way_is_made_up_for() -> None:
     stage = followed()
-    # The leader has answered with the record, and waits for the follower to move. Before that is
+    # The leader has sent the record, and waits for the follower to move. Before that is
     # missed, the follower takes up another partition, and says nothing of the first.
     stage.world.network.heal("n1", "n2")
     stage.create_another("u", 1, 2)
     assert stage.ends(2) == [1]
     assert fetcher_of(stage)._is_waiting
 
-    # Every fetch is answered in time from here on.
+    # Every fetch has its response in time from here on.
     stage.run(6_000)
 
     assert stage.ends(2) == [2]

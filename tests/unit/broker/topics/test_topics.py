@@ -1,4 +1,4 @@
-"""Topics and producer ids on a whole node without doors, in virtual time."""
+"""Topics and producer ids on a whole node without listeners, in virtual time."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -283,7 +283,7 @@ def test_a_block_that_is_there_answers_at_once(stage: Stage) -> None:
     assert given == [0, 1]
 
 
-def test_a_new_life_gives_out_other_producer_ids(stage: Stage) -> None:
+def test_a_restarted_node_gives_out_other_producer_ids(stage: Stage) -> None:
     given: list[ProducerId | ApiError] = []
     stage.backend.producer_ids.next(given.append)
     stage.run()

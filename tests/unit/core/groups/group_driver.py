@@ -1,4 +1,4 @@
-"""Drives a group coordinator as its host does: applies facts, collects answers, moves time."""
+"""Drives a group coordinator as its host does: applies facts, collects responses, moves time."""
 
 import struct
 from collections.abc import Iterable
@@ -152,7 +152,7 @@ class Driver:
         return self.send(JoinGroup(**given | fields))
 
     def join_new(self, **fields: Any) -> tuple[str, int]:
-        """Ask for a member id and join with it; returns the id and the ticket of the second request."""
+        """Ask for a member id and join with it; returns the id and the reply of the second request."""
         given = self.answers[self.join(**fields)]
         assert isinstance(given, MemberIdRequired)
         return given.member_id, self.join(given.member_id, **fields)

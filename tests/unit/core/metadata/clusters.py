@@ -50,7 +50,7 @@ def cluster(brokers: int = 1, around: ControllerConfig | None = None) -> Metadat
 
 
 def perform(machine: MetadataMachine, command: Command) -> Reply:
-    """Decide, apply what was decided, and answer; a refusal leaves no facts."""
+    """Decide, apply what was decided, and return the reply; an error leaves no facts."""
     decision = machine.decide(command, Instant(0))
     assert not (isinstance(decision.reply, ApiError) and decision.facts)
     machine.replay(decision.facts)

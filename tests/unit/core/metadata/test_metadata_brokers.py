@@ -99,7 +99,7 @@ def test_a_registration_that_arrives_twice_is_one() -> None:
     assert broker_of(machine, 2).epoch == first.epoch
 
 
-def test_a_registration_of_an_earlier_life_does_not_replace_that_of_a_later_one() -> None:
+def test_a_registration_of_an_earlier_incarnation_does_not_replace_that_of_a_later_one() -> None:
     machine = cluster(brokers=2)
     known = broker_of(machine, 2).epoch
     earlier = replace(registration(2), incarnation=UUID(int=8), known_epoch=known)
@@ -240,7 +240,7 @@ def test_the_only_replica_leads_again_even_after_an_unclean_stop() -> None:
     assert after.last_known_elr == ()
 
 
-def test_a_crash_is_judged_by_the_fsync_mode_of_the_life_that_it_ended() -> None:
+def test_recovery_goes_by_the_fsync_mode_of_the_process_that_crashed() -> None:
     machine = with_topic(3, 3)
     _, second, _ = partition_of(machine, "t").replicas
     crashed_in = broker_of(machine, second).epoch
@@ -352,7 +352,7 @@ def test_an_old_epoch_has_no_say_any_more() -> None:
     assert not broker_of(machine, 1).fenced
 
 
-def test_facts_about_a_former_life_of_a_broker_change_nothing() -> None:
+def test_facts_about_a_former_incarnation_of_a_broker_change_nothing() -> None:
     machine = cluster(brokers=1)
     old = broker_of(machine, 1).epoch
     perform(machine, registration(1))

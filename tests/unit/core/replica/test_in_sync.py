@@ -427,7 +427,7 @@ def test_a_follower_that_is_ever_farther_behind_falls_behind() -> None:
     assert [1] in proposals
 
 
-def test_a_new_leader_gives_the_members_of_the_isr_time_to_be_heard_of() -> None:
+def test_a_new_leader_gives_the_members_of_the_isr_time_to_fetch() -> None:
     leader = Leader(isr=(1, 2, 3))
     leader.now = LAG_MAX_NS
     assert leader.propose() is None
@@ -460,7 +460,7 @@ def test_a_follower_that_restarted_counts_as_new() -> None:
     assert leader.watermark == 95
 
 
-def test_words_of_a_followers_former_life_are_ignored() -> None:
+def test_fetches_of_a_followers_former_incarnation_are_ignored() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetch(2, 10, epoch=8)
 

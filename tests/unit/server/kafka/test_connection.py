@@ -58,7 +58,7 @@ class Loop:
 
 
 class Pipe:
-    """Counts answers; a client that does not read leaves them pending."""
+    """Counts responses; a client that does not read leaves them pending."""
 
     peer, local = "127.0.0.1:5", ("127.0.0.1", 9092)
 
@@ -251,7 +251,7 @@ def test_a_reader_goes_on_while_one_that_does_not_read_has_used_up_its_share() -
     bench.receive(3, other)
     bench.settle()
 
-    # A quarter of what is free, and one turn's answers at most beyond.
+    # A quarter of what is free, and one turn's responses at most beyond.
     assert deaf.is_paused
     assert 100 < bench.backlog.held_bytes < 400
     assert reader.answers == 3

@@ -5,7 +5,7 @@ from penstock.server.kafka.response_queue import PendingResponse, ResponseQueue
 
 
 class Wire:
-    """A pipe that keeps what is written to it, one entry per write."""
+    """A connection that keeps what is written to it, one entry per write."""
 
     peer, local = "127.0.0.1:1", ("127.0.0.1", 9092)
     pending_bytes = sent_bytes = held_bytes = 0
@@ -106,7 +106,7 @@ def test_an_answer_to_a_connection_that_is_over_goes_nowhere() -> None:
     assert wire.writes == []
 
 
-def test_whoever_works_on_an_answer_hears_that_nobody_waits_for_it_any_more() -> None:
+def test_whoever_works_on_a_response_is_notified_that_nobody_waits_for_it_any_more() -> None:
     wire, turn = Wire(), Turn()
     replies = ResponseQueue(wire, turn.later, wire.moved)
     answered, waiting, indifferent = opened(replies), opened(replies), opened(replies)

@@ -56,7 +56,7 @@ def test_images_of_one_version_are_the_same() -> None:
     assert kinds(checker) == ["diverged"]
 
 
-def test_a_node_does_not_go_back_within_a_life() -> None:
+def test_a_node_does_not_go_back_within_an_incarnation() -> None:
     checker = MetadataChecker()
     show(checker, "n1/1", 3, {})
     show(checker, "n1/2", 2, {})

@@ -1,4 +1,4 @@
-"""The rules read a second time, in plain Python: what the pipeline's answers are compared with."""
+"""The rules read a second time, in plain Python: what the pipeline's results are compared with."""
 
 import json
 import math

@@ -84,7 +84,7 @@ def test_the_options_of_a_sink_are_read_in_any_case() -> None:
         ({"kafka.transactional.id": "x"}, "option kafka.transactional.id"),
     ],
 )
-def test_an_option_that_would_break_the_promise_is_refused(given: dict[str, str], complaint: str) -> None:
+def test_an_option_that_would_break_the_guarantee_is_refused(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(SparkOptionError) as refused:
         sink_options(BROKER | given)
 

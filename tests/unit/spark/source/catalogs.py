@@ -1,4 +1,4 @@
-"""A broker's answers, written down."""
+"""A broker's responses, written down."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Options: what is read, what is refused, and how the refusal names it."""
+"""Options: what is read, what is rejected, and how the error names it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What Spark asks a stream, and what it is told."""
+"""What Spark calls on a stream, and what it returns."""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""What tasks are told, and the columns they answer with."""
+"""What tasks get, and the columns they return."""
 
 import pickle
 

@@ -115,7 +115,7 @@ def test_only_one_can_have_it_open() -> None:
     DataDirectory.open(disk, FIRST).close()
 
 
-def test_a_clean_stop_tells_the_next_life_its_epoch_once() -> None:
+def test_a_clean_stop_leaves_its_epoch_to_the_next_start_once() -> None:
     disk = CrashableDisk()
 
     DataDirectory.open(disk, FIRST).close(clean_epoch=BrokerEpoch(42))

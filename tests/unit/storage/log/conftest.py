@@ -78,7 +78,7 @@ class Bench:
             self.append(count, at=10 * self.log.end)
 
     def bases(self, start: int = 0, max_bytes: int = 10_000, end: int | None = None) -> list[int]:
-        """The base offsets of the batches that one read answers."""
+        """The base offsets of the batches that one read returns."""
         return [header.base_offset for header in self.headers(start, max_bytes, end)]
 
     def headers(self, start: int = 0, max_bytes: int = 10_000, end: int | None = None) -> list[BatchHeader]:

@@ -1,4 +1,4 @@
-"""After a failed sync, what the next life reads may be in memory only: the kernel calls its pages clean."""
+"""After a failed sync, what the next start reads may be in memory only: the kernel calls its pages clean."""
 
 from random import Random
 from typing import TYPE_CHECKING

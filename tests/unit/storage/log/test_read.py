@@ -1,4 +1,4 @@
-"""Which batches a read answers, from which place, and what it costs."""
+"""Which batches a read returns, from which place, and what it costs."""
 
 from typing import TYPE_CHECKING
 
@@ -144,7 +144,7 @@ def test_a_search_by_time_does_not_go_below_the_log_start(bench: "Bench") -> Non
     assert found == (3, 20)
 
 
-def test_readers_of_committed_records_hear_what_was_aborted(bench: "Bench") -> None:
+def test_readers_of_committed_records_get_the_aborted_transactions(bench: "Bench") -> None:
     alice: dict[str, int | bool] = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     bob = alice | {"producer_id": 2}
     bench.append(2, base_sequence=0, **alice)

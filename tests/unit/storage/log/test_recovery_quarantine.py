@@ -16,7 +16,7 @@ QUARANTINE = "log/quarantine"
 
 
 def log_of(disk: CrashableDisk, *counts: int) -> list[bytes]:
-    """A log with synced batches behind its last checkpoint; answers their bytes."""
+    """A log with synced batches behind its last checkpoint; returns their bytes."""
     log = PartitionLog.create(disk, "log", TOPIC_ID)
     batches = []
     for number, count in enumerate(counts):

@@ -40,7 +40,7 @@ def test_nothing_is_founded_before_the_last_voter_is_there() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_power_cuts_during_the_founding_leave_one_cluster(seed: int) -> None:
+def test_power_cuts_during_the_bootstrap_leave_one_cluster(seed: int) -> None:
     stage = ClusterStage(seed)
     for number in (1, 2, 3):
         stage.add(member_options(number, voters(1, 2, 3)))

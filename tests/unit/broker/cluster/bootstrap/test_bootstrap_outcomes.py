@@ -1,4 +1,4 @@
-"""What a blank node makes of the answers of the voters it was given."""
+"""What a blank node makes of the responses of the voters it was given."""
 
 from uuid import UUID
 
@@ -56,12 +56,12 @@ def test_a_quorum_is_founded_when_all_voters_are_blank_and_see_the_same() -> Non
     assert outcome == BootstrapAsVoter(FOUNDERS)
 
 
-def test_nobody_founds_while_a_voter_is_missing() -> None:
+def test_nobody_bootstraps_while_a_voter_is_missing() -> None:
     assert decide_bootstrap(ME, VOTERS, heard(n2=blank(2))) is None
     assert decide_bootstrap(ME, VOTERS, {}) is None
 
 
-def test_nobody_founds_while_another_does_not_see_what_we_see() -> None:
+def test_nobody_bootstraps_while_another_does_not_see_what_we_see() -> None:
     fewer = {NodeId(1): directory(1), NodeId(3): directory(3)}
     another = {**EVERYBODY, NodeId(2): directory(2, copy=1)}
 
@@ -69,7 +69,7 @@ def test_nobody_founds_while_another_does_not_see_what_we_see() -> None:
     assert decide_bootstrap(ME, VOTERS, heard(n2=blank(2), n3=blank(3, another))) is None
 
 
-def test_whoever_was_away_at_the_founding_begins_with_the_same_members() -> None:
+def test_whoever_was_away_at_the_bootstrap_begins_with_the_same_members() -> None:
     outcome = decide_bootstrap(ME, VOTERS, heard(n3=belonging(3, None, FOUNDERS)))
 
     assert outcome == BootstrapAsVoter(FOUNDERS)
@@ -82,7 +82,7 @@ def test_a_quorum_that_was_founded_without_us_is_joined() -> None:
     assert decide_bootstrap(ME, VOTERS, heard(n2=belonging(2, CLUSTER), n3=blank(3))) == JoinExisting(CLUSTER)
 
 
-def test_who_has_no_vote_never_founds_and_joins_when_there_is_a_quorum() -> None:
+def test_who_has_no_vote_never_bootstraps_and_joins_when_there_is_a_quorum() -> None:
     me = member(4)
     answers = heard(n1=blank(1), n2=blank(2), n3=blank(3))
 

@@ -17,7 +17,7 @@ def number_of(name: str) -> NodeId:
 
 
 def stop(stage: ClusterStage, name: str) -> int:
-    """Stop a node in order; answers how many milliseconds it took."""
+    """Stop a node in order; returns how many milliseconds it took."""
     node, began = stage.world.nodes[name], stage.world.scheduler.now
     node.stop()
     stage.until(lambda: not node.is_up)

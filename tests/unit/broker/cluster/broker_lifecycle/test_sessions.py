@@ -170,7 +170,7 @@ def test_each_start_is_a_new_epoch_and_leaderships_return_after_it() -> None:
     assert after > before
 
 
-def test_a_lone_node_is_live_without_anybody_to_hear_it() -> None:
+def test_a_lone_node_is_live_without_peers() -> None:
     stage = ClusterStage()
     stage.add(member_options(1, ()))
 

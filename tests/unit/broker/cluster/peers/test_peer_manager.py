@@ -15,7 +15,7 @@ EVERYWHERE = {node: Address(name, PORT) for name, node in NODES.items()}
 
 
 class Speaking:
-    """A node with nothing but a hub. It answers what begins with a question mark."""
+    """A node with nothing but a peer manager. It replies to what begins with a question mark."""
 
     def __init__(self, runtime: Runtime, name: str, kept: dict[NodeId, Address]) -> None:
         self.heard: list[str] = []
@@ -59,7 +59,7 @@ class Bulk:
         self._node.notes.append(f"bulk lost {node} {ending.name}")
 
     def drained(self, node: NodeId, channel: Channel) -> None:
-        """The other watcher is told as well."""
+        """The other watcher is notified as well."""
 
 
 class Ear:
@@ -267,7 +267,7 @@ def test_what_does_not_fit_is_turned_away_and_told_when_there_is_room() -> None:
     assert len(b.heard) == taken
 
 
-def test_a_hub_that_is_closed_hears_nothing_more() -> None:
+def test_a_closed_peer_manager_is_not_called_any_more() -> None:
     stage = together()
     a = stage.nodes["a"]
     a.notes.clear()

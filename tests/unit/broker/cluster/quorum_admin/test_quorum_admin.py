@@ -57,7 +57,7 @@ def test_every_node_says_how_the_quorum_stands(name: str) -> None:
     assert [voter.address for voter in status.voters] == [Address(f"n{n}", 7000) for n in (1, 2, 3)]
 
 
-def test_a_member_that_is_gone_is_shown_as_not_heard_for_long() -> None:
+def test_a_member_that_is_gone_is_shown_with_its_last_fetch_time() -> None:
     stage = cluster_of(3)
     victim = stage.followers()[0]
     stage.world.nodes[victim].kill()
@@ -141,7 +141,7 @@ def test_the_last_voter_stays() -> None:
     assert refusal.kind is ErrorKind.INVALID_REQUEST
 
 
-def test_a_learner_whose_broker_was_unregistered_is_let_go() -> None:
+def test_a_learner_whose_broker_was_unregistered_is_removed() -> None:
     stage = with_learner()
     broker = stage.image("n1").broker(4)
     assert broker is not None

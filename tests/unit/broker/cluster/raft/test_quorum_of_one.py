@@ -29,7 +29,7 @@ FOUNDING = f"meta/raft/{0:020d}.snapshot"
 
 
 class Host:
-    """One life of a controller on a quorum of one."""
+    """One incarnation of a controller on a quorum of one."""
 
     def __init__(self, runtime: Runtime, disk: Disk, options: QuorumOptions, *, joined: bool) -> None:
         disk.make_directory(META)
@@ -46,7 +46,7 @@ class Host:
 
 
 class Machine:
-    """A disk and the lives on it."""
+    """A disk and the incarnations on it."""
 
     def __init__(self, options: QuorumOptions | None = None) -> None:
         self.world = World(3)

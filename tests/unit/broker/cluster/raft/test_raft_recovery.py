@@ -36,7 +36,7 @@ NOW = Timestamp(0)
 
 class InstantSyncs:
     def sync(self, files: Sequence[object], done: object) -> None:
-        """Never answers: these tests close the log, which syncs."""
+        """Never calls back: these tests close the log, which syncs."""
 
 
 def open_again(
@@ -56,7 +56,7 @@ def facts_entry(index: int, term: int, end: int) -> Entry:
     return Entry(Index(index), Term(term), encode_facts(Offset(end), [FACT]))
 
 
-def test_a_new_directory_begins_with_its_founders_and_keeps_to_them() -> None:
+def test_a_new_directory_begins_with_its_first_voters_and_keeps_them() -> None:
     disk = new_disk()
 
     first = open_again(disk, Configuration((A, B)))
@@ -174,7 +174,7 @@ def test_a_directory_that_has_lost_its_log_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ballot", [HardState(Term(3), None), HardState(Term(1 << 40), B)])
-def test_a_promise_is_read_as_it_was_made(ballot: HardState) -> None:
+def test_a_hard_state_is_read_as_it_was_written(ballot: HardState) -> None:
     disk = new_disk()
     disk.make_directory("meta/raft")
     assert read_hard_state(disk) is None
@@ -184,7 +184,7 @@ def test_a_promise_is_read_as_it_was_made(ballot: HardState) -> None:
     assert read_hard_state(disk) == ballot
 
 
-def test_a_promise_that_cannot_be_read_is_not_guessed() -> None:
+def test_a_hard_state_that_cannot_be_read_is_not_guessed() -> None:
     disk = new_disk()
     disk.make_directory("meta/raft")
     write_hard_state(disk, HardState(Term(3), B))

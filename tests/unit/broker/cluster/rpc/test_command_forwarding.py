@@ -1,4 +1,4 @@
-"""Commands work on every node, and an answer is never ahead of what its node has seen."""
+"""Commands work on every node, and a reply is never ahead of what its node has seen."""
 
 from uuid import UUID
 
@@ -118,7 +118,7 @@ def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads
     stage.until(lambda: any(stage.member(name).controller.is_leading for name in others))
     stage.run_ms(200)
 
-    # Long before the patience of the question is over.
+    # Long before the request times out.
     assert len(replies) == 1
     assert isinstance(replies[0], ApiError)
     assert replies[0].kind is ErrorKind.NOT_CONTROLLER
@@ -145,7 +145,7 @@ def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: in
     stage.world.network.weather = NetworkFaults()
     stage.run_ms(10_000)
 
-    # Whoever asked a node that died then hears nothing.
+    # Whoever asked a node that died then gets no reply.
     survived = [number for number, (name, life) in asked.items() if nodes[name].lives == life]
     assert [len(replies[number]) for number in survived] == [1] * len(survived)
     created = [n for n, told in replies.items() if any(isinstance(reply, CreatedTopic) for reply in told)]

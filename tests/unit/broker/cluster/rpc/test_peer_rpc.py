@@ -1,4 +1,4 @@
-"""A question gets one answer or the news that there is none, whatever happens to frames."""
+"""A request gets one reply or a failure, whatever happens to frames."""
 
 from penstock.broker.cluster.peers import Peer, PeerManager
 from penstock.broker.cluster.rpc import PeerRpc, ReadIndexReply, RequestReadIndex, Respond, RpcReply
@@ -12,7 +12,7 @@ ADDRESSES = {A: Address("a", 7000), B: Address("b", 7000)}
 
 
 class Desk:
-    """A node that answers questions with how many it has had; not at all while it is mute."""
+    """A node that replies with how many requests it has had; not at all while it is mute."""
 
     def __init__(self, runtime: Runtime, node: NodeId) -> None:
         self.hub = PeerManager(runtime, node, ADDRESSES[node])
@@ -133,7 +133,7 @@ def test_every_question_is_settled_exactly_once_on_a_bad_network() -> None:
         assert None in a.answers
 
 
-def test_an_answer_of_another_life_is_not_taken_for_ours() -> None:
+def test_a_response_to_another_incarnation_is_not_taken_for_ours() -> None:
     stage = Stage()
     b = stage.desks["b"]
     b.is_mute = True

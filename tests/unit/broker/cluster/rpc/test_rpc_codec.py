@@ -84,7 +84,7 @@ def test_a_refusal_arrives_with_its_reason() -> None:
     assert decode_reply(*encode_reply(refusal)) == refusal
 
 
-def test_a_parcel_keeps_its_number_and_its_direction() -> None:
+def test_an_rpc_frame_keeps_its_number_and_its_direction() -> None:
     question, answer = (
         RpcFrame(False, 7, RequestReadIndex()),
         RpcFrame(True, 2**63, ReadIndexReply(Offset(9))),

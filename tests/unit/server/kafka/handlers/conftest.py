@@ -1,4 +1,4 @@
-"""The Kafka door of a whole node, in virtual time: frames go in, frames come out."""
+"""The Kafka listener of a whole node, in virtual time: frames go in, frames come out."""
 
 import struct
 from collections.abc import Callable
@@ -125,7 +125,7 @@ class Client:
 
 
 class Stage:
-    """One node in a world of its own, and its Kafka door."""
+    """One node in a world of its own, and its Kafka listener."""
 
     def __init__(self, static: dict[str, str] | None = None, advertised: Address | None = None) -> None:
         self.world = World(5)

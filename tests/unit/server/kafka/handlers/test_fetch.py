@@ -195,7 +195,7 @@ def test_an_error_is_repeated_in_a_session_until_it_is_over(client: "Client") ->
     assert rows(quiet) == {}
 
 
-def test_a_session_hears_that_its_topic_is_gone_and_that_it_is_there_again(client: "Client") -> None:
+def test_a_session_reports_that_its_topic_is_gone_and_that_it_is_there_again(client: "Client") -> None:
     session = ask(client, fetch({0: 0}, (0, 0))).session_id
     client.ask(DeleteTopicsRequest(topic_names=("orders",), timeout_ms=10_000), DeleteTopicsResponse, 5)
 

@@ -1,4 +1,4 @@
-"""Who may do what to groups, and what they are told otherwise."""
+"""Who may do what to groups, and which errors they get otherwise."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ DELETE_OFFSETS = OffsetDeleteRequest(
 
 
 def codes(answer: Any) -> list[int]:
-    """Every error code in an answer, from the outside in."""
+    """Every error code in a response, from the outside in."""
     found = [answer.error_code] if hasattr(answer, "error_code") else []
     for field in ("coordinators", "groups", "results", "topics", "partitions"):
         for inner in getattr(answer, field, ()):
@@ -174,7 +174,7 @@ def test_who_may_not_see_the_cluster_sees_the_groups_that_they_may(topics: Any) 
     ]
 
 
-def test_clients_are_told_how_long_they_are_held_back(topics: Any) -> None:
+def test_clients_get_the_throttle_time(topics: Any) -> None:
     topics.gate.throttle_ms = 40
 
     assert topics.ask(HEARTBEAT, HeartbeatResponse, 3).throttle_time_ms == 40

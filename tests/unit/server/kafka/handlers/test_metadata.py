@@ -210,7 +210,7 @@ def test_topics_that_the_caller_may_not_see_are_left_out_of_lists_and_refused_by
     ]
 
 
-def test_who_may_not_create_topics_hears_so(stage: "Stage") -> None:
+def test_who_may_not_create_topics_gets_an_error(stage: "Stage") -> None:
     stage.gate.denied = {(AclOperation.CREATE, "fresh"), (AclOperation.CREATE, "kafka-cluster")}
 
     answer = stage.ask(named("fresh"), MetadataResponse, 12)
@@ -313,7 +313,7 @@ def test_what_clients_of_one_listener_reach_says_nothing_about_another(stage: "S
     assert only_topic(inside).partitions[0].offline_replicas == (2,)
 
 
-def test_a_held_back_client_is_told_for_how_long(stage: "Stage") -> None:
+def test_a_throttled_client_gets_the_throttle_time(stage: "Stage") -> None:
     stage.gate.throttle_ms = 40
 
     answer = stage.ask(named(), MetadataResponse, 3)

@@ -138,7 +138,7 @@ class Cluster:
         self.client.send(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=(topic,)), version)
 
     def is_answered(self) -> bool:
-        """Whether there is an answer, a while later."""
+        """Whether there is a response, a while later."""
         self.stage.run(100 * MILLISECOND)
         return bool(self.client.pipe.written)
 
@@ -257,7 +257,7 @@ def test_a_follower_sends_producers_to_the_leader(following: Cluster) -> None:
     assert (node.node_id, node.host, node.port, node.rack) == (2, "host-2", 9092, "rack-2")
 
 
-def test_producers_whose_version_has_no_place_for_it_hear_only_that_this_is_not_the_leader(
+def test_producers_whose_version_has_no_place_for_it_get_only_not_leader(
     following: Cluster,
 ) -> None:
     following.produce(acks=1, version=9)

@@ -1,4 +1,4 @@
-"""Clients that exceed a quota: they are told, and not read for as long."""
+"""Clients that exceed a quota: they get the throttle time, and are not read for as long."""
 
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ def latest() -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, topics=(topic,))
 
 
-def test_producers_consumers_and_lookups_are_told_how_long_they_are_held_back(stage: "Stage") -> None:
+def test_producers_consumers_and_lookups_get_the_throttle_time(stage: "Stage") -> None:
     make_topic(stage)
     stage.gate.throttle_ms = 40
 
@@ -76,7 +76,7 @@ def test_producers_consumers_and_lookups_are_told_how_long_they_are_held_back(st
     ]
 
 
-def test_a_client_that_is_held_back_is_answered_first_and_read_again_later(stage: "Stage") -> None:
+def test_a_throttled_client_gets_its_response_first_and_is_read_again_later(stage: "Stage") -> None:
     make_topic(stage)
     client = stage.client()
     stage.gate.throttle_ms = 3_000

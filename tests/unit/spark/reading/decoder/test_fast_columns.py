@@ -128,7 +128,7 @@ def test_a_record_cannot_reach_into_the_next_batch() -> None:
         list(arrow_batches([shown(reaching), shown(empty)], SPAN, True))
 
 
-def test_a_header_name_that_is_not_text_is_mended() -> None:
+def test_a_header_name_that_is_not_text_gets_replacement_characters() -> None:
     batch = write_batch([Record(0, 0, None, None, ((b"\xffx".decode("utf-8", "surrogateescape"), b"1"),))])
 
     (columns,) = arrow_batches([shown(batch)], SPAN, True)

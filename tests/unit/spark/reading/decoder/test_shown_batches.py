@@ -1,4 +1,4 @@
-"""What of an answer may be shown: aborted transactions and markers are left out."""
+"""What of a response may be shown: aborted transactions and markers are left out."""
 
 import pytest
 
