@@ -36,9 +36,9 @@ class VotesForEverybody(Raft):
     """Forgets that it has voted in this term."""
 
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
-        ballot = self._ledger.hard_state
+        ballot = self._state.hard_state
         if request.term == ballot.term and not request.is_pre_vote:
-            self._ledger.hard_state = ballot._replace(voted_for=None)
+            self._state.hard_state = ballot._replace(voted_for=None)
         super()._vote(candidate, request)
 
 
@@ -47,7 +47,7 @@ class VotesForShorterLogs(Raft):
 
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
         longest = VoteRequest(
-            request.term, Index(1 << 40), self._ledger.term, request.is_pre_vote, request.is_transfer
+            request.term, Index(1 << 40), self._state.term, request.is_pre_vote, request.is_transfer
         )
         super()._vote(candidate, longest)
 
@@ -59,7 +59,7 @@ class KnowsMembersByNumberOnly(Raft):
         if isinstance(event, MessageReceived):
             number, members = event.sender.node_id, self.configuration.members
             sender = next((member for member in members if member.node_id == number), event.sender)
-            event = MessageReceived(sender, self._ledger.me, event.message)
+            event = MessageReceived(sender, self._state.me, event.message)
         return super().step(event, now)
 
 
@@ -76,7 +76,7 @@ class CommitsEarlierTermsByCounting(Raft):
 
 class CountsItsCache(ProgressTracker):
     def own_match(self) -> Index:
-        return self._ledger.log.last
+        return self._state.log.last
 
 
 class LeaderWithoutDisk(Leader):
@@ -110,9 +110,9 @@ class CutsWithoutConflict(Follower):
     def _append(self, leader: Member, request: AppendRequest) -> None:
         super()._append(leader, request)
         end = request.previous_index + len(request.entries)
-        log = self._ledger.log
-        if request.entries and self._ledger.commit < end < log.last and not log._fresh:
-            self._ledger.append(request.entries[-1:])
+        log = self._state.log
+        if request.entries and self._state.commit < end < log.last and not log._fresh:
+            self._state.append(request.entries[-1:])
             self._verified = Index(end)
 
 
@@ -124,7 +124,7 @@ class TruncatesOnEveryAppend(Raft):
 
 class ReadsAtOnce(Leader):
     def _request_read(self, command: RequestRead) -> None:
-        self._ledger.effects.append(CommandResult(command.ticket, ReadIndex(self._ledger.commit)))
+        self._state.effects.append(CommandResult(command.ticket, ReadIndex(self._state.commit)))
 
 
 class ReadsWithoutAMajority(Raft):
@@ -160,7 +160,7 @@ class ReadsByAnOldRound(Raft):
 
 class ChangesAtOnce(Leader):
     def _check_any_change(self) -> ApiError | None:
-        if self._ledger.commit < self._ledger.configuration_index:
+        if self._state.commit < self._state.configuration_index:
             return ApiError(ErrorKind.QUORUM_BUSY)
         return None
 

@@ -39,10 +39,10 @@ class Ledger:
 class LoneHost:
     """A node that keeps metadata alone, with a client that creates topics and deletes every third."""
 
-    def __init__(self, runtime: Runtime, disk: Disk, ledger: Ledger, topics: int) -> None:
+    def __init__(self, runtime: Runtime, disk: Disk, state: Ledger, topics: int) -> None:
         self._runtime = runtime
-        self._ledger = ledger
-        self._left = [f"life-{len(ledger.terms)}-topic-{number}" for number in range(topics)]
+        self._state = state
+        self._left = [f"life-{len(state.terms)}-topic-{number}" for number in range(topics)]
         self._directory = DataDirectory.open(disk, DIRECTORY_ID)
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
         joined = self._directory.cluster_id is not None
@@ -55,14 +55,14 @@ class LoneHost:
 
     def on_leadership_gained(self) -> None:
         assert self.quorum.leader_epoch is not None
-        self._ledger.terms.append(self.quorum.leader_epoch)
+        self._state.terms.append(self.quorum.leader_epoch)
         self.membership.join(self._joined)
 
     def on_leadership_lost(self) -> None:
         """Nobody else is there to lead."""
 
     def _joined(self, epoch: BrokerEpoch) -> None:
-        self._ledger.epochs.append(epoch)
+        self._state.epochs.append(epoch)
         # Several at a time and out of step: commands share appends, and come while a sync runs.
         for _ in range(3):
             self._later()
@@ -75,12 +75,12 @@ class LoneHost:
         if not self._left:
             return
         name = self._left.pop(0)
-        self._ledger.asked[name] = None
+        self._state.asked[name] = None
         topic_id = TopicId(UUID(bytes=self._runtime.entropy.bytes(16), version=4))
 
         def done(reply: Reply) -> None:
             if isinstance(reply, CreatedTopic):
-                self._ledger.created[name] = reply.id
+                self._state.created[name] = reply.id
                 if int(name.rpartition("-")[2]) % 3 == 0:
                     self._delete(name)
                     return
@@ -89,11 +89,11 @@ class LoneHost:
         self.controller.submit(CreateTopic(name, topic_id, PARTITIONS, 1), done)
 
     def _delete(self, name: str) -> None:
-        self._ledger.asked_to_delete[name] = None
+        self._state.asked_to_delete[name] = None
 
         def done(reply: Reply) -> None:
             assert isinstance(reply, DeletedTopic)
-            self._ledger.deleted[name] = None
+            self._state.deleted[name] = None
             self._later()
 
         self.controller.submit(DeleteTopic(name), done)
@@ -104,11 +104,11 @@ class LoneHost:
         done()
 
 
-def world_of(seed: int, ledger: Ledger, topics: int = TOPICS) -> tuple[World, SimulatedNode, list[LoneHost]]:
+def world_of(seed: int, state: Ledger, topics: int = TOPICS) -> tuple[World, SimulatedNode, list[LoneHost]]:
     hosts: list[LoneHost] = []
 
     def program(runtime: Runtime, disk: Disk) -> LoneHost:
-        hosts.append(LoneHost(runtime, disk, ledger, topics))
+        hosts.append(LoneHost(runtime, disk, state, topics))
         return hosts[-1]
 
     world = World(seed)
@@ -117,15 +117,15 @@ def world_of(seed: int, ledger: Ledger, topics: int = TOPICS) -> tuple[World, Si
     return world, node, hosts
 
 
-def anomalies_of(image: MetadataImage, ledger: Ledger) -> list[str]:
+def anomalies_of(image: MetadataImage, state: Ledger) -> list[str]:
     anomalies = []
-    for name, topic_id in ledger.created.items():
-        if name not in ledger.asked_to_delete and image.topic_id(name) != topic_id:
+    for name, topic_id in state.created.items():
+        if name not in state.asked_to_delete and image.topic_id(name) != topic_id:
             anomalies.append(f"{name} was acknowledged and is lost")
-    back = [name for name in ledger.deleted if image.topic(name) is not None]
+    back = [name for name in state.deleted if image.topic(name) is not None]
     anomalies += [f"{name} was deleted and is back" for name in back]
     for topic in image.each_topic():
-        if topic.name not in ledger.asked:
+        if topic.name not in state.asked:
             anomalies.append(f"{topic.name} was invented")
         if len(topic.partitions) != PARTITIONS:
             anomalies.append(f"{topic.name} has {len(topic.partitions)} partitions")
@@ -133,11 +133,11 @@ def anomalies_of(image: MetadataImage, ledger: Ledger) -> list[str]:
 
 
 def operations_of_a_life() -> int:
-    ledger = Ledger()
-    world, node, _ = world_of(1, ledger)
+    state = Ledger()
+    world, node, _ = world_of(1, state)
     node.start()
     world.run(5 * SECOND)
-    assert len(ledger.created) == TOPICS
+    assert len(state.created) == TOPICS
     return node.disk.operations
 
 
@@ -145,19 +145,19 @@ OPERATIONS = operations_of_a_life()
 
 
 def test_a_lone_controller_leads_without_waiting_for_anybody() -> None:
-    ledger = Ledger()
-    world, node, _ = world_of(1, ledger)
+    state = Ledger()
+    world, node, _ = world_of(1, state)
 
     node.start()
     world.run(50 * MILLISECOND)
 
-    assert ledger.terms == [1]
-    assert len(ledger.epochs) == 1
+    assert state.terms == [1]
+    assert len(state.epochs) == 1
 
 
 def test_a_controller_takes_snapshots_and_trims_the_log() -> None:
-    ledger = Ledger()
-    world, node, _ = world_of(1, ledger)
+    state = Ledger()
+    world, node, _ = world_of(1, state)
 
     node.start()
     world.run(5 * SECOND)
@@ -172,8 +172,8 @@ def test_a_controller_takes_snapshots_and_trims_the_log() -> None:
 @pytest.mark.parametrize("tens", range(OPERATIONS // 10 + 1))
 def test_a_power_cut_at_any_operation_loses_no_acknowledged_topic_and_invents_none(tens: int) -> None:
     for operation in range(10 * tens + 1, 10 * tens + 11):
-        ledger = Ledger()
-        world, node, hosts = world_of(1, ledger)
+        state = Ledger()
+        world, node, hosts = world_of(1, state)
         node.cut_power_at(operation)
         node.start()
         world.run(5 * SECOND, lambda: not node.is_up)  # noqa: B023 - called within the turn
@@ -184,16 +184,16 @@ def test_a_power_cut_at_any_operation_loses_no_acknowledged_topic_and_invents_no
         world.run(5 * SECOND)
 
         image = hosts[-1].controller.image
-        assert anomalies_of(image, ledger) == [], f"power cut at operation {operation}"
-        assert ledger.terms == sorted(set(ledger.terms))
-        assert ledger.epochs == sorted(set(ledger.epochs))
+        assert anomalies_of(image, state) == [], f"power cut at operation {operation}"
+        assert state.terms == sorted(set(state.terms))
+        assert state.epochs == sorted(set(state.epochs))
         assert world.failures == []
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_many_restarts_lose_nothing_that_the_client_was_told(seed: int) -> None:
-    ledger = Ledger()
-    world, node, hosts = world_of(seed, ledger)
+    state = Ledger()
+    world, node, hosts = world_of(seed, state)
     luck = world.random("lives")
     for _ in range(6):
         node.start()
@@ -204,6 +204,6 @@ def test_many_restarts_lose_nothing_that_the_client_was_told(seed: int) -> None:
     node.start()
     world.run(5 * SECOND)
 
-    assert anomalies_of(hosts[-1].controller.image, ledger) == []
-    assert ledger.terms == sorted(set(ledger.terms))
+    assert anomalies_of(hosts[-1].controller.image, state) == []
+    assert state.terms == sorted(set(state.terms))
     assert world.failures == []

@@ -119,19 +119,19 @@ class Progress:
 class ProgressTracker:
     """The other members, how far each has come, and what to send them next."""
 
-    def __init__(self, ledger: RaftState) -> None:
-        self._ledger = ledger
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         self.others: dict[Member, Progress] = {}
         self.round = 0
-        self.reconfigure(Index(ledger.log.last + 1))
+        self.reconfigure(Index(state.log.last + 1))
 
     def reconfigure(self, start: Index) -> None:
         """Track the members of the present configuration; new ones get entries from `start` on."""
-        ledger, known = self._ledger, self.others
+        state, known = self._state, self.others
         self.others = {
-            member: known.get(member) or Progress(start, ledger.now)
-            for member in ledger.configuration.members
-            if member != ledger.me
+            member: known.get(member) or Progress(start, state.now)
+            for member in state.configuration.members
+            if member != state.me
         }
 
     def of(self, member: Member) -> Progress | None:
@@ -140,39 +140,39 @@ class ProgressTracker:
     def _other_voters(self) -> list[tuple[Member, Progress]]:
         """The voters but us. Kept apart because every response is counted, and learners may be many."""
         others = self.others
-        return [(voter, others[voter]) for voter in self._ledger.configuration.voters if voter in others]
+        return [(voter, others[voter]) for voter in self._state.configuration.voters if voter in others]
 
     def own_match(self) -> Index:
         """How much of our own log counts: only what is synced, as for the other members."""
-        return self._ledger.log.persisted
+        return self._state.log.persisted
 
     def agreed(self) -> Index:
         """The highest index that a majority has on disk."""
         matches: dict[Member, int] = {member: peer.match for member, peer in self._other_voters()}
-        matches[self._ledger.me] = self.own_match()
-        return Index(self._ledger.configuration.agreed(matches))
+        matches[self._state.me] = self.own_match()
+        return Index(self._state.configuration.agreed(matches))
 
     def confirmed(self) -> int:
         """The latest round of heartbeats that a majority has acknowledged."""
         rounds = {member: peer.round for member, peer in self._other_voters()}
-        rounds[self._ledger.me] = self.round
-        return self._ledger.configuration.agreed(rounds)
+        rounds[self._state.me] = self.round
+        return self._state.configuration.agreed(rounds)
 
     def hears_majority(self) -> bool:
         """Whether a majority has been heard within an election timeout."""
-        ledger, since = self._ledger, self._ledger.now - self._ledger.options.election_ns
+        state, since = self._state, self._state.now - self._state.options.election_ns
         heard = {member: int(peer.heard_at > since) for member, peer in self._other_voters()}
-        heard[ledger.me] = 1
-        return ledger.configuration.agreed(heard) == 1
+        heard[state.me] = 1
+        return state.configuration.agreed(heard) == 1
 
     def send_heartbeats(self) -> None:
         """Send the next round of heartbeats."""
-        ledger = self._ledger
+        state = self._state
         self.round += 1
         for member, peer in self.others.items():
             # Beyond its match a member may have entries of another leader: they are not committed.
-            commit = min(ledger.commit, peer.match)
-            ledger.send(member, RaftHeartbeat(ledger.term, commit, self.round))
+            commit = min(state.commit, peer.match)
+            state.send(member, RaftHeartbeat(state.term, commit, self.round))
 
     def send_all(self) -> None:
         """Send whatever may be sent: entries, or a new commit index."""
@@ -180,52 +180,52 @@ class ProgressTracker:
             self._send_to(member, peer)
 
     def _send_to(self, member: Member, peer: Progress) -> None:
-        ledger = self._ledger
-        options, log = ledger.options, ledger.log
+        state = self._state
+        options, log = state.options, state.log
         while peer.next <= log.last and peer.has_room(options.appends_in_flight_max):
             self._send_one(member, peer, options.append_bytes_max)
-        if peer.pace is ProgressState.REPLICATE and peer.commit_told < min(ledger.commit, peer.match):
+        if peer.pace is ProgressState.REPLICATE and peer.commit_told < min(state.commit, peer.match):
             self._send_one(member, peer, bytes_max=0)
 
     def _send_one(self, member: Member, peer: Progress, bytes_max: int) -> None:
         """One request; without room for bytes it only asks whether the logs agree so far."""
-        ledger, log = self._ledger, self._ledger.log
+        state, log = self._state, self._state.log
         previous = Index(peer.next - 1)
         previous_term = log.term_at(previous)
         if previous_term is None or peer.next < log.first:
-            peer.begin_snapshot(log.snapshot, ledger.now)
+            peer.begin_snapshot(log.snapshot, state.now)
             self._send_chunk(member, peer)
             return
         entries = log.entries(peer.next, bytes_max) if bytes_max else ()
         peer.sent(Index(previous + len(entries)))
-        peer.commit_told = ledger.commit
+        peer.commit_told = state.commit
         peer.round_sent = self.round
-        request = AppendRequest(ledger.term, previous, previous_term, entries, ledger.commit)
-        ledger.send(member, request)
+        request = AppendRequest(state.term, previous, previous_term, entries, state.commit)
+        state.send(member, request)
 
     def _send_chunk(self, member: Member, peer: Progress) -> None:
-        ledger = self._ledger
+        state = self._state
         assert peer.snapshot is not None
-        peer.asked_at = ledger.now
+        peer.asked_at = state.now
         effect = SendSnapshotChunk(
-            member, ledger.term, peer.snapshot, peer.position, ledger.options.chunk_bytes
+            member, state.term, peer.snapshot, peer.position, state.options.chunk_bytes
         )
-        ledger.effects.append(effect)
+        state.effects.append(effect)
 
     def append_acknowledged(self, member: Member, answer: AppendResponse) -> bool:
         """Returns whether the member's match has moved."""
         peer = self.others[member]
-        moved = peer.acknowledge(answer.match, self._ledger.log.first)
+        moved = peer.acknowledge(answer.match, self._state.log.first)
         self._note_progress(peer)
         self._send_to(member, peer)
         return moved
 
     def _note_progress(self, peer: Progress) -> None:
-        if peer.match >= self._ledger.commit:
-            peer.caught_up_at = self._ledger.now
+        if peer.match >= self._state.commit:
+            peer.caught_up_at = self._state.now
 
     def append_rejected(self, member: Member, conflict: AppendConflict) -> None:
-        peer, log = self.others[member], self._ledger.log
+        peer, log = self.others[member], self._state.log
         index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
         if peer.reject(conflict.previous_index, Index(index + 1)):
             self._send_to(member, peer)
@@ -235,25 +235,25 @@ class ProgressTracker:
 
         Its own match counts here, not ours: a restarted member may claim less than we know it has.
         """
-        peer, ledger = self.others[member], self._ledger
+        peer, state = self.others[member], self._state
         peer.round = max(peer.round, answer.round)
-        moved = answer.match > peer.match and peer.acknowledge(answer.match, ledger.log.first)
+        moved = answer.match > peer.match and peer.acknowledge(answer.match, state.log.first)
         self._note_progress(peer)
         if peer.pace is ProgressState.SNAPSHOT:
-            if ledger.now - peer.asked_at >= ledger.options.election_ns:
+            if state.now - peer.asked_at >= state.options.election_ns:
                 self._resume_snapshot(member, peer)
-        elif answer.match < ledger.log.last and answer.round > peer.round_sent:
+        elif answer.match < state.log.last and answer.round > peer.round_sent:
             peer.is_probing = False
-            has_room = peer.has_room(ledger.options.appends_in_flight_max)
-            bytes_max = ledger.options.append_bytes_max if has_room else 0
+            has_room = peer.has_room(state.options.appends_in_flight_max)
+            bytes_max = state.options.append_bytes_max if has_room else 0
             self._send_one(member, peer, bytes_max)
         return moved
 
     def _resume_snapshot(self, member: Member, peer: Progress) -> None:
         """Send again after silence, from a newer snapshot if there is one: the old one may be removed."""
-        newest = self._ledger.log.snapshot
+        newest = self._state.log.snapshot
         if peer.snapshot != newest:
-            peer.begin_snapshot(newest, self._ledger.now)
+            peer.begin_snapshot(newest, self._state.now)
         self._send_chunk(member, peer)
 
     def chunk_stored(self, member: Member, answer: SnapshotChunkResponse) -> None:

@@ -100,8 +100,8 @@ Transition: TypeAlias = BecomeFollower | BecomeCandidate | BecomeLeader
 class Role:
     """One way of taking part. A role that is over says in `next` what comes after it."""
 
-    def __init__(self, ledger: RaftState) -> None:
-        self._ledger = ledger
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         self.next: Transition | None = None
 
     @property
@@ -149,31 +149,31 @@ class Role:
 
     def on_command(self, command: Command) -> None:
         """Carry out a command that only a leader can; any other role returns NOT_CONTROLLER."""
-        self._ledger.refuse(command.ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
+        self._state.refuse(command.ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
 
-def is_up_to_date(ledger: RaftState, request: VoteRequest) -> bool:
+def is_up_to_date(state: RaftState, request: VoteRequest) -> bool:
     """Whether the candidate's log holds everything that may be committed, as far as we know.
 
     A committed entry is on a majority, a winner has a majority's votes, and the voter in
     both of them rejects a candidate that lacks it.
     """
-    log = ledger.log
+    log = state.log
     return (request.last_term, request.last_index) >= (log.last_term, log.last)
 
 
-def vote(ledger: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
+def vote(state: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
     """Respond to a vote request of this term, or a pre-vote for a later one; returns whether we voted."""
     if request.is_pre_vote:
-        granted = request.term > ledger.term and not is_leased and is_up_to_date(ledger, request)
-        term = request.term if granted else ledger.term
-        ledger.send(candidate, VoteResponse(term, granted, is_pre_vote=True))
+        granted = request.term > state.term and not is_leased and is_up_to_date(state, request)
+        term = request.term if granted else state.term
+        state.send(candidate, VoteResponse(term, granted, is_pre_vote=True))
         return False
-    assert request.term == ledger.term
-    granted = ledger.hard_state.voted_for in (None, candidate) and is_up_to_date(ledger, request)
+    assert request.term == state.term
+    granted = state.hard_state.voted_for in (None, candidate) and is_up_to_date(state, request)
     if granted:
-        ledger.set_hard_state(HardState(request.term, candidate))
-    ledger.send(candidate, VoteResponse(ledger.term, granted))
+        state.set_hard_state(HardState(request.term, candidate))
+    state.send(candidate, VoteResponse(state.term, granted))
     return granted
 
 
@@ -183,8 +183,8 @@ class SnapshotReceiver:
     Two members may encode the same state differently: a new sender means to start over.
     """
 
-    def __init__(self, ledger: RaftState) -> None:
-        self._ledger = ledger
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         self._sender: Member | None = None
         self._snapshot: SnapshotMeta | None = None
         self._position = 0
@@ -192,17 +192,17 @@ class SnapshotReceiver:
 
     def take(self, sender: Member, chunk: SnapshotChunk) -> None:
         """Keep the chunk if it is the next one; say which one we want."""
-        ledger = self._ledger
+        state = self._state
         if sender != self._sender or chunk.snapshot != self._snapshot:
             self._sender, self._snapshot, self._position = sender, chunk.snapshot, 0
         if chunk.position == self._position:
             if chunk.content or not chunk.position:
-                ledger.effects.append(StoreSnapshotChunk(chunk.snapshot, chunk.position, chunk.content))
+                state.effects.append(StoreSnapshotChunk(chunk.snapshot, chunk.position, chunk.content))
             self._position += len(chunk.content)
             if chunk.is_last:
                 self.is_installing = True
-                ledger.effects.append(InstallSnapshot(chunk.snapshot))
-        ledger.send(sender, SnapshotChunkResponse(ledger.term, chunk.snapshot.index, self._position))
+                state.effects.append(InstallSnapshot(chunk.snapshot))
+        state.send(sender, SnapshotChunkResponse(state.term, chunk.snapshot.index, self._position))
 
     def finish(self, snapshot: SnapshotMeta) -> None:
         assert self.is_installing
@@ -219,14 +219,14 @@ class Follower(Role):
     responses is the part that is synced.
     """
 
-    def __init__(self, ledger: RaftState, receiving: SnapshotReceiver, leader: Member | None) -> None:
-        super().__init__(ledger)
+    def __init__(self, state: RaftState, receiving: SnapshotReceiver, leader: Member | None) -> None:
+        super().__init__(state)
         self._receiving = receiving
         self._leader = leader
-        self._heard_at = self._ledger.now
-        self._deadline = ledger.election_deadline()
+        self._heard_at = self._state.now
+        self._deadline = state.election_deadline()
         # Whatever is committed is in the log of every later leader.
-        self._verified = ledger.commit
+        self._verified = state.commit
         self._is_answer_due = False
 
     @property
@@ -236,29 +236,29 @@ class Follower(Role):
     @property
     def deadline(self) -> Instant | None:
         # A member with half a snapshot cannot lead, so it does not campaign.
-        busy = self._receiving.is_installing or not self._ledger.may_campaign
+        busy = self._receiving.is_installing or not self._state.may_campaign
         return None if busy else self._deadline
 
     @property
     def _match(self) -> Index:
-        return min(self._verified, self._ledger.log.persisted)
+        return min(self._verified, self._state.log.persisted)
 
     def campaign_now(self) -> None:
         """Wait no longer."""
-        self._deadline = self._ledger.now
+        self._deadline = self._state.now
 
     def is_leased(self) -> bool:
-        silent_ns = self._ledger.now - self._heard_at
-        return self._leader is not None and silent_ns < self._ledger.options.election_ns
+        silent_ns = self._state.now - self._heard_at
+        return self._leader is not None and silent_ns < self._state.options.election_ns
 
     def begin(self) -> None:
-        self._ledger.set_leader(self._leader)
+        self._state.set_leader(self._leader)
 
     def time_passed(self) -> None:
         self.next = BecomeCandidate(is_pre_vote=True)
 
     def voted(self) -> None:
-        self._deadline = self._ledger.election_deadline()
+        self._deadline = self._state.election_deadline()
 
     def persisted(self) -> None:
         if self._is_answer_due and self._leader is not None:
@@ -274,8 +274,8 @@ class Follower(Role):
             return
         # If the report was wrong, the leader's next message makes it our leader again.
         self._leader = None
-        self._ledger.set_leader(None)
-        self._deadline = min(self._deadline, self._ledger.early_deadline())
+        self._state.set_leader(None)
+        self._deadline = min(self._deadline, self._state.early_deadline())
 
     def received(self, sender: Member, message: RaftMessage) -> None:
         match message:
@@ -284,64 +284,64 @@ class Follower(Role):
                 self._append(sender, message)
             case RaftHeartbeat():
                 self._hear(sender)
-                self._ledger.commit_up_to(min(message.commit, self._verified))
-                answer = RaftHeartbeatResponse(self._ledger.term, message.round, self._match)
-                self._ledger.send(sender, answer)
+                self._state.commit_up_to(min(message.commit, self._verified))
+                answer = RaftHeartbeatResponse(self._state.term, message.round, self._match)
+                self._state.send(sender, answer)
             case SnapshotChunk():
                 self._hear(sender)
                 self._receive_chunk(sender, message)
             case TimeoutNow():
-                if self._ledger.may_campaign and not self._receiving.is_installing:
+                if self._state.may_campaign and not self._receiving.is_installing:
                     self.next = BecomeCandidate(is_pre_vote=False, is_transfer=True)
             case _:
                 pass  # a response to a request we sent in another role
 
     def _hear(self, leader: Member) -> None:
-        self._heard_at = self._ledger.now
-        self._deadline = self._ledger.election_deadline()
+        self._heard_at = self._state.now
+        self._deadline = self._state.election_deadline()
         if leader != self._leader:
             assert self._leader is None, "one term, one leader"
             self._leader = leader
-            self._ledger.set_leader(leader)
+            self._state.set_leader(leader)
 
     def _append(self, leader: Member, request: AppendRequest) -> None:
         if self._receiving.is_installing:
             return
-        ledger, log = self._ledger, self._ledger.log
+        state, log = self._state, self._state.log
         # A late duplicate may begin before the commit; we have that part already.
-        known = max(0, ledger.commit - request.previous_index)
+        known = max(0, state.commit - request.previous_index)
         entries = request.entries[known:]
         if known == 0 and log.term_at(request.previous_index) != request.previous_term:
             hint = log.agreement(request.previous_index, request.previous_term)
-            ledger.send(leader, AppendConflict(ledger.term, request.previous_index, *hint))
+            state.send(leader, AppendConflict(state.term, request.previous_index, *hint))
             return
         for position, entry in enumerate(entries):
             # Truncate only at a conflict: a late duplicate of a short request must not remove what follows.
             if log.term_at(entry.index) != entry.term:
                 assert entry.index > self._verified, "a leader never changes its own log"
-                ledger.append(entries[position:])
+                state.append(entries[position:])
                 break
         self._verified = max(self._verified, Index(request.previous_index + len(request.entries)))
-        ledger.commit_up_to(min(request.commit, self._verified))
+        state.commit_up_to(min(request.commit, self._verified))
         if log.persisted >= self._verified or not entries:
             self._answer(leader)
         else:
             self._is_answer_due = True
 
     def _answer(self, leader: Member) -> None:
-        self._ledger.send(leader, AppendResponse(self._ledger.term, self._match))
+        self._state.send(leader, AppendResponse(self._state.term, self._match))
         self._is_answer_due = self._match < self._verified
 
     def _receive_chunk(self, leader: Member, chunk: SnapshotChunk) -> None:
-        ledger, snapshot = self._ledger, chunk.snapshot
+        state, snapshot = self._state, chunk.snapshot
         if self._receiving.is_installing:
             return
-        if snapshot.index <= ledger.commit:
+        if snapshot.index <= state.commit:
             self._answer(leader)
-        elif ledger.log.term_at(snapshot.index) == snapshot.term:
+        elif state.log.term_at(snapshot.index) == snapshot.term:
             # We have the entries themselves.
             self._verified = max(self._verified, snapshot.index)
-            ledger.commit_up_to(snapshot.index)
+            state.commit_up_to(snapshot.index)
             self._answer(leader)
         else:
             self._receiving.take(leader, chunk)
@@ -354,12 +354,12 @@ class Candidate(Role):
     from deposing, when it comes back, a leader that the others hear.
     """
 
-    def __init__(self, ledger: RaftState, campaign: BecomeCandidate) -> None:
-        super().__init__(ledger)
+    def __init__(self, state: RaftState, campaign: BecomeCandidate) -> None:
+        super().__init__(state)
         self._is_pre_vote = campaign.is_pre_vote
         self._is_transfer = campaign.is_transfer
-        self._term = Term(ledger.term + 1)
-        self._deadline = ledger.retry_deadline()
+        self._term = Term(state.term + 1)
+        self._deadline = state.retry_deadline()
         self._votes: dict[Member, None] = {}
 
     @property
@@ -367,16 +367,16 @@ class Candidate(Role):
         return self._deadline
 
     def begin(self) -> None:
-        ledger, log = self._ledger, self._ledger.log
+        state, log = self._state, self._state.log
         if not self._is_pre_vote:
-            ledger.set_hard_state(HardState(self._term, ledger.me))
-        ledger.set_leader(None)
+            state.set_hard_state(HardState(self._term, state.me))
+        state.set_leader(None)
         request = VoteRequest(self._term, log.last, log.last_term, self._is_pre_vote, self._is_transfer)
-        for voter in ledger.configuration.voters:
-            if voter == ledger.me:
+        for voter in state.configuration.voters:
+            if voter == state.me:
                 self._votes[voter] = None
             else:
-                ledger.send(voter, request)
+                state.send(voter, request)
         self._count()
 
     def time_passed(self) -> None:
@@ -384,7 +384,7 @@ class Candidate(Role):
 
     def voted(self) -> None:
         assert self._is_pre_vote, "a candidate has voted for itself"
-        self._deadline = self._ledger.election_deadline()
+        self._deadline = self._state.election_deadline()
 
     def received(self, sender: Member, message: RaftMessage) -> None:
         if not isinstance(message, VoteResponse) or not message.is_granted:
@@ -394,7 +394,7 @@ class Candidate(Role):
             self._count()
 
     def _count(self) -> None:
-        configuration = self._ledger.configuration
+        configuration = self._state.configuration
         # Only voters count, and a voter is a node with the directory that we know.
         granted = sum(voter in self._votes for voter in configuration.voters)
         if granted >= configuration.majority:
@@ -404,8 +404,8 @@ class Candidate(Role):
 class LeadershipTransfer:
     """A transfer of leadership. While it lasts nothing is proposed, so that the target can catch up."""
 
-    def __init__(self, ledger: RaftState) -> None:
-        self._ledger = ledger
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         self._target: Member | None = None
         self.deadline: Instant | None = None
 
@@ -415,11 +415,11 @@ class LeadershipTransfer:
 
     def begin(self, target: Member) -> None:
         self._target = target
-        self.deadline = Instant(self._ledger.now + self._ledger.options.election_ns)
+        self.deadline = Instant(self._state.now + self._state.options.election_ns)
 
     def time_passed(self) -> None:
         """Give up a transfer whose target did not take over in time, and go on leading."""
-        if self.deadline is not None and self._ledger.now >= self.deadline:
+        if self.deadline is not None and self._state.now >= self.deadline:
             self._target = self.deadline = None
 
     def nudge(self, replication: ProgressTracker) -> None:
@@ -429,32 +429,32 @@ class LeadershipTransfer:
         peer = replication.of(self._target)
         if peer is None:
             self._target = self.deadline = None
-        elif peer.match == self._ledger.log.last:
-            self._ledger.send(self._target, TimeoutNow(self._ledger.term))
+        elif peer.match == self._state.log.last:
+            self._state.send(self._target, TimeoutNow(self._state.term))
 
 
-def check_any_change(ledger: RaftState, term_start: Index) -> ApiError | None:
+def check_any_change(state: RaftState, term_start: Index) -> ApiError | None:
     """What keeps the leader from changing members at all.
 
     Without an entry of its own term committed, two leaders could each take one step
     from the same configuration in different directions, to two that share no majority.
     """
-    if ledger.commit < term_start:
+    if state.commit < term_start:
         return ApiError(ErrorKind.QUORUM_BUSY, "nothing of this term is committed yet")
-    if ledger.commit < ledger.configuration_index:
+    if state.commit < state.configuration_index:
         return ApiError(ErrorKind.QUORUM_BUSY, "an earlier change of members is not committed yet")
     return None
 
 
-def check_change(ledger: RaftState, change: Change, replication: ProgressTracker) -> ApiError | None:
+def check_change(state: RaftState, change: Change, replication: ProgressTracker) -> ApiError | None:
     """Why this change is not possible; None if it is."""
-    configuration, member = ledger.configuration, change.member
+    configuration, member = state.configuration, change.member
     if isinstance(change, AddLearner):
         if member in configuration.members:
             return ApiError(ErrorKind.DUPLICATE_VOTER, "is a member already")
         return None
     if isinstance(change, PromoteLearner):
-        return _check_promotion(ledger, change, replication)
+        return _check_promotion(state, change, replication)
     if member not in configuration.members:
         return ApiError(ErrorKind.VOTER_NOT_FOUND, "is no member")
     if configuration.voters == (member,):
@@ -463,20 +463,20 @@ def check_change(ledger: RaftState, change: Change, replication: ProgressTracker
 
 
 def _check_promotion(
-    ledger: RaftState, change: PromoteLearner, replication: ProgressTracker
+    state: RaftState, change: PromoteLearner, replication: ProgressTracker
 ) -> ApiError | None:
-    configuration, member = ledger.configuration, change.member
+    configuration, member = state.configuration, change.member
     if member not in configuration.learners:
         return ApiError(ErrorKind.VOTER_NOT_FOUND, "is no learner")
     if any(voter.node_id == member.node_id for voter in configuration.voters):
         return ApiError(ErrorKind.DUPLICATE_VOTER, "another directory votes under this node id")
     peer = replication.of(member)
-    options = ledger.options
+    options = state.options
     # A voter that is far behind or gone would only make majorities harder to reach.
     if (
         peer is None
-        or peer.match + options.promotion_lag_max < ledger.commit
-        or ledger.now - peer.heard_at >= options.election_ns
+        or peer.match + options.promotion_lag_max < state.commit
+        or state.now - peer.heard_at >= options.election_ns
     ):
         return ApiError(ErrorKind.QUORUM_BUSY, "learner has not caught up")
     return None
@@ -487,20 +487,20 @@ class Leader(Role):
 
     replication_type = ProgressTracker
 
-    def __init__(self, ledger: RaftState) -> None:
-        super().__init__(ledger)
-        self._term = ledger.term
-        self._replication = self.replication_type(ledger)
-        self._reads = ReadIndexQueue(ledger)
-        self._handover = LeadershipTransfer(ledger)
-        self._beat_at = ledger.now
-        self._check_at = Instant(ledger.now + ledger.options.election_ns)
+    def __init__(self, state: RaftState) -> None:
+        super().__init__(state)
+        self._term = state.term
+        self._replication = self.replication_type(state)
+        self._reads = ReadIndexQueue(state)
+        self._handover = LeadershipTransfer(state)
+        self._beat_at = state.now
+        self._check_at = Instant(state.now + state.options.election_ns)
         self._uncommitted: deque[tuple[Index, int]] = deque()
         self._uncommitted_bytes = 0
         self._is_established = False
         # What earlier terms left is committed by committing something of our own behind it:
         # an old entry on a majority can still be replaced, one below a committed one cannot.
-        self._term_start = Index(ledger.log.last + 1)
+        self._term_start = Index(state.log.last + 1)
 
     @property
     def deadline(self) -> Instant | None:
@@ -510,7 +510,7 @@ class Leader(Role):
 
     @property
     def leader(self) -> Member | None:
-        return self._ledger.me
+        return self._state.me
 
     @property
     def followers(self) -> Mapping[Member, Progress]:
@@ -521,20 +521,20 @@ class Leader(Role):
         return True
 
     def begin(self) -> None:
-        self._ledger.set_leader(self._ledger.me)
+        self._state.set_leader(self._state.me)
         self._append((None,))
         self._beat()
 
     def end(self) -> None:
-        effects: list[Effect] = self._ledger.effects
+        effects: list[Effect] = self._state.effects
         if self._is_established:
             effects.append(StopLeading(self._term))
         self._reads.refuse_all()
 
     def time_passed(self) -> None:
-        now = self._ledger.now
+        now = self._state.now
         if now >= self._check_at:
-            self._check_at = Instant(now + self._ledger.options.heartbeat_ns)
+            self._check_at = Instant(now + self._state.options.heartbeat_ns)
             if not self._replication.hears_majority():
                 self.next = BecomeFollower(self._term)
                 return
@@ -543,7 +543,7 @@ class Leader(Role):
             self._beat()
 
     def _beat(self) -> None:
-        self._beat_at = Instant(self._ledger.now + self._ledger.options.heartbeat_ns)
+        self._beat_at = Instant(self._state.now + self._state.options.heartbeat_ns)
         self._replication.send_heartbeats()
         self._handover.nudge(self._replication)
         self._confirm_reads()
@@ -556,7 +556,7 @@ class Leader(Role):
         peer = replication.of(sender)
         if peer is None:
             return  # not a member, or no longer one
-        peer.heard_at = self._ledger.now
+        peer.heard_at = self._state.now
         match message:
             case AppendResponse():
                 if replication.append_acknowledged(sender, message):
@@ -575,28 +575,28 @@ class Leader(Role):
 
     def _countable(self, index: Index) -> bool:
         """Whether copies of this entry count: only of our own term, see `_term_start`."""
-        return self._ledger.log.term_at(index) == self._term
+        return self._state.log.term_at(index) == self._term
 
     def _advance(self) -> None:
         """Move the commit, after a member has made progress."""
-        ledger = self._ledger
+        state = self._state
         agreed = self._replication.agreed()
-        if agreed <= ledger.commit or not self._countable(agreed):
+        if agreed <= state.commit or not self._countable(agreed):
             return
-        ledger.commit_up_to(agreed)
+        state.commit_up_to(agreed)
         while self._uncommitted and self._uncommitted[0][0] <= agreed:
             self._uncommitted_bytes -= self._uncommitted.popleft()[1]
         if not self._is_established and agreed >= self._term_start:
             self._is_established = True
-            ledger.effects.append(StartLeading(self._term))
+            state.effects.append(StartLeading(self._term))
             self._reads.establish(self._replication.round + 1)
             self._confirm_reads()
         self._replication.send_all()
-        if ledger.me not in ledger.configuration.voters and ledger.configuration_index <= agreed:
+        if state.me not in state.configuration.voters and state.configuration_index <= agreed:
             self.next = BecomeFollower(self._term)
 
     def _append(self, contents: Sequence[Content]) -> tuple[Index, Index]:
-        entries = self._ledger.append_own(contents)
+        entries = self._state.append_own(contents)
         for entry in entries:
             self._uncommitted.append((entry.index, entry.size_bytes))
             self._uncommitted_bytes += entry.size_bytes
@@ -617,22 +617,22 @@ class Leader(Role):
                 assert_never(command)
 
     def _propose(self, command: Propose) -> None:
-        ledger, options = self._ledger, self._ledger.options
+        state, options = self._state, self._state.options
         size_bytes = sum(map(len, command.payloads)) + ENTRY_OVERHEAD_BYTES * len(command.payloads)
         assert command.payloads, "nothing is proposed"
         if self._handover.is_underway:
-            ledger.refuse(command.ticket, ErrorKind.QUORUM_BUSY, HANDING_OVER)
+            state.refuse(command.ticket, ErrorKind.QUORUM_BUSY, HANDING_OVER)
         elif max(map(len, command.payloads)) > options.payload_bytes_max:
-            ledger.refuse(command.ticket, ErrorKind.INVALID_REQUEST, "payload is larger than an entry may be")
+            state.refuse(command.ticket, ErrorKind.INVALID_REQUEST, "payload is larger than an entry may be")
         elif self._uncommitted_bytes + size_bytes > options.uncommitted_bytes_max:
-            ledger.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "too much waits to be committed")
+            state.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "too much waits to be committed")
         else:
             start, end = self._append(command.payloads)
-            ledger.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
+            state.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
 
     def _request_read(self, command: RequestRead) -> None:
-        if len(self._reads) >= self._ledger.options.reads_waiting_max:
-            self._ledger.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "too many reads wait to be confirmed")
+        if len(self._reads) >= self._state.options.reads_waiting_max:
+            self._state.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "too many reads wait to be confirmed")
         elif not self._is_established:
             self._reads.ask_early(command.ticket)
         else:
@@ -647,20 +647,20 @@ class Leader(Role):
             self._beat()
 
     def _change_members(self, command: ChangeMembers) -> None:
-        ledger = self._ledger
+        state = self._state
         refused = (
             ApiError(ErrorKind.QUORUM_BUSY, HANDING_OVER)
             if self._handover.is_underway
-            else self._check_any_change() or check_change(ledger, command.change, self._replication)
+            else self._check_any_change() or check_change(state, command.change, self._replication)
         )
         if refused is not None:
-            ledger.effects.append(CommandResult(command.ticket, refused))
+            state.effects.append(CommandResult(command.ticket, refused))
             return
-        start, end = self._append_configuration(changed(ledger.configuration, command.change))
-        ledger.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
+        start, end = self._append_configuration(changed(state.configuration, command.change))
+        state.effects.append(CommandResult(command.ticket, ProposalAccepted(self._term, start, end)))
 
     def _check_any_change(self) -> ApiError | None:
-        return check_any_change(self._ledger, self._term_start)
+        return check_any_change(self._state, self._term_start)
 
     def _append_configuration(self, configuration: Configuration) -> tuple[Index, Index]:
         start, end = self._append((configuration,))
@@ -672,12 +672,12 @@ class Leader(Role):
         return start, end
 
     def _transfer(self, command: TransferLeadership) -> None:
-        ledger = self._ledger
-        if command.target not in ledger.configuration.voters:
-            ledger.refuse(command.ticket, ErrorKind.VOTER_NOT_FOUND, "is no voter")
+        state = self._state
+        if command.target not in state.configuration.voters:
+            state.refuse(command.ticket, ErrorKind.VOTER_NOT_FOUND, "is no voter")
             return
-        ledger.effects.append(CommandResult(command.ticket, TransferStarted()))
-        if command.target != ledger.me:
+        state.effects.append(CommandResult(command.ticket, TransferStarted()))
+        if command.target != state.me:
             self._handover.begin(command.target)
             self._handover.nudge(self._replication)
 
@@ -690,7 +690,7 @@ class Raft:
     from what is on disk.
     """
 
-    ledger_type = RaftState
+    state_type = RaftState
     follower_type = Follower
     leader_type = Leader
 
@@ -703,18 +703,18 @@ class Raft:
         now: Instant,
         options: RaftOptions | None = None,
     ) -> None:
-        self._ledger = self.ledger_type(me, view, recovered, options or RaftOptions(), draw)
-        self._ledger.now = now
-        self._receiving = SnapshotReceiver(self._ledger)
-        follower = self.follower_type(self._ledger, self._receiving, None)
-        if self._ledger.configuration.voters == (me,):
+        self._state = self.state_type(me, view, recovered, options or RaftOptions(), draw)
+        self._state.now = now
+        self._receiving = SnapshotReceiver(self._state)
+        follower = self.follower_type(self._state, self._receiving, None)
+        if self._state.configuration.voters == (me,):
             # No other member could lead: there is nothing to wait for.
             follower.campaign_now()
         self._role: Role = follower
 
     @property
     def term(self) -> Term:
-        return self._ledger.term
+        return self._state.term
 
     @property
     def leader(self) -> Member | None:
@@ -723,16 +723,16 @@ class Raft:
 
     @property
     def commit(self) -> Index:
-        return self._ledger.commit
+        return self._state.commit
 
     @property
     def configuration(self) -> Configuration:
-        return self._ledger.configuration
+        return self._state.configuration
 
     @property
     def founders(self) -> Configuration | None:
         """The bootstrap members, as long as they are the members still; None after any change."""
-        return self._ledger.configuration if self._ledger.configuration_index == 0 else None
+        return self._state.configuration if self._state.configuration_index == 0 else None
 
     @property
     def followers(self) -> Mapping[Member, Progress]:
@@ -742,16 +742,16 @@ class Raft:
     @property
     def last(self) -> Index:
         """Where the log ends here, durable or not."""
-        return self._ledger.log.last
+        return self._state.log.last
 
     @property
     def persisted(self) -> Index:
         """How far the log is durable here."""
-        return self._ledger.log.persisted
+        return self._state.log.persisted
 
     def describe_snapshot(self, index: Index) -> SnapshotMeta:
         """What the host must keep with a snapshot of everything up to and including `index`."""
-        return self._ledger.describe(index)
+        return self._state.describe(index)
 
     def next_deadline(self) -> Instant | None:
         """When `TimePassed` is due unless something else happens before."""
@@ -759,21 +759,21 @@ class Raft:
 
     def step(self, event: Event, now: Instant) -> list[Effect]:
         """Handle an event; returns the effects to carry out, in order."""
-        ledger = self._ledger
-        ledger.log.begin_step()
-        ledger.effects = []
-        ledger.now = now
+        state = self._state
+        state.log.begin_step()
+        state.effects = []
+        state.now = now
         match event:
             case MessageReceived():
                 self._receive(event.sender, event.recipient, event.message)
             case TimePassed():
                 self._pass_time()
             case EntriesPersisted():
-                ledger.log.synced(event.write)
+                state.log.synced(event.write)
                 self._role.persisted()
             case SnapshotInstalled():
                 self._receiving.finish(event.snapshot)
-                ledger.restart(event.snapshot)
+                state.restart(event.snapshot)
                 self._role.installed(event.snapshot)
             case LeaderGone(leader):
                 self._role.leader_gone(leader)
@@ -783,56 +783,56 @@ class Raft:
                 assert_never(event)
         while self._role.next is not None:
             self._become(self._role.next)
-        return ledger.effects
+        return state.effects
 
     def _pass_time(self) -> None:
         deadline = self._role.deadline
-        if deadline is not None and self._ledger.now >= deadline:
+        if deadline is not None and self._state.now >= deadline:
             self._role.time_passed()
 
     def _receive(self, sender: Member, recipient: Member, message: RaftMessage) -> None:
-        ledger = self._ledger
-        if recipient != ledger.me:
+        state = self._state
+        if recipient != state.me:
             return  # for an earlier member with this node id, whose hard state we do not have
         if isinstance(message, VoteRequest):
             self._vote(sender, message)
             return
         is_from_leader = isinstance(message, AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow)
         is_promise = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
-        if message.term > ledger.term and not is_promise:
+        if message.term > state.term and not is_promise:
             self._become(BecomeFollower(message.term, sender if is_from_leader else None))
-        elif message.term < ledger.term:
+        elif message.term < state.term:
             if is_from_leader:
-                ledger.send(sender, StaleTerm(ledger.term))
+                state.send(sender, StaleTerm(state.term))
             return
         if is_from_leader and not isinstance(self._role, Follower):
             assert not isinstance(self._role, Leader), "one term, one leader"
-            self._become(BecomeFollower(ledger.term, sender))
+            self._become(BecomeFollower(state.term, sender))
         self._role.received(sender, message)
 
     def _vote(self, candidate: Member, request: VoteRequest) -> None:
-        ledger = self._ledger
+        state = self._state
         is_leased = self._role.is_leased() and not request.is_transfer
-        if not request.is_pre_vote and (request.term < ledger.term or is_leased):
-            ledger.send(candidate, VoteResponse(ledger.term, is_granted=False))
+        if not request.is_pre_vote and (request.term < state.term or is_leased):
+            state.send(candidate, VoteResponse(state.term, is_granted=False))
             return
-        if not request.is_pre_vote and request.term > ledger.term:
+        if not request.is_pre_vote and request.term > state.term:
             self._become(BecomeFollower(request.term))
-        if vote(ledger, candidate, request, is_leased=is_leased):
+        if vote(state, candidate, request, is_leased=is_leased):
             self._role.voted()
 
     def _become(self, transition: Transition) -> None:
-        ledger = self._ledger
+        state = self._state
         self._role.end()
         match transition:
             case BecomeFollower(term, leader):
-                if term > ledger.term:
-                    ledger.set_hard_state(HardState(term, None))
-                self._role = self.follower_type(ledger, self._receiving, leader)
+                if term > state.term:
+                    state.set_hard_state(HardState(term, None))
+                self._role = self.follower_type(state, self._receiving, leader)
             case BecomeCandidate():
-                self._role = Candidate(ledger, transition)
+                self._role = Candidate(state, transition)
             case BecomeLeader():
-                self._role = self.leader_type(ledger)
+                self._role = self.leader_type(state)
             case _:
                 assert_never(transition)
         self._role.begin()

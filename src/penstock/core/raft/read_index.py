@@ -24,8 +24,8 @@ class ReadIndexQueue:
     One round of heartbeats serves all reads that were requested before it was sent.
     """
 
-    def __init__(self, ledger: RaftState) -> None:
-        self._ledger = ledger
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         # Before the first commit of our term we do not know what earlier leaders committed.
         self._early: list[CommandId] = []
         self._waiting: deque[PendingRead] = deque()
@@ -37,7 +37,7 @@ class ReadIndexQueue:
         self._early.append(ticket)
 
     def ask(self, ticket: CommandId, next_round: int) -> None:
-        self._waiting.append(PendingRead(ticket, self._ledger.commit, next_round))
+        self._waiting.append(PendingRead(ticket, self._state.commit, next_round))
 
     def establish(self, next_round: int) -> None:
         """Queue the early reads for the next round: our term has its first commit."""
@@ -53,10 +53,10 @@ class ReadIndexQueue:
         waiting = self._waiting
         while waiting and waiting[0].round <= round_confirmed:
             read = waiting.popleft()
-            self._ledger.effects.append(CommandResult(read.ticket, ReadIndex(read.index)))
+            self._state.effects.append(CommandResult(read.ticket, ReadIndex(read.index)))
 
     def refuse_all(self) -> None:
         for ticket in (*self._early, *(read.ticket for read in self._waiting)):
-            self._ledger.refuse(ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
+            self._state.refuse(ticket, ErrorKind.NOT_CONTROLLER, "this member does not lead")
         self._early.clear()
         self._waiting.clear()
