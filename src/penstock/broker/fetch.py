@@ -218,11 +218,11 @@ def read_one(
     """
     _, offset, max_bytes, leader_epoch = want
     log, high_watermark = partition.log, partition.high_watermark
-    log_start, stable = log.start, log.last_stable_offset
+    log_start, stable, log_end = log.positions()
     refused: ApiError | None = None
     if partition.stopped is not None or leader_epoch not in (UNKNOWN_EPOCH, partition.leader_epoch):
         refused = check_leader_epoch(partition, leader_epoch)
-    elif not log_start <= offset <= high_watermark and not log_start <= offset <= log.end:
+    elif not log_start <= offset <= high_watermark and not log_start <= offset <= log_end:
         refused = _out_of_range(partition, offset)
     if refused is not None:
         return FetchedPartition(refused, high_watermark, stable, log_start)
@@ -238,7 +238,8 @@ def read_one(
         if ranges and not (size and ranges[0].length > left):
             records = ranges[0]
     if not read_committed:
-        return FetchedPartition(None, high_watermark, stable, log_start, records)
+        # Not by its constructor, which is a Python call.
+        return tuple.__new__(FetchedPartition, (None, high_watermark, stable, log_start, records, None))
     aborted = log.aborted_between(Offset(offset), end) if records is not None else []
     return FetchedPartition(None, high_watermark, stable, log_start, records, aborted)
 

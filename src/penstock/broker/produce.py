@@ -274,7 +274,8 @@ class ProduceService:
                 self._await_worker(request, partition, outcome)
                 continue
             results.append(outcome)
-            if acks and isinstance(outcome, AppendResult):
+            # What is below the high watermark is as safe as anybody can ask.
+            if acks and isinstance(outcome, AppendResult) and outcome[1] > partition.high_watermark:
                 self._await(request, len(results) - 1, partition, outcome[1])
         if request.waiting > 1:
             request.waiting -= 1

@@ -286,9 +286,13 @@ class LeaderPartition:
         if self._syncs:
             self.log.sync_shared(self.synced)
         else:
-            if self.log.end - self._sync_requested >= self.policy.flush_messages:
+            end = Offset(appended[1] + 1)
+            if end - self._sync_requested >= self.policy.flush_messages:
                 self.sync_behind()
-            self._reached(self.log.end)
+            if self._is_sole_replica:
+                self._advance(end)
+            else:
+                self._reached(end)
         return appended
 
     def sync_behind(self) -> None:

@@ -17,6 +17,12 @@ from penstock.security import AclOperation, Authorizer, QuotaType, Resource, Ses
 from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.response_queue import PendingResponse, ResponseQueue
+from penstock.server.kafka.response_template import (
+    CORRELATION_ID_POSITION,
+    Template,
+    put_correlation_id,
+    put_offsets,
+)
 
 # After a response of this size, check whether the client reads before serving the next request.
 LARGE_BYTES = 64 << 10
@@ -52,14 +58,14 @@ class Request(PendingResponse):
     """What a handler knows of the request it serves, and its place in the response queue."""
 
     __slots__ = (
-        "_connection",
-        "_throttle_ms",
         "api",
         "backend",
         "began_ns",
+        "connection",
         "correlation_id",
         "gate",
         "session",
+        "throttle_ms",
         "version",
     )
 
@@ -70,8 +76,8 @@ class Request(PendingResponse):
         self.parts = None
         self.held_bytes = 0
         self.abandoned = None
-        self._connection = connection
-        self._throttle_ms = 0
+        self.connection = connection
+        self.throttle_ms = 0
         self.backend = connection.backend
         # None if every client may do everything.
         self.gate = connection.gate
@@ -83,18 +89,14 @@ class Request(PendingResponse):
         connection.replies.waiting.append(self)
 
     @property
-    def fetch_sessions(self) -> FetchSessionCache:
-        return self._connection.fetch_sessions
-
-    @property
     def local(self) -> tuple[str, int]:
-        """The address the client connected to."""
-        return self._connection.pipe.local
+        """The address the client connected to: how this node is known to it."""
+        return self.connection.pipe.local
 
     @property
     def is_open(self) -> bool:
-        """Whether the client still waits for the response."""
-        return self._connection.is_open
+        """Whether anybody waits for the answer still."""
+        return self.connection.is_open
 
     def authorize(self, operation: AclOperation, resource: Resource) -> bool:
         gate = self.gate
@@ -106,19 +108,19 @@ class Request(PendingResponse):
         if gate is None:
             return 0
         throttle_ms = gate.charge(self.session, cost, amount)
-        if throttle_ms > self._throttle_ms:
-            self._throttle_ms = throttle_ms
-            self._connection.throttle(throttle_ms)
-        return self._throttle_ms
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+            self.connection.throttle(throttle_ms)
+        return self.throttle_ms
 
     def charge_time(self) -> int:
         """Charge for the time that the request has taken so far."""
-        return self.charge(QuotaType.REQUEST_NS, self._connection.clock.now() - self.began_ns)
+        return self.charge(QuotaType.REQUEST_NS, self.connection.clock.now() - self.began_ns)
 
     def reply(self, response: Message) -> None:
-        """Reply with a message. One that cannot be encoded closes the connection, not the node."""
-        if self._throttle_ms:
-            response = with_throttle(response, self._throttle_ms)
+        """Answer with a message. One that cannot be written costs the connection, not the node."""
+        if self.throttle_ms:
+            response = with_throttle(response, self.throttle_ms)
         try:
             frame = response_frame(self.api, self.version, self.correlation_id, response)
         except ProtocolError as error:
@@ -128,12 +130,19 @@ class Request(PendingResponse):
             self.close()
             return
         if len(frame) > LARGE_BYTES:
-            self._connection.end_turn()
+            self.connection.end_turn()
+        self.reply_parts([frame])
+
+    def reply_template(self, template: Template, first: int, second: int, third: int) -> None:
+        """Answer with a copy of a response that has these offsets."""
+        frame = bytearray(template[0])
+        put_correlation_id(frame, CORRELATION_ID_POSITION, self.correlation_id)
+        put_offsets(frame, template[1], first, second, third)
         self.reply_parts([frame])
 
     def reply_parts(self, parts: list[Part]) -> None:
-        """Reply with a whole frame, its size included, in pieces."""
-        connection, api = self._connection, self.api
+        """Answer with a whole frame, its size included, in pieces."""
+        connection, api = self.connection, self.api
         connection.replies.fill(self, parts)
         metrics = connection.metrics
         figures = metrics.by_api.get(api.key) or metrics.figures_of(api)
@@ -144,11 +153,11 @@ class Request(PendingResponse):
             connection.resume()
 
     def pause_reads(self) -> None:
-        """Read no more of this client until `resume_reads`: its next requests would have to be buffered."""
-        self._connection.pause_reads()
+        """Read no more of this client until `let_go`: what it sends next would have to be kept, too."""
+        self.connection.pause_reads()
 
     def resume_reads(self) -> None:
-        self._connection.resume_reads()
+        self.connection.resume_reads()
 
     def on_abandoned(self, cancel: Callable[[], None]) -> None:
         """Call `cancel` if the client disconnects before there is a response."""
@@ -160,8 +169,8 @@ class Request(PendingResponse):
         self.reply_parts([])
 
     def close(self) -> None:
-        """Close the connection: for errors that a response cannot carry."""
-        self._connection.close()
+        """Close the connection: for what a client cannot be told in an answer."""
+        self.connection.close()
 
 
 def with_throttle(response: Message, throttle_ms: int) -> Message:

@@ -3,7 +3,8 @@
     requests    1  2  3  4          each gets a PendingResponse
     responses  [✓][ ][✓][ ]         1 leaves; 3 waits for 2, and is held in memory
 
-What is released in one turn of the loop is sent by one system call.
+What is released in one turn of the loop is sent by one system call: when the turn ends, or as soon
+as nothing of this connection waits any more.
 """
 
 from collections import deque
@@ -66,7 +67,12 @@ class ResponseQueue:
             self.out += first.parts or ()
             if first.held_bytes:
                 self._let_go(first.held_bytes)
-        if self.out and not self.is_corked:
+        if not self.out or self.is_corked:
+            return
+        if not waiting:
+            # Nothing could join it: a turn of the loop would only be waited for.
+            self.flush()
+        else:
             # Corked from now on, until the turn is over.
             self.is_corked = True
             self._flush_later(self)

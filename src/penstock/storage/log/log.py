@@ -91,6 +91,14 @@ class PartitionLog:
         """The first offset that may be read."""
         return self._state.start
 
+    def positions(self) -> tuple[Offset, Offset, Offset]:
+        """Where the log starts, what is stable, and where it ends: what every fetch asks, in one call."""
+        state = self._state
+        transactions, stable = state.producers.transactions, state.high_watermark
+        if not transactions.is_quiet:
+            stable = transactions.last_stable_offset(stable)
+        return state.start, stable, state.end
+
     @property
     def active_start(self) -> Offset:
         """The base offset of the active segment; everything before it is in sealed segments."""

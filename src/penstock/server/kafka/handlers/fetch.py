@@ -1,9 +1,10 @@
 """Fetch: the hot path out. Record bytes go from the log's files to the socket by sendfile."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode, response_pieces
 from penstock.core.protocol.codec import decoders
@@ -20,9 +21,15 @@ from penstock.core.replica import AbortedTransaction
 from penstock.runtime.tcp import Part
 from penstock.security import AclOperation, QuotaType
 from penstock.server.kafka.errors import code_of
-from penstock.server.kafka.fetch_sessions import FetchContext, FetchSessionError, FetchSessionPartition
+from penstock.server.kafka.fetch_sessions import (
+    NO_SESSION,
+    FetchContext,
+    FetchSessionError,
+    FetchSessionPartition,
+)
 from penstock.server.kafka.partition_lookup import LeaderHints, partition_of
 from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_template import MARKS, ResponseTemplates, Template
 from penstock.server.kafka.router import routes
 
 READ_COMMITTED = 1
@@ -33,49 +40,66 @@ NO_ERROR = int(ErrorCode.NONE)
 UNKNOWN_ID = ApiError(ErrorKind.UNKNOWN_TOPIC_ID)
 DECODERS = decoders(FetchRequest)
 NO_HINT = FetchResponseLeader()
+LOG_START_SINCE = 5
+TEMPLATES = ResponseTemplates()
 
 
 @routes.handles_frames(FetchRequest)
 def fetch(call: Request, frame: memoryview, position: int) -> None:
     request, _ = DECODERS[call.version](frame, position)
-    context = call.fetch_sessions.begin(request, call.version)
+    context = call.connection.fetch_sessions.begin(request, call.version)
     if isinstance(context, FetchSessionError):
         call.reply(FetchResponse(throttle_time_ms=0, error_code=context.code, session_id=0, responses=()))
         return
     wanted: list[FetchPartition] = []
+    led = call.backend.partitions.led_by_name
     for target in context.targets:
         name: str | None = target.topic
         if target.by_id:
             name = call.backend.controller.image.topic_name(TopicId(target.topic_id))
-        partition = (
-            UNKNOWN_ID if name is None else partition_of(call, name, target.partition, AclOperation.READ)
+        partition: LeaderPartition | ApiError | None = UNKNOWN_ID
+        if name is not None:
+            partition = led.get((name, target.partition))
+            if partition is None or call.gate is not None:
+                partition = partition_of(call, name, target.partition, AclOperation.READ)
+        # Not by their constructors, which are Python calls: here, and for the limits.
+        wanted.append(
+            tuple.__new__(FetchPartition, (partition, target.offset, target.max_bytes, target.leader_epoch))
         )
-        wanted.append(FetchPartition(partition, target.offset, target.max_bytes, target.leader_epoch))
-    # As Kafka's `fetch.max.bytes`: one response must not occupy the disk for long.
+    # As Kafka's `fetch.max.bytes`: one answer must not keep the disk from the others for long.
     max_bytes = min(request.max_bytes, FETCH_BYTES_MAX)
-    limits = FetchLimits(
-        # A minimum above the response's limit would never be reached.
-        min(request.min_bytes, max_bytes),
-        max_bytes,
-        request.max_wait_ms,
-        request.isolation_level == READ_COMMITTED,
-    )
+    # More than the answer may hold will never be there.
+    min_bytes = min(request.min_bytes, max_bytes)
+    read_committed = request.isolation_level == READ_COMMITTED
+    limits = tuple.__new__(FetchLimits, (min_bytes, max_bytes, request.max_wait_ms, read_committed))
     waiting = call.backend.fetching.fetch(wanted, limits, partial(_respond, call, context))
     if waiting is not None:
         call.on_abandoned(waiting.cancel)
 
 
-def _respond(call: Request, context: FetchContext, found: list[FetchedPartition]) -> None:
-    if not call.is_open:
+def _respond(  # noqa: C901 - the hot path, straight on purpose
+    call: Request, context: FetchContext, found: list[FetchedPartition]
+) -> None:
+    if not call.connection.is_open:
         return
+    if len(found) == 1 and context.session_id == NO_SESSION and call.gate is None:
+        error, high_watermark, last_stable, log_start, file_range, aborted = found[0]
+        if error is None and file_range is None and aborted is None and call.version >= LOG_START_SINCE:
+            # A consumer that has read everything.
+            target = context.targets[0]
+            # Not by both: hashing an id is a Python call.
+            key = (call.version, target.topic or target.topic_id, target.partition)
+            template = TEMPLATES.by_key.get(key) or _add_template(key, call, target)
+            call.reply_template(template, high_watermark, last_stable, log_start)
+            return
     topics: dict[object, tuple[FetchSessionPartition, list[FetchResponsePartition]]] = {}
     redirects: LeaderHints | None = None
     sent = 0
     for target, part in context.changed(context.targets, found):
-        key = target.topic_id if target.by_id else target.topic
-        entry = topics.get(key)
+        topic = target.topic_id if target.by_id else target.topic
+        entry = topics.get(topic)
         if entry is None:
-            entry = topics[key] = (target, [])
+            entry = topics[topic] = (target, [])
         refused, records = part.error, part.records
         leader = NO_HINT
         if refused is not None and call.version >= LEADERS_SINCE:
@@ -108,6 +132,25 @@ def _respond(call: Request, context: FetchContext, found: list[FetchedPartition]
     )
     pieces: list[Part] = response_pieces(call.api, call.version, call.correlation_id, response)  # type: ignore[assignment]
     call.reply_parts(pieces)
+
+
+def _add_template(key: Hashable, call: Request, target: FetchSessionPartition) -> Template:
+    high_watermark, last_stable, log_start = MARKS
+    row = FetchResponsePartition(
+        partition_index=target.partition,
+        error_code=NO_ERROR,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable,
+        log_start_offset=log_start,
+        aborted_transactions=None,
+        records=NO_RECORDS,
+    )
+    name = "" if target.by_id else target.topic
+    answer = FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=(row,))
+    response = FetchResponse(
+        throttle_time_ms=0, error_code=NO_ERROR, session_id=NO_SESSION, responses=(answer,)
+    )
+    return TEMPLATES.add(key, call.api, call.version, response)
 
 
 def _aborted(aborted: Sequence[AbortedTransaction]) -> tuple[FetchResponseAbortedTransaction, ...]:
