@@ -458,7 +458,12 @@ class _DecoderWriter:
         self._flush()
         if self._flexible:
             with source.block(f"if {length} > 127:"):
-                source.line(f"{length}, p = {source.needs(_READING, 'read_varint')}(b, p - 1)")
+                # Two bytes without a call: the size of a batch, as a rule.
+                with source.block("if b[p] < 128:"):
+                    source.line(f"{length} += (b[p] << 7) - 128")
+                    source.line("p += 1")
+                with source.block("else:"):
+                    source.line(f"{length}, p = {source.needs(_READING, 'read_varint')}(b, p - 1)")
             source.line(f"{length} -= 1")
         refused = f"{length} != -1" if nullable else f"{length} < 0"
         if not nullable or not self._flexible:

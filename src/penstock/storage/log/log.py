@@ -257,7 +257,13 @@ class PartitionLog:
         writer = segment.writer
         assert writer is not None
         if not state.durability.is_sharing(writer):
-            state.durability.share(writer, lambda: state.segments.reach_of(segment, state.end), done)
+
+            def reach() -> Offset:
+                if segment is state.segments.active:
+                    return state.end
+                return state.segments.reach_of(segment, state.end)
+
+            state.durability.share(writer, reach, done)
 
     def set_file_remover(self, discard: Callable[[list[str], int], None]) -> None:
         """Have `discard` remove deleted files, no earlier than after so many milliseconds.
