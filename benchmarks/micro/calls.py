@@ -76,7 +76,7 @@ class CallCount(NamedTuple):
 # No request may take more. Lower a row when its way has become shorter.
 LIMITS = {
     "Produce": CallCount(68, 20, 2),
-    "Fetch": CallCount(45, 16, 3),
+    "Fetch": CallCount(44, 15, 3),
     "Fetch of nothing": CallCount(23, 10, 1),
     "JoinGroup": CallCount(64, 22, 10),
     "JoinGroup, first": CallCount(115, 25, 13),

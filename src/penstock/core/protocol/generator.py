@@ -253,6 +253,10 @@ class _EncoderWriter:
             return
         with source.block(f"if {length} < 127:"):
             source.line(self._packed([*self._run, (f"{length} + 1", "B")]))
+        # Two bytes without a call: the size of small batches.
+        low, high = f"{length} + 1 & 0x7F | 0x80", f"{length} + 1 >> 7"
+        with source.block(f"elif {length} < 0x3FFF:"):
+            source.line(self._packed([*self._run, (low, "B"), (high, "B")]))
         with source.block("else:"):
             if self._run:
                 source.line(self._packed(self._run))
