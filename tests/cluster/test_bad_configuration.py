@@ -95,7 +95,7 @@ def test_a_node_that_looks_for_a_voter_where_another_one_is_is_refused(
         )
 
     assert re.fullmatch(
-        r"penstock: voter (1|2) is said to be at 127.0.0.1:\d+, but node (1|2) answers there", line
+        r"penstock: voter (1|2) is configured at 127.0.0.1:\d+, but node (1|2) listens there", line
     )
 
 

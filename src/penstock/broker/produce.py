@@ -397,7 +397,7 @@ class ProduceService:
                 return _refused_header(header, records, options)
             now = self._clock.wall()
             latest = header.max_timestamp
-            # Kafka compares every record's time; for valid batches the header's extremes give the same result.
+            # Kafka compares every record's time; the header's extremes give the same result if valid.
             if (
                 latest >= 0
                 and options.timestamp_type is not LOG_APPEND_TIME
@@ -548,4 +548,6 @@ def _refused_header(header: BatchHeader, records: memoryview, options: TopicOpti
         return ApiError(ErrorKind.INVALID_RECORD, "clients may not write control batches")
     if header.is_transactional:
         return ApiError(ErrorKind.INVALID_TRANSACTION, "transactions are not available yet")
-    return ApiError(ErrorKind.INVALID_RECORD, "an idempotent batch needs a producer epoch and a base sequence")
+    return ApiError(
+        ErrorKind.INVALID_RECORD, "an idempotent batch needs a producer epoch and a base sequence"
+    )

@@ -68,7 +68,9 @@ class ProcessExecutor:
 
     def submit(self, work: Callable[[], Any], job: ExecutorJob) -> None:
         if len(self._queue) >= self._queue_max:
-            self._loop.call_soon(job.fail, ExecutorFull(f"{len(self._queue)} jobs already wait for a worker process"))
+            self._loop.call_soon(
+                job.fail, ExecutorFull(f"{len(self._queue)} jobs already wait for a worker process")
+            )
             return
         self._queue.append((pickle.dumps(work), job))
         self._go_on()
@@ -210,7 +212,9 @@ class ThreadExecutor:
 
     def submit(self, work: Callable[[], Any], job: ExecutorJob) -> None:
         if self._underway >= self._limit:
-            self._loop.call_soon(job.fail, ExecutorFull(f"{self._underway} disk jobs are already queued or running"))
+            self._loop.call_soon(
+                job.fail, ExecutorFull(f"{self._underway} disk jobs are already queued or running")
+            )
             return
         self._underway += 1
 

@@ -78,7 +78,9 @@ class PeerFrameReader:
         while len(buffer) - start >= LENGTH.size:
             (length,) = LENGTH.unpack_from(buffer, start)
             if length > self.frame_bytes_max:
-                raise FrameTooLong(f"a peer frame of {length} bytes is above the limit of {self.frame_bytes_max}")
+                raise FrameTooLong(
+                    f"a peer frame of {length} bytes is above the limit of {self.frame_bytes_max}"
+                )
             start += LENGTH.size
             if length == 0:
                 self._start = start
@@ -125,7 +127,7 @@ class LinkOutbox:
         self._buffers.extend(parts if borrow else map(_owned, parts))
 
     def write_to(self, connected: socket.socket) -> bool:
-        """Write what the socket takes, and copy the rest of borrowed parts; returns whether all is written."""
+        """Write what the socket takes, and copy the rest of borrowed parts; True: all is written."""
         while self._buffers:
             offered = list(itertools.islice(self._buffers, _BUFFERS_PER_CALL))
             try:

@@ -346,7 +346,9 @@ class SyncHelper:
     def _die(self, cause: OSError | None) -> None:
         if self._closed or self.failure is not None:
             return
-        self.failure = HelperDied(errnos.EPIPE, f"the sync helper (process {self.pid}) has died: restart the node")
+        self.failure = HelperDied(
+            errnos.EPIPE, f"the sync helper (process {self.pid}) has died: restart the node"
+        )
         self.failure.__cause__ = cause
         self._disconnect()
         # Reap it if it is dead; if it only closed its socket, it ends by itself.

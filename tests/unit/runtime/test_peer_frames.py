@@ -33,7 +33,7 @@ def test_a_length_above_the_limit_is_refused_before_its_bytes_arrive() -> None:
     first = reader.next_frame()
 
     assert first == b"good"
-    with pytest.raises(FrameTooLong, match="101 bytes, limit 100"):
+    with pytest.raises(FrameTooLong, match="101 bytes is above the limit of 100"):
         reader.next_frame()
 
 

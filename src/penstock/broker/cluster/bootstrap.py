@@ -470,8 +470,8 @@ class QuorumJoiner:
             self._namesake_until = Instant(now + NAMESAKE_NS)
         elif now >= self._namesake_until:
             raise BootstrapFailed(
-                f"the cluster does not accept this node: node {self._me.node_id} is already running with another "
-                "data directory, and leads the quorum"
+                f"the cluster does not accept this node: node {self._me.node_id} is already running with "
+                "another data directory, and leads the quorum"
             )
 
     def _on_error(self, detail: str) -> None:

@@ -510,5 +510,7 @@ class BrokerRegistrar:
         is_rival = error.kind is ErrorKind.DUPLICATE_BROKER
         # Other errors pass: there is no controller, its disk is full, or its metadata is newer than ours.
         if error.kind in FOR_GOOD or (is_rival and now >= self._give_up_at):
-            raise RegistrationRejected(f"the cluster does not accept this broker: {error.detail or error.kind.value}")
+            raise RegistrationRejected(
+                f"the cluster does not accept this broker: {error.detail or error.kind.value}"
+            )
         self._runtime.timers.at(Instant(now + REGISTRATION_RETRY_MS * MILLISECOND), self._register)

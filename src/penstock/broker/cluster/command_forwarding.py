@@ -84,7 +84,9 @@ class CommandForwarder(BasePeerWatcher):
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided, wherever that is. `done` is never called inside this call."""
         if len(self._parked) >= PARKED_MAX:
-            self._runtime.timers.soon(lambda: done(_error("too many commands wait for a controller; try again later")))
+            self._runtime.timers.soon(
+                lambda: done(_error("too many commands wait for a controller; try again later"))
+            )
             return
         deadline = Instant(self._runtime.clock.now() + PATIENCE_MS * MILLISECOND)
         self._parked.append(ParkedCommand(command, done, deadline))

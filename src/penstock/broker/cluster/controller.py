@@ -45,17 +45,17 @@ class RemoteController(Protocol):
     def submit(self, command: Command, done: Done) -> None: ...
 
     def retry(self) -> None:
-        """This node decides from now on: hand back the commands that wait."""
+        """Hand back the commands that wait: this node decides from now on."""
 
 
 class ControllerTask(Protocol):
     """Something that runs while this node is the leading controller."""
 
     def on_leadership_gained(self) -> None:
-        """This node is the leading controller now, and decides what is submitted."""
+        """The node is the leading controller now, and decides what is submitted."""
 
     def on_leadership_lost(self) -> None:
-        """This node is no longer the leading controller."""
+        """The node is no longer the leading controller."""
 
 
 class Controller:

@@ -70,7 +70,7 @@ class ClusterOptions:
 
 
 class ClusterMember:
-    """This node as a member of its cluster; a single node is a cluster too.
+    """A node as a member of its cluster; a single node is a cluster too.
 
     start ── bootstrapped or joined ── registered as a broker ──► `registered`
              (the caller opens its logs now)  go_live ── unfenced ──► `live`
@@ -241,7 +241,7 @@ class ClusterMember:
         return self._pulse.is_fenced
 
     def go_live(self, live: Callback) -> None:
-        """This broker is ready to lead; `live` is called when it is unfenced."""
+        """Get unfenced: the broker is ready to lead; `live` is called when that is done."""
         assert self.membership.epoch is not None
         self._pulse.begin(self.membership.epoch, live)
 

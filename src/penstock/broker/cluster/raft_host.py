@@ -197,7 +197,9 @@ def recover(
         )
     snapshot, ballot = load_newest(disk), read_hard_state(disk)
     if snapshot is None:
-        raise MetadataLost("no metadata snapshot can be read: restore meta/raft, or rejoin with an empty directory")
+        raise MetadataLost(
+            "no metadata snapshot can be read: restore meta/raft, or rejoin with an empty directory"
+        )
     _fit(log, snapshot)
     store = RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
     recovered = RecoveredState(ballot or BLANK_BALLOT, store.configurations())
@@ -257,7 +259,7 @@ def _log_options(options: QuorumOptions) -> LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class RaftSetup:
-    """This member, its links to the others, and the initial members if this directory is new.
+    """The member, its links to the others, and the initial members if this directory is new.
 
     Which links exist is decided elsewhere; a quorum of one needs none.
     """

@@ -28,7 +28,9 @@ from penstock.runtime import Runtime
 
 _BITS = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
-NO_TOPIC = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being created; try again")
+NO_TOPIC = ApiError(
+    ErrorKind.COORDINATOR_NOT_AVAILABLE, "the coordinators' topic is being created; try again"
+)
 NO_LOG_YET = ApiError(ErrorKind.COORDINATOR_LOADING, "the coordinator's log is being opened")
 NOT_HERE = ApiError(ErrorKind.NOT_COORDINATOR)
 

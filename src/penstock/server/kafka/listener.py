@@ -139,7 +139,9 @@ class Listener:
         if self.backlog.is_full and self._connections:
             largest = max(self._connections, key=_held_bytes)
             if largest.held_bytes:
-                largest.abort("it holds the most unread responses while the node's response memory is used up")
+                largest.abort(
+                    "it holds the most unread responses while the node's response memory is used up"
+                )
 
     def stop_accepting(self) -> None:
         if self._acceptor is not None:

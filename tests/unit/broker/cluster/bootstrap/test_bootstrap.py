@@ -88,7 +88,7 @@ def test_another_node_at_a_voters_address_is_refused() -> None:
 
     stage.start()
 
-    assert "voter 3 is said to be at n2:7000, but node 2 answers there" in failures_of(stage)[0]
+    assert "voter 3 is configured at n2:7000, but node 2 listens there" in failures_of(stage)[0]
 
 
 def test_a_second_node_with_an_id_that_is_taken_ends_before_there_is_a_cluster() -> None:
@@ -115,7 +115,10 @@ def test_a_second_node_with_an_id_that_is_taken_ends_when_there_is_a_cluster() -
     stage.start("copy")
     (failure,) = failures_of(stage)
 
-    assert "copy died of BootstrapFailed: the cluster does not take this node: node 2 runs already" in failure
+    assert (
+        "copy died of BootstrapFailed: the cluster does not accept this node: node 2 is already running"
+        in failure
+    )
     assert stage.voters("n1") == [1, 2, 3]
 
 
