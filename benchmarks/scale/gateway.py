@@ -104,13 +104,13 @@ class LargeNode:
         runtime = self._runtime
         serving = ListenerContext(
             backend=self.backend,
-            gate=None,
+            authorizer=None,
             routes=every_route(),
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessionCache(runtime.clock, runtime.entropy),
-            budget=RequestMemoryLimit(runtime.timers.soon),
-            backlog=ResponseMemoryLimit(runtime.timers.soon),
+            request_memory=RequestMemoryLimit(runtime.timers.soon),
+            response_memory=ResponseMemoryLimit(runtime.timers.soon),
             report=_fail,
         )
         sink = Sink()

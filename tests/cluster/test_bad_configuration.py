@@ -49,7 +49,7 @@ def test_a_blank_node_with_the_id_of_one_that_runs_is_refused(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
     # Its peer address may be the one the voters have, since they have a name: but it is not.
-    port = cluster.door(2, "peer").port
+    port = cluster.listener(2, "peer").port
     voters = cluster.voters.replace(f"2@127.0.0.1:{port}", f"2@localhost:{port}")
     with closing(PortReservations({"peer": Address("127.0.0.2", port)})):
         impostor = NodeProcess(
@@ -84,7 +84,7 @@ def test_a_node_of_another_cluster_is_refused(cluster: ClusterProcesses, tmp_pat
 def test_a_node_that_looks_for_a_voter_where_another_one_is_is_refused(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
-    first, second = cluster.door(1, "peer"), cluster.door(2, "peer")
+    first, second = cluster.listener(1, "peer"), cluster.listener(2, "peer")
     with closing(PortReservations({"peer": Address("127.0.0.1", 0)})) as reserved:
         line = refusal(
             NodeProcess(
@@ -128,7 +128,7 @@ def test_a_node_on_the_data_directory_of_another_is_refused(
     shutil.copytree(cluster.nodes[2].data_dir, tmp_path / "data")
     settings = [one for one in cluster.settings_of(3) if one.startswith(("node.", "cluster."))]
 
-    line = refusal(NodeProcess(tmp_path / "data", *settings, f"listen.peer={cluster.door(3, 'peer')}"))
+    line = refusal(NodeProcess(tmp_path / "data", *settings, f"listen.peer={cluster.listener(3, 'peer')}"))
 
     assert "node 2" in line or "cannot listen" in line
 
@@ -136,7 +136,7 @@ def test_a_node_on_the_data_directory_of_another_is_refused(
 @pytest.mark.usefixtures("unharmed")
 def test_a_directory_that_is_in_use_is_refused(cluster: ClusterProcesses) -> None:
     line = refusal(
-        NodeProcess(cluster.nodes[1].data_dir, "node.id=1", f"cluster.voters=1@{cluster.door(1, 'peer')}")
+        NodeProcess(cluster.nodes[1].data_dir, "node.id=1", f"cluster.voters=1@{cluster.listener(1, 'peer')}")
     )
 
     assert "locked" in line

@@ -79,7 +79,7 @@ class Ledger:
     violations: list[str] = field(default_factory=list)
     answers: int = 0
     rewrites: int = 0
-    lives: int = 0
+    incarnations: int = 0
 
 
 class Node:
@@ -89,7 +89,7 @@ class Node:
         self.runtime = runtime
         self.ledger = ledger
         self.luck = luck
-        ledger.lives += 1
+        ledger.incarnations += 1
         self._commit = GroupCommit(runtime.sync)
         self._led = {index: self._lead(disk, index) for index in range(PARTITIONS)}
         self.groups = GroupService(NODE, runtime, self, self, OPTIONS)
@@ -107,7 +107,9 @@ class Node:
         self.ledger.rewrites += log.start > 0
         name = TopicPartition(TopicName(OFFSETS_TOPIC), PartitionIndex(index))
         replica = Replica(name, OFFSETS_ID, log, SyncPolicy(FsyncMode.EVERY))
-        return LeaderPartition(replica, Leadership.alone(NODE, LeaderEpoch(self.ledger.lives)), self.runtime)
+        return LeaderPartition(
+            replica, Leadership.alone(NODE, LeaderEpoch(self.ledger.incarnations)), self.runtime
+        )
 
     def find(self, topic: str, index: int) -> LeaderPartition | None:
         return self._led.get(index) if topic == OFFSETS_TOPIC else None
@@ -291,6 +293,6 @@ class RepliesBeforeTheSync(Coordinator[Any, Any, Any]):
 
 
 def test_a_coordinator_that_replies_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.coordinator.coordinators.Coordinator", RepliesBeforeTheSync)
+    monkeypatch.setattr("penstock.broker.coordinator.runtime.Coordinator", RepliesBeforeTheSync)
 
     assert any(live_and_crash(seed).violations for seed in range(1, SEEDS_TO_FIND_A_BUG + 1))

@@ -33,7 +33,7 @@ class Ledger:
     """The responses that clients got."""
 
     def __init__(self) -> None:
-        self.lives = 0
+        self.incarnations = 0
         self.created: dict[str, None] = {}
         self.deleted: dict[str, None] = {}
         self.asked_to_delete: dict[str, None] = {}
@@ -46,8 +46,8 @@ class NodeUnderTest:
 
     def __init__(self, runtime: Runtime, disk: Disk, ledger: Ledger) -> None:
         self.ledger = ledger
-        ledger.lives += 1
-        self._life = ledger.lives
+        ledger.incarnations += 1
+        self._incarnation = ledger.incarnations
         self._runtime = runtime
         self._topics = 0
         self._values = 0
@@ -58,7 +58,7 @@ class NodeUnderTest:
 
     def _ready(self, backend: Backend) -> None:
         self.backend = backend
-        if self.ledger.lives:
+        if self.ledger.incarnations:
             for _ in range(CLIENTS):
                 self._later(self._create)
 
@@ -69,7 +69,7 @@ class NodeUnderTest:
     def _create(self) -> None:
         assert self.backend is not None
         self._topics += 1
-        name = f"life-{self._life}-topic-{self._topics}"
+        name = f"life-{self._incarnation}-topic-{self._topics}"
 
         def done(answer: list[CreatedTopic | ApiError]) -> None:
             assert isinstance(answer[0], CreatedTopic)
@@ -86,10 +86,10 @@ class NodeUnderTest:
         partition = self.backend.partitions.find(name, left % 2)
         assert partition is not None
         self._values += 1
-        value = f"{self._life}/{self._values}"
+        value = f"{self._incarnation}/{self._values}"
         self.ledger.sent[value] = None
         batch = write_batch([Record(0, TIMESTAMP, None, value.encode().ljust(300), ())])
-        placed = self.backend.producing.append(partition, memoryview(batch))
+        placed = self.backend.produce_service.append(partition, memoryview(batch))
         assert isinstance(placed, AppendResult)
 
         def acknowledged(error: object) -> None:

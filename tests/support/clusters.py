@@ -43,7 +43,7 @@ class ClusterProcesses:
         numbers = range(1, count + 1)
         wanted = {f"{door} {number}": Address(HOST, 0) for number in numbers for door in PORTS}
         self._reserved = PortReservations({} if network else wanted)
-        self.voters = ",".join(f"{number}@{self.door(number, 'peer')}" for number in numbers)
+        self.voters = ",".join(f"{number}@{self.listener(number, 'peer')}" for number in numbers)
         self.nodes = {number: self._node(number) for number in numbers}
 
     def _node(self, number: int) -> NodeProcess:
@@ -54,10 +54,10 @@ class ClusterProcesses:
 
     def settings_of(self, number: int) -> list[str]:
         """Who a node is, and where."""
-        doors = [f"listen.{door}={self.door(number, door)}" for door in PORTS]
+        doors = [f"listen.{door}={self.listener(number, door)}" for door in PORTS]
         return [f"node.id={number}", f"cluster.voters={self.voters}", *doors]
 
-    def door(self, number: int, door: str) -> Address:
+    def listener(self, number: int, door: str) -> Address:
         """Where a node listens, or would if it ran."""
         if self._network is not None:
             return Address(self._network.host(number), PORTS[door])
@@ -81,14 +81,14 @@ class ClusterProcesses:
     @property
     def bootstrap(self) -> str:
         """Every Kafka address, for bootstrap.servers; also of nodes that are down."""
-        return ",".join(str(self.door(number, "kafka")) for number in self.nodes)
+        return ",".join(str(self.listener(number, "kafka")) for number in self.nodes)
 
     @property
     def running(self) -> list[int]:
         return [number for number, node in self.nodes.items() if node.is_running]
 
     def address(self, number: int) -> tuple[str, int]:
-        return self.door(number, "kafka")
+        return self.listener(number, "kafka")
 
     def metadata(self, number: int, topics: Sequence[str] | None = None) -> MetadataResponse:
         """What one node tells clients."""

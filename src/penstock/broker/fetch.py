@@ -118,7 +118,16 @@ class FetchService:
 class DelayedFetch:
     """One fetch that found too little and waits for more."""
 
-    __slots__ = ("_done", "_fetching", "_limits", "_partitions", "_runtime", "_timer", "_wake", "_wanted")
+    __slots__ = (
+        "_done",
+        "_fetch_service",
+        "_limits",
+        "_partitions",
+        "_runtime",
+        "_timer",
+        "_wake",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -128,7 +137,7 @@ class DelayedFetch:
         limits: FetchLimits,
         done: Done,
     ) -> None:
-        self._fetching = fetching
+        self._fetch_service = fetching
         self._runtime = runtime
         self._wanted = wanted
         self._limits = limits
@@ -158,7 +167,7 @@ class DelayedFetch:
         done = self._done
         assert done is not None, "a fetch ends once"
         self.cancel()
-        self._fetching.deliver(found, done)
+        self._fetch_service.deliver(found, done)
 
     def cancel(self) -> None:
         """Stop waiting, without calling `done`."""

@@ -253,7 +253,7 @@ class ProduceService:
         self._partitions = partitions
         self._clock = clock
         self._metrics = metrics
-        self._workshop = BatchOffload(spawn)
+        self._offload = BatchOffload(spawn)
 
     def produce(self, request: PendingProduce, batches: Batches) -> None:
         """Append every batch; `request.done` is called with the results, perhaps before this returns."""
@@ -263,7 +263,7 @@ class ProduceService:
             if isinstance(partition, ApiError) or not records:
                 results.append(partition if isinstance(partition, ApiError) else EMPTY)
                 continue
-            if self._workshop.queues:
+            if self._offload.queues:
                 outcome = self.append(partition, records, on_all=on_all)
             else:
                 # Inlined: usually no batch is with a worker.
@@ -290,7 +290,7 @@ class ProduceService:
         `records` must be writable: offsets are stamped into it. It is not kept. With `on_all`
         (acks=all) the batch is refused while too few replicas are in sync.
         """
-        if self._workshop.queues and partition in self._workshop.queues:
+        if self._offload.queues and partition in self._offload.queues:
             return self._wait(partition, bytearray(records), on_all=on_all)
         outcome = self._append(partition, records, on_all)
         if isinstance(outcome, ApiError):
@@ -365,7 +365,7 @@ class ProduceService:
             self._settle(partition, pending, outcome)
             return False
 
-        self._workshop.wait(partition, turn)
+        self._offload.wait(partition, turn)
         return pending
 
     def _settle(
@@ -456,7 +456,7 @@ class ProduceService:
         work = partial(
             finish_batch, batch, options.compression, options.compression_level, keyed=options.compacted
         )
-        self._workshop.send(partition, work, done, failed)
+        self._offload.send(partition, work, done, failed)
         return pending
 
     def _place_finished(
@@ -505,7 +505,7 @@ def _ignore(_: AppendResult | ApiError) -> None:
 def _cannot_take(partition: LeaderPartition) -> ApiError:
     if partition.stopped is not None:
         return partition.stopped
-    state = partition.insync.assignment
+    state = partition.isr.assignment
     return ApiError(
         ErrorKind.NOT_ENOUGH_REPLICAS,
         f"{len(state.isr)} of {len(state.replicas)} replicas are in sync, {state.minimum} are needed",

@@ -133,7 +133,7 @@ class ReplyCollector(Generic[R]):
         self._missing = count
         self._done: Callable[[list[R | ApiError]], None] | None = done
         self._settle = settle
-        self._replies: list[R | ApiError] = [TIMED_OUT] * count
+        self._responses: list[R | ApiError] = [TIMED_OUT] * count
         deadline = Instant(runtime.clock.now() + max(timeout_ms, 0) * MILLISECOND)
         self._timer = runtime.timers.at(deadline, self._finish)
         if count == 0:
@@ -144,7 +144,7 @@ class ReplyCollector(Generic[R]):
 
         def fill(reply: Reply) -> None:
             assert isinstance(reply, ApiError | self._kind), f"{reply} is not a reply to this command"
-            self._replies[index] = reply
+            self._responses[index] = reply
             self._missing -= 1
             if self._missing == 0:
                 self._complete()
@@ -157,7 +157,7 @@ class ReplyCollector(Generic[R]):
         self._runtime.timers.soon(lambda: fill(error))
 
     def _complete(self) -> None:
-        changed = any(not isinstance(reply, ApiError) for reply in self._replies)
+        changed = any(not isinstance(reply, ApiError) for reply in self._responses)
         if self._settle is not None and changed:
             self._settle(self._finish)
         else:
@@ -167,7 +167,7 @@ class ReplyCollector(Generic[R]):
         done, self._done = self._done, None
         if done is not None:
             self._timer.cancel()
-            done(list(self._replies))
+            done(list(self._responses))
 
 
 def duplicates(names: Sequence[str]) -> frozenset[str]:

@@ -107,18 +107,22 @@ class Node:
         metrics = self._metrics
         serving = ListenerContext(
             backend=backend,
-            gate=None,
+            authorizer=None,
             routes=every_route(),
             runtime=self._runtime,
             metrics=metrics,
             fetch_sessions=FetchSessionCache(self._runtime.clock, self._runtime.entropy),
-            budget=RequestMemoryLimit(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
-            backlog=ResponseMemoryLimit(self._runtime.timers.soon, self._options.in_flight_bytes_max // 2),
+            request_memory=RequestMemoryLimit(
+                self._runtime.timers.soon, self._options.in_flight_bytes_max // 2
+            ),
+            response_memory=ResponseMemoryLimit(
+                self._runtime.timers.soon, self._options.in_flight_bytes_max // 2
+            ),
             report=self._report,
             limits=self._options.connections,
         )
-        metrics.in_flight_bytes.read(lambda: serving.budget.claimed_bytes, "requests")
-        metrics.in_flight_bytes.read(lambda: serving.backlog.held_bytes, "answers")
+        metrics.in_flight_bytes.read(lambda: serving.request_memory.claimed_bytes, "requests")
+        metrics.in_flight_bytes.read(lambda: serving.response_memory.held_bytes, "answers")
         for listener in backend.node.listeners:
             door = Listener(listener.name, serving)
             door.listen(listener.bound, self._listen)

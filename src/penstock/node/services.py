@@ -70,7 +70,7 @@ class NodeServices:
         self.membership = self.member.membership
         self.partitions = self._build_partitions()
         self.replication = ReplicationService(
-            runtime, self.member.hub, self.partitions, self.controller.submit, options.node_id
+            runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
         )
 
     def _cluster_options(self) -> ClusterOptions:
@@ -102,7 +102,7 @@ class NodeServices:
             LogStore(storage.disk, storage.side_disk, self.commit),
             ReplicaManagerOptions(
                 static=options.static,
-                housekeeping=LogMaintenanceOptions(
+                maintenance=LogMaintenanceOptions(
                     options.fsync, options.fsync_interval_ms, options.retention_check_ms
                 ),
                 time_index_interval_ms=options.time_index_interval_ms,
@@ -160,9 +160,11 @@ class NodeServices:
             groups=self._take_groups(topics),
             configs=ConfigService(runtime, controller, options.node_id, options.static),
             producer_ids=ProducerIdManager(controller, options.node_id, epoch),
-            producing=ProduceService(self.partitions, runtime.clock, self.produce_metrics, runtime.spawn),
-            fetching=FetchService(runtime),
-            lookups=OffsetLookup(),
+            produce_service=ProduceService(
+                self.partitions, runtime.clock, self.produce_metrics, runtime.spawn
+            ),
+            fetch_service=FetchService(runtime),
+            offset_lookup=OffsetLookup(),
             quorum=self.member.voters,
         )
 

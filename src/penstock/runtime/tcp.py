@@ -364,7 +364,7 @@ class AcceptorOptions:
     """Limits of one listener."""
 
     connections_max: int = 10_000
-    backlog: int = 1024
+    response_memory: int = 1024
     accepts_per_turn: int = 64
     retry_seconds: float = 0.1
 
@@ -383,7 +383,7 @@ class Acceptor:
         self._welcome = welcome
         self._options = options or AcceptorOptions()
         self._pipes: dict[SocketTcpConnection, None] = {}
-        self._socket = _listen(address, self._options.backlog)
+        self._socket = _listen(address, self._options.response_memory)
         host, port = self._socket.getsockname()[:2]
         self.address = Address(host, port)
         self._open = True

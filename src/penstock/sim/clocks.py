@@ -61,25 +61,25 @@ class SimulatedTimer:
 class SimulatedTimers:
     """Timers on virtual time."""
 
-    __slots__ = ("_clock", "_life")
+    __slots__ = ("_clock", "_incarnation")
 
     def __init__(self, life: Incarnation, clock: SimulatedClock) -> None:
-        self._life = life
+        self._incarnation = life
         self._clock = clock
 
     def at(self, deadline: Instant, fire: Callback) -> SimulatedTimer:
         timer = SimulatedTimer(fire)
-        self._life.scheduler.at(self._clock.moment_of(deadline), self._due, timer, TIMER)
+        self._incarnation.scheduler.at(self._clock.moment_of(deadline), self._due, timer, TIMER)
         return timer
 
     def soon(self, fire: Callback) -> SimulatedTimer:
         timer = SimulatedTimer(fire)
-        self._life.scheduler.after(0, self._due, timer, "soon")
+        self._incarnation.scheduler.after(0, self._due, timer, "soon")
         return timer
 
     def _due(self, timer: SimulatedTimer, what: str) -> None:
         if timer.fire is not None:
-            self._life.deliver(what, 0, timer.run)
+            self._incarnation.deliver(what, 0, timer.run)
 
 
 class SimulatedEntropy:

@@ -33,17 +33,17 @@ class SimulatedSync:
     """
 
     def __init__(self, life: Incarnation, pace: DiskSpeed) -> None:
-        self._life = life
+        self._incarnation = life
         self._pace = pace
 
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
-        pace, luck = self._pace, self._life.random
+        pace, luck = self._pace, self._incarnation.random
         delay_ns = luck.randint(pace.sync_min_ns, pace.sync_max_ns) * pace.slowness
         if luck.random() < 0.5:
             error = _sync_all(files)
-            self._life.later(delay_ns, "sync", _code_of(error), done, error)
+            self._incarnation.later(delay_ns, "sync", _code_of(error), done, error)
         else:
-            self._life.later(delay_ns, "sync", len(files), _sync_then_tell, tuple(files), done)
+            self._incarnation.later(delay_ns, "sync", len(files), _sync_then_tell, tuple(files), done)
 
 
 def _sync_then_tell(files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
@@ -80,7 +80,7 @@ class SimulatedExecutor:
     """Runs work at the beginning or the end of a while, so that a crash finds it done or not begun."""
 
     def __init__(self, life: Incarnation, pace: DiskSpeed) -> None:
-        self._life = life
+        self._incarnation = life
         self._pace = pace
 
     def spawn(
@@ -91,7 +91,7 @@ class SimulatedExecutor:
         lane: ExecutorKind,
     ) -> SimulatedJob:
         job = SimulatedJob()
-        pace, luck = self._pace, self._life.random
+        pace, luck = self._pace, self._incarnation.random
         delay_ns = luck.randint(pace.work_min_ns, pace.work_max_ns) * pace.slowness
         begins_after_ns = 0 if luck.random() < 0.5 else delay_ns
 
@@ -99,7 +99,7 @@ class SimulatedExecutor:
             if job.is_cancelled:
                 return
             outcome = _outcome(work)
-            self._life.later(delay_ns - begins_after_ns, "worked", lane.value, tell, outcome)
+            self._incarnation.later(delay_ns - begins_after_ns, "worked", lane.value, tell, outcome)
 
         def tell(outcome: tuple[bool, Any]) -> None:
             succeeded, result = outcome
@@ -110,7 +110,7 @@ class SimulatedExecutor:
             else:
                 failed(result)
 
-        self._life.later(begins_after_ns, "work", lane.value, begin)
+        self._incarnation.later(begins_after_ns, "work", lane.value, begin)
         return job
 
 

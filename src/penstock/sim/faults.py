@@ -91,7 +91,7 @@ class FaultPlan:
     kinds: tuple[FaultKind, ...]
     every_ns: int
     lasting_ns: int
-    weather: NetworkFaults
+    network_faults: NetworkFaults
     aims: tuple[FaultTarget, ...] = (FaultTarget.ANYBODY,)
     # Whether the next fault waits until the world works again: what is down cannot fall.
     patient: bool = False
@@ -189,7 +189,7 @@ class Nemesis:
 
     def begin(self) -> None:
         self._active = True
-        self._world.network.weather = self._plan.weather
+        self._world.network.network_faults = self._plan.network_faults
         if self._plan.kinds:
             self._schedule_next()
 
@@ -197,7 +197,7 @@ class Nemesis:
         """Repair everything: power, network, clock speed, disks. Wrong wall clocks stay wrong."""
         self._active = False
         world = self._world
-        world.network.weather = FAIR
+        world.network.network_faults = FAIR
         world.network.heal_all()
         for node in world.nodes.values():
             node.cut_power_at(None)

@@ -19,7 +19,17 @@ TIMER = "timer"
 class Incarnation:
     """Delivers callbacks to one incarnation of a node, as the supervisor does in production."""
 
-    __slots__ = ("_backlog", "_died", "_overdue", "_paused", "alive", "name", "random", "scheduler", "trace")
+    __slots__ = (
+        "_response_memory",
+        "_died",
+        "_overdue",
+        "_paused",
+        "alive",
+        "name",
+        "random",
+        "scheduler",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -36,7 +46,7 @@ class Incarnation:
         self._died = died
         self.alive = True
         self._paused = False
-        self._backlog: list[tuple[Any, ...]] = []
+        self._response_memory: list[tuple[Any, ...]] = []
         self._overdue: list[tuple[Any, ...]] = []
 
     def deliver(self, what: str, detail: int | str, callback: Callable[..., None], *arguments: Any) -> None:
@@ -44,7 +54,7 @@ class Incarnation:
         if not self.alive:
             return
         if self._paused:
-            waiting = self._overdue if what == TIMER else self._backlog
+            waiting = self._overdue if what == TIMER else self._response_memory
             waiting.append((what, detail, callback, *arguments))
             return
         self.trace.record(self.scheduler.now, self.name, what, detail)
@@ -68,8 +78,8 @@ class Incarnation:
         if not self._paused:
             return
         self._paused = False
-        waiting = self._backlog + self._overdue
-        self._backlog, self._overdue = [], []
+        waiting = self._response_memory + self._overdue
+        self._response_memory, self._overdue = [], []
         for delivery in waiting:
             self.scheduler.after(0, self.deliver, *delivery)
 

@@ -47,7 +47,7 @@ class SimulatedNetwork:
         self.scheduler = scheduler
         self.random = luck
         self.trace = trace
-        self.weather = FAIR
+        self.network_faults = FAIR
         self._doors: dict[Address, SimulatedListener] = {}
         self._dark: dict[str, None] = {}  # machines without power
         self._cuts: dict[tuple[str, str], object] = {}
@@ -64,7 +64,7 @@ class SimulatedNetwork:
         return host in self._dark
 
     def delay(self) -> int:
-        weather = self.weather
+        weather = self.network_faults
         span = weather.delay_max_ns - weather.delay_min_ns
         return weather.delay_min_ns + int(self.random.random() * span)
 
@@ -128,7 +128,7 @@ class SimulatedNetwork:
     def call(self, link: "SimulatedLink", address: Address) -> None:
         """Carry a caller's request to the listener at `address`."""
         self.join(link)
-        link.life.later(self.connect_timeout_ns, "overdue", 0, link.give_up)
+        link.incarnation.later(self.connect_timeout_ns, "overdue", 0, link.give_up)
         self.scheduler.after(self.delay(), self._knock, link, address)
 
     def _knock(self, link: "SimulatedLink", address: Address) -> None:
@@ -136,13 +136,13 @@ class SimulatedNetwork:
             return  # no response; the caller times out
         door = self._doors.get(address)
         if door is not None:
-            door.life.deliver("call", link.host, door.accept, link)
+            door.incarnation.deliver("call", link.host, door.accept, link)
         elif not self.is_cut(address.host, link.host):
             self.scheduler.after(self.delay(), link.end, CloseReason.REFUSED)
 
     def carry(self, target: "SimulatedLink", frame: bytes) -> None:
         """Send a frame on its way to the other end of a link."""
-        weather = self.weather
+        weather = self.network_faults
         luck = self.random.random()
         arrival = self.scheduler.now + self.delay()
         if luck < weather.reorder:
@@ -191,7 +191,7 @@ class SimulatedLink:
         "host",
         "identity",
         "last_arrival",
-        "life",
+        "incarnation",
     )
 
     def __init__(
@@ -209,7 +209,7 @@ class SimulatedLink:
         self._inbox: deque[bytes] = deque()
         self._paused = False
         self._turned_away = False
-        self.life = life
+        self.incarnation = life
         self.identity = identity
         self.host = life.name
         self.far_host = far_host
@@ -235,7 +235,7 @@ class SimulatedLink:
     def resume(self) -> None:
         if self._paused:
             self._paused = False
-            self.life.later(0, "resumed", 0, self._hand_over)
+            self.incarnation.later(0, "resumed", 0, self._hand_over)
 
     def close(self) -> None:
         self._tell_far()
@@ -272,7 +272,7 @@ class SimulatedLink:
         self._stage = SimulatedLinkState.CLOSED
         self._network.part(self)
         self._inbox.clear()
-        self.life.later(0, "closed", ending.name, self._handler.closed, self, ending)
+        self.incarnation.later(0, "closed", ending.name, self._handler.closed, self, ending)
 
     def vanish(self, *, silently: bool) -> None:
         """The node at this end died."""
@@ -292,11 +292,11 @@ class SimulatedLink:
         """A frame reached this machine."""
         if self._network.is_cut(self.far_host, self.host):
             self.miss(frame)
-        elif not self.life.alive:
+        elif not self.incarnation.alive:
             self.miss(frame)
             self._turn_away()
         else:
-            self.life.deliver("frame", zlib.crc32(frame), self._received, frame)
+            self.incarnation.deliver("frame", zlib.crc32(frame), self._received, frame)
 
     def _turn_away(self) -> None:
         """A machine that is up again knows nothing of its connections of before, and says so."""
@@ -328,7 +328,7 @@ class SimulatedLink:
         far = self._far
         if far is not None and far._turned_away and self.bytes_in_flight <= self._network.link_bytes_max // 2:
             far._turned_away = False
-            far.life.later(self._network.delay(), "drained", 0, far._drained)
+            far.incarnation.later(self._network.delay(), "drained", 0, far._drained)
 
     def _drained(self) -> None:
         if self._stage is SimulatedLinkState.OPEN:
@@ -349,7 +349,7 @@ class SimulatedListener:
         self._network = network
         self._handler = handler
         self._owner = owner
-        self.life = life
+        self.incarnation = life
         self._address = address
 
     @property
@@ -367,14 +367,14 @@ class SimulatedListener:
         if same_cluster(ours)(Hello(caller.identity)) is not None:
             network.scheduler.after(back_ns, caller.end, CloseReason.REJECTED)
             return
-        link = SimulatedLink(network, self.life, self._handler, ours, caller.host)
+        link = SimulatedLink(network, self.incarnation, self._handler, ours, caller.host)
         network.join(link)
         if not caller.is_answered_by(link, network.scheduler.now + back_ns):
             network.scheduler.after(back_ns, link.end, CloseReason.ENDED)
-        elif network.is_cut(self.life.name, caller.host):
+        elif network.is_cut(self.incarnation.name, caller.host):
             network.scheduler.after(network.idle_timeout_ns, link.end, CloseReason.SILENT)
         else:
-            caller.life.later(back_ns, "answered", self.life.name, caller.opens, link)
+            caller.incarnation.later(back_ns, "answered", self.incarnation.name, caller.opens, link)
         link.opens(caller)
 
 
@@ -383,7 +383,7 @@ class SimulatedTransport:
 
     def __init__(self, network: SimulatedNetwork, life: Incarnation, identity: NodeIdentity) -> None:
         self._network = network
-        self._life = life
+        self._incarnation = life
         self.identity = identity
 
     def join_cluster(self, cluster_id: UUID) -> None:
@@ -392,12 +392,12 @@ class SimulatedTransport:
     def listen(self, address: Address, handler: LinkHandler) -> SimulatedListener:
         if not address.port:
             address = address._replace(port=self._network.free_port())
-        door = SimulatedListener(self._network, self._life, address, handler, self)
-        if address.host != self._life.name or not self._network.open_door(door):
+        door = SimulatedListener(self._network, self._incarnation, address, handler, self)
+        if address.host != self._incarnation.name or not self._network.open_door(door):
             raise AddressUnavailable(f"cannot listen on {address}")
         return door
 
     def connect(self, address: Address, handler: LinkHandler) -> SimulatedLink:
-        link = SimulatedLink(self._network, self._life, handler, self.identity, address.host)
+        link = SimulatedLink(self._network, self._incarnation, handler, self.identity, address.host)
         self._network.call(link, address)
         return link

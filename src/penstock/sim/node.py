@@ -34,7 +34,7 @@ class SimulatedNode:
         died: Callable[["SimulatedNode", BaseException], None],
     ) -> None:
         self.name = name
-        self.lives = 0
+        self.incarnations = 0
         self.pace = DiskSpeed()
         self._program = program
         self._network = network
@@ -49,7 +49,7 @@ class SimulatedNode:
         self._cache = CrashableDisk()
         self._disk = FailingDisk(self._cache)
         self._clock: SimulatedClock | None = None
-        self._life: Incarnation | None = None
+        self._incarnation: Incarnation | None = None
         self._service: Service | None = None
         self._stopping = False
 
@@ -60,12 +60,12 @@ class SimulatedNode:
 
     @property
     def is_up(self) -> bool:
-        return self._life is not None and self._life.alive
+        return self._incarnation is not None and self._incarnation.alive
 
     @property
-    def life(self) -> Incarnation | None:
+    def incarnation(self) -> Incarnation | None:
         """The present incarnation, or the last one."""
-        return self._life
+        return self._incarnation
 
     @property
     def disk(self) -> CrashableDisk:
@@ -75,9 +75,9 @@ class SimulatedNode:
     def start(self) -> None:
         """Begin a new incarnation from what is on the disk."""
         assert not self.is_up
-        self.lives += 1
+        self.incarnations += 1
         self._network.reconnect(self.name)
-        luck = random.Random(f"{self._seed}/{self.lives}")
+        luck = random.Random(f"{self._seed}/{self.incarnations}")
         life = Incarnation(self.name, self._network.scheduler, self._network.trace, luck, self._fail)
         base = luck.randint(0, _CLOCK_BASE_MAX)
         self._clock = SimulatedClock(life.scheduler, base, self._drift_ppm, self._skew_ms)
@@ -90,8 +90,8 @@ class SimulatedNode:
             SimulatedExecutor(life, self.pace),
             SimulatedEntropy(luck),
         )
-        self._life, self._service, self._stopping = life, None, False
-        life.deliver("start", self.lives, self._run, runtime)
+        self._incarnation, self._service, self._stopping = life, None, False
+        life.deliver("start", self.incarnations, self._run, runtime)
 
     def _run(self, runtime: Runtime) -> None:
         self._service = self._program(runtime, self._disk)
@@ -116,27 +116,27 @@ class SimulatedNode:
         self._identity = self._identity._replace(directory_id=UUID(bytes=self._luck.randbytes(16)))
 
     def _end(self, *, power_lost: bool) -> None:
-        if self._life is not None:
-            self._life.end()
+        if self._incarnation is not None:
+            self._incarnation.end()
         self._service = None
         self._network.disconnect(self.name, power_lost=power_lost)
 
     def stop(self) -> None:
         """Ask the service to wind down, once; the process ends when it has."""
-        assert self._life is not None
+        assert self._incarnation is not None
         if self._service is None:
             self.kill()
         elif not self._stopping:
             self._stopping = True
-            self._life.deliver("stop", 0, self._service.stop, self.kill)
+            self._incarnation.deliver("stop", 0, self._service.stop, self.kill)
 
     def pause(self) -> None:
-        if self._life is not None:
-            self._life.pause()
+        if self._incarnation is not None:
+            self._incarnation.pause()
 
     def resume(self) -> None:
-        if self._life is not None:
-            self._life.resume()
+        if self._incarnation is not None:
+            self._incarnation.resume()
 
     def jump_clock(self, by_ms: int) -> None:
         """Move the wall clock; the monotonic one does not notice."""

@@ -116,7 +116,7 @@ class SimulatedTcp:
 
     def listener(self, address: Address) -> "SimulatedTcpListener | None":
         found = self._listeners.get(address)
-        return found if found is not None and found.is_accepting and found.life.alive else None
+        return found if found is not None and found.is_accepting and found.incarnation.alive else None
 
     def connect(self, host: str, address: Address, handler: SocketHandler) -> "SimulatedSocket":
         socket = SimulatedSocket(self, host, address, handler)
@@ -138,7 +138,7 @@ class SimulatedTcpListener:
     def __init__(
         self, life: Incarnation, address: Address, welcome: Callable[[TcpConnection], TcpProtocol]
     ) -> None:
-        self.life = life
+        self.incarnation = life
         self.address = address
         self.is_accepting = True
         self._welcome = welcome
@@ -223,9 +223,9 @@ class SimulatedSocket:
                 self.reset()
                 return
             connection = self._connection = SimulatedTcpConnection(self, listener, network)
-            listener.life.deliver("connect", self.host, listener.take, connection)
-        if connection.life.alive:
-            connection.life.deliver("bytes", zlib.crc32(segment), connection.arrived, segment)
+            listener.incarnation.deliver("connect", self.host, listener.take, connection)
+        if connection.incarnation.alive:
+            connection.incarnation.deliver("bytes", zlib.crc32(segment), connection.arrived, segment)
         else:
             self.reset()
 
@@ -241,7 +241,7 @@ class SimulatedSocket:
         connection = self._connection
         assert connection is not None
         if connection.acknowledged(len(segment)):
-            self._out.carry(partial(connection.life.deliver, "acknowledged", 0, connection.room))
+            self._out.carry(partial(connection.incarnation.deliver, "acknowledged", 0, connection.room))
         if not self.is_closed:
             self._handler.received(segment)
 
@@ -278,7 +278,7 @@ class SimulatedTcpConnection:
         "_socket",
         "_window",
         "held_bytes",
-        "life",
+        "incarnation",
         "local",
         "peer",
         "pending_bytes",
@@ -301,7 +301,7 @@ class SimulatedTcpConnection:
         self._parts: deque[Part] = deque()
         self._head_sent = 0  # of the first of these
         self._in_flight = 0
-        self.life = listener.life
+        self.incarnation = listener.incarnation
         self.local: tuple[str, int] = listener.address
         self.peer = f"{socket.host}:{network.free_port()}"
         self.pending_bytes = 0
@@ -347,7 +347,7 @@ class SimulatedTcpConnection:
     def _read_later(self, delay_ns: int) -> None:
         if not self._is_resting:
             self._is_resting = True
-            self.life.later(delay_ns, "readable", len(self._inbox), self._wake)
+            self.incarnation.later(delay_ns, "readable", len(self._inbox), self._wake)
 
     def _wake(self) -> None:
         self._is_resting = False

@@ -78,7 +78,7 @@ def produce(backend: Backend, done: Callback) -> None:
         partition = backend.partitions.find("orders", 0)
         assert partition is not None
         batch = write_batch([Record(0, 1_790_000_000_000, b"k", b"v" * 500, ())] * 10)
-        placed = backend.producing.append(partition, memoryview(batch))
+        placed = backend.produce_service.append(partition, memoryview(batch))
         assert isinstance(placed, AppendResult)
         if partition.when_acknowledged(placed.end, lambda _: done()):
             done()

@@ -17,10 +17,10 @@ class Node:
         self.heard: list[bytes] = []
         self.reachable: list[int] = []
         self.endings: list[CloseReason] = []
-        self.hub = PeerManager(bench.node(number), self.node_id, ANY_PORT)
-        self.hub.serve(Channel.CONTROL, self)
-        self.hub.watch(self)
-        self.hub.open()
+        self.peers = PeerManager(bench.node(number), self.node_id, ANY_PORT)
+        self.peers.serve(Channel.CONTROL, self)
+        self.peers.watch(self)
+        self.peers.open()
 
     def received(self, peer: Peer, frame: memoryview) -> None:
         self.heard.append(bytes(frame))
@@ -39,15 +39,15 @@ class Node:
 
 def test_a_peer_is_reached_answers_ends_and_then_refuses(bench: Any) -> None:
     a, b = Node(bench, 1), Node(bench, 2)
-    assert b.hub.address is not None
-    a.hub.keep("test", {b.node_id: b.hub.address})
+    assert b.peers.address is not None
+    a.peers.keep("test", {b.node_id: b.peers.address})
     bench.until(lambda: a.reachable == [2])
 
-    a.hub.send(Channel.CONTROL, b.node_id, b"pi", b"ng")
+    a.peers.send(Channel.CONTROL, b.node_id, b"pi", b"ng")
     bench.until(lambda: a.heard == [b"pong"])
-    b.hub.close()
+    b.peers.close()
     bench.until(lambda: len(a.endings) >= 2)
 
     assert b.heard == [b"ping"]
     assert a.endings[:2] == [CloseReason.ENDED, CloseReason.REFUSED]
-    a.hub.close()
+    a.peers.close()

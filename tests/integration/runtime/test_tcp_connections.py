@@ -22,7 +22,7 @@ class Recorder:
     """Keeps what arrives; responds with `reply` when the first bytes are there."""
 
     def __init__(self, pipe: SocketTcpConnection, reply: list[Part] | None = None) -> None:
-        self.pipe = pipe
+        self.tcp = pipe
         self.got = bytearray()
         self.drains = 0
         self.closes = 0
@@ -36,7 +36,7 @@ class Recorder:
         self.got += self._scratch[:count]
         reply, self._reply = self._reply, None
         if reply is not None:
-            self.pipe.write(reply)
+            self.tcp.write(reply)
 
     def drained(self) -> None:
         self.drains += 1
@@ -124,8 +124,8 @@ def test_buffers_and_file_spans_arrive_in_the_order_they_were_written(door: Door
         got = door.read(client, len(expected))
 
     assert got == expected
-    assert door.handlers[0].pipe.pending_bytes == 0
-    assert door.handlers[0].pipe.sent_bytes == len(expected)
+    assert door.handlers[0].tcp.pending_bytes == 0
+    assert door.handlers[0].tcp.sent_bytes == len(expected)
     client.close()
 
 
@@ -133,14 +133,14 @@ def test_a_reader_that_never_reads_leaves_the_rest_pending_and_other_clients_are
     door.reply = [bytes(64 << 20)]
     deaf = door.connect()
     deaf.send(b"?")
-    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].pipe.sent_bytes > 0)
+    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].tcp.sent_bytes > 0)
 
     door.reply = [b"hello"]
     client = door.connect()
     client.send(b"?")
 
     assert door.read(client, 5) == b"hello"
-    assert door.handlers[0].pipe.pending_bytes > 0
+    assert door.handlers[0].tcp.pending_bytes > 0
     assert door.handlers[0].drains == 0
     deaf.close()
     client.close()
@@ -151,8 +151,8 @@ def test_what_a_connection_keeps_in_memory_is_reported_without_files(door: Door,
     door.reply = [bytes(64 << 20)]
     deaf = door.connect()
     deaf.send(b"?")
-    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].pipe.sent_bytes > 0)
-    pipe, told = door.handlers[0].pipe, list[int]()
+    door.until(lambda: len(door.handlers) == 1 and door.handlers[0].tcp.sent_bytes > 0)
+    pipe, told = door.handlers[0].tcp, list[int]()
     at_first = pipe.held_bytes
     pipe.account(told.append)
 
@@ -176,7 +176,7 @@ def test_the_protocol_is_notified_when_what_was_pending_is_gone(door: Door) -> N
     door.read(client, 16 << 20)
     door.until(lambda: door.handlers[0].drains == 1)
 
-    assert door.handlers[0].pipe.pending_bytes == 0
+    assert door.handlers[0].tcp.pending_bytes == 0
     client.close()
 
 
@@ -184,7 +184,7 @@ def test_a_paused_connection_reads_nothing_until_it_is_resumed(door: Door) -> No
     client = door.connect()
     door.until(lambda: len(door.handlers) == 1)
     handler = door.handlers[0]
-    handler.pipe.pause()
+    handler.tcp.pause()
     client.send(b"later")
 
     other = door.connect()
@@ -192,7 +192,7 @@ def test_a_paused_connection_reads_nothing_until_it_is_resumed(door: Door) -> No
     door.until(lambda: len(door.handlers) == 2 and bytes(door.handlers[1].got) == b"now")
 
     assert bytes(handler.got) == b""
-    handler.pipe.resume()
+    handler.tcp.resume()
     door.until(lambda: bytes(handler.got) == b"later")
     client.close()
     other.close()
@@ -205,8 +205,8 @@ def test_a_reset_connection_is_closed_once_and_writing_to_it_is_harmless(door: D
 
     client.close()
     door.until(lambda: door.handlers[0].closes == 1)
-    door.handlers[0].pipe.write([b"too late"])
-    door.handlers[0].pipe.close()
+    door.handlers[0].tcp.write([b"too late"])
+    door.handlers[0].tcp.close()
 
     assert door.handlers[0].closes == 1
     assert door.acceptor.connections == 0
@@ -261,6 +261,6 @@ def test_a_span_whose_file_cannot_be_had_any_more_costs_the_connection_and_nothi
 def test_the_kernel_looks_after_clients_that_vanish_while_nothing_is_sent(door: Door) -> None:
     with door.connect():
         door.until(lambda: bool(door.handlers))
-        served = door.handlers[0].pipe._socket
+        served = door.handlers[0].tcp._socket
 
         assert served.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

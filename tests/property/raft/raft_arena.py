@@ -82,7 +82,7 @@ class Arena:
         self.now = 0
         self.steps = 0
         self.checker = QuorumChecker()
-        self.weather = Weather()
+        self.network_faults = Weather()
         self.hosts: dict[int, Host] = {}
         self.cuts: dict[tuple[int, int], None] = {}
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -117,7 +117,7 @@ class Arena:
         self.now = end
 
     def carry(self, sender: Member, to: Member, message: RaftMessage) -> None:
-        weather, luck = self.weather, self.luck
+        weather, luck = self.network_faults, self.luck
         copies = 1 + (luck.random() < weather.duplicate) - (luck.random() < weather.loss)
         for _ in range(copies):
             self.after(luck.random() * weather.delay_ms, self._arrive, sender, to, message)
@@ -143,7 +143,7 @@ class Host:
         self.member = member
         self.store = store
         self.raft: Raft | None = None
-        self.life = 0
+        self.incarnation = 0
         self.applied = Index(0)
         self.state: State = ()
         self.leads = False
@@ -160,7 +160,7 @@ class Host:
         return Instant(self.arena.now + self.skew_ns)
 
     def start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         arena, store = self.arena, self.store
         self.applied, self.state = store.snapshot.index, store.state
         self.leads = False
@@ -183,18 +183,18 @@ class Host:
         self.arena.steps += 1
         try:
             for effect in raft.step(event, self.now):
-                if self.arena.luck.random() < self.arena.weather.crash_in_step:
+                if self.arena.luck.random() < self.arena.network_faults.crash_in_step:
                     raise Crashed
                 self._carry_out(raft, effect)
         except Crashed:
             self.crash()
-            self.arena.after(self.arena.luck.randint(1, 500), self._revive, self.life)
+            self.arena.after(self.arena.luck.randint(1, 500), self._revive, self.incarnation)
             return
         self._consider_snapshot(raft)
         self._set_alarm()
 
     def _revive(self, life: int) -> None:
-        if self.raft is None and life == self.life:
+        if self.raft is None and life == self.incarnation:
             self.start()
 
     def _set_alarm(self) -> None:
@@ -202,10 +202,10 @@ class Host:
         deadline = self.raft.next_deadline()
         if deadline is not None and deadline != self._alarm:
             self._alarm = deadline
-            self.arena.at(max(deadline, self.arena.now), self._ring, self.life, deadline)
+            self.arena.at(max(deadline, self.arena.now), self._ring, self.incarnation, deadline)
 
     def _ring(self, life: int, deadline: Instant) -> None:
-        if life == self.life and self._alarm == deadline and self.raft is not None:
+        if life == self.incarnation and self._alarm == deadline and self.raft is not None:
             self._alarm = -1
             self.step(TimePassed())
 
@@ -219,7 +219,9 @@ class Host:
             case StoreEntries(entries, write):
                 arena.checker.stored(self.member, entries, store.term_at(Index(entries[0].index - 1)))
                 store.append(entries, write)
-                arena.after(arena.luck.random() * arena.weather.sync_ms, self._synced, self.life, write)
+                arena.after(
+                    arena.luck.random() * arena.network_faults.sync_ms, self._synced, self.incarnation, write
+                )
             case SendMessage(to, message):
                 arena.carry(self.member, to, message)
             case SendSnapshotChunk():
@@ -236,7 +238,7 @@ class Host:
                 assert position <= len(self._chunks)
                 self._chunks = self._chunks[:position] + content
             case InstallSnapshot(snapshot):
-                arena.after(arena.luck.random() * 20, self._install, self.life, snapshot, self._chunks)
+                arena.after(arena.luck.random() * 20, self._install, self.incarnation, snapshot, self._chunks)
             case FollowLeader(term, leader):
                 self.leads = leader == self.member
                 if self.leads:
@@ -249,7 +251,7 @@ class Host:
                 pass
 
     def _synced(self, life: int, write: int) -> None:
-        if life == self.life and self.raft is not None:
+        if life == self.incarnation and self.raft is not None:
             self.store.sync(write)
             self.step(EntriesPersisted(write))
 
@@ -278,7 +280,7 @@ class Host:
         self.arena.carry(self.member, effect.to, message)
 
     def _install(self, life: int, snapshot: SnapshotMeta, content: bytes) -> None:
-        if life != self.life or self.raft is None:
+        if life != self.incarnation or self.raft is None:
             return
         state = tuple(content.split(b"\n")) if content else ()
         self.store.install(snapshot, state)

@@ -21,7 +21,7 @@ class Run:
         self._directories = 0
         self._active = True
         luck = self.luck
-        self.arena.weather = Weather(
+        self.arena.network_faults = Weather(
             delay_ms=luck.choice((2, 10, 40, 150)),
             loss=luck.choice((0.0, 0.02, 0.2)),
             duplicate=luck.choice((0.0, 0.05, 0.3)),
@@ -146,7 +146,7 @@ class Run:
     def _heal(self) -> None:
         """With all faults over, the quorum must come back: a new value is committed everywhere."""
         arena = self.arena
-        arena.weather = Weather()
+        arena.network_faults = Weather()
         arena.cuts.clear()
         arena.run(0)
         for host in arena.hosts.values():

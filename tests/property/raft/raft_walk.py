@@ -54,7 +54,7 @@ class Walk(Arena):
             self._transfer: luck.choice((0, 0, 0, 1)),
         }
         self._episode_moves = luck.choice((4, 8, 20, 50))
-        self.weather.crash_in_step = luck.choice((0.0, 0.0, 0.06))
+        self.network_faults.crash_in_step = luck.choice((0.0, 0.0, 0.06))
 
     def play(self, episodes: int = EPISODES) -> list[str]:
         luck = self.luck
@@ -157,10 +157,10 @@ class Walk(Arena):
     def _crash(self) -> None:
         host = self._any_host()
         host.crash()
-        self.after(0, self._restart, host, host.life)
+        self.after(0, self._restart, host, host.incarnation)
 
     def _restart(self, host: Host, life: int) -> None:
-        if host.raft is None and host.life == life and self.hosts[host.member.node_id] is host:
+        if host.raft is None and host.incarnation == life and self.hosts[host.member.node_id] is host:
             host.start()
 
     def _wipe(self) -> None:

@@ -76,7 +76,7 @@ class World:
             replica.synced = luck.randint(self.start // 2 if node in self.controller.isr else 0, self.start)
             replica.fetched = luck.randint(replica.synced, self.start)
         self.replicas[ME].synced = self.replicas[ME].fetched = self.start
-        self.insync = IsrTracker(
+        self.isr = IsrTracker(
             ME,
             self.controller.state,
             Offset(self.start),
@@ -110,7 +110,7 @@ class World:
         """The leader's own disk."""
         me = self.replicas[ME]
         me.synced = self.own = self.luck.randint(self.own, self.end)
-        self.insync.advance_own(Offset(self.own))
+        self.isr.advance_own(Offset(self.own))
         self._recount()
 
     def copy(self) -> None:
@@ -131,7 +131,7 @@ class World:
             saying = self.luck.choice(late)
         self.said[node].append(saying)
         broker_epoch, fetched, synced = saying
-        self.insync.follower_fetched(
+        self.isr.follower_fetched(
             node,
             BrokerEpoch(broker_epoch),
             Offset(fetched),
@@ -144,7 +144,7 @@ class World:
         self._recount()
 
     def propose(self) -> None:
-        members = self.insync.proposal(Offset(self.end), Instant(self.now))
+        members = self.isr.proposal(Offset(self.end), Instant(self.now))
         if members is None:
             return
         assert self.in_flight is None, "two proposals at a time"
@@ -172,14 +172,14 @@ class World:
         if told is None:
             return
         if told in self.on_the_way or self.luck.random() < 0.5:
-            self.insync.proposal_ended(accepted=None)
+            self.isr.proposal_ended(accepted=None)
             self.maybe.append(told)
         elif told.epoch == self.controller.epoch:
             # All copies have arrived, and none was accepted: an error that can be trusted.
-            self.insync.proposal_ended(accepted=False)
+            self.isr.proposal_ended(accepted=False)
         else:
             accepted = self.log[told.epoch + 1].isr == tuple(node for node, _ in told.members)
-            self.insync.proposal_ended(accepted=True if accepted else None)
+            self.isr.proposal_ended(accepted=True if accepted else None)
             self.maybe.append(told)
             if accepted:
                 return
@@ -189,10 +189,10 @@ class World:
     def hear(self) -> None:
         """Committed metadata reaches the leader, in its order; perhaps some of it twice."""
         self.heard = min(self.heard + self.luck.choice([0, 1, 1]), len(self.log) - 1)
-        if self.log[self.heard].partition_epoch > self.insync.assignment.partition_epoch:
+        if self.log[self.heard].partition_epoch > self.isr.assignment.partition_epoch:
             self.in_flight = None
             self.maybe.clear()
-        self.insync.assignment_changed(self.log[self.heard], Instant(self.now))
+        self.isr.assignment_changed(self.log[self.heard], Instant(self.now))
         self._recount()
 
     def restart(self) -> None:
@@ -222,7 +222,7 @@ class World:
             self.watermark = max(self.watermark, min(positions))
 
     def check(self) -> None:
-        assert self.insync.high_watermark == self.watermark
+        assert self.isr.high_watermark == self.watermark
         # Whoever may be elected has all that was acknowledged: the purpose of the ISR.
         for node in (*self.controller.isr, *self.controller.elr):
             assert self.replicas[node].synced >= self.watermark, f"node {node} lacks committed records"

@@ -101,12 +101,12 @@ class History:
 
     def mend(self) -> None:
         self.stage.world.network.heal_all()
-        self.stage.world.network.weather = NetworkFaults()
+        self.stage.world.network.network_faults = NetworkFaults()
         for node in NODES:
             self.stage.world.nodes[f"n{node}"].pace.slowness = 1
 
     def blow(self) -> None:
-        self.stage.world.network.weather = NetworkFaults(loss=0.03, duplicate=0.05, reorder=0.3)
+        self.stage.world.network.network_faults = NetworkFaults(loss=0.03, duplicate=0.05, reorder=0.3)
 
     def slow_down(self) -> None:
         node = self.luck.choice(NODES)

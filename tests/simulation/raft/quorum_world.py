@@ -102,7 +102,7 @@ class ControllerNode:
         self._runtime = runtime
         self._journal = journal
         self._member = setup.me
-        self._hub = setup.hub
+        self._peers = setup.peers
         self._think_ms = 1 + runtime.entropy.bytes(1)[0] % 40
         disk.make_directory("meta")
         disk.sync_directory("")
@@ -112,8 +112,8 @@ class ControllerNode:
         self.controller = WatchedController(runtime, self.quorum)
         self.controller.journal, self.controller.member = journal, setup.me
         self.controller.start()
-        if self._hub is not None:
-            self._hub.open()
+        if self._peers is not None:
+            self._peers.open()
         self._later()
 
     def _later(self) -> None:
@@ -142,8 +142,8 @@ class ControllerNode:
         self._later()
 
     def stop(self, done: Callback) -> None:
-        if self._hub is not None:
-            self._hub.close()
+        if self._peers is not None:
+            self._peers.close()
         self.quorum.close()
         done()
 

@@ -113,7 +113,7 @@ def test_a_planted_bug_is_found_in_whole_controllers_too(bug: type[Raft]) -> Non
 
 def test_a_calm_world_has_one_leader_and_no_second_election() -> None:
     quorum = QuorumWorld(8)
-    quorum.world.network.weather = CALM.weather
+    quorum.world.network.network_faults = CALM.network_faults
 
     quorum.world.start_all()
     quorum.world.run(20 * SECOND)

@@ -147,7 +147,7 @@ def test_a_cut_that_is_repaired_in_time_keeps_the_link(stage: Stage) -> None:
 
 def test_loss_duplicates_and_reordering_happen_at_their_rates(stage: Stage) -> None:
     stage.connect()
-    stage.world.network.weather = NetworkFaults(loss=0.1, duplicate=0.1, reorder=0.1)
+    stage.world.network.network_faults = NetworkFaults(loss=0.1, duplicate=0.1, reorder=0.1)
 
     for number in range(2000):
         stage.a.links[0].send(b"%d" % number)

@@ -16,7 +16,7 @@ class Handler:
     """The node's side of one connection: keeps what it gets, and sends it back if it is to."""
 
     def __init__(self, pipe: TcpConnection, *, echoes: bool) -> None:
-        self.pipe = pipe
+        self.tcp = pipe
         self.pieces: list[bytes] = []
         self.drains = 0
         self.held_bytes = 0
@@ -38,7 +38,7 @@ class Handler:
     def buffer_updated(self, count: int) -> None:
         self.pieces.append(bytes(self._buffer[:count]))
         if self._echoes:
-            self.pipe.write([self.pieces[-1]])
+            self.tcp.write([self.pieces[-1]])
 
     def drained(self) -> None:
         self.drains += 1
@@ -98,9 +98,9 @@ class Stage:
         self.node.start()
 
     def _program(self, runtime: Runtime, disk: Disk) -> "Stage":
-        assert self.node.life is not None
+        assert self.node.incarnation is not None
         self.disk = disk
-        self.listener = self.tcp.listen(self.node.life, ADDRESS, self._welcome)
+        self.listener = self.tcp.listen(self.node.incarnation, ADDRESS, self._welcome)
         return self
 
     def _welcome(self, pipe: TcpConnection) -> Handler:
@@ -256,12 +256,12 @@ def test_what_follows_bytes_that_nobody_took_is_no_new_connection(is_dark: bool)
 def test_a_paused_handler_is_given_nothing_and_nothing_is_lost() -> None:
     stage = Stage()
     client, handler = stage.connected()
-    handler.pipe.pause()
+    handler.tcp.pause()
     client.socket.send(b" and more")
     stage.run_ms(100)
     assert handler.content == b"hello"
 
-    handler.pipe.resume()
+    handler.tcp.resume()
     stage.run_ms(1)
 
     assert handler.content == b"hello and more"
@@ -272,17 +272,17 @@ def test_what_the_other_end_has_no_room_for_stays_pending_and_is_accounted_for()
     client, handler = stage.connected()
     stage.world.network.cut("node", "client")
 
-    handler.pipe.write([b"x" * 1_000_000, b"the end"])
+    handler.tcp.write([b"x" * 1_000_000, b"the end"])
     stage.run_ms(100)
 
-    assert handler.pipe.sent_bytes in WINDOWS
-    assert handler.pipe.pending_bytes == 1_000_007 - handler.pipe.sent_bytes
-    assert handler.held_bytes == handler.pipe.held_bytes == handler.pipe.pending_bytes
+    assert handler.tcp.sent_bytes in WINDOWS
+    assert handler.tcp.pending_bytes == 1_000_007 - handler.tcp.sent_bytes
+    assert handler.held_bytes == handler.tcp.held_bytes == handler.tcp.pending_bytes
     assert handler.drains == 0
     stage.world.network.heal_all()
     stage.run_ms(60_000)
     assert client.content == b"x" * 1_000_000 + b"the end"
-    assert (handler.drains, handler.held_bytes, handler.pipe.pending_bytes) == (1, 0, 0)
+    assert (handler.drains, handler.held_bytes, handler.tcp.pending_bytes) == (1, 0, 0)
 
 
 def test_a_span_of_a_file_is_read_and_is_not_in_memory() -> None:
@@ -291,8 +291,8 @@ def test_a_span_of_a_file_is_read_and_is_not_in_memory() -> None:
     file = stage.disk.open("records", create=True)
     file.append(b"r" * 200_000)
 
-    handler.pipe.write([b"<", Span(file, 200_000), b">"])
-    assert handler.pipe.pending_bytes > 100_000
+    handler.tcp.write([b"<", Span(file, 200_000), b">"])
+    assert handler.tcp.pending_bytes > 100_000
     assert handler.held_bytes == 1
     stage.run_ms(60_000)
 
@@ -304,7 +304,7 @@ def test_a_file_that_is_truncated_under_a_span_ends_the_connection() -> None:
     client, handler = stage.connected()
     file = stage.disk.open("records", create=True)
     file.append(b"r" * 200_000)
-    handler.pipe.write([Span(file, 200_000)])
+    handler.tcp.write([Span(file, 200_000)])
 
     file.truncate(70_000)
     stage.run_ms(1_000)
@@ -358,12 +358,12 @@ def test_a_listener_that_stops_accepting_leaves_its_connections_alone() -> None:
 
 def test_an_address_is_listened_on_once_and_only_by_its_own_machine() -> None:
     stage = Stage()
-    assert stage.node.life is not None
+    assert stage.node.incarnation is not None
 
     with pytest.raises(AddressUnavailable):
-        stage.tcp.listen(stage.node.life, ADDRESS, stage._welcome)
+        stage.tcp.listen(stage.node.incarnation, ADDRESS, stage._welcome)
     with pytest.raises(AddressUnavailable):
-        stage.tcp.listen(stage.node.life, Address("elsewhere", 9092), stage._welcome)
+        stage.tcp.listen(stage.node.incarnation, Address("elsewhere", 9092), stage._welcome)
 
 
 def test_a_seed_repeats_its_pieces() -> None:

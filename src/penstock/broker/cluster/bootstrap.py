@@ -245,8 +245,8 @@ class Bootstrap(BasePeerWatcher):
         self, runtime: Runtime, hub: PeerManager, desk: PeerRpc, me: Member, voters: Sequence[Voter]
     ) -> None:
         self._runtime = runtime
-        self._hub = hub
-        self._desk = desk
+        self._peers = hub
+        self._rpc = desk
         self._address: Address | None = None
         self._me = me
         self._voters = tuple(sorted(voters))
@@ -262,8 +262,8 @@ class Bootstrap(BasePeerWatcher):
         self._address = address
         self._decided = decided
         self._remind_at = Instant(self._runtime.clock.now() + FIRST_REMINDER_NS)
-        self._hub.watch(self)
-        self._hub.on_identity_mismatch(self._met_stranger)
+        self._peers.watch(self)
+        self._peers.on_identity_mismatch(self._met_stranger)
         self._next_round()
 
     def standing(self) -> IntroductionReply:
@@ -274,7 +274,7 @@ class Bootstrap(BasePeerWatcher):
         """The voters that were reached, and their directories; this node included."""
         known: dict[NodeId, UUID] = {}
         for voter in self._voters:
-            identity = self._hub.identity_of(voter.node_id)
+            identity = self._peers.identity_of(voter.node_id)
             if voter.node_id == self._me.node_id:
                 known[voter.node_id] = self._me.directory_id
             elif identity is not None:
@@ -294,7 +294,7 @@ class Bootstrap(BasePeerWatcher):
         self._timer = self._runtime.timers.at(deadline, self._next_round)
 
     def _ask(self, node: NodeId, question: Introduction) -> None:
-        number, identity = self._round, self._hub.identity_of(node)
+        number, identity = self._round, self._peers.identity_of(node)
         if identity is None:
             return
         directory_id = identity.directory_id
@@ -304,7 +304,7 @@ class Bootstrap(BasePeerWatcher):
                 self._heard[node] = VoterReply(directory_id, answer)
                 self._judge()
 
-        self._desk.call(node, question, VOTER_REPLY_TIMEOUT_MS, answered)
+        self._rpc.call(node, question, VOTER_REPLY_TIMEOUT_MS, answered)
 
     def _judge(self) -> None:
         decided = self._decided
@@ -318,7 +318,7 @@ class Bootstrap(BasePeerWatcher):
 
     def _remind(self) -> None:
         now = self._runtime.clock.now()
-        missing = [voter for voter in self._others if self._hub.identity_of(voter.node_id) is None]
+        missing = [voter for voter in self._others if self._peers.identity_of(voter.node_id) is None]
         if now >= self._remind_at and missing:
             self._remind_at = Instant(now + REMINDER_NS)
             whom = ", ".join(f"{voter.node_id} at {voter.address}" for voter in missing)
@@ -404,7 +404,7 @@ class QuorumJoiner:
     def __init__(self, runtime: Runtime, disk: Disk, desk: PeerRpc, book: AddressBook, me: Member) -> None:
         self._runtime = runtime
         self._disk = disk
-        self._desk = desk
+        self._rpc = desk
         self._book = book
         self._me = me
         self._wants_vote = False
@@ -445,7 +445,7 @@ class QuorumJoiner:
         self._turn += 1
         node = self._hint if self._hint in nodes else nodes[self._turn % len(nodes)] if nodes else None
         self._hint = None
-        if node is None or not self._desk.call(
+        if node is None or not self._rpc.call(
             node, JoinQuorum(self._wants_vote), JOIN_REPLY_TIMEOUT_MS, self._answered
         ):
             self._later()

@@ -98,7 +98,7 @@ class BrokerSessionTracker(BasePeerWatcher):
         options: BrokerSessionOptions,
     ) -> None:
         self._runtime = runtime
-        self._hub = hub
+        self._peers = hub
         self._controller = controller
         self._session_ns = options.session_ms * MILLISECOND
         self._look_ns = options.heartbeat_ms * MILLISECOND // 4
@@ -164,7 +164,7 @@ class BrokerSessionTracker(BasePeerWatcher):
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
         # While it has a link to us it is alive, and only unreachable from here.
-        if ending is CloseReason.REFUSED and node in self._until and not self._hub.hears(node):
+        if ending is CloseReason.REFUSED and node in self._until and not self._peers.hears(node):
             self._fence(node, "its process has ended")
 
     def _fence(self, node: NodeId, reason: str) -> None:
@@ -198,7 +198,7 @@ class BrokerHeartbeat:
         options: BrokerSessionOptions,
     ) -> None:
         self._runtime = runtime
-        self._desk = desk
+        self._rpc = desk
         self._controller = controller
         self._sessions = sessions
         self._me = me
@@ -244,7 +244,7 @@ class BrokerHeartbeat:
         if leader == self._me:
             self._seen(self._sessions.heartbeat(heartbeat))
         elif leader is not None:
-            self._desk.call(leader, heartbeat, patience_ms, self._seen)
+            self._rpc.call(leader, heartbeat, patience_ms, self._seen)
         deadline = Instant(self._runtime.clock.now() + patience_ms * MILLISECOND)
         self._timer = self._runtime.timers.at(deadline, self._beat)
 
@@ -294,7 +294,7 @@ class ControlledShutdown:
         self._runtime = runtime
         self._controller = controller
         self._quorum = quorum
-        self._pulse = pulse
+        self._heartbeat = pulse
         self._me = me
         self._done: Callback | None = None
         self._timer: Timer | None = None
@@ -326,7 +326,7 @@ class ControlledShutdown:
         done, self._done = self._done, None
         if self._timer is not None:
             self._timer.cancel()
-        self._pulse.end()
+        self._heartbeat.end()
         if done is not None:
             done()
 
@@ -359,7 +359,7 @@ class ControlledShutdown:
             self._hand_over_quorum()
 
         if self._done is not None:
-            self._pulse.end()
+            self._heartbeat.end()
             self._controller.submit(FenceBroker(self._me, epoch), told)
 
     def _hand_over_quorum(self) -> None:

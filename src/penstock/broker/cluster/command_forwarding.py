@@ -67,7 +67,7 @@ class CommandForwarder(BasePeerWatcher):
 
     def __init__(self, runtime: Runtime, desk: PeerRpc, me: NodeId) -> None:
         self._runtime = runtime
-        self._desk = desk
+        self._rpc = desk
         self._me = me
         self._decider: LocalController
         self._parked: deque[ParkedCommand] = deque()
@@ -131,7 +131,7 @@ class CommandForwarder(BasePeerWatcher):
         number = self._sent
         left_ms = max(1, (parked.deadline - self._runtime.clock.now()) // MILLISECOND)
         question = SubmitCommand(*encode_command(parked.command))
-        if not self._desk.call(leader, question, left_ms, lambda answer: self._answered(number, answer)):
+        if not self._rpc.call(leader, question, left_ms, lambda answer: self._answered(number, answer)):
             return False
         self._underway[number] = (leader, parked)
         return True
@@ -204,7 +204,7 @@ class ReadIndexBarrier:
         self, runtime: Runtime, desk: PeerRpc, quorum: RaftQuorum, controller: Controller, me: NodeId
     ) -> None:
         self._runtime = runtime
-        self._desk = desk
+        self._rpc = desk
         self._quorum = quorum
         self._controller = controller
         self._me = me
@@ -218,7 +218,7 @@ class ReadIndexBarrier:
             self._leaderless.append(done)
         elif leader == self._me:
             self._quorum.read(lambda outcome: self._read(outcome, done))
-        elif not self._desk.call(
+        elif not self._rpc.call(
             leader, RequestReadIndex(), ANSWER_MS, lambda answer: self._answered(answer, done)
         ):
             self._later(done)

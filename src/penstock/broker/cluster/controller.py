@@ -89,7 +89,7 @@ class Controller:
         self._holds = 0
         self._turn_set = False
         self._subscribers: list[Subscriber] = []
-        self._duties: list[ControllerTask] = []
+        self._tasks: list[ControllerTask] = []
         self.image: MetadataImage = EMPTY_IMAGE
 
     @property
@@ -117,7 +117,7 @@ class Controller:
 
     def add_task(self, duty: ControllerTask) -> None:
         """Notify `duty` whenever this node becomes the leading controller, and when it stops being it."""
-        self._duties.append(duty)
+        self._tasks.append(duty)
 
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided; `done` gets the reply once what it was decided on is committed."""
@@ -205,13 +205,13 @@ class Controller:
         self._appended, self._end = self.image, self._quorum.end
         if self._elsewhere is not None:
             self._elsewhere.retry()
-        for duty in self._duties:
+        for duty in self._tasks:
             duty.on_leadership_gained()
 
     def leadership_lost(self) -> None:
         """Drop the speculative image; commands that wait fail, and their outcome is unknown."""
         self._machine = None
-        for duty in self._duties:
+        for duty in self._tasks:
             duty.on_leadership_lost()
         self._pending.clear()
         waiting, self._waiting = self._waiting, deque()

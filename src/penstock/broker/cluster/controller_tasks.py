@@ -114,7 +114,7 @@ class LearnerReconciler(PeriodicTask):
     ) -> None:
         super().__init__(runtime, controller)
         self._quorum = quorum
-        self._hub = hub
+        self._peers = hub
         self._strange: dict[Member, Instant] = {}
 
     def pause_ms(self) -> int:
@@ -152,5 +152,5 @@ class LearnerReconciler(PeriodicTask):
         return next((RemoveMember(m) for m, since in strange.items() if now - since >= STRANGE_NS), None)
 
     def _is_there(self, member: Member) -> bool:
-        identity = self._hub.identity_of(member.node_id)
+        identity = self._peers.identity_of(member.node_id)
         return identity is not None and identity.directory_id == member.directory_id

@@ -85,35 +85,35 @@ class ClusterMember:
         self._options = options
         node_id = options.registration.node_id
         self.me = Member(node_id, directory.directory_id)
-        self.hub = PeerManager(runtime, node_id, options.listen)
-        self._desk = PeerRpc(runtime, self.hub)
-        self._book = AddressBook(self.me, self.hub, options.voters)
-        self._founding = Bootstrap(runtime, self.hub, self._desk, self.me, options.voters)
-        self._joining = QuorumJoiner(runtime, store.disk, self._desk, self._book, self.me)
-        self._foreigners: ClusterIdMismatch | None = None
-        self._freshness: ReadIndexBarrier | None = None
+        self.peers = PeerManager(runtime, node_id, options.listen)
+        self._rpc = PeerRpc(runtime, self.peers)
+        self._book = AddressBook(self.me, self.peers, options.voters)
+        self._bootstrap = Bootstrap(runtime, self.peers, self._rpc, self.me, options.voters)
+        self._joiner = QuorumJoiner(runtime, store.disk, self._rpc, self._book, self.me)
+        self._mismatch: ClusterIdMismatch | None = None
+        self._read_barrier: ReadIndexBarrier | None = None
         # The leader is about to commit the cluster's id, and we wait for it.
         self._is_nameless = False
-        setup = RaftSetup(self.me, self.hub, EMPTY_CONFIGURATION, options.raft, options.raft_type)
+        setup = RaftSetup(self.me, self.peers, EMPTY_CONFIGURATION, options.raft, options.raft_type)
         joined = directory.cluster_id is not None
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
-        self._forwarding = CommandForwarder(runtime, self._desk, node_id)
-        self.controller = Controller(runtime, self.quorum, options.around, self._forwarding)
-        self._forwarding.serve(self.controller)
-        self.hub.watch(self._forwarding)
+        self._forwarder = CommandForwarder(runtime, self._rpc, node_id)
+        self.controller = Controller(runtime, self.quorum, options.around, self._forwarder)
+        self._forwarder.serve(self.controller)
+        self.peers.watch(self._forwarder)
         self.quorum.watch(self)
         self._sessions = BrokerSessionTracker(
-            runtime, self.hub, self._desk, self.controller, options.sessions
+            runtime, self.peers, self._rpc, self.controller, options.sessions
         )
-        self._pulse = BrokerHeartbeat(
-            runtime, self._desk, self.controller, self._sessions, node_id, options.sessions
+        self._heartbeat = BrokerHeartbeat(
+            runtime, self._rpc, self.controller, self._sessions, node_id, options.sessions
         )
         self._forming = ClusterFormation(self.controller, runtime.entropy)
         static = options.around.static
-        self._duties = (
+        self._tasks = (
             LeaderBalancer(runtime, self.controller, static),
             InternalTopicExpander(runtime, self.controller),
-            LearnerReconciler(runtime, self.controller, self.quorum, self.hub),
+            LearnerReconciler(runtime, self.controller, self.quorum, self.peers),
         )
         self.membership = BrokerRegistrar(runtime, self.controller, directory, options.registration)
         self.voters: QuorumAdmin
@@ -128,22 +128,22 @@ class ClusterMember:
         options, directory = self._options, self._directory
         directory.claim(self.me.node_id)
         if directory.cluster_id is not None:
-            self.hub.join_cluster(directory.cluster_id)
-        self.hub.open()
-        self._reception = HelloExchange(self._desk, self.hub, self._book, self._address(), self._standing)
+            self.peers.join_cluster(directory.cluster_id)
+        self.peers.open()
+        self._hello = HelloExchange(self._rpc, self.peers, self._book, self._address(), self._standing)
         self._book.open()
         if directory.cluster_id is not None or not is_blank(self._store.disk):
-            self._foreigners = ClusterIdMismatch(self.hub, self.me, options.voters)
+            self._mismatch = ClusterIdMismatch(self.peers, self.me, options.voters)
             self._take_part(None)
         elif is_sole_voter(self.me.node_id, options.voters):
             self._take_part(Configuration((self.me,)))
         else:
-            self._founding.begin(self._address(), self._decided)
+            self._bootstrap.begin(self._address(), self._decided)
 
     def _address(self) -> Address | None:
         """Our address for others: the one in the list of voters, or else where we listen."""
         listed = (voter.address for voter in self._options.voters if voter.node_id == self.me.node_id)
-        bound = self.hub.address
+        bound = self.peers.address
         return next(listed, None) or (None if bound is None else self._options.advertised(bound))
 
     def _decided(self, outcome: BootstrapAsVoter | JoinExisting) -> None:
@@ -170,11 +170,11 @@ class ClusterMember:
         # Raft calls its watchers from here on, so all of them must exist.
         self.controller.start()
         self._check_own_name()
-        self._admission = JoinHandler(self._desk, self._runtime.clock, self._book, self.quorum)
-        freshness = ReadIndexBarrier(self._runtime, self._desk, self.quorum, self.controller, self.me.node_id)
-        self._freshness = freshness
-        self.voters = QuorumAdmin(self._runtime, self._desk, self.quorum, self._book)
-        self._joining.begin(wants_vote=read_join_intent(self._store.disk))
+        self._admission = JoinHandler(self._rpc, self._runtime.clock, self._book, self.quorum)
+        freshness = ReadIndexBarrier(self._runtime, self._rpc, self.quorum, self.controller, self.me.node_id)
+        self._read_barrier = freshness
+        self.voters = QuorumAdmin(self._runtime, self._rpc, self.quorum, self._book)
+        self._joiner.begin(wants_vote=read_join_intent(self._store.disk))
         freshness.catch_up(self._caught_up)
 
     def _check_own_name(self) -> None:
@@ -189,30 +189,30 @@ class ClusterMember:
             )
 
     def _standing(self) -> IntroductionReply:
-        if self._freshness is None:
-            return self._founding.standing()
+        if self._read_barrier is None:
+            return self._bootstrap.standing()
         return IntroductionReply(True, self._directory.cluster_id, self.quorum.raft.founders)
 
     def members_changed(self, configuration: Configuration) -> None:
         self._book.members_changed(configuration)
-        self._joining.members_changed(configuration)
+        self._joiner.members_changed(configuration)
 
     def leader_changed(self, leader: Member | None) -> None:
         node = None if leader is None else leader.node_id
         events.info("quorum.leader_changed", leader=node, term=self.quorum.raft.term)
-        self._forwarding.leader_changed(node)
-        self._pulse.leader_changed()
-        if self._freshness is not None:
-            self._freshness.leader_changed()
-        if self._foreigners is not None:
-            self._foreigners.leader_changed(leader)
+        self._forwarder.leader_changed(node)
+        self._heartbeat.leader_changed()
+        if self._read_barrier is not None:
+            self._read_barrier.leader_changed()
+        if self._mismatch is not None:
+            self._mismatch.leader_changed(leader)
 
     def _follow(self, image: MetadataImage) -> None:
         if image.cluster_id is not None and self._directory.cluster_id is None:
             # Only now that the metadata is committed: a directory that says it has joined must have it.
             cluster_id = parse_cluster_id(image.cluster_id)
             self._directory.join_cluster(cluster_id)
-            self.hub.join_cluster(cluster_id)
+            self.peers.join_cluster(cluster_id)
         if self._is_nameless and image.cluster_id is not None:
             self._is_nameless = False
             self._runtime.timers.soon(self._caught_up)
@@ -232,31 +232,31 @@ class ClusterMember:
 
     def catch_up(self, done: Callback) -> None:
         """Call `done` once our image has everything that was acknowledged before this call."""
-        assert self._freshness is not None, "this node is not a member yet"
-        self._freshness.catch_up(done)
+        assert self._read_barrier is not None, "this node is not a member yet"
+        self._read_barrier.catch_up(done)
 
     @property
     def is_fenced(self) -> bool:
         """Whether this broker is fenced, as far as it knows."""
-        return self._pulse.is_fenced
+        return self._heartbeat.is_fenced
 
     def go_live(self, live: Callback) -> None:
         """Get unfenced: the broker is ready to lead; `live` is called when that is done."""
         assert self.membership.epoch is not None
-        self._pulse.begin(self.membership.epoch, live)
+        self._heartbeat.begin(self.membership.epoch, live)
 
     def begin_controlled_shutdown(self, done: Callback) -> None:
         """Hand everything over to other nodes, as far as they exist and time allows."""
-        if self._freshness is None:
+        if self._read_barrier is None:
             self._runtime.timers.soon(done)  # not a member yet
             return
         farewell = ControlledShutdown(
-            self._runtime, self.controller, self.quorum, self._pulse, self.me.node_id
+            self._runtime, self.controller, self.quorum, self._heartbeat, self.me.node_id
         )
         farewell.begin(self.membership.epoch, done)
 
     def close(self) -> None:
         """Stop taking part. Blocks on the disk."""
-        self._pulse.end()
-        self.hub.close()
+        self._heartbeat.end()
+        self.peers.close()
         self.quorum.close()

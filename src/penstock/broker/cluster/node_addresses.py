@@ -30,7 +30,7 @@ class AddressBook(BasePeerWatcher):
 
     def __init__(self, me: Member, hub: PeerManager, voters: Sequence[Voter]) -> None:
         self._me = me
-        self._hub = hub
+        self._peers = hub
         self._given = {voter.node_id: voter.address for voter in voters}
         self._registered: dict[NodeId, tuple[BrokerEpoch, Address]] = {}
         self._brokers = EMPTY_IMAGE.brokers
@@ -64,7 +64,7 @@ class AddressBook(BasePeerWatcher):
 
     def on_introduction(self, node: NodeId, directory_id: UUID, address: Address | None) -> None:
         """A node says where it listens. A stranger does not replace a node that is connected."""
-        known = self._hub.identity_of(node)
+        known = self._peers.identity_of(node)
         is_taken = known is not None and known.directory_id != directory_id
         if address is None or is_taken or address == self.address_of(node):
             return
@@ -81,7 +81,7 @@ class AddressBook(BasePeerWatcher):
 
     def reachable(self) -> list[NodeId]:
         """The nodes that we keep links to, and have one."""
-        return [node for node in self._wanted() if self._hub.identity_of(node) is not None]
+        return [node for node in self._wanted() if self._peers.identity_of(node) is not None]
 
     def members_changed(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -119,7 +119,7 @@ class AddressBook(BasePeerWatcher):
 
     def _keep(self) -> None:
         found = {node: self.address_of(node) for node in self._wanted()}
-        self._hub.keep(_PURPOSE, {node: address for node, address in found.items() if address is not None})
+        self._peers.keep(_PURPOSE, {node: address for node, address in found.items() if address is not None})
 
 
 class HelloExchange(BasePeerWatcher):
@@ -136,7 +136,7 @@ class HelloExchange(BasePeerWatcher):
         address: Address | None,
         standing: Callable[[], IntroductionReply],
     ) -> None:
-        self._desk = desk
+        self._rpc = desk
         self._book = book
         self._address = address
         self._standing = standing
@@ -144,7 +144,7 @@ class HelloExchange(BasePeerWatcher):
         hub.watch(self)
 
     def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
-        self._desk.call(node, Introduction(self._address), ANSWER_MS, _ignore)
+        self._rpc.call(node, Introduction(self._address), ANSWER_MS, _ignore)
 
     def _introduced(self, peer: Peer, question: Introduction, respond: Respond) -> None:
         self._book.on_introduction(peer.node_id, peer.directory_id, question.address)

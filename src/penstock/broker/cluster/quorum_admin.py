@@ -168,7 +168,7 @@ class QuorumAdmin:
 
     def __init__(self, runtime: Runtime, desk: PeerRpc, quorum: RaftQuorum, book: AddressBook) -> None:
         self._runtime = runtime
-        self._desk = desk
+        self._rpc = desk
         self._quorum = quorum
         self._book = book
         self._changing = VoterChanges(runtime, quorum, book)
@@ -230,7 +230,7 @@ class QuorumAdmin:
         failed: Callable[[], None],
     ) -> None:
         leader = self._quorum.raft.leader
-        if leader is None or not self._desk.call(leader.node_id, question, patience_ms, answered):
+        if leader is None or not self._rpc.call(leader.node_id, question, patience_ms, answered):
             self._runtime.timers.soon(failed)
 
     def _on_describe(self, _peer: Peer, _question: DescribeQuorum, respond: Respond) -> None:

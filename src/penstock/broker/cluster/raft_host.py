@@ -135,16 +135,16 @@ class RaftTransport(BasePeerWatcher):
     """
 
     def __init__(self, hub: PeerManager, arrived: Arrival, gone: Callable[[NodeId], None]) -> None:
-        self._hub = hub
+        self._peers = hub
         self._arrived = arrived
         self._gone = gone
         hub.serve(Channel.RAFT, self)
         hub.watch(self)
 
     def send(self, to: Member, message: RaftMessage) -> None:
-        identity = self._hub.identity_of(to.node_id)
+        identity = self._peers.identity_of(to.node_id)
         if identity is not None and identity.directory_id == to.directory_id:
-            self._hub.send(Channel.RAFT, to.node_id, encode_message(message))
+            self._peers.send(Channel.RAFT, to.node_id, encode_message(message))
 
     def received(self, peer: Peer, frame: memoryview) -> None:
         try:
@@ -156,7 +156,7 @@ class RaftTransport(BasePeerWatcher):
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
         # A refused connection means that the process ended, unless it still has a link to us.
-        if ending is CloseReason.REFUSED and not self._hub.hears(node):
+        if ending is CloseReason.REFUSED and not self._peers.hears(node):
             self._gone(node)
 
 
@@ -265,7 +265,7 @@ class RaftSetup:
     """
 
     me: Member
-    hub: PeerManager | None
+    peers: PeerManager | None
     founders: Configuration = EMPTY_CONFIGURATION
     raft: RaftOptions = field(default_factory=RaftOptions)
     raft_type: type[Raft] = Raft
@@ -306,11 +306,11 @@ class RaftHost:
         self._disk = place.disk
         self._setup = setup
         self._noting = noting
-        self._links = None if setup.hub is None else RaftTransport(setup.hub, self._arrived, self._gone)
+        self._links = None if setup.peers is None else RaftTransport(setup.peers, self._arrived, self._gone)
         self._timer: Timer | None = None
         self._deadline: Instant | None = None
         self._is_closed = False
-        self._life = 0
+        self._incarnation = 0
         self.failure: DiskFull | None = None
         self.store = found.store
         self.snapshotting = SnapshotManager(
@@ -356,11 +356,11 @@ class RaftHost:
             return
         if error is not None:
             raise QuorumFailed(f"the raft log could not be synced: {error}") from error
-        if life == self._life:
+        if life == self._incarnation:
             self.step(EntriesPersisted(write))
 
     def _installed(self, life: int, received: MetadataSnapshot) -> None:
-        if self._is_closed or life != self._life:
+        if self._is_closed or life != self._incarnation:
             return
         self.store.restart(received.meta, received.end)
         self._noting.note_snapshot(received)
@@ -379,7 +379,7 @@ class RaftHost:
         self._noting.act()
 
     def _carry_out(self, effect: Effect) -> None:
-        life = self._life
+        life = self._incarnation
         match effect:
             case PersistHardState(ballot):
                 write_hard_state(self._disk, ballot)
@@ -414,7 +414,7 @@ class RaftHost:
 
     def _give_up(self, full: DiskFull) -> None:
         events.warning("quorum.disk_full", error=full)
-        self._life += 1
+        self._incarnation += 1
         self.failure = full
         if self._timer is not None:
             self._timer.cancel()

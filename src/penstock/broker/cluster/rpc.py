@@ -329,7 +329,7 @@ class PeerRpc(BasePeerWatcher):
 
     def __init__(self, runtime: Runtime, hub: PeerManager) -> None:
         self._runtime = runtime
-        self._hub = hub
+        self._peers = hub
         self._handlers: dict[type[Any], Callable[[Peer, Any, Respond], None]] = {}
         self._pending: dict[int, PendingRpc] = {}
         # Request numbers of a node differ between its starts.
@@ -347,7 +347,7 @@ class PeerRpc(BasePeerWatcher):
         """Send a request. False: not sent, and `done` is not called; True: it is called exactly once."""
         self._number += 1
         number = self._number
-        if not self._hub.send(Channel.CONTROL, node, encode_frame(RpcFrame(False, number, question))):
+        if not self._peers.send(Channel.CONTROL, node, encode_frame(RpcFrame(False, number, question))):
             return False
         deadline = Instant(self._runtime.clock.now() + timeout_ms * MILLISECOND)
         timer = self._runtime.timers.at(deadline, lambda: self._settle(number, None))

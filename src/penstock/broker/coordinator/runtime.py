@@ -75,7 +75,7 @@ class CoordinatorOutcome(Protocol[F_co, E_co]):
     @property
     def facts(self) -> Sequence[F_co]: ...
     @property
-    def replies(self) -> Sequence[tuple[Callable[[Any], None], Any]]: ...
+    def responses(self) -> Sequence[tuple[Callable[[Any], None], Any]]: ...
     @property
     def events(self) -> Sequence[E_co]: ...
 
@@ -349,7 +349,7 @@ class Coordinator(Generic[M, C, F]):
         return self._timers.at(Instant(self._clock.now() + delay_ms * MILLISECOND), fire)
 
     def _settle(self, outcome: CoordinatorOutcome[F, Any]) -> None:
-        facts, replies, partition = outcome.facts, outcome.replies, self.partition
+        facts, replies, partition = outcome.facts, outcome.responses, self.partition
         if facts and not self.append(facts):
             return
         for event in outcome.events:

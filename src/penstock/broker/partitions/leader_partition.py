@@ -206,7 +206,7 @@ class LeaderPartition:
         "has_min_isr",
         "has_room",
         "high_watermark",
-        "insync",
+        "isr",
         "leader_epoch",
         "log",
         "name",
@@ -241,7 +241,7 @@ class LeaderPartition:
         self._sweep: Timer | None = None
         log.begin_epoch(term.leader_epoch)
         self._durable_end = self._own_position()
-        self.insync = IsrTracker(
+        self.isr = IsrTracker(
             term.me,
             term.assignment,
             log.end,
@@ -252,8 +252,8 @@ class LeaderPartition:
         )
         self._is_sole_replica = self._is_sole_in(term.assignment)
         # Whether enough replicas are in sync to accept writes with acks=all.
-        self.has_min_isr = self.insync.has_min_isr
-        self.high_watermark = self.insync.high_watermark
+        self.has_min_isr = self.isr.has_min_isr
+        self.high_watermark = self.isr.high_watermark
         log.set_high_watermark(self.high_watermark)
         if self._syncs:
             # What was appended under an earlier role may not be synced yet.
@@ -262,7 +262,7 @@ class LeaderPartition:
     @property
     def is_established(self) -> bool:
         """Whether everything that earlier leaders may have acknowledged is below the high watermark."""
-        return self.high_watermark >= self.insync.epoch_start
+        return self.high_watermark >= self.isr.epoch_start
 
     def append(
         self, batches: bytearray | memoryview, headers: Sequence[BatchHeader], now: Timestamp
@@ -377,14 +377,14 @@ class LeaderPartition:
         self, node: NodeId, broker_epoch: BrokerEpoch, fetched: Offset, synced: Offset
     ) -> None:
         """A follower has this log up to `fetched`, and has synced it up to `synced`."""
-        if self.stopped is None and self.insync.follower_fetched(
+        if self.stopped is None and self.isr.follower_fetched(
             node, broker_epoch, fetched, synced, self.log.end, self._clock.now()
         ):
-            self._advance(self.insync.high_watermark)
+            self._advance(self.isr.high_watermark)
 
     def assignment_changed(self, assignment: CommittedPartitionState) -> None:
         """The committed metadata has changed the replicas or the ISR, in this leader epoch."""
-        insync = self.insync
+        insync = self.isr
         if self._is_sole_replica:
             # It was not tracked until now.
             self._durable_end = self._own_position()
@@ -399,12 +399,12 @@ class LeaderPartition:
         """The ISR to propose to the controller now, if there is a reason to."""
         if self._is_sole_replica or self.stopped is not None:
             return None
-        return self.insync.proposal(self.log.end, self._clock.now())
+        return self.isr.proposal(self.log.end, self._clock.now())
 
     def proposal_ended(self, *, accepted: bool | None) -> None:
         """The controller has decided, or (None) the outcome of the proposal is unknown."""
-        if self.insync.proposal_ended(accepted=accepted):
-            self._advance(self.insync.high_watermark)
+        if self.isr.proposal_ended(accepted=accepted):
+            self._advance(self.isr.high_watermark)
 
     def log_start_moved(self) -> None:
         """Records were deleted from the front: wake the readers that wait below the new start."""
@@ -443,8 +443,8 @@ class LeaderPartition:
         elif self.stopped is None:
             self._durable_end = safe
             release(self._waiting_here, safe)
-            if self.insync.advance_own(safe):
-                self._advance(self.insync.high_watermark)
+            if self.isr.advance_own(safe):
+                self._advance(self.isr.high_watermark)
 
     def _advance(self, offset: Offset) -> None:
         if self.stopped is not None or offset <= self.high_watermark:
@@ -490,6 +490,6 @@ class LeaderPartition:
         if self.has_min_isr:
             detail = f"the replicas have not confirmed {end - 1} in time"
             return ApiError(ErrorKind.TIMED_OUT, f"{self.name}: {detail}")
-        state = self.insync.assignment
+        state = self.isr.assignment
         detail = f"{len(state.isr)} in sync, {min(state.minimum, len(state.replicas))} are needed"
         return ApiError(ErrorKind.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self.name}: {detail}")

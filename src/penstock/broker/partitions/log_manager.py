@@ -184,8 +184,8 @@ class LogManager:
         self._store = store
         # The replicas that have had a log here.
         self.created = CreatedReplicas(store.disk)
-        self._maker = LogCreator(runtime.spawn, store.side_disk)
-        self._discarding = LogRemover(runtime, store.disk, store.side_disk)
+        self._creator = LogCreator(runtime.spawn, store.side_disk)
+        self._remover = LogRemover(runtime, store.disk, store.side_disk)
 
     def open(
         self, name: TopicPartition, topic_id: TopicId, options: LogOptions
@@ -200,7 +200,7 @@ class LogManager:
             ticks=self._runtime.clock.now,
         )
         _report(name, report)
-        log.set_file_remover(self._discarding.remove)
+        log.set_file_remover(self._remover.remove)
         return log, report
 
     def create(
@@ -212,7 +212,9 @@ class LogManager:
         failed: Callable[[Exception], None],
     ) -> None:
         """Create an empty log; either `made` or `failed` is called later."""
-        self._maker.create(LogCreation(partition_path(name), topic_id, name.partition, options, made, failed))
+        self._creator.create(
+            LogCreation(partition_path(name), topic_id, name.partition, options, made, failed)
+        )
 
     def delete(self, name: TopicPartition, topic_id: TopicId) -> None:
         """Remove a log's directory. It is renamed first, so that the log may be created again."""

@@ -56,7 +56,7 @@ class ReplicaManagerOptions:
     """How the node keeps its logs; `static` holds its broker settings under Kafka's names."""
 
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
-    housekeeping: LogMaintenanceOptions = field(default_factory=LogMaintenanceOptions)
+    maintenance: LogMaintenanceOptions = field(default_factory=LogMaintenanceOptions)
     time_index_interval_ms: int = 1_000
 
 
@@ -164,7 +164,7 @@ class LogSettings:
 
     def sync_policy(self, topic: str) -> SyncPolicy:
         options = self.of(topic)
-        return SyncPolicy(self._options.housekeeping.fsync, options.flush_messages, options.flush_ms)
+        return SyncPolicy(self._options.maintenance.fsync, options.flush_messages, options.flush_ms)
 
     def log_options(self, topic: str) -> LogOptions:
         return self._log_options(self.of(topic))
@@ -223,7 +223,7 @@ class ReplicaRoles:
         self._me = me
         self._runtime = runtime
         self._settings = settings
-        self._mending = mending
+        self._repair = mending
         self.led: dict[tuple[str, int], LeaderPartition] = {}
         self.led_by_id: dict[tuple[TopicId, int], LeaderPartition] = {}
         self.followed: dict[tuple[TopicId, int], FollowerPartition] = {}
@@ -248,7 +248,7 @@ class ReplicaRoles:
         if isinstance(role, FollowerPartition) and role.leader_epoch == state.leader_epoch:
             return False
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
-        self._mending.repair(replica, state)
+        self._repair.repair(replica, state)
         followed = FollowerPartition(
             replica, state.leader, state.leader_epoch, self._runtime.clock, state.unclean_epoch
         )
@@ -260,7 +260,7 @@ class ReplicaRoles:
         """Apply the topic's `min.insync.replicas`, which may have changed."""
         role = replica.role
         if isinstance(role, LeaderPartition):
-            role.assignment_changed(role.insync.assignment._replace(minimum=self._minimum(replica)))
+            role.assignment_changed(role.isr.assignment._replace(minimum=self._minimum(replica)))
 
     def _minimum(self, replica: Replica) -> int:
         return self._settings.min_insync_replicas(replica.name.topic)
@@ -292,10 +292,10 @@ class ReplicaManager:
         self._settings = LogSettings(node_id, options)
         # Cached results of `options`, by topic: every batch needs them.
         self.known_options: Mapping[str, TopicOptions] = self._settings.known
-        self._shelf = LogManager(runtime, store)
+        self._log_manager = LogManager(runtime, store)
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
-        self._mending = ReplicaRepair(node_id, runtime, self._all)
-        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._mending)
+        self._repair = ReplicaRepair(node_id, runtime, self._all)
+        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair)
         # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
         self._image = EMPTY_IMAGE
@@ -307,8 +307,8 @@ class ReplicaManager:
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self._telling: Timer | None = None
-        self.housekeeping = LogMaintenance(runtime, self._all, options.housekeeping)
-        self.compactor = LogCleaner(runtime, cleaner_for(store.side_disk), self._compacted)
+        self.maintenance = LogMaintenance(runtime, self._all, options.maintenance)
+        self.cleaner = LogCleaner(runtime, cleaner_for(store.side_disk), self._compacted)
 
     def _all(self) -> list[Replica]:
         return list(self._replicas.values())
@@ -366,7 +366,7 @@ class ReplicaManager:
 
     def start_repair(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
         """Start resigning from damaged logs, with the controller's consent."""
-        self._mending.start(broker_epoch, submit)
+        self._repair.start(broker_epoch, submit)
 
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
         """Open every log that the metadata places here, before clients are served. Blocks.
@@ -376,7 +376,7 @@ class ReplicaManager:
         """
         self._image = image
         self._settings.on_metadata(image)
-        self._mending.on_metadata(image)
+        self._repair.on_metadata(image)
         reports = []
         damaged: dict[tuple[TopicId, int], str] = {}
         for found in directory.partitions():
@@ -389,16 +389,16 @@ class ReplicaManager:
                     damaged[topic.id, state.index] = f"{found.damage}; it is kept in {place}"
             elif self._node_id not in state.replicas:
                 events.info("partition.reassigned_away", partition=str(found.partition))
-                self._shelf.mark_deleted(found.partition, topic.id)
+                self._log_manager.mark_deleted(found.partition, topic.id)
             elif not self._settings.is_usable(topic.name):
                 self._take_offline(topic, state, on_disk=True)
             else:
                 reports.append(self._open(topic, state))
-        self._shelf.remove_stray_logs(lambda name: image.topic(name) is not None)
-        self.housekeeping.start()
+        self._log_manager.remove_stray_logs(lambda name: image.topic(name) is not None)
+        self.maintenance.start()
         backoff_ms = self._settings.cleaner_backoff_ms()
         if backoff_ms is not None:
-            self.compactor.start(backoff_ms)
+            self.cleaner.start(backoff_ms)
         self._find_lost(damaged)
         # A crash may have come between the creation of a topic and that of its logs.
         self._make_missing()
@@ -407,7 +407,7 @@ class ReplicaManager:
 
     def _find_lost(self, damaged: Mapping[tuple[TopicId, int], str]) -> None:
         """Distinguish logs that were lost from those that were never created."""
-        created = self._shelf.created
+        created = self._log_manager.created
         known = dict.fromkeys(created.all())
         expected = {
             (topic.id, state.index): (topic, state)
@@ -421,7 +421,7 @@ class ReplicaManager:
         for key, (topic, state) in expected.items():
             reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
             if reason and key not in self._replicas and key not in self._offline:
-                self._mending.on_log_lost(topic, state, reason)
+                self._repair.on_log_lost(topic, state, reason)
         for key in known:
             if key not in expected:
                 created.discard(key)
@@ -429,7 +429,7 @@ class ReplicaManager:
     def on_metadata(self, image: MetadataImage) -> None:
         """Bring the logs and their roles in step with a new image."""
         before, self._image = self._image, image
-        self._mending.on_metadata(image)
+        self._repair.on_metadata(image)
         if self._settings.on_metadata(image):
             self._apply_settings()
         if before.topics is image.topics:
@@ -530,13 +530,13 @@ class ReplicaManager:
     def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
         """Remove a log that was offline and is no longer placed here."""
         if self._offline.pop((topic.id, state.index), False):
-            self._shelf.delete(TopicPartition(topic.name, state.index), topic.id)
+            self._log_manager.delete(TopicPartition(topic.name, state.index), topic.id)
 
     def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
         name = TopicPartition(topic.name, state.index)
-        log, report = self._shelf.open(name, topic.id, self._settings.log_options(topic.name))
+        log, report = self._log_manager.open(name, topic.id, self._settings.log_options(topic.name))
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
-        replica.on_storage_error = partial(self._mending.resign, topic.id, name)
+        replica.on_storage_error = partial(self._repair.resign, topic.id, name)
         self._replicas[topic.id, state.index] = replica
         self._roles.assign(replica, state)
         return report
@@ -550,7 +550,7 @@ class ReplicaManager:
         name = TopicPartition(topic.name, state.index)
         if name in self._making or (topic.id, state.index) in self._offline:
             return
-        if not self._mending.may_create(topic.id, state):
+        if not self._repair.may_create(topic.id, state):
             return
         if not self._settings.is_usable(topic.name):
             self._take_offline(topic, state, on_disk=False)
@@ -567,14 +567,14 @@ class ReplicaManager:
             self._not_made(topic.id, name, error)
             self._settle()
 
-        self._shelf.create(name, topic.id, self._settings.log_options(topic.name), made, failed)
+        self._log_manager.create(name, topic.id, self._settings.log_options(topic.name), made, failed)
 
     def _made(self, topic_id: TopicId, name: TopicPartition) -> None:
         """An empty log was created; the metadata may have changed since it was requested."""
         topic = self._image.topic_by_id(topic_id)
         state = None if topic is None else topic.partition(name.partition)
         if topic is None or state is None or self._node_id not in state.replicas:
-            self._shelf.delete(name, topic_id)
+            self._log_manager.delete(name, topic_id)
             # Perhaps a topic of the same name has been waiting for this one to be removed.
             self._make_missing()
             return
@@ -589,7 +589,7 @@ class ReplicaManager:
 
     def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
         events.error("partition.create_failed", partition=str(name), error=error)
-        self._mending.resign(topic_id, name)
+        self._repair.resign(topic_id, name)
         self._try_again_later()
 
     def _try_again_later(self) -> None:
@@ -622,14 +622,14 @@ class ReplicaManager:
         for state in topic.partitions:
             if self._node_id in state.replicas:
                 # Also for logs that were lost.
-                self._shelf.created.discard((topic.id, state.index))
+                self._log_manager.created.discard((topic.id, state.index))
         return bool(doomed)
 
     def _remove(self, replica: Replica, reason: str) -> None:
         del self._replicas[replica.topic_id, replica.name.partition]
         self._roles.take_back(replica, reason)
         replica.log.abandon()
-        self._shelf.delete(replica.name, replica.topic_id)
+        self._log_manager.delete(replica.name, replica.topic_id)
 
     def checkpoint_all(self, done: Callable[[], None]) -> None:
         """Take a checkpoint of every log that needs one, concurrently; `done` is called when all have ended.
@@ -653,9 +653,9 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Make every log durable and close it. Blocks."""
-        self.housekeeping.stop()
-        self.compactor.stop()
-        self._mending.stop()
+        self.maintenance.stop()
+        self.cleaner.stop()
+        self._repair.stop()
         for timer in (self._retry, self._telling):
             if timer is not None:
                 timer.cancel()

@@ -160,7 +160,7 @@ class FollowerSessionPartition:
         """Whether high watermark or log start differ from what was last sent."""
         partition = self.partition
         return partition is not None and (
-            partition.insync.high_watermark != self.told_watermark or partition.log.start != self.told_start
+            partition.isr.high_watermark != self.told_watermark or partition.log.start != self.told_start
         )
 
     def answered(
@@ -172,7 +172,7 @@ class FollowerSessionPartition:
             return ReplicaFetchResponsePartition(
                 self.key, status, self.leader_epoch, self.position, 0, 0, epoch, end
             )
-        watermark, start = partition.insync.high_watermark, partition.log.start
+        watermark, start = partition.isr.high_watermark, partition.log.start
         return ReplicaFetchResponsePartition(
             self.key, status, self.leader_epoch, self.position, watermark, start, epoch, end
         )
@@ -410,7 +410,7 @@ class ResponseBuilder:
 
 
 def _is_catching_up(session: FollowerSession, row: FollowerSessionPartition) -> bool:
-    return row.partition is not None and session.node not in row.partition.insync.assignment.isr
+    return row.partition is not None and session.node not in row.partition.isr.assignment.isr
 
 
 def check_position(
@@ -446,8 +446,8 @@ class ReplicaFetchServer:
         self._sessions: dict[NodeId, FollowerSession] = {}
         self._rounds = 0
         self.throttle = ReplicationThrottle(runtime)
-        self._verifying = SegmentVerifier(runtime)
-        self._answering = ResponseBuilder(runtime, options, self.throttle, self._wake)
+        self._verifier = SegmentVerifier(runtime)
+        self._response_builder = ResponseBuilder(runtime, options, self.throttle, self._wake)
 
     def fetch(self, peer: Peer, fetch: ReplicaFetch) -> None:
         """A follower asks for more."""
@@ -493,7 +493,7 @@ class ReplicaFetchServer:
         """A follower reports damaged batches from this node."""
         partition = self._partitions.find_by_id(*partition_of(doubt.key))
         if partition is not None and partition.leader_epoch == doubt.leader_epoch:
-            self._verifying.verify(partition, Offset(doubt.position))
+            self._verifier.verify(partition, Offset(doubt.position))
 
     def roles_changed(self) -> None:
         """Look up every partition again: this node may have started or stopped leading it."""
@@ -507,7 +507,7 @@ class ReplicaFetchServer:
         """Find followers that left the ISR silently: their next fetch may bring them back."""
         for session in self._sessions.values():
             for row in session.rows.values():
-                if row.partition is not None and session.node not in row.partition.insync.assignment.isr:
+                if row.partition is not None and session.node not in row.partition.isr.assignment.isr:
                     session.outside[row] = None
 
     def stop(self) -> None:
@@ -537,7 +537,7 @@ class ReplicaFetchServer:
         def more(row: FollowerSessionPartition) -> None:
             if row.is_at_end and row.partition is not None:
                 row.is_at_end = False
-                row.partition.insync.fell_behind(session.node, self._runtime.clock.now())
+                row.partition.isr.fell_behind(session.node, self._runtime.clock.now())
             session.ready[row] = None
             self._wake(session)
 
@@ -575,7 +575,7 @@ class ReplicaFetchServer:
         partition.follower_fetched(
             node, BrokerEpoch(session.broker_epoch), Offset(row.position), Offset(row.synced)
         )
-        if node in partition.insync.assignment.isr:
+        if node in partition.isr.assignment.isr:
             session.outside.pop(row, None)
         else:
             session.outside[row] = None
@@ -596,7 +596,7 @@ class ReplicaFetchServer:
         peer = session.pending
         if peer is None:
             return
-        rows, contents = self._answering.collect(session, time_is_up=time_is_up)
+        rows, contents = self._response_builder.collect(session, time_is_up=time_is_up)
         if not rows and not time_is_up:
             self._arm(session, session.deadline)
         elif peer.send(*encode_response(session.number, session.sequence, rows, contents)):
@@ -604,7 +604,7 @@ class ReplicaFetchServer:
             session.turned_away = 0
             self._metrics.fetches.count += 1
             self._metrics.bytes_sent.count += sum(map(len, contents))
-            self._answering.sent(session, rows, contents)
+            self._response_builder.sent(session, rows, contents)
         else:
             self._try_later(session)
 

@@ -67,7 +67,7 @@ class IsrManager:
         """New metadata was committed, and the partitions have applied it."""
         self._image = image
         for partition, epoch in list(self._proposed.items()):
-            if partition.stopped is not None or partition.insync.assignment.partition_epoch > epoch:
+            if partition.stopped is not None or partition.isr.assignment.partition_epoch > epoch:
                 del self._proposed[partition]
                 self._look_later(partition)
 
@@ -86,7 +86,7 @@ class IsrManager:
         members = partition.proposal()
         if members is None:
             return
-        before = partition.insync.assignment
+        before = partition.isr.assignment
         command = self._command(partition, self._image, members)
         events.info(
             "partition.isr_proposed",
@@ -118,7 +118,7 @@ class IsrManager:
             partition.topic_id,
             partition.name.partition,
             partition.leader_epoch,
-            partition.insync.assignment.partition_epoch,
+            partition.isr.assignment.partition_epoch,
             tuple(IsrMember(member.node_id, epoch_of(member)) for member in members),
         )
 
@@ -145,7 +145,7 @@ class IsrManager:
 
     def _look_later(self, partition: LeaderPartition) -> None:
         """Check again when the first member of its ISR will have lagged for too long."""
-        deadline = partition.insync.next_deadline()
+        deadline = partition.isr.next_deadline()
         if deadline is not None and partition.stopped is None:
             self._look_at(partition, deadline)
 

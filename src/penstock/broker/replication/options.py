@@ -69,7 +69,7 @@ class ReplicationMetrics(Metrics):
 
     def set_partitions(self, led: Iterable[LeaderPartition]) -> None:
         """Export the lag of every follower of these partitions, and of no others."""
-        now = {partition: partition.insync.assignment.replicas for partition in led}
+        now = {partition: partition.isr.assignment.replicas for partition in led}
         for partition, replicas in self._led.items():
             if now.get(partition) != replicas:
                 for follower in replicas:
@@ -77,19 +77,19 @@ class ReplicationMetrics(Metrics):
         for partition, replicas in now.items():
             if self._led.get(partition) != replicas:
                 for follower in replicas:
-                    if follower != partition.insync.me:
+                    if follower != partition.isr.me:
                         self.lag.read(_lag_of(partition, follower), *partition.name, follower)
         self._led = now
 
 
 def _lacks_replicas(partition: LeaderPartition) -> bool:
-    state = partition.insync.assignment
+    state = partition.isr.assignment
     return len(state.isr) < len(state.replicas)
 
 
 def _lag_of(partition: LeaderPartition, node: NodeId) -> Callable[[], int]:
     def read() -> int:
-        follower, log = partition.insync.follower(node), partition.log
+        follower, log = partition.isr.follower(node), partition.log
         fetched = log.start if follower is None else max(follower.fetched, log.start)
         return max(0, log.end - fetched)
 

@@ -38,7 +38,7 @@ class ReplicationService:
         options: ReplicationOptions | None = None,
     ) -> None:
         self._runtime = runtime
-        self._hub = hub
+        self._peers = hub
         self._partitions = partitions
         self._options = options or ReplicationOptions()
         self._node_id = node_id
@@ -51,9 +51,9 @@ class ReplicationService:
         self._configs: object = None
         self.metrics = ReplicationMetrics()
         self.metrics.watch(partitions.led)
-        self.proposing = IsrManager(runtime, node_id, submit, self._options, self.metrics)
-        self.serving = ReplicaFetchServer(
-            runtime, partitions, self._options, self.metrics, self.proposing.consider
+        self.isr_manager = IsrManager(runtime, node_id, submit, self._options, self.metrics)
+        self.fetch_server = ReplicaFetchServer(
+            runtime, partitions, self._options, self.metrics, self.isr_manager.consider
         )
         hub.serve(Channel.REPLICATION, self)
         hub.watch(self, Channel.REPLICATION)
@@ -63,28 +63,28 @@ class ReplicationService:
         """Start: the node is registered as a broker under this epoch."""
         self._broker_epoch = broker_epoch
         self._is_running = True
-        self.proposing.start(broker_epoch)
+        self.isr_manager.start(broker_epoch)
         self._roles_changed()
 
     def on_metadata(self, image: MetadataImage) -> None:
         """New metadata was committed. Call this after `ReplicaManager.on_metadata`."""
         if self._brokers is not image.brokers:
             self._brokers = image.brokers
-            self._hub.keep("replication", _peers_of(image, self._node_id))
+            self._peers.keep("replication", _peers_of(image, self._node_id))
         if self._configs is not image.configs:
             self._configs = image.configs
             rate = broker_setting(image, RATE_SETTING, self._node_id)
             assert isinstance(rate, int)
-            self.serving.throttle.configure(rate)
-        self.proposing.on_metadata(image)
+            self.fetch_server.throttle.configure(rate)
+        self.isr_manager.on_metadata(image)
         self._look_later()
 
     def stop(self) -> None:
         self._is_running = False
         if self._check_timer is not None:
             self._check_timer.cancel()
-        self.proposing.stop()
-        self.serving.stop()
+        self.isr_manager.stop()
+        self.fetch_server.stop()
         for fetcher in self._fetchers.values():
             fetcher.stop()
 
@@ -99,11 +99,11 @@ class ReplicationService:
             return
         match message:
             case ReplicaFetch():
-                self.serving.fetch(peer, message)
+                self.fetch_server.fetch(peer, message)
             case FollowerProgress():
-                self.serving.progress(peer, message)
+                self.fetch_server.progress(peer, message)
             case CorruptBatchReport():
-                self.serving.on_corrupt_batch(message)
+                self.fetch_server.on_corrupt_batch(message)
             case ReplicaFetchResponse() | RestartSession():
                 self._heard_of_leader(peer.node_id, message)
 
@@ -143,8 +143,8 @@ class ReplicationService:
             if fetcher is None:
                 fetcher = self._fetchers[node] = self._new_fetcher(node)
             fetcher.set_partitions(wanted)
-        self.serving.roles_changed()
-        self.proposing.roles_changed(self._partitions.led())
+        self.fetch_server.roles_changed()
+        self.isr_manager.roles_changed(self._partitions.led())
         self._look_later()
 
     def _look_later(self) -> None:
@@ -155,12 +155,12 @@ class ReplicationService:
 
     def _check(self) -> None:
         self._check_timer = None
-        self.serving.check_out_of_sync()
+        self.fetch_server.check_out_of_sync()
         self.metrics.set_partitions(self._partitions.led())
 
     def _new_fetcher(self, node: NodeId) -> ReplicaFetcher:
         def send(frame: Buffer) -> bool:
-            return self._hub.send(Channel.REPLICATION, node, frame)
+            return self._peers.send(Channel.REPLICATION, node, frame)
 
         return ReplicaFetcher(self._runtime, node, self._broker_epoch, send, self._options, self.metrics)
 

@@ -194,7 +194,7 @@ class ClassicGroup:
         # What this generation's members subscribe to; None when it cannot be known.
         self.subscribed: frozenset[str] | None = None
         self.pending: dict[str, Instant] = {}  # ids given out, not joined with yet -> until when
-        self.joining: dict[str, OnReply] = {}  # member id -> its parked JoinGroup
+        self.joiner: dict[str, OnReply] = {}  # member id -> its parked JoinGroup
         self.syncing: dict[str, OnReply] = {}  # member id -> its parked SyncGroup
         self.unsynced: dict[str, None] = {}  # members of this generation that owe a SyncGroup
         self.initial_delay: InitialDelay | None = None
@@ -287,10 +287,10 @@ class ClassicGroup:
 
     def elect_leader_among_joined(self) -> bool:
         """Make sure that the leader takes part in the next generation; False if no member does."""
-        if self.leader in self.joining:
+        if self.leader in self.joiner:
             return True
         for member_id in self.members:
-            if member_id in self.joining:
+            if member_id in self.joiner:
                 self.leader = member_id
                 return True
         return False
@@ -346,6 +346,6 @@ class ClassicGroup:
 
     def _unpark(self, member_id: str) -> tuple[OnReply, ...]:
         parked = (
-            requests.pop(member_id) for requests in (self.joining, self.syncing) if member_id in requests
+            requests.pop(member_id) for requests in (self.joiner, self.syncing) if member_id in requests
         )
         return tuple(parked)

@@ -14,7 +14,7 @@ Left out: the move of a group between this protocol and the newer ones.
 from dataclasses import replace
 from typing import assert_never
 
-from penstock.core.groups.classic_group import ClassicGroup, GroupMember, subscribed_topics
+from penstock.core.groups.classic_group import ClassicGroup, GroupMember, InitialDelay, subscribed_topics
 from penstock.core.groups.commands import (
     UNKNOWN_MEMBER_ID,
     ClassicCommand,
@@ -22,7 +22,9 @@ from penstock.core.groups.commands import (
     GroupState,
     GroupType,
     Heartbeat,
+    JoinedMember,
     JoinGroup,
+    JoinGroupResult,
     LeaveGroup,
     LeaveGroupResult,
     LeavingMember,
@@ -34,17 +36,147 @@ from penstock.core.groups.commands import (
     SyncGroupResult,
 )
 from penstock.core.groups.facts import GroupImage
-from penstock.core.groups.outcome import GroupOutcome, RebalanceCompleted
-from penstock.core.groups.rebalance import (
-    complete_join_if_all_are_here,
-    join_phase_ended,
-    joined,
-    keep_alive,
-    rebalance,
-    remove_member,
-    sync_phase_ended,
-)
+from penstock.core.groups.outcome import GroupOutcome, MemberRemoved, RebalanceCompleted, RebalanceStarted
 from penstock.core.model import ErrorKind, Instant
+
+STATIC_WAIT_MS_MIN = 1_000
+
+
+def rebalance(group: ClassicGroup, outcome: GroupOutcome, reason: str) -> None:
+    """Start a rebalance: every member has to join again.
+
+    If one is under way already, the join phase ends if this was the last member missing.
+    """
+    now = outcome.now
+    if group.state is GroupState.PREPARING_REBALANCE:
+        complete_join_if_all_are_here(group, outcome)
+        return
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        _send_back_syncing(group, outcome)
+    is_initial = group.state is GroupState.EMPTY
+    group.unsynced.clear()
+    group.sync_deadline = None
+    if group.rebalance_started is None:
+        group.rebalance_started = now.instant
+    group.state, group.state_since = GroupState.PREPARING_REBALANCE, now.wall
+    outcome.events.append(RebalanceStarted(group.group_id, group.generation, reason))
+    if is_initial:
+        delay_ms = outcome.options.initial_rebalance_delay_ms
+        group.initial_delay = InitialDelay(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        group.join_deadline = outcome.wake(group.group_id, delay_ms)
+    elif len(group.joiner) == len(group.members) and not group.pending:
+        _complete_join(group, outcome)
+    else:
+        group.join_deadline = outcome.wake(group.group_id, group.rebalance_timeout_ms)
+
+
+def complete_join_if_all_are_here(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    # A new group waits out its delay even when every known member has joined: more may come.
+    preparing = group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None
+    if preparing and len(group.joiner) == len(group.members) and not group.pending:
+        _complete_join(group, outcome)
+
+
+def join_phase_ended(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    """The delay of a new group, or the time its members have for joining again, is over."""
+    delay = group.initial_delay
+    if delay is None or not delay.member_came or delay.remaining_ms == 0:
+        _complete_join(group, outcome)
+        return
+    delay_ms = min(outcome.options.initial_rebalance_delay_ms, delay.remaining_ms)
+    group.initial_delay = InitialDelay(delay_ms, max(delay.remaining_ms - delay.delay_ms, 0))
+    group.join_deadline = outcome.wake(group.group_id, delay_ms)
+
+
+def sync_phase_ended(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    """Remove the members that have not sent SyncGroup in time."""
+    group.sync_deadline = None
+    late = list(group.unsynced)
+    if not late:
+        return
+    for member_id in late:
+        remove_member(group, member_id, outcome, "did not sync in time")
+    rebalance(group, outcome, f"{len(late)} members did not sync in time")
+
+
+def remove_member(group: ClassicGroup, member_id: str, outcome: GroupOutcome, reason: str) -> None:
+    """Remove a member; a request of it that is still parked gets an error that makes it join again."""
+    for on_reply in group.remove(member_id):
+        outcome.refuse(on_reply, ErrorKind.UNKNOWN_MEMBER, reason)
+    outcome.events.append(MemberRemoved(group.group_id, member_id, reason))
+
+
+def keep_alive(group: ClassicGroup, member: GroupMember, outcome: GroupOutcome) -> None:
+    member.session_deadline = outcome.wake(group.group_id, member.session_timeout_ms)
+
+
+def joined(group: ClassicGroup, member_id: str) -> JoinGroupResult:
+    """The JoinGroup result of a member in the current generation; the leader gets all members' metadata."""
+    protocol = group.protocol
+    everybody: tuple[JoinedMember, ...] = ()
+    if member_id == group.leader:
+        members = group.members.values()
+        everybody = tuple(
+            [JoinedMember(m.member_id, m.instance_id, m.metadata_for(protocol)) for m in members]
+        )
+    return JoinGroupResult(
+        member_id, group.generation, group.protocol_type, protocol, group.leader, everybody
+    )
+
+
+def _complete_join(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    group.join_deadline = None
+    group.initial_delay = None
+    for member in list(group.members.values()):
+        # A static member may be restarting: it keeps its place until its session ends.
+        if member.member_id not in group.joiner and not member.is_static:
+            remove_member(group, member.member_id, outcome, "did not join in time")
+    if not group.members:
+        _become_empty(group, outcome)
+    elif group.leader in group.joiner or group.elect_leader_among_joined():
+        _start_generation(group, outcome)
+    else:
+        # Only static members are left and none is back: wait for one, or for their sessions to end.
+        # Their own timeout may be nothing at all, which must not keep us busy meanwhile.
+        delay_ms = max(group.rebalance_timeout_ms, STATIC_WAIT_MS_MIN)
+        group.join_deadline = outcome.wake(group.group_id, delay_ms)
+
+
+def _become_empty(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    group.generation += 1
+    group.protocol = None
+    group.leader = None
+    group.rebalance_started = None
+    group.state, group.state_since = GroupState.EMPTY, outcome.now.wall
+    group.note_subscriptions()
+    outcome.facts.append(group.to_fact())
+
+
+def _start_generation(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    group.generation += 1
+    group.protocol = group.selector.winner(group.members)
+    group.note_subscriptions()
+    group.state, group.state_since = GroupState.COMPLETING_REBALANCE, outcome.now.wall
+    sync_timeout_ms = 0
+    for member_id, member in group.members.items():
+        on_reply = group.joiner.pop(member_id, None)
+        if on_reply is not None:
+            outcome.responses.append((on_reply, joined(group, member_id)))
+        member.is_new = False
+        group.unsynced[member_id] = None
+        member.session_deadline = outcome.wake(group.group_id, member.session_timeout_ms)
+        if member.rebalance_timeout_ms > sync_timeout_ms:
+            sync_timeout_ms = member.rebalance_timeout_ms
+    group.sync_deadline = outcome.wake(group.group_id, sync_timeout_ms)
+
+
+def _send_back_syncing(group: ClassicGroup, outcome: GroupOutcome) -> None:
+    for member in group.members.values():
+        member.assignment = b""
+        on_reply = group.syncing.pop(member.member_id, None)
+        if on_reply is not None:
+            outcome.refuse(on_reply, ErrorKind.REBALANCE_IN_PROGRESS)
+            keep_alive(group, member, outcome)
 
 
 class ClassicGroups:
@@ -148,7 +280,7 @@ def _refuse_stranger(command: SyncGroup | Heartbeat | LeaveGroup, outcome: Group
         strangers = [
             LeftMember(m.member_id, m.instance_id, ErrorKind.UNKNOWN_MEMBER) for m in command.members
         ]
-        outcome.replies.append((command.on_reply, LeaveGroupResult(tuple(strangers))))
+        outcome.responses.append((command.on_reply, LeaveGroupResult(tuple(strangers))))
     else:
         outcome.refuse(command.on_reply, ErrorKind.UNKNOWN_MEMBER)
 
@@ -198,7 +330,7 @@ def _has_room(group: ClassicGroup, command: JoinGroup, members_max: int) -> bool
         case GroupState.PREPARING_REBALANCE:
             # Those that wait count, not those that are known: when the limit was lowered, the first
             # to join again stay and the last get an error.
-            return member_id in group.joining or len(group.joining) < members_max
+            return member_id in group.joiner or len(group.joiner) < members_max
         case _:
             return member_id in group.members
 
@@ -221,7 +353,7 @@ def _give_member_id(group: ClassicGroup, command: JoinGroup, outcome: GroupOutco
     if len(group.pending) >= outcome.options.pending_members_max:
         del group.pending[next(iter(group.pending))]
     group.pending[member_id] = outcome.wake(group.group_id, command.session_timeout_ms)
-    outcome.replies.append((command.on_reply, MemberIdRequired(member_id)))
+    outcome.responses.append((command.on_reply, MemberIdRequired(member_id)))
 
 
 def _join_new_static(
@@ -254,16 +386,16 @@ def _join_known(
     if not (changed or by_leader or state is GroupState.PREPARING_REBALANCE):
         # The reply to an earlier JoinGroup was lost, or a follower joined again without a reason:
         # no need for a rebalance.
-        outcome.replies.append((command.on_reply, joined(group, member_id)))
+        outcome.responses.append((command.on_reply, joined(group, member_id)))
         return
     if changed:
         group.update_protocols(member, protocols)
     member.rebalance_timeout_ms = command.rebalance_timeout_ms
     member.session_timeout_ms = command.session_timeout_ms
-    if member_id in group.joining:
-        earlier = group.joining[member_id]
+    if member_id in group.joiner:
+        earlier = group.joiner[member_id]
         outcome.refuse(earlier, ErrorKind.REBALANCE_IN_PROGRESS, "a newer JoinGroup took its place")
-    group.joining[member_id] = command.on_reply
+    group.joiner[member_id] = command.on_reply
     rebalance(group, outcome, f"member {member_id} joins again: {command.reason or 'no reason given'}")
 
 
@@ -272,7 +404,7 @@ def _add_member(group: ClassicGroup, member: GroupMember, command: JoinGroup, ou
     if group.initial_delay is not None:
         group.initial_delay.member_came = True
     group.add(member)
-    group.joining[member.member_id] = command.on_reply
+    group.joiner[member.member_id] = command.on_reply
     member.session_deadline = outcome.wake(group.group_id, outcome.options.new_member_join_timeout_ms)
     rebalance(group, outcome, f"member {member.member_id} is new: {command.reason or 'no reason given'}")
 
@@ -311,7 +443,7 @@ def _rejoin_static(
         outcome.facts.append(group.to_fact())
         _reply_without_rebalance(group, member, old_leader, command, outcome)
         return
-    group.joining[member.member_id] = command.on_reply
+    group.joiner[member.member_id] = command.on_reply
     rebalance(group, outcome, f"static member {member.instance_id} is back: {command.reason}")
 
 
@@ -346,7 +478,7 @@ def _reply_without_rebalance(
         # An older client must not compute an assignment that nobody waits for: the reply names
         # its predecessor as the leader.
         reply = replace(reply, leader=old_leader, members=())
-    outcome.replies.append((command.on_reply, reply))
+    outcome.responses.append((command.on_reply, reply))
 
 
 def _sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> None:
@@ -358,7 +490,7 @@ def _sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcome) -> Non
         return
     group.unsynced.pop(member_id, None)
     if group.state is GroupState.STABLE:
-        outcome.replies.append((command.on_reply, _synced(group, member_id)))
+        outcome.responses.append((command.on_reply, _synced(group, member_id)))
         return
     if member_id in group.syncing:
         earlier = group.syncing[member_id]
@@ -395,7 +527,7 @@ def _complete_sync(group: ClassicGroup, command: SyncGroup, outcome: GroupOutcom
     for member in group.members.values():
         on_reply = group.syncing.pop(member.member_id, None)
         if on_reply is not None:
-            outcome.replies.append((on_reply, _synced(group, member.member_id)))
+            outcome.responses.append((on_reply, _synced(group, member.member_id)))
             keep_alive(group, member, outcome)
     started = group.rebalance_started
     if started is not None:
@@ -423,14 +555,14 @@ def _heartbeat(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -
         # Alive; the error tells the member to join again.
         outcome.refuse(command.on_reply, ErrorKind.REBALANCE_IN_PROGRESS)
     else:
-        outcome.replies.append((command.on_reply, GroupOk()))
+        outcome.responses.append((command.on_reply, GroupOk()))
 
 
 def _leave(group: ClassicGroup, command: LeaveGroup, outcome: GroupOutcome) -> None:
     """Members that leave together cost one rebalance."""
     members_before = len(group.members)
     results = tuple([_leave_one(group, leaving, outcome) for leaving in command.members])
-    outcome.replies.append((command.on_reply, LeaveGroupResult(results)))
+    outcome.responses.append((command.on_reply, LeaveGroupResult(results)))
     if len(group.members) < members_before:
         rebalance(group, outcome, f"{members_before - len(group.members)} members left")
     else:
@@ -476,7 +608,7 @@ def _end_sessions(group: ClassicGroup, outcome: GroupOutcome) -> None:
     for member in list(group.members.values()):
         if member.session_deadline is None or member.session_deadline > now:
             continue
-        is_parked = member.member_id in group.joining or member.member_id in group.syncing
+        is_parked = member.member_id in group.joiner or member.member_id in group.syncing
         if is_parked and not member.is_new:
             # It has a parked request, which stands for heartbeats: it counts as alive.
             member.session_deadline = None

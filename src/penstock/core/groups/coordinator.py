@@ -93,7 +93,7 @@ class GroupCoordinator:
                 decide_offsets(command, self._image, self._classic, outcome)
             case DescribeGroup():
                 described = _described(command.group_id, self._classic.find(command.group_id))
-                outcome.replies.append((command.on_reply, described))
+                outcome.responses.append((command.on_reply, described))
             case ListGroups():
                 self._list(command, outcome)
             case DeleteGroup():
@@ -134,7 +134,7 @@ class GroupCoordinator:
             if (not states or group.state.value.lower() in states)
             and (not types or group.type.value in types)
         )
-        outcome.replies.append((command.on_reply, ListedGroups(groups)))
+        outcome.responses.append((command.on_reply, ListedGroups(groups)))
 
     def _delete(self, command: DeleteGroup, outcome: GroupOutcome) -> None:
         group = self._classic.find(command.group_id)
@@ -149,7 +149,7 @@ class GroupCoordinator:
         if command.group_id in self._image.groups:
             outcome.facts.append(GroupDeleted(command.group_id))
         self._classic.forget(command.group_id)
-        outcome.replies.append((command.on_reply, GroupOk()))
+        outcome.responses.append((command.on_reply, GroupOk()))
 
 
 def _described(group_id: str, group: ClassicGroup | None) -> DescribedGroup:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.groups.classic_protocol import ClassicGroups
+from penstock.core.groups.classic_protocol import ClassicGroups, keep_alive
 from penstock.core.groups.commands import (
     CommitOffsets,
     CommitResults,
@@ -27,7 +27,6 @@ from penstock.core.groups.commands import (
 )
 from penstock.core.groups.facts import GroupDeleted, GroupImage, OffsetCommitted, OffsetDeleted
 from penstock.core.groups.outcome import GroupOutcome
-from penstock.core.groups.rebalance import keep_alive
 from penstock.core.model import MILLISECOND, ErrorKind, Instant, Timestamp, TopicId, TopicPartition
 
 
@@ -57,7 +56,7 @@ def _commit(group: ClassicGroup | None, command: CommitOffsets, outcome: GroupOu
         # A commit shows that the member is alive.
         keep_alive(group, group.members[command.member_id], outcome)
     results = tuple([_commit_one(offset, command, outcome) for offset in command.offsets])
-    outcome.replies.append((command.on_reply, CommitResults(results)))
+    outcome.responses.append((command.on_reply, CommitResults(results)))
 
 
 def _why_not_commit(group: ClassicGroup | None, command: CommitOffsets) -> ErrorKind | None:
@@ -108,7 +107,7 @@ def _fetch(image: GroupImage, command: FetchOffsets, outcome: GroupOutcome) -> N
     else:
         partitions = [wanted for topic in command.topics for wanted in _partitions_of(topic)]
     offsets = [_fetch_one(image, command, partition, topic_id) for partition, topic_id in partitions]
-    outcome.replies.append((command.on_reply, FetchedOffsets(tuple(offsets))))
+    outcome.responses.append((command.on_reply, FetchedOffsets(tuple(offsets))))
 
 
 def _partitions_of(topic: TopicToFetch) -> list[tuple[TopicPartition, TopicId | None]]:
@@ -151,7 +150,7 @@ def _delete(
         if partition in committed:
             outcome.facts.append(OffsetDeleted(command.group_id, partition))
         results.append(OffsetResult(partition))
-    outcome.replies.append((command.on_reply, DeletionResults(tuple(results))))
+    outcome.responses.append((command.on_reply, DeletionResults(tuple(results))))
 
 
 def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome) -> None:
@@ -159,7 +158,7 @@ def _forget_topic(image: GroupImage, command: ForgetTopic, outcome: GroupOutcome
         for partition in offsets:
             if partition.topic == command.topic:
                 outcome.facts.append(OffsetDeleted(group_id, partition))
-    outcome.replies.append((command.on_reply, GroupOk()))
+    outcome.responses.append((command.on_reply, GroupOk()))
 
 
 class OffsetRetention:

@@ -114,18 +114,18 @@ class GroupOutcome:
     the log end it saw is committed. `events` are for logs and metrics alone.
     """
 
-    __slots__ = ("_deadlines", "events", "facts", "now", "options", "replies")
+    __slots__ = ("_deadlines", "events", "facts", "now", "options", "responses")
 
     def __init__(self, now: Now, options: GroupOptions, deadlines: GroupDeadlines) -> None:
         self.now = now
         self.options = options
         self._deadlines = deadlines
         self.facts: list[Fact] = []
-        self.replies: list[tuple[OnReply, Reply]] = []
+        self.responses: list[tuple[OnReply, Reply]] = []
         self.events: list[Event] = []
 
     def refuse(self, on_reply: OnReply, kind: ErrorKind, detail: str = "") -> None:
-        self.replies.append((on_reply, ApiError(kind, detail)))
+        self.responses.append((on_reply, ApiError(kind, detail)))
 
     def wake(self, group_id: str, delay_ms: int) -> Instant:
         """Check the group `delay_ms` from now; returns that time."""

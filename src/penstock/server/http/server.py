@@ -97,8 +97,8 @@ class HttpConnection:
     """One request, one response."""
 
     def __init__(self, pipe: TcpConnection, door: HttpServer, patience: Timer) -> None:
-        self._pipe = pipe
-        self._door = door
+        self._tcp = pipe
+        self._listener = door
         self._patience = patience
         self._buffer = memoryview(bytearray(door.limits.head_bytes_max))
         self._have = 0
@@ -111,20 +111,20 @@ class HttpConnection:
         self._have += count
         head, end, _ = bytes(self._buffer[: self._have]).partition(END_OF_HEAD)
         if end:
-            self._send(self._door.respond(head))
+            self._send(self._listener.respond(head))
         elif self._have == len(self._buffer):
             self._send(response(HttpResponse(431, b"the head of this request is too large\n")))
 
     def _send(self, content: bytes) -> None:
         self._answered = True
-        self._pipe.pause()
-        self._pipe.write([content])
-        if self._pipe.pending_bytes == 0:
-            self._pipe.close()
+        self._tcp.pause()
+        self._tcp.write([content])
+        if self._tcp.pending_bytes == 0:
+            self._tcp.close()
 
     def drained(self) -> None:
         if self._answered:
-            self._pipe.close()
+            self._tcp.close()
 
     def closed(self) -> None:
         self._patience.cancel()

@@ -58,9 +58,9 @@ class Backend:
     topics: TopicService
     configs: ConfigService
     producer_ids: ProducerIdManager
-    producing: ProduceService
-    fetching: FetchService
-    lookups: OffsetLookup
+    produce_service: ProduceService
+    fetch_service: FetchService
+    offset_lookup: OffsetLookup
     groups: GroupService
     quorum: QuorumAdmin
 

@@ -15,8 +15,7 @@ from penstock.security import ANONYMOUS, Authorizer, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import REUSED_BYTES_MAX, FrameDecoder
-from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_queue import ResponseQueue
+from penstock.server.kafka.request import Request, ResponseQueue
 from penstock.server.kafka.router import Router
 
 # Requests that arrived together are served for this long; then other connections have their turn.
@@ -41,7 +40,7 @@ class ConnectionOwner(Protocol):
 
     name: str
     backend: Backend
-    gate: Authorizer | None
+    authorizer: Authorizer | None
     routes: Router
     clock: Clock
     metrics: KafkaMetrics
@@ -49,8 +48,8 @@ class ConnectionOwner(Protocol):
     report: Callable[[Exception], None]
     limits: ConnectionLimits
     scratch: memoryview
-    budget: RequestMemoryLimit
-    backlog: ResponseMemoryLimit
+    request_memory: RequestMemoryLimit
+    response_memory: ResponseMemoryLimit
 
     def forget(self, connection: "KafkaConnection") -> None: ...
 
@@ -67,7 +66,7 @@ class KafkaConnection:
     """The Kafka protocol on one TCP connection."""
 
     __slots__ = (
-        "_assembly",
+        "_decoder",
         "_held_until_ns",
         "_holds",
         "_progress",
@@ -79,29 +78,29 @@ class KafkaConnection:
         "_waits_for_turn",
         "backend",
         "clock",
-        "door",
+        "listener",
         "fetch_sessions",
-        "gate",
+        "authorizer",
         "is_open",
         "is_paused",
         "metrics",
-        "pipe",
-        "replies",
+        "tcp",
+        "responses",
     )
 
     def __init__(self, pipe: TcpConnection, door: ConnectionOwner) -> None:
-        self.pipe = pipe
-        self.door = door
+        self.tcp = pipe
+        self.listener = door
         self.backend = door.backend
-        self.gate = door.gate
+        self.authorizer = door.authorizer
         self.clock = door.clock
         self.metrics = door.metrics
         self.fetch_sessions = door.fetch_sessions
         self._routes = door.routes.by_key
-        self.replies = ResponseQueue(pipe, door.flush_soon, door.backlog.moved)
-        pipe.account(door.backlog.moved)
+        self.responses = ResponseQueue(pipe, door.flush_soon, door.response_memory.moved)
+        pipe.account(door.response_memory.moved)
         self.is_open = True
-        self._assembly = FrameDecoder(door.scratch, door.limits.frame_bytes_max, door.budget)
+        self._decoder = FrameDecoder(door.scratch, door.limits.frame_bytes_max, door.request_memory)
         self._session = Session(ANONYMOUS, door.name, "", pipe.peer.rpartition(":")[0])
         self.is_paused = False
         self._held_until_ns = 0
@@ -111,31 +110,31 @@ class KafkaConnection:
         self._waits_for_room = False
         self._seen_ns = door.clock.now()
         self._progress = 0
-        if door.backlog.is_full:
+        if door.response_memory.is_full:
             self._pause()
             self._await_room()
 
     def get_buffer(self) -> memoryview:
-        return self._assembly.target
+        return self._decoder.target
 
     def buffer_updated(self, count: int) -> None:  # noqa: C901 - the hot path, straight on purpose
         self._turn_end_ns = 0
-        assembly, replies = self._assembly, self.replies
+        assembly, replies = self._decoder, self.responses
         replies.is_corked = True
         try:
             assembly.buffer_updated(count, self._serve)
         except ProtocolError as error:
             self.metrics.protocol_errors.of().count += 1
-            log.warning("kafka.protocol_error", peer=self.pipe.peer, reason=str(error))
+            log.warning("kafka.protocol_error", peer=self.tcp.peer, reason=str(error))
             self.close()
             return
         except Exception as error:
             # The last line of defence: an unexpected error closes this connection.
-            log.error("kafka.handler_failed", peer=self.pipe.peer, error=error)
+            log.error("kafka.handler_failed", peer=self.tcp.peer, error=error)
             self.metrics.failures.of().count += 1
             self.close()
             if not isinstance(error, PenstockError):
-                self.door.report(error)
+                self.listener.report(error)
             return
         if not self.is_open:
             return
@@ -154,7 +153,7 @@ class KafkaConnection:
     @property
     def held_bytes(self) -> int:
         """Bytes of responses in memory: the client does not read them, or they wait for an earlier one."""
-        return self.pipe.held_bytes + self.replies.held_bytes
+        return self.tcp.held_bytes + self.responses.held_bytes
 
     def _serve(self, frame: memoryview) -> bool:
         """Serve one request; returns whether there is time for another one in this turn of the loop."""
@@ -206,7 +205,7 @@ class KafkaConnection:
         self._held_until_ns = until_ns
         self.end_turn()
         self._pause()
-        self.door.after_ms(throttle_ms, self._release)
+        self.listener.after_ms(throttle_ms, self._release)
 
     def _release(self) -> None:
         # An earlier, shorter throttle has no effect.
@@ -215,8 +214,8 @@ class KafkaConnection:
             self.resume()
 
     def _is_full(self) -> bool:
-        limits, backlog = self.door.limits, self.door.backlog
-        replies, pipe = self.replies, self.pipe
+        limits, backlog = self.listener.limits, self.listener.response_memory
+        replies, pipe = self.responses, self.tcp
         return (
             self._held_until_ns > 0
             or self._holds > 0
@@ -228,11 +227,11 @@ class KafkaConnection:
 
     def _await_room(self) -> None:
         """Wait for the node's `ResponseMemoryLimit`, if that is what is full."""
-        if self.door.backlog.is_full and not self._waits_for_room:
+        if self.listener.response_memory.is_full and not self._waits_for_room:
             self._waits_for_room = True
             self.metrics.held_back.of("answers").count += 1
-            self.door.backlog.wait(self._room)
-            self.door.sweep_soon()
+            self.listener.response_memory.wait(self._room)
+            self.listener.sweep_soon()
 
     def _room(self) -> None:
         self._waits_for_room = False
@@ -240,7 +239,7 @@ class KafkaConnection:
 
     def _pause(self) -> None:
         self.is_paused = True
-        self.pipe.pause()
+        self.tcp.pause()
 
     def resume(self) -> None:
         """Read again, unless something else pauses it; buffered bytes come first."""
@@ -248,16 +247,16 @@ class KafkaConnection:
             return
         if self._is_full():
             self._await_room()
-        elif self._assembly.rest is None:
+        elif self._decoder.rest is None:
             self.is_paused = False
-            self.pipe.resume()
+            self.tcp.resume()
         elif not self._waits_for_turn:
             self._waits_for_turn = True
-            if self._assembly.is_starved:
+            if self._decoder.is_starved:
                 self.metrics.held_back.of("requests").count += 1
-                self.door.budget.wait(self._take_turn)
+                self.listener.request_memory.wait(self._take_turn)
             else:
-                self.door.soon(self._take_turn)
+                self.listener.soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False
@@ -268,7 +267,7 @@ class KafkaConnection:
         else:
             self.is_paused = False  # or every response of this turn would try to resume
             self.buffer_updated(0)
-            if self._assembly.rest is None:
+            if self._decoder.rest is None:
                 self.resume()
 
     def drained(self) -> None:
@@ -279,41 +278,41 @@ class KafkaConnection:
 
         `pressed`: the node's memory for responses is used up.
         """
-        limits = self.door.limits
-        progress = self.pipe.sent_bytes + self._assembly.have_bytes
+        limits = self.listener.limits
+        progress = self.tcp.sent_bytes + self._decoder.have_bytes
         if progress != self._progress:
             self._progress, self._seen_ns = progress, now_ns
         quiet_ms = (now_ns - self._seen_ns) // 1_000_000
-        stuck = self._assembly.is_partial or self.pipe.pending_bytes > 0
+        stuck = self._decoder.is_partial or self.tcp.pending_bytes > 0
         if self._is_in_the_way(pressed=pressed) and quiet_ms >= limits.pressed_ms_max:
             self.abort("in the way")
         elif quiet_ms > (limits.stalled_ms_max if stuck else limits.idle_ms_max) and not (
-            self.replies.waiting and not stuck
+            self.responses.waiting and not stuck
         ):
             self.abort("stuck" if stuck else "idle")
         elif not stuck:
-            self._assembly.release_buffer()
+            self._decoder.release_buffer()
 
     def _is_in_the_way(self, *, pressed: bool) -> bool:
         """Whether others wait for its memory: unread responses, or a request that is not complete."""
         if pressed and self.held_bytes > 0:
             return True
-        return self._assembly.is_partial and self.door.budget.is_wanted
+        return self._decoder.is_partial and self.listener.request_memory.is_wanted
 
     def abort(self, reason: str) -> None:
-        log.info("kafka.connection_closed", peer=self.pipe.peer, reason=reason, held_bytes=self.held_bytes)
+        log.info("kafka.connection_closed", peer=self.tcp.peer, reason=reason, held_bytes=self.held_bytes)
         self.close()
 
     def close(self) -> None:
-        self.pipe.close()
+        self.tcp.close()
 
     def closed(self) -> None:
         self.is_open = False
-        self._assembly.close()
-        self.replies.abandon()
-        self.door.backlog.forget(self._room)
-        self.door.forget(self)
+        self._decoder.close()
+        self.responses.abandon()
+        self.listener.response_memory.forget(self._room)
+        self.listener.forget(self)
 
     def release_buffer(self) -> None:
         """Give back the buffer kept for the next large frame: other connections need the memory."""
-        self._assembly.release_buffer()
+        self._decoder.release_buffer()

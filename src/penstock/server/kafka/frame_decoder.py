@@ -35,7 +35,7 @@ class FrameDecoder:
     """
 
     __slots__ = (
-        "_budget",
+        "_request_memory",
         "_frame",
         "_frame_bytes_max",
         "_have",
@@ -51,7 +51,7 @@ class FrameDecoder:
     def __init__(self, scratch: memoryview, frame_bytes_max: int, budget: RequestMemoryLimit) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
-        self._budget = budget
+        self._request_memory = budget
         self._frame: memoryview | None = None
         self._have = 0
         self._need = 0  # 0: between frames, receiving into scratch
@@ -134,7 +134,7 @@ class FrameDecoder:
         if self.owned_bytes >= size:
             return True
         self.release_buffer()
-        if not self._budget.claim(size):
+        if not self._request_memory.claim(size):
             return False
         self._frame = memoryview(bytearray(size))
         self.owned_bytes = size
@@ -143,7 +143,7 @@ class FrameDecoder:
     def release_buffer(self) -> None:
         """Give back a buffer that is not in use: called after a frame if it is large, or when idle."""
         if self._need == 0 and self._frame is not None:
-            self._budget.give_back(self.owned_bytes)
+            self._request_memory.give_back(self.owned_bytes)
             self._frame, self.owned_bytes = None, 0
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.connection import ConnectionLimits, KafkaConnection
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
 from penstock.server.kafka.frame_decoder import SCRATCH_BYTES
-from penstock.server.kafka.response_queue import ResponseQueue
+from penstock.server.kafka.request import ResponseQueue
 from penstock.server.kafka.router import Router
 
 SWEEP_MS = 5_000
@@ -29,13 +29,13 @@ class ListenerContext:
     """
 
     backend: Backend
-    gate: Authorizer | None
+    authorizer: Authorizer | None
     routes: Router
     runtime: Runtime
     metrics: KafkaMetrics
     fetch_sessions: FetchSessionCache
-    budget: RequestMemoryLimit
-    backlog: ResponseMemoryLimit
+    request_memory: RequestMemoryLimit
+    response_memory: ResponseMemoryLimit
     report: Callable[[Exception], None]
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
@@ -46,7 +46,7 @@ class Listener:
     def __init__(self, name: str, serving: ListenerContext) -> None:
         self.name = name
         self.backend = serving.backend
-        self.gate = serving.gate
+        self.authorizer = serving.authorizer
         self.routes = serving.routes
         self.clock = serving.runtime.clock
         self.metrics = serving.metrics
@@ -54,9 +54,9 @@ class Listener:
         self.report = serving.report
         self.limits = serving.limits
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.budget = serving.budget
-        self.budget.on_exhausted(self._spare)
-        self.backlog = serving.backlog
+        self.request_memory = serving.request_memory
+        self.request_memory.on_exhausted(self._spare)
+        self.response_memory = serving.response_memory
         self._timers = serving.runtime.timers
         self._to_flush: list[ResponseQueue] = []
         self._connections: dict[KafkaConnection, None] = {}
@@ -119,7 +119,7 @@ class Listener:
             self._sweep_later()
 
     def _sweep_later(self) -> None:
-        self._is_pressed = self.backlog.is_full
+        self._is_pressed = self.response_memory.is_full
         self._sweeper = self.after_ms(PRESSED_SWEEP_MS if self._is_pressed else SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
@@ -129,14 +129,14 @@ class Listener:
 
     def sweep(self) -> None:
         """Close connections that are idle, stuck, or block others."""
-        now, pressed = self.clock.now(), self.backlog.is_full
+        now, pressed = self.clock.now(), self.response_memory.is_full
         for connection in list(self._connections):
             connection.sweep(now, pressed=pressed)
         self._make_room()
 
     def _make_room(self) -> None:
         """Close the connection that holds the most: nobody is read while the response memory is used up."""
-        if self.backlog.is_full and self._connections:
+        if self.response_memory.is_full and self._connections:
             largest = max(self._connections, key=_held_bytes)
             if largest.held_bytes:
                 largest.abort(

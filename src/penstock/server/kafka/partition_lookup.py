@@ -22,7 +22,7 @@ def partition_of(
     call: Request, topic: str, index: int, operation: AclOperation
 ) -> LeaderPartition | ApiError:
     """The partition, if this node leads it and the caller may do this to it."""
-    if call.gate is not None and not call.authorize(operation, Resource(ResourceType.TOPIC, topic)):
+    if call.authorizer is not None and not call.authorize(operation, Resource(ResourceType.TOPIC, topic)):
         return NOT_ALLOWED
     backend = call.backend
     partition = backend.partitions.led_by_name.get((topic, index))

@@ -1,6 +1,16 @@
-"""One request, from its frame to its response."""
+"""One request, from its frame to its response.
+
+Responses leave in the order of the requests, however long each takes.
+
+    requests    1  2  3  4          each gets a PendingResponse
+    responses  [✓][ ][✓][ ]         1 leaves; 3 waits for 2, and is held in memory
+
+What is released in one turn of the loop is sent by one system call: when the turn ends, or as soon
+as nothing of this connection waits any more.
+"""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,11 +22,10 @@ from penstock.core.protocol.frames import RequestHeader, response_frame
 from penstock.core.protocol.messages.registry import Api
 from penstock.observability import log
 from penstock.runtime import Clock
-from penstock.runtime.tcp import Part, TcpConnection
+from penstock.runtime.tcp import BUFFERS, Part, TcpConnection
 from penstock.security import AclOperation, Authorizer, QuotaType, Resource, Session
 from penstock.server.kafka.backend import Backend, KafkaMetrics
 from penstock.server.kafka.fetch_sessions import FetchSessionCache
-from penstock.server.kafka.response_queue import PendingResponse, ResponseQueue
 from penstock.server.kafka.response_template import (
     CORRELATION_ID_POSITION,
     Template,
@@ -28,16 +37,108 @@ from penstock.server.kafka.response_template import (
 LARGE_BYTES = 64 << 10
 
 
+class PendingResponse:
+    """The place of one response in its connection's order."""
+
+    __slots__ = ("abandoned", "held_bytes", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Part] | None = None
+        self.held_bytes = 0
+        # Called if the connection ends before there is a response.
+        self.abandoned: Callable[[], None] | None = None
+
+
+class ResponseQueue:
+    """The pending responses of one connection, in order.
+
+    Every request is put at the end of `waiting`. While `is_corked`, what is
+    released is collected in `out`, so that one system call can send it all.
+    """
+
+    __slots__ = ("_flush_later", "_moved", "_tcp", "held_bytes", "is_corked", "out", "waiting")
+
+    def __init__(
+        self,
+        pipe: TcpConnection,
+        flush_later: Callable[["ResponseQueue"], None],
+        moved: Callable[[int], None],
+    ) -> None:
+        """`flush_later` calls `flush` at the end of this turn of the loop.
+
+        `moved` is called with every change of `held_bytes`: responses that wait for an earlier one.
+        """
+        self._tcp = pipe
+        self._flush_later = flush_later
+        self._moved = moved
+        self.held_bytes = 0
+        self.waiting: deque[PendingResponse] = deque()
+        self.out: list[Part] = []
+        self.is_corked = False
+
+    def fill(self, slot: PendingResponse, parts: list[Part]) -> None:
+        """Set a response, once. It leaves as soon as everything before it has left."""
+        assert slot.parts is None, "a response is set once"
+        slot.parts = parts
+        waiting = self.waiting
+        if not waiting:
+            return
+        if waiting[0] is not slot:
+            self._hold(slot)
+            return
+        while waiting and waiting[0].parts is not None:
+            first = waiting.popleft()
+            self.out += first.parts or ()
+            if first.held_bytes:
+                self._let_go(first.held_bytes)
+        if not self.out or self.is_corked:
+            return
+        if not waiting:
+            # Nothing could join it: a turn of the loop would only be waited for.
+            self.flush()
+        else:
+            # Corked from now on, until the turn is over.
+            self.is_corked = True
+            self._flush_later(self)
+
+    def _hold(self, slot: PendingResponse) -> None:
+        assert slot.parts is not None
+        slot.held_bytes = sum(len(part) for part in slot.parts if isinstance(part, BUFFERS))
+        self.held_bytes += slot.held_bytes
+        self._moved(slot.held_bytes)
+
+    def _let_go(self, size: int) -> None:
+        self.held_bytes -= size
+        self._moved(-size)
+
+    def flush(self) -> None:
+        """Send what was released."""
+        self.is_corked = False
+        if self.out:
+            out, self.out = self.out, []
+            self._tcp.write(out)
+
+    def abandon(self) -> None:
+        """Forget every pending response: the connection has ended."""
+        waiting, self.waiting = self.waiting, deque()
+        for slot in waiting:
+            if slot.parts is None and slot.abandoned is not None:
+                slot.abandoned()
+        self.out.clear()
+        if self.held_bytes:
+            self._let_go(self.held_bytes)
+
+
 class RequestConnection(Protocol):
     """What a request needs of its connection."""
 
     backend: Backend
-    gate: Authorizer | None
+    authorizer: Authorizer | None
     fetch_sessions: FetchSessionCache
     clock: Clock
     metrics: KafkaMetrics
-    pipe: TcpConnection
-    replies: ResponseQueue
+    tcp: TcpConnection
+    responses: ResponseQueue
     is_open: bool
     is_paused: bool
 
@@ -63,7 +164,7 @@ class Request(PendingResponse):
         "began_ns",
         "connection",
         "correlation_id",
-        "gate",
+        "authorizer",
         "session",
         "throttle_ms",
         "version",
@@ -80,18 +181,18 @@ class Request(PendingResponse):
         self.throttle_ms = 0
         self.backend = connection.backend
         # None if every client may do everything.
-        self.gate = connection.gate
+        self.authorizer = connection.authorizer
         self.api = api
         self.version = header[1]
         self.correlation_id = header[2]
         self.session = session
         self.began_ns = began_ns
-        connection.replies.waiting.append(self)
+        connection.responses.waiting.append(self)
 
     @property
     def local(self) -> tuple[str, int]:
         """The address the client connected to: how this node is known to it."""
-        return self.connection.pipe.local
+        return self.connection.tcp.local
 
     @property
     def is_open(self) -> bool:
@@ -99,12 +200,12 @@ class Request(PendingResponse):
         return self.connection.is_open
 
     def authorize(self, operation: AclOperation, resource: Resource) -> bool:
-        gate = self.gate
+        gate = self.authorizer
         return gate is None or gate.authorize(self.session, operation, resource)
 
     def charge(self, cost: QuotaType, amount: int) -> int:
         """Charge the client's quota; returns for how long it is throttled, which the response says."""
-        gate = self.gate
+        gate = self.authorizer
         if gate is None:
             return 0
         throttle_ms = gate.charge(self.session, cost, amount)
@@ -143,7 +244,7 @@ class Request(PendingResponse):
     def reply_parts(self, parts: list[Part]) -> None:
         """Answer with a whole frame, its size included, in pieces."""
         connection, api = self.connection, self.api
-        connection.replies.fill(self, parts)
+        connection.responses.fill(self, parts)
         metrics = connection.metrics
         figures = metrics.by_api.get(api.key) or metrics.figures_of(api)
         answered, elapsed_ns = figures[1], connection.clock.now() - self.began_ns

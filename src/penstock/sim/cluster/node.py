@@ -132,7 +132,7 @@ class ClusterNode:
 
     def __call__(self, runtime: Runtime, disk: Disk) -> SimulatedBroker:
         """Begin an incarnation; what a simulated machine runs."""
-        life = self.machine.life
+        life = self.machine.incarnation
         assert life is not None
         self._shown = -1
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, self.machine.identity.directory_id))
@@ -161,21 +161,21 @@ class ClusterNode:
 
     def metadata_version(self) -> int:
         """How new its image is at the moment."""
-        return int(self._serving().controller.committed)
+        return int(self._fetch_server().controller.committed)
 
     def shows_metadata(self) -> None:
         """It writes a Metadata response: the image behind it must hold all that was acknowledged."""
-        controller = self._serving().controller
+        controller = self._fetch_server().controller
         version, image = int(controller.committed), controller.image
         if version > self._shown:
             self._shown = version
             content = (image.topics, image.brokers, image.configs, image.features)
-            life = f"{self.machine.name}/{self.machine.lives}"
+            life = f"{self.machine.name}/{self.machine.incarnations}"
             self._journal.metadata.showed(life, version, content, partial(value_in, image))
 
     def shows_partition(self, place: Place, told: int = -1) -> None:
         """It writes a response about a partition; its high watermark may be in it (`told`)."""
-        partition = self._serving().partitions.find(*place)
+        partition = self._fetch_server().partitions.find(*place)
         if partition is not None:
             self._journal.watermarks.showed(
                 key_of(partition),
@@ -188,17 +188,17 @@ class ClusterNode:
     def acknowledges(self, place: Place, end: int) -> None:
         """It acknowledges to a producer that all in-sync replicas have what is below `end`."""
         self.shows_partition(place)
-        topic_id = self._serving().controller.image.topic_id(place[0])
+        topic_id = self._fetch_server().controller.image.topic_id(place[0])
         name = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
         self._journal.watermarks.acknowledged(f"{name} of {topic_id}", end)
 
     def tells_end(self, place: Place, epoch: int, end: int) -> None:
         """It reports to a consumer, as the leader of an epoch, where the log ends."""
-        partition = self._serving().partitions.find(*place)
+        partition = self._fetch_server().partitions.find(*place)
         if partition is not None:
             self._journal.watermarks.told_end(key_of(partition), epoch, self.node_id, end)
 
-    def _serving(self) -> Backend:
+    def _fetch_server(self) -> Backend:
         backend = self._processes[-1].backend
         assert backend is not None, "only who is ready writes responses"
         return backend

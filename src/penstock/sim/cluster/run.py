@@ -130,7 +130,7 @@ def read_to_the_end(backend: Backend, place: Place) -> list[tuple[int, bytes]]:
     limits = FetchLimits(min_bytes=1, max_bytes=READ_BYTES, max_wait_ms=0)
     while at < end:
         found: list[FetchedPartition] = []
-        backend.fetching.fetch([FetchPartition(partition, at, READ_BYTES)], limits, found.extend)
+        backend.fetch_service.fetch([FetchPartition(partition, at, READ_BYTES)], limits, found.extend)
         content = b"" if not found or found[0].records is None else found[0].records.to_bytes()
         more = [pair for pair in values_of(content) if pair[0] >= at]
         if not more:

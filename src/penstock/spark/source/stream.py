@@ -126,7 +126,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._reading = reading
         # Made at Spark's first call; a task, to which this object travels, needs none.
-        self._outlook = outlook
+        self._broker_offsets = outlook
         self._group: GroupOffsetCommitter | None = None
         self._start: InitialOffsets | None = None
         self._first_planned = False
@@ -251,9 +251,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s", loss)
 
     def _looking(self) -> BrokerOffsets:
-        if self._outlook is None:
-            self._outlook = BrokerOffsets(self._options)
-        return self._outlook
+        if self._broker_offsets is None:
+            self._broker_offsets = BrokerOffsets(self._options)
+        return self._broker_offsets
 
     def _check_group(self) -> None:
         """Once per run, and after the first look: that one waits for a broker that is away."""

@@ -61,7 +61,7 @@ class ClusterStage:
 
     def __init__(self, seed: int = 1) -> None:
         self.world = World(seed)
-        self.lives: dict[str, Life] = {}
+        self.incarnations: dict[str, Life] = {}
         self.options: dict[str, ClusterOptions] = {}
 
     def add(self, options: ClusterOptions, name: str | None = None) -> str:
@@ -70,8 +70,8 @@ class ClusterStage:
         self.options[name] = options
 
         def program(runtime: Runtime, disk: Disk) -> Life:
-            self.lives[name] = Life(runtime, disk, self.world.nodes[name], self.options[name])
-            return self.lives[name]
+            self.incarnations[name] = Life(runtime, disk, self.world.nodes[name], self.options[name])
+            return self.incarnations[name]
 
         self.world.add(name, program, number)
         return name
@@ -93,7 +93,7 @@ class ClusterStage:
         assert condition(), "waited in vain"
 
     def member(self, name: str) -> ClusterMember:
-        return self.lives[name].member
+        return self.incarnations[name].member
 
     def image(self, name: str) -> MetadataImage:
         return self.member(name).controller.image
@@ -101,7 +101,7 @@ class ClusterStage:
     def is_live(self, *names: str) -> bool:
         """Whether these nodes are live brokers, as far as all of them know."""
         names = names or tuple(self.options)
-        if not all(name in self.lives and self.lives[name].is_live for name in names):
+        if not all(name in self.incarnations and self.incarnations[name].is_live for name in names):
             return False
         numbers = [self.options[name].registration.node_id for name in names]
         return all(self.image(name).is_live(number) for name in names for number in numbers)
@@ -119,7 +119,7 @@ class ClusterStage:
         """The name of the node that decides."""
         led = [
             name
-            for name, life in self.lives.items()
+            for name, life in self.incarnations.items()
             if self.world.nodes[name].is_up and life.member.controller.is_leading
         ]
         assert len(led) == 1, led
@@ -127,7 +127,7 @@ class ClusterStage:
 
     def followers(self) -> list[str]:
         leader = self.leader()
-        return [name for name in self.lives if self.world.nodes[name].is_up and name != leader]
+        return [name for name in self.incarnations if self.world.nodes[name].is_up and name != leader]
 
     def submit(self, name: str, command: Command, seconds: int = 20) -> Reply:
         """The reply that a node gets; the world goes on until it has it."""

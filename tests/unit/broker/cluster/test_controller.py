@@ -82,7 +82,7 @@ class Stage:
     def __init__(self) -> None:
         self.world = World(1)
         self.quorum = HeldQuorum()
-        self.replies: list[Reply] = []
+        self.responses: list[Reply] = []
         self.world.add("node", self._program).start()
         self.turn()
 
@@ -98,17 +98,17 @@ class Stage:
 
     def submit(self, *commands: CreateTopic | BootstrapCluster | RegisterBroker | UnfenceBroker) -> None:
         for command in commands:
-            self.controller.submit(command, self.replies.append)
+            self.controller.submit(command, self.responses.append)
 
     def with_a_broker(self) -> "Stage":
         self.submit(BootstrapCluster("cluster"), REGISTER)
         self.turn()
         self.quorum.commit()
-        assert isinstance(self.replies[-1], RegisteredBroker)
-        self.submit(UnfenceBroker(NodeId(1), self.replies[-1].epoch))
+        assert isinstance(self.responses[-1], RegisteredBroker)
+        self.submit(UnfenceBroker(NodeId(1), self.responses[-1].epoch))
         self.turn()
         self.quorum.commit()
-        self.replies.clear()
+        self.responses.clear()
         return self
 
 
@@ -128,12 +128,12 @@ def test_a_reply_waits_until_what_it_decided_is_committed(stage: Stage) -> None:
     stage.submit(topic("orders"))
     stage.turn()
 
-    assert stage.replies == []
+    assert stage.responses == []
     assert stage.controller.image.topic("orders") is None
 
     stage.quorum.commit()
 
-    assert [type(reply) for reply in stage.replies] == [CreatedTopic]
+    assert [type(reply) for reply in stage.responses] == [CreatedTopic]
     assert stage.controller.image.topic("orders") is not None
 
 
@@ -143,20 +143,20 @@ def test_a_refusal_waits_until_what_it_was_decided_on_is_committed(stage: Stage)
     stage.submit(topic("orders", 2))
     stage.turn()
 
-    assert stage.replies == []
+    assert stage.responses == []
 
     stage.quorum.commit()
 
-    assert [getattr(reply, "kind", None) for reply in stage.replies] == [None, ErrorKind.TOPIC_EXISTS]
+    assert [getattr(reply, "kind", None) for reply in stage.responses] == [None, ErrorKind.TOPIC_EXISTS]
 
 
 def test_a_refusal_on_committed_ground_comes_at_the_end_of_the_turn(stage: Stage) -> None:
     stage.submit(CreateTopic("bad name!", TopicId(UUID(int=1))))
-    inside = list(stage.replies)
+    inside = list(stage.responses)
     stage.turn()
 
     assert inside == []
-    assert [reply.kind for reply in stage.replies if isinstance(reply, ApiError)] == [
+    assert [reply.kind for reply in stage.responses if isinstance(reply, ApiError)] == [
         ErrorKind.INVALID_TOPIC_NAME
     ]
 
@@ -165,11 +165,11 @@ def test_validation_alone_appends_nothing_and_waits_all_the_same(stage: Stage) -
     stage.submit(topic("orders", 1))
     stage.submit(CreateTopic("others", TopicId(UUID(int=2)), 1, 1, validate_only=True))
     stage.turn()
-    before = len(stage.replies)
+    before = len(stage.responses)
     stage.quorum.commit()
 
     assert before == 0
-    assert [type(reply) for reply in stage.replies] == [CreatedTopic, CreatedTopic]
+    assert [type(reply) for reply in stage.responses] == [CreatedTopic, CreatedTopic]
     assert stage.controller.image.topic("others") is None
 
 
@@ -197,28 +197,28 @@ def test_a_full_disk_refuses_the_turn_and_nothing_of_it_counts(stage: Stage) -> 
     stage.quorum.full = True
     stage.submit(topic("orders", 1), topic("orders", 2))
     stage.turn()
-    refusals = list(stage.replies)
+    refusals = list(stage.responses)
     stage.quorum.full = False
     stage.submit(topic("orders", 3))
     stage.turn()
     stage.quorum.commit()
 
     assert [reply.kind for reply in refusals if isinstance(reply, ApiError)] == [ErrorKind.STORAGE_FAILED] * 2
-    assert isinstance(stage.replies[-1], CreatedTopic)
+    assert isinstance(stage.responses[-1], CreatedTopic)
 
 
 def test_what_the_quorum_refuses_is_told_as_it_is_and_nothing_of_the_turn_counts(stage: Stage) -> None:
     stage.quorum.refused = ApiError(ErrorKind.QUORUM_BUSY, "leadership is being handed over")
     stage.submit(topic("orders", 1), topic("orders", 2))
     stage.turn()
-    refusals = list(stage.replies)
+    refusals = list(stage.responses)
     stage.quorum.refused = None
     stage.submit(topic("orders", 3))
     stage.turn()
     stage.quorum.commit()
 
     assert refusals == [ApiError(ErrorKind.QUORUM_BUSY, "leadership is being handed over")] * 2
-    assert isinstance(stage.replies[-1], CreatedTopic)
+    assert isinstance(stage.responses[-1], CreatedTopic)
 
 
 def test_who_waits_when_leadership_is_lost_is_told_so(stage: Stage) -> None:
@@ -227,7 +227,7 @@ def test_who_waits_when_leadership_is_lost_is_told_so(stage: Stage) -> None:
 
     stage.quorum.lose()
 
-    assert [reply.kind for reply in stage.replies if isinstance(reply, ApiError)] == [
+    assert [reply.kind for reply in stage.responses if isinstance(reply, ApiError)] == [
         ErrorKind.NOT_CONTROLLER
     ]
     assert not stage.controller.is_leading
@@ -239,7 +239,7 @@ def test_a_node_that_does_not_lead_decides_nothing(stage: Stage) -> None:
     stage.submit(topic("orders"))
     stage.turn()
 
-    assert [reply.kind for reply in stage.replies if isinstance(reply, ApiError)] == [
+    assert [reply.kind for reply in stage.responses if isinstance(reply, ApiError)] == [
         ErrorKind.NOT_CONTROLLER
     ]
 
@@ -256,7 +256,7 @@ def test_a_new_leadership_decides_on_the_committed_image(stage: Stage) -> None:
     stage.turn()
     stage.quorum.commit()
 
-    assert isinstance(stage.replies[-1], CreatedTopic)
+    assert isinstance(stage.responses[-1], CreatedTopic)
     assert stage.controller.image.topic_names() == ["lost"]
 
 
@@ -267,5 +267,5 @@ def test_forming_the_cluster_is_an_ordinary_command() -> None:
     stage.turn()
     stage.quorum.commit()
 
-    assert stage.replies == [Ok()]
+    assert stage.responses == [Ok()]
     assert stage.controller.image.cluster_id == "cluster"

@@ -95,7 +95,7 @@ class LeaderBench:
     def change_isr(self, topic: str, *members: int) -> None:
         """The controller has committed another ISR."""
         partition = self.led[topic, 0]
-        before = partition.insync.assignment
+        before = partition.isr.assignment
         partition.assignment_changed(
             before._replace(isr=tuple(map(NodeId, members)), partition_epoch=before.partition_epoch + 1)
         )

@@ -97,7 +97,7 @@ class LockOutcome:
     """The result of one step."""
 
     facts: list[LockFact] = field(default_factory=list)
-    replies: list[tuple[OnLockReply, LockReply]] = field(default_factory=list)
+    responses: list[tuple[OnLockReply, LockReply]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
 
@@ -126,12 +126,12 @@ class LockMachine:
         holder = self.held.get(command.name)
         match command:
             case ShowLock():
-                outcome.replies.append((command.on_reply, Holder(holder.owner if holder else None)))
+                outcome.responses.append((command.on_reply, Holder(holder.owner if holder else None)))
             case ReleaseLock():
                 if holder is None or holder.owner != command.owner:
-                    outcome.replies.append((command.on_reply, ApiError(ErrorKind.INVALID_REQUEST)))
+                    outcome.responses.append((command.on_reply, ApiError(ErrorKind.INVALID_REQUEST)))
                 else:
-                    outcome.replies.append((command.on_reply, Holder(None)))
+                    outcome.responses.append((command.on_reply, Holder(None)))
                     self._free(command.name, now, outcome)
             case AcquireLock():
                 if holder is None or holder.owner == command.owner:
@@ -139,7 +139,7 @@ class LockMachine:
                 elif command.wait:
                     self._parked.setdefault(command.name, []).append(command)
                 else:
-                    outcome.replies.append((command.on_reply, ApiError(ErrorKind.INVALID_REQUEST)))
+                    outcome.responses.append((command.on_reply, ApiError(ErrorKind.INVALID_REQUEST)))
         return outcome
 
     def expire(self, now: Now) -> LockOutcome:
@@ -161,7 +161,7 @@ class LockMachine:
 
     def _grant(self, command: AcquireLock, now: Now, outcome: LockOutcome) -> None:
         outcome.facts.append(LockHeld(command.name, command.owner, command.lease_ms))
-        outcome.replies.append((command.on_reply, Holder(command.owner)))
+        outcome.responses.append((command.on_reply, Holder(command.owner)))
         self._until[command.name] = Instant(now.instant + command.lease_ms * MILLISECOND)
 
     def _free(self, name: str, now: Now, outcome: LockOutcome) -> None:

@@ -72,7 +72,7 @@ def test_members_go_on_with_their_heartbeats_while_too_few_replicas_are_in_sync(
     bench = GroupsBench().start()
     joined = bench.join_alone()
     bench.led[OFFSETS_TOPIC, 0].assignment_changed(
-        bench.led[OFFSETS_TOPIC, 0].insync.assignment._replace(replicas=THREE, isr=THREE[:1], minimum=2)
+        bench.led[OFFSETS_TOPIC, 0].isr.assignment._replace(replicas=THREE, isr=THREE[:1], minimum=2)
     )
 
     replies = bench.heartbeat(joined)

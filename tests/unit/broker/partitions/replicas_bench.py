@@ -59,7 +59,7 @@ class Broker:
             self.node_id,
             runtime,
             LogStore(disk, disk, self.commit),
-            ReplicaManagerOptions(static=static, housekeeping=LogMaintenanceOptions(fsync)),
+            ReplicaManagerOptions(static=static, maintenance=LogMaintenanceOptions(fsync)),
         )
         self.told = 0
         self.partitions.on_roles_change(self._count)

@@ -103,7 +103,7 @@ def exercise(broker: Broker) -> int:
     log.maybe_checkpoint(broker.timers.now())
     broker.settle()
     log.dirty_ratio(RULES, Timestamp(10**12))
-    broker.partitions.housekeeping.enforce_retention()
+    broker.partitions.maintenance.enforce_retention()
     broker.settle()
     return taken
 

@@ -102,8 +102,8 @@ class Bench:
         log = PartitionLog.create(CrashableDisk(), "log", TOPIC_ID, commit=self.commit)
         self.replicas: list[Replica] = []
         self.partition = self.lead(NAME, log, policy)
-        self.housekeeping = LogMaintenance(self.runtime, lambda: self.replicas, options)
-        self.housekeeping.start()
+        self.maintenance = LogMaintenance(self.runtime, lambda: self.replicas, options)
+        self.maintenance.start()
 
     def lead(self, name: TopicPartition, log: PartitionLog, policy: SyncPolicy) -> LeaderPartition:
         replica = Replica(name, TOPIC_ID, log, policy)
@@ -170,7 +170,7 @@ def test_a_stopped_housekeeping_does_nothing_more() -> None:
     bench = Bench(INTERVAL, SyncPolicy(FsyncMode.INTERVAL))
     bench.append()
 
-    bench.housekeeping.stop()
+    bench.maintenance.stop()
     bench.time.pass_ms(10_000)
 
     assert bench.partition.log.synced == 0
@@ -186,7 +186,7 @@ def test_logs_are_expired_one_per_turn_of_the_loop() -> None:
         batch = write_batch([Record(0, NOW - 60_000, None, b"x")])
         old.append(batch, check_batches(batch), NOW)
 
-    bench.housekeeping.enforce_retention()
+    bench.maintenance.enforce_retention()
     at_once = [partition.log.start for partition in bench.replicas]
     bench.time.pass_ms(0)
 

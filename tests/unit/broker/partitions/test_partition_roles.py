@@ -178,7 +178,7 @@ def test_a_replica_that_moves_away_is_removed_and_one_that_comes_is_made() -> No
     assert len(bench[2].partitions) == 0
     assert bench[2].disk.listdir("logs/orders") == []
     assert bench[3].followed.log.end == 1
-    assert bench[1].led.insync.assignment.replicas == (1, 3)
+    assert bench[1].led.isr.assignment.replicas == (1, 3)
 
 
 def test_a_replica_that_moves_away_while_its_log_is_made_leaves_nothing_behind() -> None:

@@ -123,7 +123,7 @@ def test_settings_of_one_broker_do_not_change_the_minimum(bench: ReplicasBench) 
 
     bench.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.BROKER, "1"), (change,)))
 
-    assert bench[1].led.insync.assignment.minimum == 2
+    assert bench[1].led.isr.assignment.minimum == 2
 
 
 def test_whoever_waits_longer_than_asked_gets_a_timeout(bench: ReplicasBench) -> None:
@@ -191,7 +191,7 @@ def test_the_first_of_several_replicas_has_what_it_had_when_it_was_the_only_one(
     bench.perform(ReassignPartition("orders", PartitionIndex(0), (NodeId(1), NodeId(2))))
 
     led = bench[1].led
-    assert led.insync.high_watermark == led.high_watermark == 1
+    assert led.isr.high_watermark == led.high_watermark == 1
     assert led.when_synced(Offset(1), _never)
 
 
@@ -201,13 +201,13 @@ def _never(_: ApiError | None) -> None:
 
 def test_a_third_replica_raises_the_minimum() -> None:
     bench = ReplicasBench().create(1, 2)
-    before = bench[1].led.insync.assignment.minimum
+    before = bench[1].led.isr.assignment.minimum
 
     bench.perform(ReassignPartition("orders", PartitionIndex(0), (NodeId(1), NodeId(2), NodeId(3))))
     bench.copy(3)
     bench.change_isr(1, 2, 3)
 
-    assert (before, bench[1].led.insync.assignment.minimum) == (1, 2)
+    assert (before, bench[1].led.isr.assignment.minimum) == (1, 2)
 
 
 def test_followers_are_notified_once_per_turn_that_the_log_end_has_moved(bench: ReplicasBench) -> None:

@@ -72,7 +72,7 @@ class Bench:
         return memoryview(write_batch(records, **fields))  # type: ignore[arg-type]
 
     def append(self, partition: LeaderPartition, *values: bytes, **fields: int) -> AppendResult | ApiError:
-        outcome = self.backend.producing.append(partition, self.batch(*values, **fields))
+        outcome = self.backend.produce_service.append(partition, self.batch(*values, **fields))
         assert not isinstance(outcome, PendingAppend)
         return outcome
 
@@ -98,7 +98,7 @@ class Bench:
     def fetch(self, limits: FetchLimits, *wanted: FetchPartition) -> list[list[FetchedPartition]]:
         """Fills with the response when there is one."""
         answers: list[list[FetchedPartition]] = []
-        self.backend.fetching.fetch(wanted, limits, answers.append)
+        self.backend.fetch_service.fetch(wanted, limits, answers.append)
         return answers
 
 

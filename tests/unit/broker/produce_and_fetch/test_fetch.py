@@ -175,7 +175,7 @@ def test_a_waiting_fetch_returns_when_its_offset_is_deleted(bench: "Bench") -> N
     answers = bench.fetch(limits, FetchPartition(orders, 0, 1 << 20))
     assert answers == []
 
-    bench.backend.lookups.delete_before(orders, 1)
+    bench.backend.offset_lookup.delete_before(orders, 1)
     bench.run()
 
     ((found,),) = answers
@@ -212,7 +212,7 @@ def test_a_fetch_is_answered_once_though_several_partitions_wake_it_up(bench: "B
 def test_a_fetch_that_is_cancelled_is_never_answered_and_nobody_remembers_it(bench: "Bench") -> None:
     orders = bench.topic()
     answers: list[list[FetchedPartition]] = []
-    waiting = bench.backend.fetching.fetch([FetchPartition(orders, 0, 1 << 20)], PATIENT, answers.append)
+    waiting = bench.backend.fetch_service.fetch([FetchPartition(orders, 0, 1 << 20)], PATIENT, answers.append)
     assert waiting is not None
     assert orders.watchers == 1
 
@@ -239,7 +239,7 @@ def test_a_reader_between_log_start_and_high_watermark_gets_the_batch_that_holds
 ) -> None:
     orders = bench.topic()
     bench.written(orders, b"0", b"1", b"2")
-    bench.backend.lookups.delete_before(orders, Offset(1))
+    bench.backend.offset_lookup.delete_before(orders, Offset(1))
 
     answers = [bench.fetch(AT_ONCE, FetchPartition(orders, offset, 1 << 20)) for offset in (0, 1, 2, 3)]
 

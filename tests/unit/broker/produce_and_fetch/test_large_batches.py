@@ -21,7 +21,7 @@ def produce(bench: "Bench", partition: LeaderPartition, value: bytes, **fields: 
     """Append a batch of one record; the list gets its outcome, at once or later."""
     records = [Record(0, bench.wall_ms, fields.pop("key", b"key"), value)]
     outcomes: list[Any] = []
-    outcome = bench.backend.producing.append(partition, memoryview(write_batch(records, **fields)))
+    outcome = bench.backend.produce_service.append(partition, memoryview(write_batch(records, **fields)))
     if isinstance(outcome, PendingAppend):
         outcome.done = outcomes.append
     else:

@@ -17,12 +17,12 @@ NOWHERE = ListedOffset(-1, -1, -1)
 
 def timed(bench: "Bench", partition: LeaderPartition, *timestamps: int) -> None:
     batch = write_batch([Record(0, timestamp, b"key", b"value") for timestamp in timestamps])
-    bench.backend.producing.append(partition, memoryview(batch))
+    bench.backend.produce_service.append(partition, memoryview(batch))
     bench.run()
 
 
 def find(bench: "Bench", partition: LeaderPartition, moment: int) -> ListedOffset | ApiError:
-    return bench.backend.lookups.find(partition, moment, read_committed=False)
+    return bench.backend.offset_lookup.find(partition, moment, read_committed=False)
 
 
 def test_the_special_moments_of_a_log_with_records(bench: "Bench") -> None:
@@ -80,8 +80,8 @@ def test_the_start_moves_with_deleted_records(bench: "Bench") -> None:
     orders = bench.topic()
     timed(bench, orders, 100, 200, 300)
 
-    assert bench.backend.lookups.delete_before(orders, 2) == 2
-    assert bench.backend.lookups.delete_before(orders, 1) == 2
+    assert bench.backend.offset_lookup.delete_before(orders, 2) == 2
+    assert bench.backend.offset_lookup.delete_before(orders, 1) == 2
 
     assert find(bench, orders, ListOffsetsTimestamp.EARLIEST) == ListedOffset(2, -1, orders.leader_epoch)
     assert find(bench, orders, 0) == ListedOffset(2, 300, orders.leader_epoch)
@@ -91,7 +91,7 @@ def test_all_that_consumers_may_see_can_be_deleted_and_nothing_above_it(bench: "
     orders = bench.topic()
     timed(bench, orders, 100, 200)
     bench.append(orders)
-    lookups = bench.backend.lookups
+    lookups = bench.backend.offset_lookup
 
     too_far, below_zero = lookups.delete_before(orders, 3), lookups.delete_before(orders, -2)
 
@@ -116,7 +116,7 @@ def test_where_epochs_end(bench: "Bench") -> None:
     now = orders.leader_epoch
     timed(bench, orders, 100, 200)
 
-    end = bench.backend.lookups.end_of_epoch
+    end = bench.backend.offset_lookup.end_of_epoch
 
     assert end(orders, now, -1) == (now, 2)
     assert end(orders, now + 5, -1) == (-1, -1)

@@ -130,7 +130,7 @@ def test_the_brokers_time_is_stored_in_the_batch(bench: "Bench") -> None:
     orders = bench.topic(message_timestamp_type="LogAppendTime")
     batch = memoryview(write_batch([Record(0, 5, None, b"long ago")]))
 
-    placed = bench.backend.producing.append(orders, batch)
+    placed = bench.backend.produce_service.append(orders, batch)
 
     (header,) = check_batches(stored(orders))
     assert isinstance(placed, AppendResult)
@@ -234,7 +234,7 @@ def test_what_a_topic_does_not_allow_is_refused(
     records = [Record(0, bench.wall_ms + 60_000, b"key", b"x" * 1_000)]
 
     answers = [
-        bench.backend.producing.append(topic, memoryview(write_batch(records)))
+        bench.backend.produce_service.append(topic, memoryview(write_batch(records)))
         for topic in (strict, open_to_all)
     ]
 
@@ -253,7 +253,7 @@ def test_every_damage_to_a_batch_is_refused(bench: "Bench") -> None:
     }
 
     answers = {
-        what: kind_of(bench.backend.producing.append(orders, memoryview(bytearray(batch))))
+        what: kind_of(bench.backend.produce_service.append(orders, memoryview(bytearray(batch))))
         for what, batch in damaged.items()
     }
 

@@ -31,7 +31,7 @@ class Client:
             self._acks, 1_000, 0, self.heard.append, self._note("pause"), self._note("resume")
         )
         made = [(partition, self._batch(value)) for partition, value in batches]
-        self._bench.backend.producing.produce(request, made)
+        self._bench.backend.produce_service.produce(request, made)
         return self
 
     def _batch(self, value: bytes) -> memoryview | None:

@@ -78,11 +78,11 @@ class Broker:
         self.partitions = ReplicaManager(
             node_id, runtime, LogStore(disk, disk, commit), ReplicaManagerOptions(stage.static, housekeeping)
         )
-        self.hub = Wire(runtime, node_id, Address(stage.name_of(node_id), PORT))
+        self.peers = Wire(runtime, node_id, Address(stage.name_of(node_id), PORT))
         self.replication = ReplicationService(
-            runtime, self.hub, self.partitions, self.submit, node_id, stage.options
+            runtime, self.peers, self.partitions, self.submit, node_id, stage.options
         )
-        self.hub.open()
+        self.peers.open()
         # Registered: a new broker epoch, and with it new leader epochs.
         reply = stage.perform(_registration(node_id, stage.name_of(node_id)))
         assert isinstance(reply, RegisteredBroker)
@@ -120,7 +120,7 @@ class Broker:
 
     def stop(self, done: Callback) -> None:
         self.replication.stop()
-        self.hub.close()
+        self.peers.close()
         self.partitions.close()
         done()
 
@@ -234,7 +234,7 @@ class Stage:
         partition.log.sync(partition.synced)
 
     def send_raw(self, sender: int, receiver: int, frame: bytes) -> None:
-        assert self.brokers[NodeId(sender)].hub.send(Channel.REPLICATION, NodeId(receiver), frame)
+        assert self.brokers[NodeId(sender)].peers.send(Channel.REPLICATION, NodeId(receiver), frame)
 
     def values(self, node: int, index: int = 0) -> list[str]:
         return values_of(self.log(node, index))

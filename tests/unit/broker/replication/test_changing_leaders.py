@@ -141,12 +141,12 @@ def test_power_cuts_take_only_what_was_not_acknowledged() -> None:
 def test_frames_that_are_lost_doubled_and_late_do_no_harm() -> None:
     stage = Stage(seed=11)
     stage.create(1, 2, 3, partitions=3)
-    stage.world.network.weather = NetworkFaults(loss=0.05, duplicate=0.05, reorder=0.2)
+    stage.world.network.network_faults = NetworkFaults(loss=0.05, duplicate=0.05, reorder=0.2)
 
     for number in range(60):
         stage.append(f"{number}", index=number % 3)
         stage.run(40)
-    stage.world.network.weather = NetworkFaults()
+    stage.world.network.network_faults = NetworkFaults()
     stage.run(6_000)
 
     for index in range(3):

@@ -85,7 +85,7 @@ def test_an_offset_beyond_the_leaders_log_is_damage_not_a_hole() -> None:
 def test_a_leader_whose_log_is_whole_after_all_goes_on() -> None:
     stage = Stage()
     stage.create(1, 2)
-    stage.brokers[NodeId(2)].hub.harm_next_bulk = True
+    stage.brokers[NodeId(2)].peers.harm_next_bulk = True
 
     stage.append("a")
     stage.run(8_000)

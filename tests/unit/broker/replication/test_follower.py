@@ -224,7 +224,7 @@ def test_a_follower_without_anything_gets_a_log_with_holes() -> None:
 def test_batches_damaged_on_the_way_are_not_taken_and_come_again() -> None:
     stage = Stage()
     stage.create(1, 2)
-    stage.brokers[NodeId(2)].hub.harm_next_bulk = True
+    stage.brokers[NodeId(2)].peers.harm_next_bulk = True
 
     stage.append("a")
     stage.run(500)

@@ -36,7 +36,7 @@ def followed() -> Stage:
 
 
 def session_of(stage: Stage) -> FollowerSession:
-    return stage.brokers[NodeId(1)].replication.serving._sessions[NodeId(2)]
+    return stage.brokers[NodeId(1)].replication.fetch_server._sessions[NodeId(2)]
 
 
 def fetcher_of(stage: Stage) -> ReplicaFetcher:
@@ -180,7 +180,7 @@ def test_answers_that_come_twice_do_not_breed_fetches() -> None:
         return send(frame)
 
     fetcher._send = counted
-    stage.world.network.weather = NetworkFaults(delay_max_ns=20 * MILLISECOND, duplicate=0.3)
+    stage.world.network.network_faults = NetworkFaults(delay_max_ns=20 * MILLISECOND, duplicate=0.3)
 
     for number in range(150):
         stage.append(f"{number}")

@@ -102,7 +102,7 @@ class Driver:
         for fact in outcome.facts:
             self.coordinator.apply(fact)
             self.facts.append(fact)
-        for on_reply, reply in outcome.replies:
+        for on_reply, reply in outcome.responses:
             on_reply(reply)
         self.events.extend(outcome.events)
 

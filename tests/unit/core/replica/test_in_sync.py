@@ -20,20 +20,20 @@ class Leader:
         self.now = 0
         self.end = end
         self.state = CommittedPartitionState(nodes(1, 2, 3), nodes(*isr), 0, minimum)
-        self.insync = IsrTracker(
+        self.isr = IsrTracker(
             ME, self.state, Offset(end), Offset(end), Offset(watermark), Instant(0), LAG_MAX_NS
         )
 
     @property
     def watermark(self) -> int:
-        return self.insync.high_watermark
+        return self.isr.high_watermark
 
     def append(self, end: int) -> None:
         self.end = end
-        self.insync.advance_own(Offset(end))
+        self.isr.advance_own(Offset(end))
 
     def fetch(self, node: int, position: int, *, synced: int | None = None, epoch: int = 7) -> bool:
-        return self.insync.follower_fetched(
+        return self.isr.follower_fetched(
             NodeId(node),
             BrokerEpoch(epoch),
             Offset(position),
@@ -47,10 +47,10 @@ class Leader:
         self.state = self.state._replace(isr=nodes(*isr), partition_epoch=epoch)
         if minimum is not None:
             self.state = self.state._replace(minimum=minimum)
-        return self.insync.assignment_changed(self.state, Instant(self.now))
+        return self.isr.assignment_changed(self.state, Instant(self.now))
 
     def propose(self) -> list[int] | None:
-        members = self.insync.proposal(Offset(self.end), Instant(self.now))
+        members = self.isr.proposal(Offset(self.end), Instant(self.now))
         return None if members is None else [member.node_id for member in members]
 
 
@@ -135,7 +135,7 @@ def test_a_leader_is_established_once_the_high_watermark_reaches_the_start_of_it
 
     for position in (70, 99, 100):
         leader.fetch(2, position)
-        established.append(leader.insync.is_established)
+        established.append(leader.isr.is_established)
 
     assert established == [False, False, True]
 
@@ -155,12 +155,12 @@ def test_the_high_watermark_stands_still_while_the_isr_is_below_the_minimum() ->
 def test_enough_members_must_be_committed_not_only_proposed() -> None:
     leader = Leader(isr=(1,), minimum=2)
     leader.fetch(2, 100)
-    enough = [leader.insync.has_min_isr]
+    enough = [leader.isr.has_min_isr]
 
     leader.propose()
-    enough.append(leader.insync.has_min_isr)
+    enough.append(leader.isr.has_min_isr)
     leader.commit(1, 2)
-    enough.append(leader.insync.has_min_isr)
+    enough.append(leader.isr.has_min_isr)
 
     assert enough == [False, False, True]
 
@@ -168,7 +168,7 @@ def test_enough_members_must_be_committed_not_only_proposed() -> None:
 def test_a_lower_minimum_counts_at_once_though_the_partition_did_not_change() -> None:
     leader = Leader(isr=(1,), minimum=2)
 
-    moved = leader.insync.assignment_changed(leader.state._replace(minimum=1), Instant(0))
+    moved = leader.isr.assignment_changed(leader.state._replace(minimum=1), Instant(0))
 
     assert moved
     assert leader.watermark == 100
@@ -206,7 +206,7 @@ def test_a_proposal_names_the_broker_epochs_in_which_followers_were_in_sync() ->
     leader = Leader(isr=(1, 2))
     leader.fetch(3, 100, epoch=31)
 
-    proposal = leader.insync.proposal(Offset(100), Instant(0))
+    proposal = leader.isr.proposal(Offset(100), Instant(0))
 
     # Neither the leader itself nor a member that has not fetched yet is known by its epoch.
     assert proposal == ((1, UNKNOWN_EPOCH), (2, UNKNOWN_EPOCH), (3, 31))
@@ -231,7 +231,7 @@ def test_one_that_shall_leave_counts_until_that_is_committed() -> None:
     assert leader.propose() == [1]
     assert leader.watermark == 0
 
-    assert not leader.insync.proposal_ended(accepted=True)
+    assert not leader.isr.proposal_ended(accepted=True)
     assert leader.watermark == 0
 
     assert leader.commit(1)
@@ -245,9 +245,9 @@ def test_there_is_one_proposal_at_a_time() -> None:
 
     leader.fetch(3, 100)
     assert leader.propose() is None
-    assert leader.insync.next_deadline() is None
+    assert leader.isr.next_deadline() is None
 
-    leader.insync.proposal_ended(accepted=True)
+    leader.isr.proposal_ended(accepted=True)
     assert leader.propose() is None
 
     leader.commit(1, 2)
@@ -269,7 +269,7 @@ def test_a_refused_newcomer_counts_no_longer_and_is_proposed_again_after_its_nex
     leader.propose()
     leader.append(150)
 
-    assert leader.insync.proposal_ended(accepted=False)
+    assert leader.isr.proposal_ended(accepted=False)
     assert leader.watermark == 150
     assert leader.propose() is None
 
@@ -283,11 +283,11 @@ def test_a_newcomer_whose_proposal_was_not_answered_counts_until_newer_metadata_
     leader.propose()
     leader.append(150)
 
-    assert not leader.insync.proposal_ended(accepted=None)
+    assert not leader.isr.proposal_ended(accepted=None)
     assert leader.watermark == 100
 
     # The same metadata again says nothing about the proposal.
-    assert not leader.insync.assignment_changed(leader.state, Instant(0))
+    assert not leader.isr.assignment_changed(leader.state, Instant(0))
     assert leader.watermark == 100
 
     assert leader.commit(1)
@@ -298,14 +298,14 @@ def test_a_proposal_of_unknown_fate_is_followed_by_another_even_if_nothing_shall
     leader = Leader(isr=(1,))
     leader.fetch(2, 100)
     leader.propose()
-    leader.insync.proposal_ended(accepted=None)
+    leader.isr.proposal_ended(accepted=None)
     leader.append(150)
     leader.now = LAG_MAX_NS + 1
 
     # The newcomer fell behind meanwhile. Whether it was added must be found out all the same.
     assert leader.propose() == [1]
 
-    assert not leader.insync.proposal_ended(accepted=False)
+    assert not leader.isr.proposal_ended(accepted=False)
     assert leader.watermark == 100
 
 
@@ -315,7 +315,7 @@ def test_a_shrink_of_unknown_fate_does_not_count() -> None:
     leader.now = LAG_MAX_NS + 1
     assert leader.propose() == [1]
 
-    assert not leader.insync.proposal_ended(accepted=None)
+    assert not leader.isr.proposal_ended(accepted=None)
 
     assert leader.watermark == 0
 
@@ -326,7 +326,7 @@ def test_an_answer_that_comes_after_newer_metadata_ends_nothing() -> None:
     leader.propose()
     leader.commit(1, 2)
 
-    assert not leader.insync.proposal_ended(accepted=False)
+    assert not leader.isr.proposal_ended(accepted=False)
 
     leader.fetch(3, 100)
     assert leader.propose() == [1, 2, 3]
@@ -337,16 +337,16 @@ def test_older_metadata_changes_nothing() -> None:
     older = leader.state
     leader.commit(1, 2, 3)
 
-    assert not leader.insync.assignment_changed(older._replace(isr=nodes(1)), Instant(0))
+    assert not leader.isr.assignment_changed(older._replace(isr=nodes(1)), Instant(0))
 
-    assert leader.insync.assignment.isr == nodes(1, 2, 3)
+    assert leader.isr.assignment.isr == nodes(1, 2, 3)
 
 
 def test_a_member_leaves_when_it_has_not_caught_up_for_long() -> None:
     leader = Leader(isr=(1, 2))
     leader.fetch(2, 100)
     leader.append(150)
-    assert leader.insync.next_deadline() == LAG_MAX_NS + 1
+    assert leader.isr.next_deadline() == LAG_MAX_NS + 1
 
     leader.now = LAG_MAX_NS
     assert leader.propose() is None
@@ -362,7 +362,7 @@ def test_silence_is_no_lag_while_there_is_nothing_to_fetch() -> None:
     leader.now = 5 * LAG_MAX_NS
 
     assert leader.propose() is None
-    assert leader.insync.next_deadline() == 6 * LAG_MAX_NS + 1
+    assert leader.isr.next_deadline() == 6 * LAG_MAX_NS + 1
 
 
 def test_the_time_of_a_follower_that_had_everything_begins_when_there_is_more() -> None:
@@ -371,7 +371,7 @@ def test_the_time_of_a_follower_that_had_everything_begins_when_there_is_more() 
 
     leader.now = 3 * LAG_MAX_NS
     leader.append(150)
-    leader.insync.fell_behind(SECOND_NODE, Instant(leader.now))
+    leader.isr.fell_behind(SECOND_NODE, Instant(leader.now))
     leader.now += LAG_MAX_NS
     assert leader.propose() is None
 
@@ -385,7 +385,7 @@ def test_a_follower_that_had_not_synced_everything_gets_no_more_time() -> None:
 
     leader.now = LAG_MAX_NS
     leader.append(150)
-    leader.insync.fell_behind(SECOND_NODE, Instant(leader.now))
+    leader.isr.fell_behind(SECOND_NODE, Instant(leader.now))
     leader.now += 1
 
     assert leader.propose() == [1]
@@ -486,7 +486,7 @@ def test_replicas_that_are_assigned_later_are_followed_and_those_taken_away_forg
     leader.fetch(3, 100)
 
     assert leader.propose() == [1, 2, 4]
-    assert leader.insync.follower(THIRD) is None
+    assert leader.isr.follower(THIRD) is None
 
 
 def test_a_member_that_metadata_brings_unasked_holds_the_high_watermark() -> None:

@@ -117,8 +117,8 @@ class Bench:
         answer_bytes_max: int = 1 << 20,
         gate: Meter | None = None,
     ) -> None:
-        self.loop, self.pipe = Loop(), pipe
-        self.backlog = ResponseMemoryLimit(self.loop.soon, answer_bytes_max)
+        self.loop, self.tcp = Loop(), pipe
+        self.response_memory = ResponseMemoryLimit(self.loop.soon, answer_bytes_max)
         routes = Router()
 
         @routes.handles(ApiVersionsRequest)
@@ -130,22 +130,22 @@ class Bench:
         runtime = cast("Runtime", SimpleNamespace(clock=self.loop, timers=self.loop))
         serving = ListenerContext(
             backend=cast("Any", None),
-            gate=gate,
+            authorizer=gate,
             routes=routes,
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=cast("Any", None),
-            budget=RequestMemoryLimit(self.loop.soon),
-            backlog=self.backlog,
+            request_memory=RequestMemoryLimit(self.loop.soon),
+            response_memory=self.response_memory,
             report=lambda error: None,
             limits=limits or ConnectionLimits(),
         )
         self.metrics = serving.metrics
-        self.door = Listener("PLAINTEXT", serving)
+        self.listener = Listener("PLAINTEXT", serving)
         self.connection = self.connect(pipe)
 
     def connect(self, pipe: Pipe) -> KafkaConnection:
-        return self.door.accept(cast("Any", pipe))
+        return self.listener.accept(cast("Any", pipe))
 
     def receive(self, requests: int, connection: KafkaConnection | None = None) -> None:
         """Let so many requests arrive together."""
@@ -227,7 +227,7 @@ def test_a_connection_is_not_read_while_the_node_keeps_too_much_for_others() -> 
     bench = Bench(deaf, answer_bytes_max=40)
     other = bench.connect(reader)
     bench.receive(3)
-    assert bench.backlog.is_full
+    assert bench.response_memory.is_full
 
     bench.receive(1, other)
     bench.settle()
@@ -253,7 +253,7 @@ def test_a_reader_goes_on_while_one_that_does_not_read_has_used_up_its_share() -
 
     # A quarter of what is free, and one turn's responses at most beyond.
     assert deaf.is_paused
-    assert 100 < bench.backlog.held_bytes < 400
+    assert 100 < bench.response_memory.held_bytes < 400
     assert reader.answers == 3
     assert not reader.is_paused
 
@@ -264,10 +264,10 @@ def test_who_holds_the_node_up_and_does_not_read_is_cut_off_early() -> None:
     other = bench.connect(reader)
     bench.receive(3)
     bench.receive(1, other)
-    bench.door.sweep()
+    bench.listener.sweep()
     bench.loop.now_ns += 10 * MILLISECOND
 
-    bench.door.sweep()
+    bench.listener.sweep()
 
     assert deaf.is_closed
     assert not reader.is_closed
@@ -281,7 +281,7 @@ def test_a_reader_that_trickles_cannot_keep_the_others_out_for_ever() -> None:
 
     for _ in range(3):
         slow.sent_bytes += 1
-        bench.door.sweep()
+        bench.listener.sweep()
 
     assert slow.is_closed
     assert not reader.is_closed
@@ -293,13 +293,13 @@ def test_a_connection_that_is_over_holds_nothing_and_waits_for_nothing() -> None
     other = bench.connect(reader)
     bench.receive(3)
     bench.receive(1, other)
-    waiting = bench.backlog.waiting
+    waiting = bench.response_memory.waiting
 
     other.closed()
     bench.connection.closed()
 
     assert waiting == 2
-    assert bench.backlog.waiting == 0
+    assert bench.response_memory.waiting == 0
 
 
 def test_a_client_that_costs_too_much_is_answered_and_then_not_read_for_a_while() -> None:

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from penstock.runtime.tcp import Part
-from penstock.server.kafka.response_queue import PendingResponse, ResponseQueue
+from penstock.server.kafka.request import PendingResponse, ResponseQueue
 
 
 class Wire:

@@ -58,4 +58,4 @@ def _delete(call: Request, topic: str, part: DeleteRecordsRequestPartition) -> i
         return INTERNAL
     if CleanupPolicy.DELETE not in backend.partitions.options(topic).cleanup:
         return COMPACTED
-    return backend.lookups.delete_before(partition, part.offset)
+    return backend.offset_lookup.delete_before(partition, part.offset)

@@ -60,7 +60,7 @@ def fetch(call: Request, frame: memoryview, position: int) -> None:
         partition: LeaderPartition | ApiError | None = UNKNOWN_ID
         if name is not None:
             partition = led.get((name, target.partition))
-            if partition is None or call.gate is not None:
+            if partition is None or call.authorizer is not None:
                 partition = partition_of(call, name, target.partition, AclOperation.READ)
         # Not by their constructors, which are Python calls: here, and for the limits.
         wanted.append(
@@ -72,7 +72,7 @@ def fetch(call: Request, frame: memoryview, position: int) -> None:
     min_bytes = min(request.min_bytes, max_bytes)
     read_committed = request.isolation_level == READ_COMMITTED
     limits = tuple.__new__(FetchLimits, (min_bytes, max_bytes, request.max_wait_ms, read_committed))
-    waiting = call.backend.fetching.fetch(wanted, limits, partial(_respond, call, context))
+    waiting = call.backend.fetch_service.fetch(wanted, limits, partial(_respond, call, context))
     if waiting is not None:
         call.on_abandoned(waiting.cancel)
 
@@ -82,7 +82,7 @@ def _respond(  # noqa: C901 - the hot path, straight on purpose
 ) -> None:
     if not call.connection.is_open:
         return
-    if len(found) == 1 and context.session_id == NO_SESSION and call.gate is None:
+    if len(found) == 1 and context.session_id == NO_SESSION and call.authorizer is None:
         error, high_watermark, last_stable, log_start, file_range, aborted = found[0]
         if error is None and file_range is None and aborted is None and call.version >= LOG_START_SINCE:
             # A consumer that has read everything.
@@ -124,7 +124,7 @@ def _respond(  # noqa: C901 - the hot path, straight on purpose
         name = "" if target.by_id else target.topic
         responses.append(FetchResponseTopic(topic_id=target.topic_id, topic=name, partitions=tuple(rows)))
     response = FetchResponse(
-        throttle_time_ms=0 if call.gate is None else call.charge(QuotaType.BYTES_OUT, sent),
+        throttle_time_ms=0 if call.authorizer is None else call.charge(QuotaType.BYTES_OUT, sent),
         error_code=NO_ERROR,
         session_id=context.session_id,
         responses=tuple(responses),

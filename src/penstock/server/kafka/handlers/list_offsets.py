@@ -49,7 +49,7 @@ def _find(
     partition = partition_of(call, topic, part.partition_index, AclOperation.DESCRIBE)
     if isinstance(partition, ApiError):
         return partition
-    found = call.backend.lookups.find(
+    found = call.backend.offset_lookup.find(
         partition, part.timestamp, read_committed=read_committed, leader_epoch=part.current_leader_epoch
     )
     if isinstance(found, ListedOffset) and found.offset >= 0:

@@ -36,7 +36,9 @@ def _row(
 ) -> OffsetForLeaderEpochResponsePartition:
     partition = partition_of(call, topic, part.partition, AclOperation.DESCRIBE)
     if not isinstance(partition, ApiError):
-        found = call.backend.lookups.end_of_epoch(partition, part.leader_epoch, part.current_leader_epoch)
+        found = call.backend.offset_lookup.end_of_epoch(
+            partition, part.leader_epoch, part.current_leader_epoch
+        )
         if not isinstance(found, ApiError):
             return OffsetForLeaderEpochResponsePartition(
                 error_code=0, partition=part.partition, leader_epoch=found[0], end_offset=found[1]

@@ -62,10 +62,10 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
             records = part.records
             assert records is None or isinstance(records, memoryview)
             target = refused or led.get((name, part.index))
-            if target is None or call.gate is not None:
+            if target is None or call.authorizer is not None:
                 target = refused or partition_of(call, name, part.index, AclOperation.WRITE)
             batches.append((target, records))
-    if call.gate is not None:
+    if call.authorizer is not None:
         call.charge(QuotaType.BYTES_IN, len(frame))
     pending = PendingProduce(
         request.acks,
@@ -75,7 +75,7 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
         call.pause_reads,
         call.resume_reads,
     )
-    call.backend.producing.produce(pending, batches)
+    call.backend.produce_service.produce(pending, batches)
 
 
 def _respond(  # noqa: C901 - the hot path, straight on purpose

@@ -140,7 +140,7 @@ class AssignedConsumer(FetchClient):
         super().__init__(nodes, host)
         self._readings = {place: ConsumerPosition(place) for place in places}
         # On the same host, with connections of its own.
-        self._lookups = SimulatedClient(nodes, host)
+        self._offset_lookup = SimulatedClient(nodes, host)
         self._has_sessions = self.luck.random() < WITH_SESSION
         self._sessions: dict[int, SimulatedFetchSession] = {}
         # Nodes with a request under way.
@@ -245,7 +245,7 @@ class AssignedConsumer(FetchClient):
                         f"unexpected error: {self.host} got {row.error_code} from ListOffsets"
                     )
 
-        self._lookups.ask(node_id, request, version, answered, observe)
+        self._offset_lookup.ask(node_id, request, version, answered, observe)
 
     def _fetch(self, node_id: int, readings: list[ConsumerPosition]) -> None:
         version = self.fetch_version()

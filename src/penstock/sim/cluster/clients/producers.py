@@ -116,7 +116,7 @@ class IdempotentProducer(SimulatedProducer):
 
     def __init__(self, nodes: ClusterNodes, host: str, places: list[Place], pace_ms: float) -> None:
         super().__init__(nodes, host)
-        self._lanes = [PartitionQueue(place) for place in places]
+        self._executors = [PartitionQueue(place) for place in places]
         self._pace_ms = pace_ms
         self._producer_id: ProducerId | None = None
         self._is_stopping = False
@@ -124,7 +124,7 @@ class IdempotentProducer(SimulatedProducer):
     @property
     def finished(self) -> bool:
         """Whether everything it ever sent was acknowledged, and nothing more will come."""
-        return self._is_stopping and not any(lane.pending for lane in self._lanes)
+        return self._is_stopping and not any(lane.pending for lane in self._executors)
 
     def finish(self) -> None:
         """Send nothing new."""
@@ -139,7 +139,7 @@ class IdempotentProducer(SimulatedProducer):
             self.after_ms(self.backoff_ms(), self.start)
             return
         self._producer_id = ProducerId(reply.producer_id)
-        for lane in self._lanes:
+        for lane in self._executors:
             self.after_ms(self._pace_ms * self.luck.random(), self._step, lane)
 
     def _step(self, lane: PartitionQueue) -> None:

@@ -31,7 +31,7 @@ def test_nothing_is_founded_before_the_last_voter_is_there() -> None:
 
     stage.start("n1", "n2")
     stage.run_ms(20_000)
-    waiting = [stage.lives[name].is_joined for name in ("n1", "n2")]
+    waiting = [stage.incarnations[name].is_joined for name in ("n1", "n2")]
     stage.start("n3")
     stage.until(stage.is_live)
 
@@ -205,9 +205,9 @@ def test_a_node_that_is_no_broker_registers_none() -> None:
     stage.configure("n3", is_broker=False)
 
     stage.start()
-    stage.until(lambda: stage.is_live("n1", "n2") and stage.lives["n3"].is_joined)
+    stage.until(lambda: stage.is_live("n1", "n2") and stage.incarnations["n3"].is_joined)
 
-    assert stage.lives["n3"].epoch is None
+    assert stage.incarnations["n3"].epoch is None
     assert [broker.node_id for broker in stage.image("n1").each_broker()] == [1, 2]
     assert stage.voters("n1") == [1, 2, 3]
 

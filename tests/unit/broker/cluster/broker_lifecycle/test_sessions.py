@@ -25,7 +25,7 @@ def number_of(name: str) -> NodeId:
 
 
 def fenced_within_ms(stage: ClusterStage, name: str, limit_ms: int) -> bool:
-    watcher = next(other for other in stage.lives if other != name and stage.world.nodes[other].is_up)
+    watcher = next(other for other in stage.incarnations if other != name and stage.world.nodes[other].is_up)
     started = stage.world.scheduler.now
     stage.world.run(limit_ms * 1_000_000, lambda: not stage.image(watcher).is_live(number_of(name)))
     assert stage.world.scheduler.now >= started
@@ -65,7 +65,7 @@ def test_a_machine_without_power_is_fenced_when_its_session_is_over_and_not_befo
 def test_a_node_that_was_paused_is_fenced_and_comes_back_by_itself_under_the_same_epoch() -> None:
     stage = cluster_of(3)
     victim = stage.followers()[0]
-    epoch = stage.lives[victim].epoch
+    epoch = stage.incarnations[victim].epoch
 
     stage.world.nodes[victim].pause()
     stage.run_ms(4_000)
@@ -156,7 +156,7 @@ def test_each_start_is_a_new_epoch_and_leaderships_return_after_it() -> None:
     stage = cluster_of(3)
     created = stage.submit("n1", CreateTopic("t", TopicId(UUID(int=5)), partitions=6, replication_factor=3))
     victim = stage.followers()[0]
-    before = stage.lives[victim].epoch
+    before = stage.incarnations[victim].epoch
 
     stage.world.nodes[victim].kill()
     stage.run_ms(1_000)
@@ -164,7 +164,7 @@ def test_each_start_is_a_new_epoch_and_leaderships_return_after_it() -> None:
     stage.until(lambda: stage.is_live("n1", "n2", "n3"))
 
     assert isinstance(created, CreatedTopic)
-    after = stage.lives[victim].epoch
+    after = stage.incarnations[victim].epoch
     assert before is not None
     assert after is not None
     assert after > before

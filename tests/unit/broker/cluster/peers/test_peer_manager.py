@@ -20,16 +20,16 @@ class Speaking:
     def __init__(self, runtime: Runtime, name: str, kept: dict[NodeId, Address]) -> None:
         self.heard: list[str] = []
         self.notes: list[str] = []
-        self.hub = PeerManager(runtime, NODES[name], Address(name, PORT))
+        self.peers = PeerManager(runtime, NODES[name], Address(name, PORT))
         for channel in (Channel.RAFT, Channel.CONTROL, Channel.REPLICATION):
-            self.hub.serve(channel, Ear(self, channel))
-        self.hub.watch(self)
-        self.hub.watch(Bulk(self), Channel.REPLICATION)
-        self.hub.on_identity_mismatch(
+            self.peers.serve(channel, Ear(self, channel))
+        self.peers.watch(self)
+        self.peers.watch(Bulk(self), Channel.REPLICATION)
+        self.peers.on_identity_mismatch(
             lambda node, _, who: self.notes.append(f"{who.node_id} instead of {node}")
         )
-        self.hub.open()
-        self.hub.keep("test", kept)
+        self.peers.open()
+        self.peers.keep("test", kept)
 
     def reached(self, node: NodeId, identity: NodeIdentity) -> None:
         assert identity.node_id == node
@@ -42,7 +42,7 @@ class Speaking:
         self.notes.append(f"room for {channel.name} to {node}")
 
     def stop(self, done: Callback) -> None:
-        self.hub.close()
+        self.peers.close()
         done()
 
 
@@ -121,8 +121,8 @@ def test_frames_go_to_the_handler_of_their_channel_and_answers_come_back_on_it()
     stage = together()
     a, b = stage.nodes["a"], stage.nodes["b"]
 
-    assert a.hub.send(Channel.RAFT, NODES["b"], b"vo", b"te")
-    assert a.hub.send(Channel.CONTROL, NODES["b"], b"?why")
+    assert a.peers.send(Channel.RAFT, NODES["b"], b"vo", b"te")
+    assert a.peers.send(Channel.CONTROL, NODES["b"], b"?why")
     stage.run(100)
 
     assert sorted(b.heard) == ["CONTROL 1: ?why", "RAFT 1: vote"]
@@ -134,9 +134,9 @@ def test_the_line_for_records_is_dialled_when_it_is_first_used_and_says_when_it_
     a, b = stage.nodes["a"], stage.nodes["b"]
     a.notes.clear()
 
-    taken = [a.hub.send(Channel.REPLICATION, NODES["b"], b"early")]
+    taken = [a.peers.send(Channel.REPLICATION, NODES["b"], b"early")]
     stage.run(100)
-    taken.append(a.hub.send(Channel.REPLICATION, NODES["b"], b"records"))
+    taken.append(a.peers.send(Channel.REPLICATION, NODES["b"], b"records"))
     stage.run(100)
 
     assert taken == [False, True]
@@ -153,9 +153,9 @@ def test_a_process_that_ended_is_dialled_again_at_once_and_refuses() -> None:
     stage.run(10)
 
     assert a.notes[:2] == ["lost 2 ENDED", "lost 2 REFUSED"]
-    assert not a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
-    assert not a.hub.hears(NODES["b"])
-    assert a.hub.hears(NODES["c"])
+    assert not a.peers.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert not a.peers.hears(NODES["b"])
+    assert a.peers.hears(NODES["c"])
 
 
 def test_a_node_that_comes_back_is_reached_by_everybody_soon() -> None:
@@ -170,7 +170,7 @@ def test_a_node_that_comes_back_is_reached_by_everybody_soon() -> None:
     stage.run(20)
 
     assert "reached 2" in a.notes
-    assert a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert a.peers.send(Channel.CONTROL, NODES["b"], b"hello")
 
 
 def test_an_attempt_that_hangs_is_given_up_when_the_other_side_calls() -> None:
@@ -194,14 +194,14 @@ def test_the_union_of_all_purposes_is_dialled() -> None:
     a = stage.nodes["a"]
     stage.run(100)
 
-    a.hub.keep("raft", {NODES["b"]: EVERYWHERE[NODES["b"]]})
-    a.hub.keep("records", EVERYWHERE)
+    a.peers.keep("raft", {NODES["b"]: EVERYWHERE[NODES["b"]]})
+    a.peers.keep("records", EVERYWHERE)
     stage.run(100)
-    a.hub.keep("records", {})
+    a.peers.keep("records", {})
     stage.run(100)
 
-    assert a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
-    assert not a.hub.send(Channel.CONTROL, NODES["c"], b"hello")
+    assert a.peers.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert not a.peers.send(Channel.CONTROL, NODES["c"], b"hello")
 
 
 def test_a_node_that_moved_is_dialled_at_its_new_address() -> None:
@@ -209,13 +209,13 @@ def test_a_node_that_moved_is_dialled_at_its_new_address() -> None:
     stage.world.start_all()
     a = stage.nodes["a"]
     stage.run(100)
-    a.hub.keep("raft", {NODES["b"]: Address("b", PORT + 1)})
+    a.peers.keep("raft", {NODES["b"]: Address("b", PORT + 1)})
     stage.run(1_000)
 
-    a.hub.keep("raft", {NODES["b"]: Address("b", PORT)})
+    a.peers.keep("raft", {NODES["b"]: Address("b", PORT)})
     stage.run(20)
 
-    assert a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert a.peers.send(Channel.CONTROL, NODES["b"], b"hello")
 
 
 def test_another_node_at_the_address_is_turned_away() -> None:
@@ -224,11 +224,11 @@ def test_another_node_at_the_address_is_turned_away() -> None:
     a = stage.nodes["a"]
     stage.run(100)
 
-    a.hub.keep("raft", {NODES["b"]: Address("c", PORT)})
+    a.peers.keep("raft", {NODES["b"]: Address("c", PORT)})
     stage.run(30)
 
     assert a.notes[:2] == ["3 instead of 2", "lost 2 OURS"]
-    assert not a.hub.send(Channel.CONTROL, NODES["b"], b"hello")
+    assert not a.peers.send(Channel.CONTROL, NODES["b"], b"hello")
 
 
 def test_nodes_of_other_clusters_are_turned_away_once_we_have_joined() -> None:
@@ -236,21 +236,21 @@ def test_nodes_of_other_clusters_are_turned_away_once_we_have_joined() -> None:
     stage.world.start_all()
     a, b, c = stage.nodes["a"], stage.nodes["b"], stage.nodes["c"]
     stage.run(100)
-    c.hub.join_cluster(UUID(int=9))
-    c.hub.keep("raft", {NODES["a"]: EVERYWHERE[NODES["a"]]})
+    c.peers.join_cluster(UUID(int=9))
+    c.peers.keep("raft", {NODES["a"]: EVERYWHERE[NODES["a"]]})
     stage.run(100)
-    known = a.hub.hears(NODES["c"])
+    known = a.peers.hears(NODES["c"])
 
-    a.hub.join_cluster(UUID(int=8))
-    b.hub.join_cluster(UUID(int=8))
-    b.hub.keep("raft", {NODES["a"]: EVERYWHERE[NODES["a"]]})
+    a.peers.join_cluster(UUID(int=8))
+    b.peers.join_cluster(UUID(int=8))
+    b.peers.keep("raft", {NODES["a"]: EVERYWHERE[NODES["a"]]})
     c.notes.clear()
     stage.run(1_000)
 
     assert known
-    assert not a.hub.hears(NODES["c"])
+    assert not a.peers.hears(NODES["c"])
     assert "lost 1 REJECTED" in c.notes
-    assert a.hub.hears(NODES["b"])
+    assert a.peers.hears(NODES["b"])
 
 
 def test_what_does_not_fit_is_turned_away_and_told_when_there_is_room() -> None:
@@ -259,7 +259,7 @@ def test_what_does_not_fit_is_turned_away_and_told_when_there_is_room() -> None:
     a.notes.clear()
 
     taken = 0
-    while a.hub.send(Channel.CONTROL, NODES["b"], bytes(100_000)):
+    while a.peers.send(Channel.CONTROL, NODES["b"], bytes(100_000)):
         taken += 1
     stage.run(500)
 
@@ -272,10 +272,10 @@ def test_a_closed_peer_manager_is_not_called_any_more() -> None:
     a = stage.nodes["a"]
     a.notes.clear()
 
-    a.hub.close()
+    a.peers.close()
     stage.world.nodes["b"].kill()
     stage.world.run(2 * SECOND)
 
     assert a.notes == []
     assert a.heard == []
-    assert not stage.nodes["c"].hub.hears(NODES["a"])
+    assert not stage.nodes["c"].peers.hears(NODES["a"])

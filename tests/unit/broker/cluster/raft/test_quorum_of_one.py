@@ -38,7 +38,7 @@ class Host:
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options)
         self.controller = Controller(runtime, self.quorum)
         self.controller.start()
-        self.replies: list[Reply] = []
+        self.responses: list[Reply] = []
 
     def stop(self, done: Callback) -> None:
         self.quorum.close()

@@ -128,13 +128,13 @@ def test_a_command_whose_leader_stands_still_is_refused_as_soon_as_another_leads
 def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: int) -> None:
     stage = cluster_of(3, seed)
     luck, nodes = stage.world.random("commands"), stage.world.nodes
-    stage.world.network.weather = NetworkFaults(loss=0.02, duplicate=0.1, reorder=0.2)
+    stage.world.network.network_faults = NetworkFaults(loss=0.02, duplicate=0.1, reorder=0.2)
     asked: dict[int, tuple[str, int]] = {}
     replies: dict[int, list[Reply]] = {}
 
     for number in range(60):
         name = luck.choice(list(stage.options))
-        asked[number], replies[number] = (name, nodes[name].lives), []
+        asked[number], replies[number] = (name, nodes[name].incarnations), []
         stage.member(name).controller.submit(creation(number), replies[number].append)
         if number % 20 == 10:
             victim = nodes[luck.choice(list(stage.options))]
@@ -142,11 +142,11 @@ def test_every_command_is_answered_once_and_what_was_acknowledged_stays(seed: in
             stage.run_ms(luck.randint(1, 200))
             victim.start()
         stage.run_ms(luck.randint(1, 60))
-    stage.world.network.weather = NetworkFaults()
+    stage.world.network.network_faults = NetworkFaults()
     stage.run_ms(10_000)
 
     # Whoever asked a node that died then gets no reply.
-    survived = [number for number, (name, life) in asked.items() if nodes[name].lives == life]
+    survived = [number for number, (name, life) in asked.items() if nodes[name].incarnations == life]
     assert [len(replies[number]) for number in survived] == [1] * len(survived)
     created = [n for n, told in replies.items() if any(isinstance(reply, CreatedTopic) for reply in told)]
     assert len(created) > 20

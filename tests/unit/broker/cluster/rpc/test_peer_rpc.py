@@ -15,14 +15,14 @@ class Desk:
     """A node that replies with how many requests it has had; not at all while it is mute."""
 
     def __init__(self, runtime: Runtime, node: NodeId) -> None:
-        self.hub = PeerManager(runtime, node, ADDRESSES[node])
-        self.desk = PeerRpc(runtime, self.hub)
+        self.peers = PeerManager(runtime, node, ADDRESSES[node])
+        self.desk = PeerRpc(runtime, self.peers)
         self.desk.serve(RequestReadIndex, self._asked)
         self.questions = 0
         self.is_mute = False
         self.answers: list[RpcReply | None] = []
-        self.hub.open()
-        self.hub.keep("test", ADDRESSES)
+        self.peers.open()
+        self.peers.keep("test", ADDRESSES)
 
     def _asked(self, _peer: Peer, _question: RequestReadIndex, respond: Respond) -> None:
         self.questions += 1
@@ -33,7 +33,7 @@ class Desk:
         return self.desk.call(node, RequestReadIndex(), timeout_ms, self.answers.append)
 
     def stop(self, done: Callback) -> None:
-        self.hub.close()
+        self.peers.close()
         done()
 
 
@@ -110,7 +110,7 @@ def test_the_end_of_a_link_is_told_at_once() -> None:
 def test_a_question_that_arrives_twice_is_answered_once() -> None:
     stage = Stage(seed=3)
     a, b = stage.desks["a"], stage.desks["b"]
-    stage.world.network.weather = NetworkFaults(duplicate=1.0)
+    stage.world.network.network_faults = NetworkFaults(duplicate=1.0)
 
     for _ in range(50):
         a.ask(B)
@@ -124,7 +124,7 @@ def test_every_question_is_settled_exactly_once_on_a_bad_network() -> None:
     for seed in range(20):
         stage = Stage(seed)
         a = stage.desks["a"]
-        stage.world.network.weather = NetworkFaults(loss=0.2, duplicate=0.3, reorder=0.4)
+        stage.world.network.network_faults = NetworkFaults(loss=0.2, duplicate=0.3, reorder=0.4)
 
         asked = sum(a.ask(B) for _ in range(100))
         stage.run(2_000)

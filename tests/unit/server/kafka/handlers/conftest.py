@@ -88,8 +88,8 @@ class Client:
     """One client's connection to the node."""
 
     def __init__(self, door: Listener, run: Callable[[], None], local: tuple[str, int]) -> None:
-        self.pipe = MemoryPipe(local)
-        self._connection = KafkaConnection(self.pipe, door)
+        self.tcp = MemoryPipe(local)
+        self._connection = KafkaConnection(self.tcp, door)
         self._run = run
 
     def send(self, request: Message, version: int) -> None:
@@ -104,10 +104,10 @@ class Client:
             self._connection.buffer_updated(count)
 
     def receive(self, answer: type[M], version: int) -> M:
-        assert not self.pipe.is_closed, "the node hung up"
-        (size,) = struct.unpack_from(">i", self.pipe.written)
-        frame = bytes(self.pipe.written[4 : 4 + size])
-        del self.pipe.written[: 4 + size]
+        assert not self.tcp.is_closed, "the node hung up"
+        (size,) = struct.unpack_from(">i", self.tcp.written)
+        frame = bytes(self.tcp.written[4 : 4 + size])
+        del self.tcp.written[: 4 + size]
         api_key = answer.__schema__.api_key
         assert api_key is not None
         correlation_id, position = read_response_header(APIS[api_key], version, frame)
@@ -129,7 +129,7 @@ class Stage:
 
     def __init__(self, static: dict[str, str] | None = None, advertised: Address | None = None) -> None:
         self.world = World(5)
-        self.gate = Keeper()
+        self.authorizer = Keeper()
         self.options = NodeOptions(
             "data",
             NodeId(1),
@@ -152,15 +152,15 @@ class Stage:
 
     def _ready(self, runtime: Runtime, backend: Backend) -> None:
         self.backend = backend
-        self._serving = ListenerContext(
+        self._fetch_server = ListenerContext(
             backend=backend,
-            gate=self.gate,
+            authorizer=self.authorizer,
             routes=every_route(),
             runtime=runtime,
             metrics=KafkaMetrics(),
             fetch_sessions=FetchSessionCache(runtime.clock, runtime.entropy),
-            budget=RequestMemoryLimit(runtime.timers.soon),
-            backlog=ResponseMemoryLimit(runtime.timers.soon),
+            request_memory=RequestMemoryLimit(runtime.timers.soon),
+            response_memory=ResponseMemoryLimit(runtime.timers.soon),
             report=self.reported.append,
         )
 
@@ -173,7 +173,7 @@ class Stage:
         assert self.world.failures == []
 
     def client(self, local: tuple[str, int] = LOCAL, listener: str = "PLAINTEXT") -> Client:
-        return Client(Listener(listener, self._serving), self.run, local)
+        return Client(Listener(listener, self._fetch_server), self.run, local)
 
     def ask(self, request: Message, answer: type[M], version: int) -> M:
         """Ask on a connection of its own."""

@@ -156,7 +156,7 @@ def test_a_cursor_below_the_first_partition_is_invalid(stage: "Stage") -> None:
 
 def test_named_topics_are_sorted_and_each_has_its_own_error(stage: "Stage") -> None:
     with_topics(stage, b=1, secret=1)
-    stage.gate.denied = {(AclOperation.DESCRIBE, "secret")}
+    stage.authorizer.denied = {(AclOperation.DESCRIBE, "secret")}
 
     named = page(stage, "secret", "no spaces", "b", "a", "b")
     everything = page(stage)
@@ -187,7 +187,7 @@ def test_every_version_tells_how_large_logs_are(stage: "Stage", version: int) ->
     partition = stage.backend.partitions.find("a", 1)
     assert partition is not None
     batch = write_batch([Record(0, 1_700_000_000_000, None, b"x" * 500)])
-    stage.backend.producing.append(partition, memoryview(batch))
+    stage.backend.produce_service.append(partition, memoryview(batch))
 
     (directory,) = stage.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, version).results
 
@@ -221,7 +221,7 @@ def test_logs_can_be_asked_for_by_name(stage: "Stage") -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(2, 0), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
 def test_who_may_not_describe_the_cluster_sees_no_logs(stage: "Stage", version: int, code: int) -> None:
-    stage.gate.denied = {(AclOperation.DESCRIBE, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.DESCRIBE, "kafka-cluster")}
 
     answer = stage.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, version)
 
@@ -266,7 +266,7 @@ def test_features_are_updated_all_or_none_and_can_be_tried(stage: "Stage") -> No
 
 
 def test_who_may_not_alter_the_cluster_updates_no_features(stage: "Stage") -> None:
-    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.ALTER, "kafka-cluster")}
 
     assert update(stage, 2, feature("share.version", 0, upgrade_type=2)) == (
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -211,7 +211,10 @@ def test_what_cannot_be_described_has_a_code_a_sentence_and_no_settings(
 def test_settings_are_guarded_by_the_resource_they_belong_to(
     stage: "Stage", kind: int, name: str, guarded: str, code: ErrorCode
 ) -> None:
-    stage.gate.denied = {(AclOperation.DESCRIBE_CONFIGS, guarded), (AclOperation.ALTER_CONFIGS, guarded)}
+    stage.authorizer.denied = {
+        (AclOperation.DESCRIBE_CONFIGS, guarded),
+        (AclOperation.ALTER_CONFIGS, guarded),
+    }
 
     assert described(stage, kind, name).error_code == code
     assert change(stage, changing(kind, name)) == [code]
@@ -324,7 +327,7 @@ def test_the_oldest_version_lists_client_metrics_only(stage: "Stage") -> None:
 
 def test_kinds_that_do_not_exist_and_callers_without_rights_get_no_list(stage: "Stage") -> None:
     unknown = stage.ask(ListConfigResourcesRequest(resource_types=(3,)), ListConfigResourcesResponse, 1)
-    stage.gate.denied = {(AclOperation.DESCRIBE_CONFIGS, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.DESCRIBE_CONFIGS, "kafka-cluster")}
     refused = stage.ask(ListConfigResourcesRequest(), ListConfigResourcesResponse, 1)
 
     assert (unknown.error_code, unknown.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())

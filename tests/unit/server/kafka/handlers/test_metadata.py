@@ -173,7 +173,7 @@ def test_internal_topics_are_created_on_demand_and_marked(stage_with: type["Stag
 
 def test_operations_are_told_only_to_those_who_ask(stage: "Stage") -> None:
     with_orders(stage)
-    stage.gate.denied = {(AclOperation.DELETE, "orders"), (AclOperation.CREATE, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.DELETE, "orders"), (AclOperation.CREATE, "kafka-cluster")}
 
     silent = stage.ask(named("orders"), MetadataResponse, 8)
     asked = stage.ask(
@@ -194,7 +194,7 @@ def test_operations_are_told_only_to_those_who_ask(stage: "Stage") -> None:
 
 def test_topics_that_the_caller_may_not_see_are_left_out_of_lists_and_refused_by_name(stage: "Stage") -> None:
     with_orders(stage)
-    stage.gate.denied = {(AclOperation.DESCRIBE, "orders")}
+    stage.authorizer.denied = {(AclOperation.DESCRIBE, "orders")}
 
     everything = stage.ask(MetadataRequest(topics=None), MetadataResponse, 12)
     by_name = stage.ask(named("orders"), MetadataResponse, 12)
@@ -211,7 +211,7 @@ def test_topics_that_the_caller_may_not_see_are_left_out_of_lists_and_refused_by
 
 
 def test_who_may_not_create_topics_gets_an_error(stage: "Stage") -> None:
-    stage.gate.denied = {(AclOperation.CREATE, "fresh"), (AclOperation.CREATE, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.CREATE, "fresh"), (AclOperation.CREATE, "kafka-cluster")}
 
     answer = stage.ask(named("fresh"), MetadataResponse, 12)
 
@@ -314,7 +314,7 @@ def test_what_clients_of_one_listener_reach_says_nothing_about_another(stage: "S
 
 
 def test_a_throttled_client_gets_the_throttle_time(stage: "Stage") -> None:
-    stage.gate.throttle_ms = 40
+    stage.authorizer.throttle_ms = 40
 
     answer = stage.ask(named(), MetadataResponse, 3)
 

@@ -83,9 +83,9 @@ def test_a_transactional_producer_gets_an_error_without_transactions(stage: "Sta
 
 def test_producers_need_the_right_to_write_somewhere(stage: "Stage") -> None:
     stage.submit(CreateTopic("orders", TopicId(UUID(int=1)), 1, 1))
-    stage.gate.denied = {(AclOperation.IDEMPOTENT_WRITE, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.IDEMPOTENT_WRITE, "kafka-cluster")}
     with_a_topic = init(stage)
-    stage.gate.denied |= {(AclOperation.WRITE, "orders"), (AclOperation.WRITE, "payments")}
+    stage.authorizer.denied |= {(AclOperation.WRITE, "orders"), (AclOperation.WRITE, "payments")}
 
     without = init(stage)
     transactional = init(stage, transactional_id="payments")
@@ -101,7 +101,7 @@ def test_a_partition_remembers_who_wrote_to_it(stage: "Stage") -> None:
     assert partition is not None
     records = [Record(0, 1_700_000_000_000 + number, None, b"v") for number in range(3)]
     batch = write_batch(records, producer_id=7, producer_epoch=2, base_sequence=0)
-    assert isinstance(stage.backend.producing.append(partition, memoryview(batch)), AppendResult)
+    assert isinstance(stage.backend.produce_service.append(partition, memoryview(batch)), AppendResult)
 
     row = producers_of(stage, "orders", 0)
 
@@ -115,7 +115,7 @@ def test_a_partition_remembers_who_wrote_to_it(stage: "Stage") -> None:
 def test_producers_of_partitions_that_are_unknown_or_secret_are_not_told(stage: "Stage") -> None:
     stage.submit(CreateTopic("orders", TopicId(UUID(int=1)), 1, 1))
     unknown = producers_of(stage, "orders", 9)
-    stage.gate.denied = {(AclOperation.READ, "orders")}
+    stage.authorizer.denied = {(AclOperation.READ, "orders")}
 
     secret = producers_of(stage, "orders", 0)
 

@@ -95,7 +95,10 @@ def test_votes_of_another_cluster_are_none_of_ours(stage: "Stage") -> None:
 
 
 def test_who_may_not_alter_or_describe_the_cluster_does_neither(stage: "Stage") -> None:
-    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster"), (AclOperation.DESCRIBE, "kafka-cluster")}
+    stage.authorizer.denied = {
+        (AclOperation.ALTER, "kafka-cluster"),
+        (AclOperation.DESCRIBE, "kafka-cluster"),
+    }
 
     described = describe(stage, {METADATA: (0,)})
 

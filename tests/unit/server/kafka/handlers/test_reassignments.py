@@ -138,7 +138,10 @@ def test_moves_can_be_asked_for_by_name(stage: "Stage") -> None:
 
 def test_who_may_not_alter_or_describe_the_cluster_moves_and_sees_nothing(stage: "Stage") -> None:
     with_topic(stage)
-    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster"), (AclOperation.DESCRIBE, "kafka-cluster")}
+    stage.authorizer.denied = {
+        (AclOperation.ALTER, "kafka-cluster"),
+        (AclOperation.DESCRIBE, "kafka-cluster"),
+    }
 
     moved = reassign(stage, t={0: (2,)})
     seen = stage.ask(ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse, 0)
@@ -240,7 +243,7 @@ def test_an_unclean_election_is_for_partitions_without_a_leader(stage: "Stage") 
 @pytest.mark.parametrize(("version", "code"), [(0, 0), (1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
 def test_who_may_not_alter_the_cluster_elects_nobody(stage: "Stage", version: int, code: int) -> None:
     prefer_another(stage)
-    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.ALTER, "kafka-cluster")}
 
     answer = elect(stage, version, named={"t": (0,)})
 
@@ -277,7 +280,7 @@ def test_a_broker_is_forgotten_once_it_is_down(stage: "Stage") -> None:
 
 def test_who_may_not_alter_the_cluster_forgets_no_broker(stage: "Stage") -> None:
     stage.add_broker(2, BrokerEndpoint("PLAINTEXT", "other", 9092), fenced=True)
-    stage.gate.denied = {(AclOperation.ALTER, "kafka-cluster")}
+    stage.authorizer.denied = {(AclOperation.ALTER, "kafka-cluster")}
 
     assert unregister(stage, 2) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert stage.backend.controller.image.broker(2) is not None

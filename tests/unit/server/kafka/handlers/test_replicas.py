@@ -140,7 +140,7 @@ class Cluster:
     def is_answered(self) -> bool:
         """Whether there is a response, a while later."""
         self.stage.run(100 * MILLISECOND)
-        return bool(self.client.pipe.written)
+        return bool(self.client.tcp.written)
 
     def produced(self, version: int = BY_NAME) -> ProduceResponsePartition:
         return self.client.receive(ProduceResponse, version).responses[0].partition_responses[0]

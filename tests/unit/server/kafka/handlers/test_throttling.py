@@ -61,7 +61,7 @@ def latest() -> ListOffsetsRequest:
 
 def test_producers_consumers_and_lookups_get_the_throttle_time(stage: "Stage") -> None:
     make_topic(stage)
-    stage.gate.throttle_ms = 40
+    stage.authorizer.throttle_ms = 40
 
     produced = stage.ask(produce(), ProduceResponse, 9)
     fetched = stage.ask(fetch(), FetchResponse, 11)
@@ -69,7 +69,7 @@ def test_producers_consumers_and_lookups_get_the_throttle_time(stage: "Stage") -
 
     assert [answer.throttle_time_ms for answer in (produced, fetched, listed)] == [40, 40, 40]
     assert produced.responses[0].partition_responses[0].error_code == 0
-    assert [cost for cost, _ in stage.gate.charged][-3:] == [
+    assert [cost for cost, _ in stage.authorizer.charged][-3:] == [
         QuotaType.BYTES_IN,
         QuotaType.BYTES_OUT,
         QuotaType.REQUEST_NS,
@@ -79,13 +79,13 @@ def test_producers_consumers_and_lookups_get_the_throttle_time(stage: "Stage") -
 def test_a_throttled_client_gets_its_response_first_and_is_read_again_later(stage: "Stage") -> None:
     make_topic(stage)
     client = stage.client()
-    stage.gate.throttle_ms = 3_000
+    stage.authorizer.throttle_ms = 3_000
 
     client.send(produce(), 9)
     stage.run(1 * SECOND)
     client.receive(ProduceResponse, 9)
-    meanwhile = client.pipe.is_paused
+    meanwhile = client.tcp.is_paused
     stage.run(3 * SECOND)
 
     assert meanwhile
-    assert not client.pipe.is_paused
+    assert not client.tcp.is_paused

@@ -108,7 +108,7 @@ def test_validation_alone_answers_the_same_and_creates_nothing(stage: "Stage") -
     assert row.configs is not None
     assert {config.name: config.value for config in row.configs}["retention.ms"] == "1000"
     assert stage.backend.controller.image.topic_names() == []
-    assert stage.gate.charged == [(QuotaType.MUTATIONS, 0)]
+    assert stage.authorizer.charged == [(QuotaType.MUTATIONS, 0)]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_sentence_about_an_endless_key_still_fits_an_old_answer(stage: "Stage"
 
 
 def test_who_may_not_create_is_refused_and_who_may_not_read_settings_gets_none(stage: "Stage") -> None:
-    stage.gate.denied = {
+    stage.authorizer.denied = {
         (AclOperation.CREATE, "kafka-cluster"),
         (AclOperation.CREATE, "secret"),
         (AclOperation.DESCRIBE_CONFIGS, "open"),
@@ -207,7 +207,7 @@ def test_who_may_not_create_is_refused_and_who_may_not_read_settings_gets_none(s
 def test_new_partitions_are_charged_as_mutations(stage: "Stage") -> None:
     created(stage, create(topic("orders", 3)))
 
-    assert stage.gate.charged == [(QuotaType.MUTATIONS, 3)]
+    assert stage.authorizer.charged == [(QuotaType.MUTATIONS, 3)]
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -271,7 +271,7 @@ def test_a_deletion_that_is_switched_off_has_its_code_where_clients_know_it(
 @pytest.mark.parametrize("operation", [AclOperation.DESCRIBE, AclOperation.DELETE])
 def test_who_may_not_delete_is_refused_and_learns_no_name(stage: "Stage", operation: AclOperation) -> None:
     topic_id = created(stage, create(topic("orders"))).topic_id
-    stage.gate.denied = {(operation, "orders")}
+    stage.authorizer.denied = {(operation, "orders")}
 
     answer = stage.ask(doomed("orders", ids=(topic_id,)), DeleteTopicsResponse, 6)
 
@@ -291,7 +291,7 @@ def test_every_version_adds_partitions(stage: "Stage", version: int) -> None:
 
     assert codes(answer.results) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert all(stage.backend.partitions.find("orders", index) for index in range(3))
-    assert stage.gate.charged[-1] == (QuotaType.MUTATIONS, 2)
+    assert stage.authorizer.charged[-1] == (QuotaType.MUTATIONS, 2)
 
 
 def test_partitions_are_only_ever_added_and_named_once(stage: "Stage") -> None:
@@ -311,7 +311,7 @@ def test_partitions_are_only_ever_added_and_named_once(stage: "Stage") -> None:
 
 def test_who_may_not_alter_a_topic_adds_no_partitions(stage: "Stage") -> None:
     created(stage, create(topic("orders")))
-    stage.gate.denied = {(AclOperation.ALTER, "orders")}
+    stage.authorizer.denied = {(AclOperation.ALTER, "orders")}
     request = CreatePartitionsRequest(topics=(grown("orders", 3),), timeout_ms=1_000, validate_only=False)
 
     answer = stage.ask(request, CreatePartitionsResponse, 3)
