@@ -91,11 +91,11 @@ class CloseReason(enum.Enum):
 
     OURS = "closed by us"
     ENDED = "closed by the peer, or its process died"
-    REFUSED = "nobody listens there"
-    UNREACHABLE = "no answer in time, or no way there"
-    REJECTED = "one side turned the other away in the handshake"
-    SILENT = "nothing heard for too long"
-    MISBEHAVED = "the peer broke the framing"
+    REFUSED = "connection refused: no process listens there"
+    UNREACHABLE = "no response in time, or no route"
+    REJECTED = "one side rejected the other in the handshake"
+    SILENT = "nothing received within the idle timeout"
+    MISBEHAVED = "the peer sent an invalid frame"
 
 
 class Link(Protocol):

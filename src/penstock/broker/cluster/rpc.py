@@ -52,7 +52,7 @@ HEARD_MAX = 1_000
 
 
 class Voter(NamedTuple):
-    """A founding member of the metadata quorum, and where its peers find it."""
+    """An initial voter of the metadata quorum, and its address for peers."""
 
     node_id: NodeId
     address: Address

@@ -501,7 +501,11 @@ class ReplicaManager:
     def _take_offline(self, topic: Topic, state: PartitionState, *, on_disk: bool) -> None:
         if (topic.id, state.index) not in self._offline:
             self._offline[topic.id, state.index] = on_disk
-            events.error("partition.offline", partition=f"{topic.name}/{state.index}", reason="its settings")
+            events.error(
+                "partition.offline",
+                partition=f"{topic.name}/{state.index}",
+                reason="its topic's settings are not valid: see topic.settings_invalid",
+            )
 
     def _bring_online(self) -> None:
         """Open or create the logs whose settings have become valid. Blocks, if there are any."""

@@ -47,7 +47,7 @@ class ReplicationMetrics(Metrics):
             "Partitions led here that take no writes with acks=all, since too few replicas are in sync.",
         )
         self.fetches = self.counter(
-            "penstock_replication_fetches_total", "Fetches of followers that were answered."
+            "penstock_replication_fetches_total", "Fetch responses sent to followers."
         ).of()
         self.bytes_sent = self.counter(
             "penstock_replication_bytes_sent_total", "Bytes of batches sent to followers."

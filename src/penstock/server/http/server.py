@@ -39,7 +39,7 @@ def respond(head: bytes, pages: Mapping[str, Page]) -> bytes:
         return response(HttpResponse(400, b"this is not HTTP\n"))
     method, target = words[0], words[1].split(b"?", 1)[0].decode("latin-1")
     if method not in (b"GET", b"HEAD"):
-        return response(HttpResponse(405, b"only GET is answered here\n"))
+        return response(HttpResponse(405, b"only GET and HEAD are supported\n"))
     page = pages.get(target)
     if page is None:
         known = ", ".join(sorted(pages))

@@ -72,7 +72,7 @@ class KafkaMetrics(Metrics):
         super().__init__()
         self.request_seconds = self.seconds(
             "penstock_request_seconds",
-            "Time from a request's arrival to its answer; `serve` is the handler, `total` includes waiting.",
+            "Time from a request's arrival to its response; `serve` is the handler, `total` includes waiting.",
             ("api", "stage"),
         )
         self.failures = self.counter(
@@ -84,7 +84,7 @@ class KafkaMetrics(Metrics):
         self.connections = self.gauge("penstock_connections", "Open connections, by listener.", ("listener",))
         self.in_flight_bytes = self.gauge(
             "penstock_in_flight_bytes",
-            "Bytes of requests that are not complete, and of answers that are not read yet.",
+            "Bytes of incomplete requests, and of responses that are not read yet.",
             ("kind",),
         )
         self.held_back = self.counter(

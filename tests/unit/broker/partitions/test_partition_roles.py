@@ -103,7 +103,7 @@ def test_a_leader_that_registers_anew_leads_under_a_new_epoch() -> None:
 
     bench.perform(registration(1, previous_epoch=broker_of(bench.machine, 1).epoch))
 
-    assert str(old.stopped) == f"orders/0: leader epoch {bench.state.leader_epoch} began"
+    assert str(old.stopped) == f"orders/0: leader epoch {bench.state.leader_epoch} has started"
     assert bench[1].led.leader_epoch == bench.state.leader_epoch > old.leader_epoch
 
 
