@@ -72,7 +72,7 @@ class KafkaMetrics(Metrics):
         super().__init__()
         self.request_seconds = self.seconds(
             "penstock_request_seconds",
-            "Time from a request's arrival to its response; `serve` is the handler, `total` includes waiting.",
+            "Time from a request's arrival to its response; `serve`: the handler, `total`: with waiting.",
             ("api", "stage"),
         )
         self.failures = self.counter(
