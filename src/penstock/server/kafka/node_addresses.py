@@ -68,7 +68,7 @@ def controller_id(call: Request) -> int:
 
 
 class PartitionAvailability(NamedTuple):
-    """The leader and the reachable replicas of a partition, as one client sees them."""
+    """The error code, leader and offline replicas of a partition, as one client sees them."""
 
     code: ErrorCode
     leader: int

@@ -38,7 +38,7 @@ def _find(call: Request, key_type: int, key: str, rows: ResponseRows[Row], index
     elif key_type == GROUP:
         call.backend.groups.locate(key, lambda found: rows.put(index, _row(call, key, found)))
     else:
-        # Not served yet; these will get internal topics of their own.
+        # Transactions and share groups are not served yet: any node will do, so name this one.
         rows.put(index, _row(call, key, call.backend.node.node_id))
 
 
