@@ -20,10 +20,10 @@ class Incarnation:
     """Delivers callbacks to one incarnation of a node, as the supervisor does in production."""
 
     __slots__ = (
-        "_response_memory",
         "_died",
         "_overdue",
         "_paused",
+        "_response_memory",
         "alive",
         "name",
         "random",

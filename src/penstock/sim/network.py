@@ -190,8 +190,8 @@ class SimulatedLink:
         "far_host",
         "host",
         "identity",
-        "last_arrival",
         "incarnation",
+        "last_arrival",
     )
 
     def __init__(

@@ -76,16 +76,16 @@ class KafkaConnection:
         "_turn_end_ns",
         "_waits_for_room",
         "_waits_for_turn",
+        "authorizer",
         "backend",
         "clock",
-        "listener",
         "fetch_sessions",
-        "authorizer",
         "is_open",
         "is_paused",
+        "listener",
         "metrics",
-        "tcp",
         "responses",
+        "tcp",
     )
 
     def __init__(self, pipe: TcpConnection, door: ConnectionOwner) -> None:

@@ -35,11 +35,11 @@ class FrameDecoder:
     """
 
     __slots__ = (
-        "_request_memory",
         "_frame",
         "_frame_bytes_max",
         "_have",
         "_need",
+        "_request_memory",
         "_scratch",
         "_sized",
         "is_starved",

@@ -160,11 +160,11 @@ class Request(PendingResponse):
 
     __slots__ = (
         "api",
+        "authorizer",
         "backend",
         "began_ns",
         "connection",
         "correlation_id",
-        "authorizer",
         "session",
         "throttle_ms",
         "version",
