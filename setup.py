@@ -23,7 +23,6 @@ from setuptools.errors import BaseError, CCompilerError
 HOT_MODULES = (
     "src/penstock/core/records/varints.py",
     "src/penstock/core/records/record.py",
-    "src/penstock/core/records/record.py",
     "src/penstock/core/records/validation.py",
     "src/penstock/core/records/partitioner.py",
     "src/penstock/spark/reading/record_ends.py",

@@ -23,12 +23,12 @@ OVERHEAD_BYTES = 8 * MEGABYTE
 
 CHILD = """
 import json, sys
-from penstock.core.records import CorruptBatch, read_records, validate_records, write_batch, Codec, Record
+from penstock.core.records import CorruptBatch, read_records, validate_records, write_batch, CompressionType, Record
 def peak_bytes():
     # Not getrusage: its peak survives exec, so it would be the parent's.
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
     return 1024 * int(line.split()[1])
-for codec in Codec:  # whatever is allocated once is not the bomb's doing
+for codec in CompressionType:  # whatever is allocated once is not the bomb's doing
     list(read_records(write_batch([Record(0, 0, None, bytes(50_000))], codec=codec)))
 bomb, limit_bytes = sys.stdin.buffer.read(), int(sys.argv[1])
 before = peak_bytes()
