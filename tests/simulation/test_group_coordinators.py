@@ -293,6 +293,6 @@ class RepliesBeforeTheSync(Coordinator[Any, Any, Any]):
 
 
 def test_a_coordinator_that_replies_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.coordinator.runtime.Coordinator", RepliesBeforeTheSync)
+    monkeypatch.setattr("penstock.broker.coordinator.coordinators.Coordinator", RepliesBeforeTheSync)
 
     assert any(live_and_crash(seed).violations for seed in range(1, SEEDS_TO_FIND_A_BUG + 1))

@@ -123,7 +123,7 @@ def a_leader_that_came_out_of_nowhere_gets_no_new_epoch(patch: Patch) -> None:
             return changed
         return msgspec.structs.replace(changed, leader_epoch=before.leader_epoch)
 
-    patch.setattr("penstock.core.metadata.elections.with_epochs", with_old_epoch)
+    patch.setattr("penstock.core.metadata.decide_brokers.with_epochs", with_old_epoch)
 
 
 def followers_join_the_isr_too_early(patch: Patch) -> None:
@@ -224,7 +224,7 @@ def acknowledgements_do_not_wait_for_the_disk(patch: Patch) -> None:
     def careless(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         return replace(node_options(options, number), fsync=FsyncMode.NONE)
 
-    patch.setattr("penstock.sim.cluster.options.node_options", careless)
+    patch.setattr("penstock.sim.cluster.world.node_options", careless)
 
 
 def leaders_forget_what_producers_sent(patch: Patch) -> None:
