@@ -41,7 +41,7 @@ PIPELINE_MESSAGES_DEFAULT = 500_000
 BROKER_TRIALS = (f"consume {TOPIC} --count 3 --json", f"group describe {GROUP}")
 PIPELINE_TRIALS = ("consume metrics.rollup --count 3 --json", "group describe metrics-ingest")
 # Beside us, not below: the pipeline is loaded by name, as commands are.
-PIPELINE_STORY = "penstock.spark.demo:tell"
+PIPELINE_STORY = "penstock.spark.demo:run_demo"
 MESSAGES = typer.Option(
     None,
     "--messages",
@@ -92,8 +92,8 @@ def demo(
 def _tell_story(child: "BrokerProcess", messages: int, plot: Path) -> None:
     from penstock.cli.commands import load
 
-    tell: Any = load("the pipeline", PIPELINE_STORY)
-    tell(child.bootstrap, Path(child.data_dir).parent / "pipeline", messages, plot)
+    run_demo: Any = load("the pipeline", PIPELINE_STORY)
+    run_demo(child.bootstrap, Path(child.data_dir).parent / "pipeline", messages, plot)
 
 
 def _show_broker(child: "BrokerProcess", messages: int) -> None:
