@@ -23,7 +23,8 @@ OVERHEAD_BYTES = 8 * MEGABYTE
 
 CHILD = """
 import json, sys
-from penstock.core.records import CorruptBatch, read_records, validate_records, write_batch, CompressionType, Record
+from penstock.core.records import CompressionType, CorruptBatch, Record
+from penstock.core.records import read_records, validate_records, write_batch
 def peak_bytes():
     # Not getrusage: its peak survives exec, so it would be the parent's.
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
