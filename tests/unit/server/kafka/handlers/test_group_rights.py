@@ -118,7 +118,7 @@ def codes(answer: Any) -> list[int]:
 def test_a_group_that_is_not_theirs_is_refused(
     stage: Any, request_: Message, answer: type[Message], version: int, operation: AclOperation
 ) -> None:
-    stage.gate.denied.add((operation, GROUP))
+    stage.authorizer.denied.add((operation, GROUP))
 
     told = codes(stage.ask(request_, answer, version))
 
