@@ -142,7 +142,7 @@ def topics(stage: Any) -> Any:
 
 def test_positions_in_topics_that_are_not_theirs_are_neither_taken_nor_told(topics: Any) -> None:
     everything = topics.ask(COMMIT, OffsetCommitResponse, 8)
-    topics.gate.denied |= {(AclOperation.READ, "secret"), (AclOperation.DESCRIBE, "secret")}
+    topics.authorizer.denied |= {(AclOperation.READ, "secret"), (AclOperation.DESCRIBE, "secret")}
 
     commit = topics.ask(COMMIT, OffsetCommitResponse, 8)
     fetch = topics.ask(FETCH, OffsetFetchResponse, 7)
@@ -162,9 +162,9 @@ def test_who_may_not_see_the_cluster_sees_the_groups_that_they_may(topics: Any) 
     topics.ask(COMMIT, OffsetCommitResponse, 8)
 
     everything = topics.ask(ListGroupsRequest(), ListGroupsResponse, 4)
-    topics.gate.denied.add((AclOperation.DESCRIBE, "kafka-cluster"))
+    topics.authorizer.denied.add((AclOperation.DESCRIBE, "kafka-cluster"))
     own = topics.ask(ListGroupsRequest(), ListGroupsResponse, 4)
-    topics.gate.denied.add((AclOperation.DESCRIBE, GROUP))
+    topics.authorizer.denied.add((AclOperation.DESCRIBE, GROUP))
     nothing = topics.ask(ListGroupsRequest(), ListGroupsResponse, 4)
 
     assert [[group.group_id for group in answer.groups] for answer in (everything, own, nothing)] == [
@@ -175,7 +175,7 @@ def test_who_may_not_see_the_cluster_sees_the_groups_that_they_may(topics: Any) 
 
 
 def test_clients_get_the_throttle_time(topics: Any) -> None:
-    topics.gate.throttle_ms = 40
+    topics.authorizer.throttle_ms = 40
 
     assert topics.ask(HEARTBEAT, HeartbeatResponse, 3).throttle_time_ms == 40
     assert topics.ask(COMMIT, OffsetCommitResponse, 8).throttle_time_ms == 40
