@@ -261,7 +261,7 @@ def open_runtime(
     supervisor.own(helper.close)
     transport = SocketTransport(wiring, timers, lanes)
     supervisor.own(transport.close)
-    sync = SupervisedSync(helper, LoopSync(loop, clock, wiring.links), supervisor.deliver)
+    sync = SupervisedSync(loop, helper, LoopSync(loop, clock, wiring.links), supervisor.deliver)
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
 
 

@@ -185,8 +185,7 @@ class DiskSync(Protocol):
         None covers what was written before this call, and nothing written after it. An error
         means that any part of any of the files (or only of those in its `files`, if it has
         such an attribute) may never become durable: it must not be retried as success. Calls
-        may run side by side and end in any order, also before this returns. The files stay open until
-        `done`.
+        may run side by side and end in any order. The files stay open until `done`.
         """
 
 

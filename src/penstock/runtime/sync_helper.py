@@ -124,7 +124,7 @@ class LoopSync:
             self._sockets.register(backend(), select.POLLIN)
 
     def may_sync(self, files: Sequence[SyncTarget]) -> bool:
-        """Whether `sync` is worth a try now."""
+        """Whether `sync` is worth a try at the end of this turn of the loop."""
         return (
             len(files) == 1
             and self._sockets is not None
@@ -477,20 +477,29 @@ def _fileno(file: SyncTarget) -> int:
 
 
 class SupervisedSync:
-    """Decides who syncs. Callbacks are delivered by the supervisor, which `sync` is called under as well."""
+    """Syncs on the loop or by the helper; its callbacks are delivered by the supervisor."""
 
-    def __init__(self, helper: DiskSync, on_loop: LoopSync, deliver: Deliver) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, helper: DiskSync, on_loop: LoopSync, deliver: Deliver
+    ) -> None:
+        self._loop = loop
         self._helper = helper
         self._on_loop = on_loop
         self._deliver = deliver
 
     def sync(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
-        """What is synced on the loop has been when this returns, and `done` called.
+        if self._on_loop.may_sync(files):
+            self._loop.call_soon(self._deliver, self._sync_here, files, done)
+        else:
+            self._helper.sync(files, partial(self._deliver, done))
+
+    def _sync_here(self, files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
+        """Sync at the end of the turn, and call back at once.
 
         The kernel reports a failure only once per open file description, so nothing else may sync the
         file successfully before its owner has got the error.
         """
-        outcome = self._on_loop.sync(files) if self._on_loop.may_sync(files) else False
+        outcome = self._on_loop.sync(files)
         if outcome is False:
             self._helper.sync(files, partial(self._deliver, done))
         else:

@@ -41,8 +41,8 @@ class SyncableFile(Protocol):
 class FileSyncer(Protocol):
     """What group commit needs of the runtime: sync these files off the loop, then call back.
 
-    May call back inside the call, if the group commit was given `soon`. Success covers what was
-    written before the call. An error that has `files` is about those; any other is about all.
+    Never calls back inside the call. Success covers what was written before the call. An error
+    that has `files` is about those; any other is about all.
     """
 
     def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None: ...

@@ -200,28 +200,32 @@ def deliver(callback: Callable[..., None], *arguments: object) -> None:
     callback(*arguments)
 
 
-def test_a_node_syncs_here_and_tells_in_the_same_breath(bench: Bench) -> None:
+def test_a_node_syncs_here_after_the_call_and_tells_in_the_same_breath(bench: Bench) -> None:
     helper, told = HandHelper(), list[tuple[int, OSError | None]]()
-    port = SupervisedSync(helper, bench.on_loop, deliver)
+    port = SupervisedSync(bench.loop, helper, bench.on_loop, deliver)
     bench.file.fails = True
 
-    def ask() -> None:
-        port.sync([bench.file], lambda error: told.append((bench.file.syncs, error)))
-        # Whoever comes next finds the owner told already.
-        told.append((bench.file.syncs, None))
+    def done(error: OSError | None) -> None:
+        told.append((bench.file.syncs, error))
         bench.loop.stop()
+
+    def ask() -> None:
+        port.sync([bench.file], done)
+        told.append((bench.file.syncs, None))
+        # Whoever comes next finds the owner notified already.
+        bench.loop.call_soon(lambda: told.append((bench.file.syncs, None)))
 
     bench.loop.call_soon(ask)
     bench.loop.run_forever()
 
     assert helper.asked == []
-    assert [syncs for syncs, _ in told] == [1, 1]
-    assert isinstance(told[0][1], SyncFailed)
+    assert [syncs for syncs, _ in told] == [0, 1, 1]
+    assert isinstance(told[1][1], SyncFailed)
 
 
 def test_a_node_asks_its_helper_for_what_the_loop_had_better_not_do(bench: Bench) -> None:
     helper, other = HandHelper(), TimedFile(bench.clock)
-    port = SupervisedSync(helper, bench.on_loop, deliver)
+    port = SupervisedSync(bench.loop, helper, bench.on_loop, deliver)
 
     port.sync([bench.file, other], lambda _: None)
     bench.peers.append("a follower")
