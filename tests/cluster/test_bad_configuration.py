@@ -156,4 +156,4 @@ def test_a_member_that_nobody_could_reach_is_refused(tmp_path: Path) -> None:
 
         line = refusal(NodeProcess(tmp_path / "1", "node.id=1"))
 
-    assert line.startswith("penstock: this data directory is of a cluster with other nodes")
+    assert line.startswith("penstock: this data directory belongs to a cluster with other nodes")
