@@ -46,6 +46,8 @@ WITHOUT_LEADER = ("LEADER_NOT_AVAILABLE", "_NOENT")
 LEADER_CHANGES = ("NOT_LEADER_FOR_PARTITION",)
 LEADER_CHANGE_SECONDS = 2
 TURN_SECONDS = 0.05
+# A coordinator that is starting, or moves: it did nothing, and librdkafka does not ask again by itself.
+COORDINATOR_CHANGES = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGE = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _WORDS = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
@@ -237,17 +239,22 @@ class TopicAdmin:
 
 
 def answer_of(what: str, ask: "Callable[[], Future[Any]]") -> Any:
-    """Wait for a result of librdkafka; raises ClientError about `what`."""
+    """Wait for a result of librdkafka, and through a change of coordinator; ClientError is about `what`."""
     from confluent_kafka import KafkaException
 
-    try:
-        return ask().result(REQUEST_SECONDS + 5)
-    except KafkaException as error:
-        raise client_error(what, error) from None
-    except TimeoutError:
-        raise ClientError(f"{what}: no response within {REQUEST_SECONDS + 5:.0f} s") from None
-    except (TypeError, ValueError) as error:
-        raise ClientError(f"{what}: {reason(error)}") from None
+    clock = MachineClock()
+    deadline = clock.now() + round(REQUEST_SECONDS * SECOND)
+    while True:
+        try:
+            return ask().result(REQUEST_SECONDS + 5)
+        except KafkaException as error:
+            if error.args[0].name() not in COORDINATOR_CHANGES or clock.now() >= deadline:
+                raise client_error(what, error) from None
+        except TimeoutError:
+            raise ClientError(f"{what}: no response within {REQUEST_SECONDS + 5:.0f} s") from None
+        except (TypeError, ValueError) as error:
+            raise ClientError(f"{what}: {reason(error)}") from None
+        time.sleep(TURN_SECONDS)
 
 
 def is_internal(name: str) -> bool:

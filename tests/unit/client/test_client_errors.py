@@ -1,8 +1,11 @@
+from concurrent.futures import Future
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.client import Endpoint
-from penstock.client.endpoint import InvalidAddress, client_error, reason
+from penstock.client.admin import answer_of
+from penstock.client.endpoint import ClientError, InvalidAddress, client_error, reason
 
 
 @pytest.mark.parametrize(
@@ -48,3 +51,35 @@ def test_settings_are_ours_unless_the_operator_says_otherwise() -> None:
     assert settings["bootstrap.servers"] == "a:1"
     assert (settings["linger.ms"], settings["security.protocol"]) == ("7", "ssl")
     assert settings["stats_cb"] is print
+
+
+class Broker:
+    """Answers with these codes one after the other, then with what it was asked for."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = list(codes)
+
+    def ask(self) -> Future[str]:
+        answer: Future[str] = Future()
+        if self._codes:
+            answer.set_exception(KafkaException(KafkaError(self._codes.pop(0))))
+        else:
+            answer.set_result("two members")
+        return answer
+
+
+def test_a_coordinator_that_starts_or_moves_is_asked_again() -> None:
+    broker = Broker(
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    )
+
+    assert answer_of("group a", broker.ask) == "two members"
+
+
+def test_any_other_error_is_said_at_once() -> None:
+    broker = Broker(KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+    with pytest.raises(ClientError, match="group authorization failed"):
+        answer_of("group a", broker.ask)
