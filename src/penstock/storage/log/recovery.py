@@ -87,7 +87,7 @@ from penstock.storage.log.segment import (
 )
 from penstock.storage.log.segments import Segments
 from penstock.storage.log.state import LogState, fold_batch
-from penstock.storage.log.types import CorruptRange, IncompleteLog, LogOptions, WrongTopic
+from penstock.storage.log.types import CorruptRange, IncompleteLog, LogOptions, LostTail, WrongTopic
 
 # Behind the offset that the bytes would have had, in the quarantine directory.
 CUT = ".cut"
@@ -370,6 +370,10 @@ class RecoveryReport:
     checkpoint_lost: bool = False
     cut: TailTruncation | None = None
     corruption: tuple[CorruptRange, ...] = ()
+    # What was durable and is gone.
+    lost: LostTail | None = None
+    # Why nobody can tell whether more of the log was durable; empty if the end is sure.
+    doubt: str = ""
 
     @property
     def was_clean(self) -> bool:

@@ -102,6 +102,14 @@ class CorruptRange(NamedTuple):
     reason: str
 
 
+class LostTail(NamedTuple):
+    """Offsets at the end of a log that were durable once, and are not there any more."""
+
+    start: Offset
+    end: Offset
+    reason: str
+
+
 class SegmentSummary(NamedTuple):
     """One segment, for listings and metrics."""
 
