@@ -20,10 +20,7 @@ With `--kafka`, Apache Kafka is measured in the same rounds, where Java and a wa
 """
 
 import argparse
-import json
 import os
-import select
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,20 +30,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.cluster.nodes import check_tree, nodes
 from benchmarks.macro.brokers import Peer
+from benchmarks.macro.budgets import is_rate
 from benchmarks.macro.pipelined import fetch_cpu, produce_cpu
 from benchmarks.peers.kafka import kafka_node
 from benchmarks.peers.maven import PeerUnavailable
 from penstock.cli.bench import scenarios
 from penstock.cli.bench.report import MEGABYTE, Figures, keep, percentiles_us, report
 from penstock.cli.bench.scenarios import BenchTarget, RoundTripPlan, usage_of
-from penstock.cli.child import stop
 from penstock.client import ClientError, Endpoint
 
 ROUNDS = 5
 # A run ends after the round in which this is exceeded.
 SECONDS_MAX = 170.0
-START_SECONDS = 30.0
 BASE, THIS, KAFKA = "base", "this", "kafka"
 SYNCED, CACHED = "synced", "cached"
 STREAM_RECORDS = 25_000
@@ -107,49 +104,8 @@ class Side:
 @contextmanager
 def node(tree: Path, setting: str, directory: str | None) -> Iterator[BenchTarget]:
     """A node that runs the sources of a tree; stopped, and its data removed, at the end."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    environment["PYTHONPATH"] = str(tree / "src")
-    with tempfile.TemporaryDirectory(prefix="penstock-side-", dir=directory) as root:
-        listeners = [word for name in ("kafka", "http", "metrics") for word in (f"--{name}", "127.0.0.1:0")]
-        command = [sys.executable, "-m", "penstock.cli", "up", "--json", "--data-dir", f"{root}/data"]
-        process = subprocess.Popen(
-            [*command, *listeners, "--set", setting],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=root,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            yield BenchTarget(tree.name, Endpoint(_await_ready(process, tree)), process.pid)
-        finally:
-            stop(process)
-
-
-def _await_ready(process: "subprocess.Popen[bytes]", tree: Path) -> str:
-    assert process.stdout is not None
-    if not select.select([process.stdout], [], [], START_SECONDS)[0]:
-        raise ClientError(f"{tree}: the node was not ready within {START_SECONDS:g} s")
-    line = process.stdout.readline()
-    if not line:
-        raise ClientError(f"{tree}: the node ended before it was ready")
-    address: str = json.loads(line)["kafka"]
-    return address
-
-
-def check_tree(tree: Path) -> None:
-    """Make sure that a node of this tree runs this tree, and not an installed package."""
-    found = subprocess.run(
-        [sys.executable, "-c", "import penstock; print(penstock.__file__)"],
-        env={**os.environ, "PYTHONPATH": str(tree / "src")},
-        cwd=tempfile.gettempdir(),
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    if not found.startswith(str(tree / "src")):
-        raise ClientError(f"{tree}: its sources are not what would run, but {found or 'nothing'}")
+    with nodes(1, directory, [setting], tree) as started:
+        yield BenchTarget(tree.name, Endpoint(started.bootstrap), started.pids[0])
 
 
 @contextmanager
@@ -252,25 +208,36 @@ def _take(results: Results, measure: Measure, side: Side) -> None:
 
 def rows(results: Results, names: Sequence[str]) -> list[list[str]]:
     """The table: medians by side and their ratios, the ratio of the best rounds, and this tree's spread."""
-    peers = [BASE, KAFKA] if KAFKA in names else [BASE]
-    ratio_names = [f"this/{peer}" for peer in peers]
-    lines = [["measure", "figure", *names, *ratio_names, "best/best", "this: rounds"]]
+    peers = [peer for peer in (BASE, KAFKA) if peer in names]
+    lines = [["measure", "figure", *names, *(f"this/{peer}" for peer in peers), "best/best", "this: rounds"]]
     for measure, figures in results.items():
         for figure, by_side in figures.items():
+            best_of = max if is_rate(figure) else min
             middle = {side: median(values) for side, values in by_side.items()}
-            best = {side: min(values) for side, values in by_side.items()}
+            best = {side: best_of(values) for side, values in by_side.items()}
             ratios = [_ratio(middle, peer) for peer in peers] + [_ratio(best, BASE)]
             mine = by_side.get(THIS, [])
-            spread = f"{min(mine):,.1f} to {max(mine):,.1f}" if len(mine) > 1 else ""
-            shown = [f"{middle[name]:,.1f}" if name in middle else "-" for name in names]
+            spread = f"{_shown(min(mine))} to {_shown(max(mine))}" if len(mine) > 1 else ""
+            shown = [_shown(middle[name]) if name in middle else "-" for name in names]
             lines.append([measure, figure, *shown, *ratios, spread])
     return lines
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
 
 
 def _ratio(by_side: dict[str, float], peer: str) -> str:
     if THIS not in by_side or not by_side.get(peer):
         return "-"
     return f"{by_side[THIS] / by_side[peer]:.2f}"
+
+
+def show(lines: Sequence[Sequence[str]]) -> None:
+    """Print a table."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def main() -> None:
@@ -293,9 +260,7 @@ def main() -> None:
             lines = rows(results, [side.name for side in found])
     except ClientError as error:
         sys.exit(f"side_by_side: {error}")
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    show(lines)
     if arguments.json:
         keep(report(results, {"rounds": arguments.rounds}), arguments.json)
 

@@ -1,22 +1,22 @@
 """Brokers in processes of their own, one or several of them."""
 
 import json
+import os
 import select
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from penstock.cli.bench.scenarios import ResourceUsage, usage_of
+from penstock.cli.child import command_line, stop
 from penstock.client import ClientError
 
 START_SECONDS = 60
-STOP_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,9 @@ class Nodes:
 
 
 @contextmanager
-def nodes(count: int, directory: str | None = None) -> Iterator[Nodes]:
+def nodes(
+    count: int, directory: str | None = None, settings: Sequence[str] = (), tree: Path | None = None
+) -> Iterator[Nodes]:
     """Start a cluster of so many nodes on free ports; stop it and remove its data at the end."""
     with ExitStack() as stack:
         root = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=directory))
@@ -41,9 +43,11 @@ def nodes(count: int, directory: str | None = None) -> Iterator[Nodes]:
         started = []
         for number, peer in enumerate(peers, 1):
             cluster = [f"--peer={peer}", f"--voters={voters}"] if count > 1 else []
-            events = stack.enter_context(Path(root, f"events-{number}.log").open("wb"))
-            started.append(stack.enter_context(_node(root, number, cluster, events)))
-        ready = [_await_ready(process) for process in started]
+            arguments = [f"--node-id={number}", *cluster]
+            process = launch(Path(root, f"node-{number}"), "127.0.0.1:0", arguments, settings, tree)
+            stack.callback(stop, process)
+            started.append(process)
+        ready = [await_ready(process) for process in started]
         yield Nodes(
             ",".join(line["kafka"] for line in ready),
             tuple(process.pid for process in started),
@@ -51,32 +55,34 @@ def nodes(count: int, directory: str | None = None) -> Iterator[Nodes]:
         )
 
 
-@contextmanager
-def _node(root: str, number: int, cluster: list[str], events: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    doors = [f"--{door}=127.0.0.1:0" for door in ("kafka", "http", "metrics")]
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "penstock.cli", "up", "--json", f"--node-id={number}"),
-            *(f"--data-dir={root}/node-{number}", *doors, *cluster),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=events,
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+def launch(
+    data_dir: Path,
+    kafka: str,
+    arguments: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    tree: Path | None = None,
+) -> "subprocess.Popen[bytes]":
+    """Start a node from the sources of a tree, or of this one; its events go beside its data directory."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    if tree is not None:
+        environment["PYTHONPATH"] = str(tree / "src")
+    listeners = [f"--kafka={kafka}", "--http=127.0.0.1:0", "--metrics=127.0.0.1:0"]
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    with data_dir.with_suffix(".log").open("ab") as events:
+        return subprocess.Popen(
+            command_line(["up", "--json", f"--data-dir={data_dir}", *listeners, *arguments, *chosen]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=events,
+            # Not where sources lie that Python would find before those of the tree.
+            cwd=data_dir.parent,
+            env=environment,
+            start_new_session=True,
+        )
 
 
-def _await_ready(process: subprocess.Popen[bytes]) -> dict[str, str]:
+def await_ready(process: "subprocess.Popen[bytes]") -> dict[str, str]:
+    """What a node says about itself once it is ready."""
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
     line = process.stdout.readline() if readable else b""
@@ -84,6 +90,20 @@ def _await_ready(process: subprocess.Popen[bytes]) -> dict[str, str]:
         raise ClientError(f"a broker was not ready within {START_SECONDS} s")
     ready: dict[str, str] = json.loads(line)
     return ready
+
+
+def check_tree(tree: Path) -> None:
+    """Make sure that a node of this tree runs this tree, and not an installed package."""
+    found = subprocess.run(
+        [sys.executable, "-c", "import penstock; print(penstock.__file__)"],
+        env={**os.environ, "PYTHONPATH": str(tree / "src")},
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    if not found.startswith(str(tree / "src")):
+        raise ClientError(f"{tree}: its sources are not what would run, but {found or 'nothing'}")
 
 
 def _free_ports(count: int) -> list[int]:
