@@ -97,9 +97,13 @@ class SegmentVerifier:
         if step is None:
             return
         if step.damage is not None:
-            _, start, end, reason = step.damage
+            damage = step.damage
             events.error(
-                "partition.corrupt_range", partition=str(partition.name), start=start, end=end, reason=reason
+                "partition.corrupt_range",
+                partition=str(partition.name),
+                start=damage.start,
+                end=damage.end,
+                reason=damage.reason,
             )
         deadline = Instant(self._runtime.clock.now() + STEP_MS * MILLISECOND)
         self._runtime.timers.at(deadline, lambda: self._go_on(partition, steps))

@@ -26,7 +26,7 @@ from penstock.storage.disk.port import (
     Lock,
     NoSuchFile,
 )
-from penstock.storage.disk.posix import PosixDisk, warmer
+from penstock.storage.disk.posix import DetachedReader, PosixDisk, warmer
 
 __all__ = [
     "Buffer",
@@ -34,6 +34,7 @@ __all__ = [
     "File",
     "Lock",
     "PosixDisk",
+    "DetachedReader",
     "warmer",
     "CrashableDisk",
     "CrashableFile",

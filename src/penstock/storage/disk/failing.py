@@ -167,6 +167,9 @@ class FailingFile:
     def is_warm(self, position: int, length: int) -> bool:
         return self._inner.is_warm(position, length)
 
+    def modified_ns(self) -> int:
+        return self._inner.modified_ns()
+
     def size(self) -> int:
         return self._inner.size()
 

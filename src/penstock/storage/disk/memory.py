@@ -57,9 +57,11 @@ Change = PendingWrite | PendingResize
 class PageCache:
     """Present and durable content of one file."""
 
-    __slots__ = ("durable", "pending", "present")
+    __slots__ = ("durable", "pending", "present", "rotten")
 
     def __init__(self, content: bytes = b"") -> None:
+        # Whether the device has damaged it. That shows when pages are read from there, so they are cold.
+        self.rotten = False
         self.present = bytearray(content)
         self.durable = bytearray(content)
         self.pending: list[Change] = []
@@ -231,7 +233,10 @@ class CrashableFile:
         return bytes(self._content.present[position : position + length])
 
     def is_warm(self, position: int, length: int) -> bool:
-        return True
+        return not self._content.rotten
+
+    def modified_ns(self) -> int:
+        return 0
 
     def size(self) -> int:
         self._check_open("size")
@@ -464,6 +469,7 @@ class CrashableDisk:
     def flip_bit(self, path: str, bit: int) -> None:
         """Damage a file as a bad device does: present and durable content alike."""
         content = self._content("flip_bit", path)
+        content.rotten = True
         for kept in (content.present, content.durable):
             if bit // 8 < len(kept):
                 kept[bit // 8] ^= 1 << (bit % 8)
@@ -471,6 +477,7 @@ class CrashableDisk:
     def cut_short(self, path: str, size: int) -> None:
         """Lose the end of a file for good, as a bad filesystem check does."""
         content = self._content("cut_short", path)
+        content.rotten = True
         content.pending.clear()
         del content.present[size:]
         content.durable[:] = content.present

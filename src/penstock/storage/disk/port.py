@@ -40,6 +40,9 @@ class File(Protocol):
     def is_warm(self, position: int, length: int) -> bool:
         """Whether reading this range would not wait for the device."""
 
+    def modified_ns(self) -> int:
+        """When the content was last written, as the filesystem says: differs after a write by anybody."""
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...

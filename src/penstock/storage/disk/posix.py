@@ -205,6 +205,9 @@ class PosixFile:
     def is_warm(self, position: int, length: int) -> bool:
         return _is_warm(self._descriptor, position, length)
 
+    def modified_ns(self) -> int:
+        return _modified_ns(self._descriptor, self._path)
+
     def size(self) -> int:
         return self._size
 
@@ -270,6 +273,9 @@ class PosixReader:
         descriptor = self._entry.descriptor
         return _is_warm(descriptor if descriptor >= 0 else self.fileno(), position, length)
 
+    def modified_ns(self) -> int:
+        return _modified_ns(self.fileno(), self._path)
+
     def size(self) -> int:
         descriptor = self.fileno()
         with translated("size", self._path):
@@ -307,6 +313,13 @@ def _write_rest(descriptor: int, buffers: Sequence[Buffer], position: int, writt
                 raise OSError(errnos.EIO, "the device takes no bytes")
             position += count
             rest = rest[count:]
+
+
+def _modified_ns(descriptor: int, path: str) -> int:
+    try:
+        return os.fstat(descriptor).st_mtime_ns
+    except OSError as error:
+        raise disk_error("stat", path, error.errno or 0) from error
 
 
 def _sync(descriptor: int, path: str) -> None:
@@ -548,3 +561,33 @@ def warmer(file: File, position: int, length: int) -> Callable[[], None]:
 
 def _nothing() -> None:
     """What is in memory is warm."""
+
+
+class DetachedReader:
+    """A file as another thread may read it, while the loop goes on using and closing the file itself.
+
+    Made on the loop; read and closed by the thread.
+    """
+
+    __slots__ = ("_descriptor", "_file")
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        descriptor = file.fileno()
+        self._descriptor = -1
+        if descriptor >= 0:
+            with translated("detach", file.path):
+                self._descriptor = os.dup(descriptor)
+
+    def pread(self, position: int, length: int) -> bytes:
+        if self._descriptor < 0:
+            return self._file.pread(position, length)
+        return _pread(self._descriptor, self._file.path, position, length)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()

@@ -57,7 +57,7 @@ from penstock.storage.log.compaction import (
 from penstock.storage.log.durability import Committer, ImmediateCommit
 from penstock.storage.log.log import PartitionLog
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
-from penstock.storage.log.scrub import ScrubStep
+from penstock.storage.log.scrub import ScrubStep, Verification, VerifiedBytes
 from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
@@ -76,6 +76,7 @@ from penstock.storage.log.types import (
     OffsetsNotIncreasing,
     ReadResult,
     SegmentSummary,
+    SuspectSegment,
     TimestampOffset,
     WrongTopic,
 )
@@ -92,6 +93,9 @@ __all__ = [
     "RecoveryReport",
     "TailTruncation",
     "ScrubStep",
+    "Verification",
+    "VerifiedBytes",
+    "SuspectSegment",
     "Compaction",
     "CompactionTask",
     "CompactionRules",

@@ -178,6 +178,7 @@ def roll(state: LogState, base_offset: Offset) -> Segment:
         raise
     # In this order: a later sync of the new file implies that these are durable.
     if old.writer is not None:
+        old.file.sealed_ns = old.writer.modified_ns()
         durability.retire(old.writer)
         old.writer = None
     durability.request_names()

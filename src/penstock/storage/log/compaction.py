@@ -538,7 +538,7 @@ def _is_settled(state: LogState, index: int) -> bool:
     stable = state.producers.transactions.last_stable_offset(state.high_watermark)
     return (
         end <= min(stable, state.high_watermark, state.checkpoint.segment)
-        and state.segments[index].base_offset not in state.damage
+        and not state.segments[index].damage
     )
 
 
@@ -621,7 +621,7 @@ class Compaction:
             state.stopped is None
             and self._truncations == state.stats.truncations
             and all(id(segment) in present for segment in self._segments)
-            and not any(segment.base_offset in state.damage for segment in self._segments)
+            and not any(segment.damage for segment in self._segments)
         )
 
     def _name(self, cleaned: CleaningResult) -> None:

@@ -352,9 +352,8 @@ class SealedIndex:
         return times[-2] if len(times) else NO_TIMESTAMP
 
     def distrust(self) -> None:
-        """Rebuild the tables: a row led to the wrong place."""
-        for shape in (OFFSETS, TIMES):
-            self._tables[shape] = self._rebuilt(shape)
+        """Check the files once more: a row led to the wrong place."""
+        self.drop()
 
     def drop(self) -> None:
         """Unmap the files, which are about to change."""

@@ -19,12 +19,20 @@ from penstock.storage.log.checkpoint import BackgroundCheckpoint, CheckpointTime
 from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
 from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
-from penstock.storage.log.scrub import ScrubStep, quarantine, scrub
+from penstock.storage.log.scrub import (
+    ScrubStep,
+    Verification,
+    quarantine,
+    scrub,
+    verification_at,
+    verification_of,
+)
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
     AppendedRange,
     CorruptRange,
+    FileRange,
     LogAbandoned,
     LogOptions,
     LogStats,
@@ -321,6 +329,16 @@ class PartitionLog:
         With an offset, only those in the segment that holds it.
         """
         return scrub(self._state, around=around)
+
+    def verification(self, piece: FileRange) -> Verification | None:
+        """The verification of a range that `read` returned, to be worked on by a thread."""
+        return verification_of(self._state, piece)
+
+    def verification_at(
+        self, base_offset: Offset, position: int = 0, expected: int | None = None, *, limit_bytes: int
+    ) -> Verification | None:
+        """The verification of so many bytes of a segment, from a batch on; None if there is no such place."""
+        return verification_at(self._state, base_offset, position, expected, limit_bytes=limit_bytes)
 
     def quarantine(self, base_offset: Offset) -> None:
         """Move a damaged segment to the quarantine, which leaves a hole, or go on behind it. Blocks."""

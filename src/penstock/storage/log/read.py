@@ -6,10 +6,16 @@ from penstock.core.model import Offset, Timestamp
 from penstock.core.records import CorruptBatch
 from penstock.core.replica import AbortedTransaction
 from penstock.storage.log.index import ABORTED, Words
-from penstock.storage.log.recovery import walk_through
 from penstock.storage.log.segment import headers
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import EMPTY_READ, DamagedRange, OffsetOutOfRange, ReadResult, TimestampOffset
+from penstock.storage.log.types import (
+    EMPTY_READ,
+    DamagedRange,
+    OffsetOutOfRange,
+    ReadResult,
+    SuspectSegment,
+    TimestampOffset,
+)
 
 
 def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> ReadResult:
@@ -28,13 +34,13 @@ def read(state: LogState, start: Offset, max_bytes: int, end: Offset | None) -> 
         segment = segments[index]
         segment_end = state.end if index == last else segments[index + 1].base_offset
         stop = limit if limit < segment_end else None
-        damage = state.damage.get(segment.base_offset) if state.damage else None
-        if damage is not None and start >= damage.start:
+        damage = segment.damage_at(start) if segment.damage else None
+        if damage is not None:
             raise DamagedRange(start, damage.start, damage.end, damage.reason)
         try:
             found = segment.slice(start, stop, max_bytes)
         except CorruptBatch as corrupt:
-            raise _found_damage(state, index, start, corrupt) from corrupt
+            raise SuspectSegment(segment.base_offset, str(corrupt)) from corrupt
         if found is not None:
             return ReadResult((found,)) if found.length else EMPTY_READ
         if limit <= segment_end:
@@ -62,31 +68,23 @@ def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | No
     return found if found.ranges else first
 
 
-def _found_damage(state: LogState, index: int, offset: Offset, corrupt: CorruptBatch) -> DamagedRange:
-    """Remember where a segment stops making sense; what lies before that can still be read."""
-    segment = state.segments[index]
-    start, position, reason = walk_through(segment)
-    if reason is None:
-        # The headers are fine, so it is not known how far the damage reaches.
-        start, position, reason = segment.base_offset, 0, str(corrupt)
-    state.note_damage(index, start, position, reason)
-    return DamagedRange(offset, start, state.segments.end_of(index, state.end), reason)
-
-
 def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
-    """The first record of the log at or after `timestamp`; raises DamagedRange if damage hides it."""
+    """The first record of the log at or after `timestamp`.
+
+    Raises DamagedRange if damage hides it, and SuspectSegment if a batch makes no sense.
+    """
     segments = state.segments
     for index in range(segments.index_of(state.start), len(segments)):
         segment = segments[index]
         try:
             found = segment.search_time(timestamp, state.start)
         except CorruptBatch as corrupt:
-            raise _found_damage(state, index, segment.base_offset, corrupt) from corrupt
+            raise SuspectSegment(segment.base_offset, str(corrupt)) from corrupt
         if found is not None:
             return found
-        damage = state.damage.get(segment.base_offset)
-        if damage is not None and not segment.is_older_than(timestamp):
-            raise DamagedRange(damage.start, *damage[1:])
+        if segment.damage and not segment.is_older_than(timestamp):
+            damage = segment.damage[0]
+            raise DamagedRange(damage.start, damage.start, damage.end, damage.reason)
     return None
 
 

@@ -272,10 +272,11 @@ def _placed_between(state: LogState, start: Offset, end: Offset) -> Iterator[tup
         position = segment.locate(start) if segment.base_offset < start else 0
         if position is None:
             continue
-        for placed in headers(segment.file, position, segment.readable_bytes, SCAN_BYTES):
-            if placed.header.base_offset >= end:
-                return
-            yield segment, placed
+        for first, stop in segment.readable_ranges(position):
+            for placed in headers(segment.file, first, stop, SCAN_BYTES):
+                if placed.header.base_offset >= end:
+                    return
+                yield segment, placed
 
 
 def _store(state: LogState, segment: Segment, index: ActiveIndex) -> None:
@@ -412,8 +413,8 @@ def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryR
             return
         if damaged:
             # What followed the recovery point in the damaged segment is gone as well.
-            hurt = state.segments.active.base_offset
-            state.damage[hurt] = state.damage[hurt]._replace(end=base_offset)
+            hurt = state.segments.active
+            state.set_damage(hurt, (*hurt.damage[:-1], hurt.damage[-1]._replace(end=base_offset)))
         damaged = False
         for file in state.segments.seal_active(state.end):
             file.sync()
@@ -627,6 +628,7 @@ def _add_sealed(state: LogState, bases: Sequence[Offset]) -> None:
             else 0
         )
         segment = state.segments.add_sealed(row.base_offset, min(size, row.size_bytes))
+        segment.file.distrust()
         segment.gapless, segment.cleaned = row.gapless, row.cleaned
         segment.tombstones_until = UNKNOWN_MS if row.cleaned else None
         if size < row.size_bytes:
@@ -655,6 +657,8 @@ def _add_checkpointed(state: LogState, bases: Sequence[Offset], report: Recovery
         # Nothing else may need a sync of the directory before this file holds something durable.
         state.disk.sync_directory(state.directory)
     segment.gapless = checkpoint.gapless
+    # What follows the recovery point is read now; the rest when somebody asks for it.
+    segment.file.unverified = [(0, checkpoint.position)] if checkpoint.position else []
     segment.first_append_at = checkpoint.first_append_at
     if segment.size_bytes < checkpoint.position:
         if missing:

@@ -64,7 +64,7 @@ def _remove_files(state: LogState, count: int) -> list[SegmentSummary]:
         segment = segments.forget(0)
         end = segments[0].base_offset
         removed.append(SegmentSummary(segment.base_offset, end, segment.size_bytes))
-        state.damage.pop(segment.base_offset, None)
+        state.set_damage(segment, ())
         if state.discard is None:
             segments.remove_files(segment.base_offset)
         else:

@@ -1,18 +1,57 @@
-"""Scrubbing: looking for damage that a start does not see, and moving damaged segments to the quarantine."""
+"""Verification: looking for damage that a start does not see, off the loop.
 
+A batch carries a CRC, but its offset and its leader epoch stand outside of it, and nothing says that
+a batch is missing. So a segment is verified batch by batch: whole, CRC right, offsets that follow one
+another within the segment, epochs as the log knows them.
+
+    loop     Verification(segment, bytes) ─┐                  ┌─ finish: bytes are verified
+    thread                                 └─ work: all good ─┤
+                                              something bad ──┴─ finish: another Verification, that
+                                                                 finds the exact ranges up to the end
+                                                                 of the segment
+
+Behind a batch that makes no sense, batches are looked for where its length says, and where the index has
+a row: what lies between the last good batch and the next is the damaged range. A read that fails counts
+as damage as well.
+
+The log may change while a thread reads. What was found counts only if the segment is still there and
+nothing was cut off meanwhile.
+
+The files beside the segments carry a CRC and can be rebuilt: `FileCheck` finds those that must be.
+
+Left out: reading past the page cache. What is cached is verified as it is in memory; pages that are never
+evicted are damaged on the device without anybody noticing, until they are read from there.
+"""
+
+import struct
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.core.model import Offset, StorageError
-from penstock.core.records import CorruptBatch
-from penstock.storage.disk import NoSuchFile
+from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, read_header
+from penstock.core.replica import LeaderEpochHistory
+from penstock.storage.disk import DetachedReader, NoSuchFile
+from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now
-from penstock.storage.log.file_names import QUARANTINE, SEGMENT_SUFFIXES, numbered
-from penstock.storage.log.segment import CheckedBatch, Segment, checked_batches
+from penstock.storage.log.file_names import (
+    QUARANTINE,
+    SEGMENT_SUFFIXES,
+    numbered,
+)
+from penstock.storage.log.index import POSITION_BITS, POSITION_MASK
+from penstock.storage.log.segment import MAGIC, Segment, checked_batches
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import CorruptRange
+from penstock.storage.log.types import CorruptRange, FileRange
 
 STEP_BYTES = 1 << 20
+# How far behind a bad batch the next one is looked for byte by byte.
+SEARCH_BYTES = 64 << 10
+MAGIC_POSITION = 16
+_OFFSET = struct.Struct(">q")
+UNLIMITED = 2**63 - 1
 
 
 class ScrubStep(NamedTuple):
@@ -23,57 +62,244 @@ class ScrubStep(NamedTuple):
     damage: CorruptRange | None
 
 
+class VerifiedBytes(NamedTuple):
+    """What a verification found: how far it came, and the damage on the way.
+
+    `stopped` says why it ended before its end, if a batch was bad and nobody has looked behind it.
+    """
+
+    position: int
+    offset: int
+    damage: tuple[CorruptRange, ...] = ()
+    stopped: str | None = None
+
+
+class Verification:
+    """Verifies some bytes of one segment: `work` in a thread, the rest on the loop."""
+
+    __slots__ = (
+        "_end_offset",
+        "_epochs",
+        "_expected",
+        "_gapless",
+        "_limit_bytes",
+        "_reader",
+        "_rows",
+        "_segment",
+        "_state",
+        "_truncations",
+        "base_offset",
+        "end",
+        "position",
+    )
+
+    def __init__(  # noqa: PLR0913 - where, how far, and what is known
+        self,
+        state: LogState,
+        segment: Segment,
+        position: int,
+        end: int,
+        *,
+        expected: int | None = None,
+        limit_bytes: int = UNLIMITED,
+        rows: "array[int] | None" = None,
+    ) -> None:
+        self._state = state
+        self._segment = segment
+        self.base_offset = segment.base_offset
+        self.position = position
+        self.end = end
+        # The offset that must stand at `position`; None if any of the segment may.
+        self._expected = expected
+        self._limit_bytes = limit_bytes
+        # The rows of the offset index, to look for batches behind a bad one; None: stop there.
+        self._rows = rows
+        self._gapless = segment.gapless
+        self._end_offset: int = state.segments.reach_of(segment, state.end)
+        self._epochs = LeaderEpochHistory(state.epochs.entries())
+        self._truncations = state.stats.truncations
+        self._reader: DetachedReader | None = None
+        # A file that is missing is damaged as a whole.
+        with suppress(NoSuchFile):
+            if segment.writer is None:
+                segment.file.remember_time()
+            self._reader = DetachedReader(segment.file.opened())
+
+    def work(self) -> VerifiedBytes:
+        """Read and check. Touches nothing but the file."""
+        reader = self._reader
+        try:
+            return self._walk()
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _walk(self) -> VerifiedBytes:
+        position, expected = self.position, self._expected
+        damage: list[CorruptRange] = []
+        while position < self.end:
+            try:
+                if self._reader is None:
+                    raise CorruptBatch("the file is missing")
+                for batch in checked_batches(self._reader, position, self.end):
+                    self._check_place(batch.header, expected)
+                    position, expected = position + batch.header.size_bytes, batch.header.next_offset
+                    if position - self.position >= self._limit_bytes:
+                        return VerifiedBytes(position, expected, tuple(damage))
+            except (CorruptBatch, StorageError) as bad:
+                start = self.base_offset if expected is None else expected
+                if self._rows is None:
+                    return VerifiedBytes(position, start, tuple(damage), str(bad))
+                stop, following = self._next_batch(position, start)
+                damage.append(
+                    CorruptRange(self.base_offset, Offset(start), Offset(following), str(bad), position, stop)
+                )
+                position, expected = stop, following
+        return VerifiedBytes(position, self.base_offset if expected is None else expected, tuple(damage))
+
+    def _check_place(self, header: BatchHeader, expected: int | None) -> None:
+        """Offset and leader epoch stand outside the CRC: compare them with what is known."""
+        least = self.base_offset if expected is None else expected
+        misplaced = self._gapless and expected is not None and header.base_offset != expected
+        if header.base_offset < least or misplaced or header.next_offset > self._end_offset:
+            raise CorruptBatch(f"offset {header.base_offset} stands where {least} should")
+        epoch = self._epochs.epoch_at(Offset(header.base_offset))
+        if epoch >= 0 and header.leader_epoch != epoch:
+            raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {epoch} should")
+
+    def _next_batch(self, position: int, expected: int) -> tuple[int, int]:
+        """Position and offset of the first good batch behind a bad one, or of the segment's end."""
+        reader = self._reader
+        if reader is not None:
+            for candidate in self._candidates(reader, position):
+                with suppress(CorruptBatch, StorageError):
+                    size = read_header(reader.pread(candidate, HEADER_BYTES)).size_bytes
+                    header = check_batch(
+                        reader.pread(candidate, min(size, self.end - candidate)), compacted=True
+                    )
+                    self._check_place(header, None)
+                    if header.base_offset > expected:
+                        return candidate, header.base_offset
+        return self.end, self._end_offset
+
+    def _candidates(self, reader: DetachedReader, position: int) -> Iterator[int]:
+        """Where batches may begin behind a bad one: by their looks, by its length, and by the index."""
+        assert self._rows is not None
+        near = min(self.end, position + SEARCH_BYTES)
+        row = bisect_right(self._rows, near - HEADER_BYTES, key=lambda word: word & POSITION_MASK)
+        rows = [word & POSITION_MASK for word in self._rows[row:]]
+        with suppress(StorageError):
+            yield from self._by_looks(reader.pread(position, near - position), position)
+        linked = self.end
+        with suppress(CorruptBatch, StorageError):
+            linked = position + read_header(reader.pread(position, HEADER_BYTES)).size_bytes
+        yield from sorted({linked, *rows} if near - HEADER_BYTES < linked < self.end else rows)
+
+    def _by_looks(self, content: bytes, position: int) -> Iterator[int]:
+        """Whatever has the magic number and an offset of this segment."""
+        for at in range(1, len(content) - HEADER_BYTES + 1):
+            if content[at + MAGIC_POSITION] == MAGIC:
+                (offset,) = _OFFSET.unpack_from(content, at)
+                if self.base_offset <= offset < self._end_offset:
+                    yield position + at
+
+    def finish(self, found: VerifiedBytes) -> "Verification | tuple[CorruptRange, ...]":
+        """Take over what was found; returns the new damage, or what has to be looked at next."""
+        state, segment = self._state, self._segment
+        if not self._is_valid():
+            return ()
+        segment.file.verified(self.position, found.position)
+        for damage in found.damage:
+            segment.file.unverified.append((damage.position, damage.stop))
+        segment.file.unverified.sort()
+        if found.stopped is not None:
+            return self._exact(found)
+        news = tuple(damage for damage in found.damage if state.add_damage(segment, damage))
+        if news and segment is state.segments.active:
+            # A damaged segment must not grow: the log goes on in another one.
+            roll(state, state.end)
+        return news
+
+    def _exact(self, found: VerifiedBytes) -> "Verification":
+        """Look at the rest of the segment, from where a batch was bad, with the help of the index."""
+        state, segment = self._state, self._segment
+        rows = array("Q", segment.index.offsets)
+        position, expected = found.position, found.offset
+        if position == self.position and self._expected is None:
+            # It is not known which offset should stand here: begin where that is known.
+            row = bisect_right(rows, position, key=lambda word: word & POSITION_MASK) - 1
+            position, expected = 0, int(self.base_offset)
+            if row >= 0:
+                position, expected = rows[row] & POSITION_MASK, expected + (rows[row] >> POSITION_BITS)
+        return Verification(state, segment, position, segment.size_bytes, expected=expected, rows=rows)
+
+    def _is_valid(self) -> bool:
+        """Whether the segment is as it was when this began."""
+        state, segment = self._state, self._segment
+        return state.stats.truncations == self._truncations and any(
+            present is segment for present in state.segments
+        )
+
+
+def verification_of(state: LogState, piece: FileRange) -> Verification | None:
+    """The verification of a range that was read; None if its segment is gone, or the range is empty."""
+    file: object = piece.file
+    for segment in state.segments:
+        if segment.file is file:
+            return Verification(state, segment, piece.position, piece.position + piece.length)
+    return None
+
+
+def verification_at(
+    state: LogState,
+    base_offset: Offset,
+    position: int = 0,
+    expected: int | None = None,
+    *,
+    limit_bytes: int = UNLIMITED,
+) -> Verification | None:
+    """The verification of a segment from a batch on; None if there is no such segment, or no such batch."""
+    if not len(state.segments):
+        return None
+    segment = state.segments[state.segments.index_of(base_offset)]
+    if segment.base_offset != base_offset or position >= segment.size_bytes:
+        return None
+    return Verification(
+        state,
+        segment,
+        position,
+        segment.size_bytes,
+        expected=segment.base_offset if expected is None else expected,
+        limit_bytes=limit_bytes,
+    )
+
+
 def scrub(
     state: LogState, step_bytes: int = STEP_BYTES, *, around: Offset | None = None
 ) -> Iterator[ScrubStep]:
-    """Check every batch that was there at the start of the scrub, a step at a time.
+    """Check every batch that was there at the start of the scrub, a step at a time. Blocks.
 
     With an offset, only the segment that holds it. The log may change between two steps:
     segments that have gone are skipped.
     """
     segments = state.segments
     doubted = list(segments) if around is None else [segments[segments.index_of(around)]]
-    for segment, size_bytes in [(segment, segment.size_bytes) for segment in doubted]:
-        yield from _scrub_segment(state, segment, size_bytes, step_bytes)
-
-
-def _scrub_segment(
-    state: LogState, segment: Segment, size_bytes: int, step_bytes: int
-) -> Iterator[ScrubStep]:
-    expected: int = segment.base_offset
-    since = position = 0
-    if not _is_there(state, segment, size_bytes):
-        return
-    try:
-        for batch in checked_batches(segment.file, 0, size_bytes):
-            _check_place(state, segment, batch, expected)
-            expected = batch.header.next_offset
-            position += batch.header.size_bytes
-            since += batch.header.size_bytes
-            if since >= step_bytes:
-                yield ScrubStep(segment.base_offset, since, None)
-                since = 0
-                if not _is_there(state, segment, size_bytes):
-                    return
-    except (CorruptBatch, NoSuchFile) as bad:
-        index = state.segments.index_of(segment.base_offset)
-        state.note_damage(index, Offset(expected), position, str(bad))
-    yield ScrubStep(segment.base_offset, since, state.damage.get(segment.base_offset))
-
-
-def _is_there(state: LogState, segment: Segment, size_bytes: int) -> bool:
-    """Whether a segment is still part of the log, and was not cut."""
-    return segment.size_bytes >= size_bytes and any(present is segment for present in state.segments)
-
-
-def _check_place(state: LogState, segment: Segment, batch: CheckedBatch, expected: int) -> None:
-    """Offset and leader epoch stand outside the CRC: compare them with what is known."""
-    header = batch.header
-    if header.base_offset < expected or (segment.gapless and header.base_offset != expected):
-        raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
-    epoch = state.epochs.epoch_at(Offset(header.base_offset))
-    if epoch >= 0 and header.leader_epoch != epoch:
-        raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {epoch} should")
+    for base_offset in [segment.base_offset for segment in doubted]:
+        position, expected = 0, None
+        while (
+            step := verification_at(state, base_offset, position, expected, limit_bytes=step_bytes)
+        ) is not None:
+            found = step.work()
+            outcome = step.finish(found)
+            while isinstance(outcome, Verification):
+                found = (step := outcome).work()
+                outcome = step.finish(found)
+            if outcome:
+                for damage in outcome:
+                    yield ScrubStep(base_offset, found.position - position, damage)
+            else:
+                yield ScrubStep(base_offset, found.position - position, None)
+            position, expected = found.position, found.offset
 
 
 def quarantine(state: LogState, base_offset: Offset) -> None:
@@ -82,13 +308,14 @@ def quarantine(state: LogState, base_offset: Offset) -> None:
     Offsets are never given out twice: if it was the last segment, the log goes on behind it.
     """
     index = state.segments.index_of(base_offset)
-    if state.segments[index].base_offset != base_offset or base_offset not in state.damage:
+    segment = state.segments[index]
+    if segment.base_offset != base_offset or not segment.damage:
         raise ValueError(f"segment {base_offset} is not a damaged segment of {state.directory}")
     if state.durability.stopped is not None:
         raise state.durability.stopped
     was_last = index == len(state.segments) - 1
+    state.set_damage(segment, ())
     state.segments.forget(index)
-    del state.damage[base_offset]
     try:
         _move_aside(state, base_offset)
         if was_last:

@@ -4,7 +4,8 @@ A segment is named by its base offset. The last one of a log grows, the others a
 sealed and change only by being deleted, cut by a truncation or replaced by compaction.
 
 `SegmentDescriptor` (format, key and tier) is where encryption and tiering will attach.
-`SegmentReader` is the file for reading, opened when needed. `headers`, `find_offset` and
+`SegmentReader` is the file for reading, opened when needed; it knows which of its bytes this
+process has neither written nor verified. `headers`, `find_offset` and
 `find_boundary` walk from batch to batch without reading records.
 
 Left out: preallocation, and reading ahead. The kernel does both well for a file that
@@ -17,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.core.model import Offset, Timestamp
 from penstock.core.records import (
@@ -32,7 +33,7 @@ from penstock.core.records import (
 )
 from penstock.storage.disk import Buffer, Disk, File
 from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, ActiveIndex, SealedIndex
-from penstock.storage.log.types import FileRange, TimestampOffset
+from penstock.storage.log.types import CorruptRange, FileRange, TimestampOffset
 
 LOCATE_BYTES = 8 << 10
 MAGIC = 2
@@ -41,6 +42,7 @@ BATCH_LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 _LINK = struct.Struct(">qi4xb6xi")
 SCAN_BYTES = 1 << 20
 OFFSET_DELTA_MAX = 2**31 - 1
+EVERYTHING = 2**63 - 1
 # For a segment that was compacted before the last start: the time is not stored.
 UNKNOWN_MS = -1
 _LENGTH_POSITION = 8
@@ -71,12 +73,16 @@ class SegmentReader:
     The disk keeps the file of an open reader readable when its name is removed.
     """
 
-    __slots__ = ("_disk", "_file", "_path")
+    __slots__ = ("_disk", "_file", "_path", "sealed_ns", "unverified")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
         self._file: File | None = None
+        # Byte ranges, in order, that were neither written nor verified since the node started.
+        self.unverified: list[tuple[int, int]] = []
+        # When a sealed file was written last; a later time means that somebody else changed it.
+        self.sealed_ns: int | None = None
 
     @property
     def path(self) -> str:
@@ -95,6 +101,45 @@ class SegmentReader:
 
     def is_warm(self, position: int, length: int) -> bool:
         return (self._file or self.opened()).is_warm(position, length)
+
+    def is_servable(self, position: int, length: int) -> bool:
+        """Whether this range may be sent as it is: verified, and in the page cache since.
+
+        What has to be read from the device once more may have changed there.
+        """
+        if (self.unverified or self.sealed_ns is not None) and not self.is_verified(position, length):
+            return False
+        return (self._file or self.opened()).is_warm(position, length)
+
+    def is_verified(self, position: int, length: int) -> bool:
+        sealed_ns = self.sealed_ns
+        if sealed_ns is not None and (self._file or self.opened()).modified_ns() != sealed_ns:
+            self.distrust()
+        end = position + length
+        return all(stop <= position or start >= end for start, stop in self.unverified)
+
+    def distrust(self) -> None:
+        """Verify everything again before it is served."""
+        self.unverified = [(0, EVERYTHING)]
+        self.sealed_ns = None
+
+    def remember_time(self) -> None:
+        """Nothing writes to the file from now on: whoever does so all the same is noticed."""
+        if self.sealed_ns is None:
+            self.sealed_ns = self.opened().modified_ns()
+
+    def verified(self, position: int, end: int) -> None:
+        """These bytes were found good."""
+        left: list[tuple[int, int]] = []
+        for start, stop in self.unverified:
+            if start < position:
+                left.append((start, min(stop, position)))
+            if stop > end:
+                left.append((max(start, end), stop))
+        self.unverified = left
+
+    def modified_ns(self) -> int:
+        return self.opened().modified_ns()
 
     def size(self) -> int:
         return self.opened().size()
@@ -213,7 +258,13 @@ class CheckedBatch(NamedTuple):
     content: memoryview
 
 
-def checked_batches(file: File, position: int, end: int) -> Iterator[CheckedBatch]:
+class PositionalReader(Protocol):
+    """Whatever bytes can be read from at a position."""
+
+    def pread(self, position: int, length: int) -> bytes: ...
+
+
+def checked_batches(file: PositionalReader, position: int, end: int) -> Iterator[CheckedBatch]:
     """Whole batches from `position` to `end`, each one read and checked; raises CorruptBatch."""
     chunk, chunk_start = memoryview(b""), position
     while position < end:
@@ -241,7 +292,7 @@ class Segment:
     __slots__ = (
         "base_offset",
         "cleaned",
-        "damaged_at",
+        "damage",
         "descriptor",
         "file",
         "first_append_at",
@@ -269,12 +320,29 @@ class Segment:
         self.cleaned = False
         # When the first of the tombstones that compaction has left here may go; None if it left none.
         self.tombstones_until: int | None = None
-        # Where batches stop making sense, if they do: readers get what lies before it.
-        self.damaged_at: int | None = None
+        # What cannot be read, in order: readers get what lies before, between and behind.
+        self.damage: tuple[CorruptRange, ...] = ()
 
     @property
     def readable_bytes(self) -> int:
-        return self.size_bytes if self.damaged_at is None else self.damaged_at
+        """How far batches can be followed from the beginning."""
+        return self.size_bytes if not self.damage else self.damage[0].position
+
+    def readable_ranges(self, position: int) -> Iterator[tuple[int, int]]:
+        """Where batches can be followed from `position` on: up to each damage, and on behind it."""
+        for damage in self.damage:
+            if position < damage.position:
+                yield position, damage.position
+            position = max(position, damage.stop)
+        if position < self.size_bytes:
+            yield position, self.size_bytes
+
+    def damage_at(self, offset: int) -> CorruptRange | None:
+        """The damaged range that holds the offset."""
+        for damage in self.damage:
+            if damage.start <= offset < damage.end:
+                return damage
+        return None
 
     def slice(self, start: Offset, end: Offset | None, max_bytes: int) -> FileRange | None:
         """Whole batches from the one that holds `start`, all below `end`.
@@ -288,10 +356,12 @@ class Segment:
             first = self.locate(start)
             if first is None:
                 return None
-        stop = self.size_bytes if self.damaged_at is None else self.damaged_at
+        stop = self.size_bytes
         if end is not None:
-            located = self.locate(end)
+            located = self._before_damage(end) if self.damage else self.locate(end)
             stop = stop if located is None else located
+        if self.damage:
+            stop = min(stop, self._stop_behind(first))
         if stop - first > max_bytes:
             stop = self._boundary(first, first + max(0, max_bytes))
         self.file.opened()  # from here on it stays readable, even when the segment is deleted
@@ -306,14 +376,34 @@ class Segment:
         try:
             return self._locate_by_index(offset)
         except CorruptBatch:
-            # Either the index is wrong, or the batches are damaged: a rebuilt index shows which.
+            # Either the index has become wrong, which its CRC shows, or the batches are damaged.
             if not isinstance(self.index, SealedIndex):
                 raise
             self.index.distrust()
             return self._locate_by_index(offset)
 
+    def _before_damage(self, offset: Offset) -> int | None:
+        """Like `locate`, or the beginning of the damage that hides the place."""
+        hidden = self.damage_at(offset)
+        return self.locate(offset) if hidden is None else hidden.position
+
+    def _stop_behind(self, position: int) -> int:
+        """How far batches can be followed from this place."""
+        return next(
+            (damage.position for damage in self.damage if damage.position >= position), self.size_bytes
+        )
+
     def _locate_by_index(self, offset: Offset) -> int | None:
-        offsets, readable = self.index.offsets, self.readable_bytes
+        offsets, readable = self.index.offsets, self.size_bytes
+        if self.damage:
+            behind = [damage for damage in self.damage if damage.end <= offset]
+            readable = self._stop_behind(behind[-1].stop if behind else 0)
+            if behind and behind[-1].stop >= self.size_bytes:
+                return None
+            if behind:
+                # Not by way of the index: a row before the damage would lead through it.
+                start = self._row_behind(behind[-1].stop, behind[-1].end, offset)
+                return find_offset(self.file, start[0], readable, offset, start[1] if self.gapless else None)
         row = bisect_right(offsets, max(0, offset - self.base_offset) << POSITION_BITS | POSITION_MASK) - 1
         if row < 0:
             return find_offset(self.file, 0, readable, offset, self.base_offset if self.gapless else None)
@@ -322,6 +412,14 @@ class Segment:
         if not self.gapless:
             self._check_row(position, expected)
         return find_offset(self.file, position, readable, offset, expected if self.gapless else None)
+
+    def _row_behind(self, position: int, expected: int, offset: int) -> tuple[int, int]:
+        """The last index row at or before `offset`, if it lies behind `position`, where `expected` stands."""
+        offsets = self.index.offsets
+        row = bisect_right(offsets, max(0, offset - self.base_offset) << POSITION_BITS | POSITION_MASK) - 1
+        if row >= 0 and offsets[row] & POSITION_MASK > position:
+            return offsets[row] & POSITION_MASK, self.base_offset + (offsets[row] >> POSITION_BITS)
+        return position, expected
 
     def _check_row(self, position: int, expected: int) -> None:
         """Raise CorruptBatch unless the batch of an index row is where the row says."""
@@ -361,8 +459,9 @@ class Segment:
         length: int
         (length,) = _LENGTH.unpack(self.file.pread(first + _LENGTH_POSITION, _LENGTH.size))
         start = first + PREFIX_BYTES + length
+        stop = self.size_bytes if not self.damage else self._stop_behind(first)
         if length < 0 or start >= limit:
-            return min(max(start, first), self.readable_bytes)
+            return min(max(start, first), stop)
         offsets = self.index.offsets
         row = bisect_right(offsets, limit, key=lambda word: word & POSITION_MASK) - 1
         if row >= 0 and start < offsets[row] & POSITION_MASK <= limit:
@@ -370,4 +469,4 @@ class Segment:
             with suppress(CorruptBatch):
                 self._check_row(position, self.base_offset + (offsets[row] >> POSITION_BITS))
                 start = position
-        return find_boundary(self.file, start, self.readable_bytes, limit)
+        return find_boundary(self.file, start, stop, limit)

@@ -132,6 +132,7 @@ class Segments:
         """
         segment = self.active
         segment.cleaned = False
+        segment.file.sealed_ns = None
         was_sealed = isinstance(segment.index, SealedIndex)
         if isinstance(segment.index, SealedIndex):
             sealed = segment.index

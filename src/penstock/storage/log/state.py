@@ -1,6 +1,6 @@
 """Everything that makes up one open log: the parts that its operations work on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.core.model import CorruptionError, Offset, Timestamp
 from penstock.core.records import BatchHeader, Buffer, read_control
@@ -9,6 +9,7 @@ from penstock.storage.disk import Disk
 from penstock.storage.log.durability import Durability
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import ActiveIndex
+from penstock.storage.log.segment import Segment
 from penstock.storage.log.segments import Segments
 from penstock.storage.log.types import CorruptRange, LogOptions, LogStats, LogStopped
 
@@ -62,7 +63,7 @@ class LogState:
         self.high_watermark = checkpoint.high_watermark
         self.last_append_at = checkpoint.taken_at
         self.stats = LogStats()
-        # Base offset of a segment -> the part of it that cannot be read.
+        # What cannot be read, by its first offset; each segment has its own part of it.
         self.damage: dict[Offset, CorruptRange] = {}
 
     @property
@@ -72,20 +73,47 @@ class LogState:
         return index
 
     def note_damage(self, index: int, start: Offset, position: int, reason: str) -> None:
-        """A segment turned out to be unreadable from this offset and position on."""
+        """A segment turned out to be unreadable from this offset and position on, to its end."""
         segment = self.segments[index]
-        if segment.base_offset in self.damage and self.damage[segment.base_offset].start <= start:
-            return
-        damage = CorruptRange(segment.base_offset, start, self.segments.end_of(index, self.end), reason)
-        self.damage[segment.base_offset] = damage
-        segment.damaged_at = position
+        end = self.segments.end_of(index, self.end)
+        self.add_damage(
+            segment,
+            CorruptRange(segment.base_offset, start, end, reason, position, segment.size_bytes),
+        )
+
+    def add_damage(self, segment: Segment, damage: CorruptRange) -> bool:
+        """Note that a range of a segment cannot be read; returns whether that is news."""
+        for known in segment.damage:
+            if known.start <= damage.start and damage.end <= known.end:
+                return False
+        kept = [known for known in segment.damage if not _overlap(known, damage)]
+        for known in segment.damage:
+            if _overlap(known, damage):
+                damage = damage._replace(
+                    start=min(known.start, damage.start),
+                    end=max(known.end, damage.end),
+                    position=min(known.position, damage.position),
+                    stop=max(known.stop, damage.stop),
+                )
+        self.set_damage(segment, sorted([*kept, damage]))
+        return True
+
+    def set_damage(self, segment: Segment, damage: Iterable[CorruptRange]) -> None:
+        """Replace all that is known to be damaged in a segment."""
+        for known in segment.damage:
+            self.damage.pop(known.start, None)
+        segment.damage = tuple(damage)
+        for known in segment.damage:
+            self.damage[known.start] = known
 
     @property
     def stopped(self) -> BaseException | None:
         """Why nothing may be written: a failed sync, or damage in the segment that would grow."""
-        damage = self.damage.get(self.segments.active.base_offset) if self.damage else None
-        if damage is not None and self.durability.stopped is None:
-            return CorruptionError(f"its last segment is damaged at offset {damage.start}: {damage.reason}")
+        damage = self.segments.active.damage if self.damage else ()
+        if damage and self.durability.stopped is None:
+            return CorruptionError(
+                f"its last segment is damaged at offset {damage[0].start}: {damage[0].reason}"
+            )
         return self.durability.stopped
 
     def check_writable(self) -> None:
@@ -93,6 +121,10 @@ class LogState:
             cause = self.stopped
             if cause is not None:
                 raise LogStopped(self.directory, cause)
+
+
+def _overlap(one: CorruptRange, other: CorruptRange) -> bool:
+    return one.start < other.end and other.start < one.end
 
 
 def fold_batch(

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from penstock.core.model import Offset, StorageError
 from penstock.core.records import HEADER_BYTES, read_header
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
+from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import NO_TIMESTAMP
@@ -40,7 +41,8 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     try:
         state.segments.reopen_last()
         segment.size_bytes = position
-        segment.damaged_at = None
+        damage = [known for known in segment.damage if known.end <= end]
+        state.set_damage(segment, ())
         state.active_index.truncate(end, position, latest)
         _end_at(state, end, producers)
         checkpoint_now(state)
@@ -54,6 +56,10 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         state.durability.stop(failed)
         raise
     state.stats.truncations += 1
+    if damage:
+        # A damaged segment must not grow.
+        roll(state, end)
+        state.set_damage(segment, damage)
     return end
 
 
@@ -96,14 +102,16 @@ def _refuse_if_failed(state: LogState) -> None:
 def _place_of_cut(state: LogState, index: int, offset: Offset) -> tuple[int, Offset]:
     """Where in the segment to cut, and the offset that the log will end at."""
     segment = state.segments[index]
-    damage = state.damage.get(segment.base_offset)
-    if damage is not None and offset > damage.start:
+    damage = segment.damage_at(offset)
+    if damage is not None:
         offset = damage.start
     if offset == segment.base_offset:
         return 0, offset
+    if damage is not None:
+        return damage.position, offset
     position = segment.locate(offset) if segment.size_bytes else None
     if position is None:
-        return segment.readable_bytes, offset
+        return segment.size_bytes, offset
     header = read_header(segment.file.pread(position, HEADER_BYTES))
     return position, min(offset, Offset(header.base_offset))
 
@@ -116,8 +124,10 @@ def _latest_timestamp(segment: Segment, end: Offset, position: int) -> int:
     begin = segment.locate(start) if start is not None else 0
     if begin is None or begin >= position:
         return latest
-    walked = headers(segment.file, begin, position)
-    return max(latest, max((placed.header.max_timestamp for placed in walked), default=NO_TIMESTAMP))
+    for first, stop in segment.readable_ranges(begin):
+        for placed in headers(segment.file, first, min(stop, position)):
+            latest = max(latest, placed.header.max_timestamp)
+    return latest
 
 
 def _forget_behind(state: LogState, index: int) -> list[Offset]:
@@ -135,5 +145,5 @@ def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> No
     state.producers = producers
     state.epochs.truncate_to(end)
     state.epochs_changed = True
-    state.damage = {base: damage for base, damage in state.damage.items() if damage.start < end}
+    state.damage = {start: damage for start, damage in state.damage.items() if damage.start < end}
     state.durability.forget_requests(min(state.durability.synced, end))

@@ -1,7 +1,7 @@
 """What goes in and out of a log."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.core.model import CorruptionError, Offset, PenstockError, StorageError, Timestamp, TopicId
 from penstock.storage.disk import File
@@ -39,6 +39,12 @@ class AppendedRange(NamedTuple):
     log_start: Offset
 
 
+class ServableFile(File, Protocol):
+    """A file that knows which of its bytes may be sent as they are."""
+
+    def is_servable(self, position: int, length: int) -> bool: ...
+
+
 class FileRange:
     """Bytes of a segment, ready for sendfile. The file stays readable when the segment is deleted.
 
@@ -47,7 +53,7 @@ class FileRange:
 
     __slots__ = ("file", "length", "position")
 
-    def __init__(self, file: File, position: int, length: int) -> None:
+    def __init__(self, file: ServableFile, position: int, length: int) -> None:
         self.file = file
         self.position = position
         self.length = length
@@ -68,6 +74,10 @@ class FileRange:
     def is_warm(self) -> bool:
         """Whether sending it would not wait for the device."""
         return self.file.is_warm(self.position, self.length)
+
+    def is_servable(self) -> bool:
+        """Whether it is warm, and was written or verified since the node started."""
+        return self.file.is_servable(self.position, self.length)
 
 
 class ReadResult(NamedTuple):
@@ -94,12 +104,17 @@ class TimestampOffset(NamedTuple):
 
 
 class CorruptRange(NamedTuple):
-    """A range of offsets that was in the log and cannot be read any more."""
+    """A range of offsets that was in the log and cannot be read any more.
+
+    In the segment's file it reaches from `position` to `stop`.
+    """
 
     segment: Offset
     start: Offset
     end: Offset
     reason: str
+    position: int = 0
+    stop: int = 0
 
 
 class LostTail(NamedTuple):
@@ -212,6 +227,14 @@ class DamagedRange(CorruptionError):
         self.start = start
         self.end = end
         self.reason = reason
+
+
+class SuspectSegment(CorruptionError):
+    """A read met something in a segment that makes no sense: it has to be verified."""
+
+    def __init__(self, segment: Offset, reason: str) -> None:
+        super().__init__(f"segment {segment} has to be verified: {reason}")
+        self.segment = segment
 
 
 class LogStats:
