@@ -140,6 +140,9 @@ class NodeOptions:
     fsync_interval_ms: int = 1_000
     time_index_interval_ms: int = 1_000
     retention_check_ms: int = 300_000
+    # How old a checkpoint of a log becomes, and how often logs are asked whether one is due.
+    checkpoint_ms: int = 10_000
+    checkpoint_check_ms: int = 1_000
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)

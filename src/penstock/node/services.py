@@ -103,9 +103,13 @@ class NodeServices:
             ReplicaManagerOptions(
                 static=options.static,
                 maintenance=LogMaintenanceOptions(
-                    options.fsync, options.fsync_interval_ms, options.retention_check_ms
+                    options.fsync,
+                    options.fsync_interval_ms,
+                    options.retention_check_ms,
+                    options.checkpoint_check_ms,
                 ),
                 time_index_interval_ms=options.time_index_interval_ms,
+                checkpoint_ms=options.checkpoint_ms,
             ),
         )
 

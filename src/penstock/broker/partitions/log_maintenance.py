@@ -8,8 +8,6 @@ from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 
-LOOK_MS = 1_000
-
 
 @dataclass(frozen=True, slots=True)
 class LogMaintenanceOptions:
@@ -18,6 +16,8 @@ class LogMaintenanceOptions:
     fsync: FsyncMode = FsyncMode.EVERY
     fsync_interval_ms: int = 1_000
     retention_check_ms: int = 300_000
+    # How often logs are asked whether a checkpoint, or a sync of `flush.ms`, is due.
+    look_ms: int = 1_000
 
 
 class LogMaintenance:
@@ -34,7 +34,7 @@ class LogMaintenance:
         self._dirty_since: dict[Replica, Instant] = {}
 
     def start(self) -> None:
-        self._every("look", LOOK_MS, self._check)
+        self._every("look", self._options.look_ms, self._check)
         self._every("retention", self._options.retention_check_ms, self.enforce_retention)
         if self._options.fsync is FsyncMode.INTERVAL:
             self._every("fsync", self._options.fsync_interval_ms, self._sync_all)

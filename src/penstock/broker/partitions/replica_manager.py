@@ -58,6 +58,7 @@ class ReplicaManagerOptions:
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     maintenance: LogMaintenanceOptions = field(default_factory=LogMaintenanceOptions)
     time_index_interval_ms: int = 1_000
+    checkpoint_ms: int = 10_000
 
 
 class LogSettings:
@@ -184,6 +185,7 @@ class LogSettings:
             retention_ms=options.retention_ms if deletes else FOR_EVER,
             retention_bytes=options.retention_bytes if deletes else FOR_EVER,
             message_bytes_max=options.max_message_bytes,
+            checkpoint_ms=self._options.checkpoint_ms,
             producer_expiry_ms=self._broker("producer.id.expiration.ms"),
             file_delete_delay_ms=options.file_delete_delay_ms,
         )

@@ -41,6 +41,8 @@ class SimulatedClusterOptions:
     healing_ns: int = 60 * SECOND
     # How long a sync takes at most: slow disks leave time between a write and its sync.
     sync_max_ns: int = 2 * MILLISECOND
+    # How old checkpoints of logs become: little, so that some are under way when a fault comes.
+    checkpoint_ms: int = 300
     plan: FaultPlan | None = None
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
@@ -57,6 +59,7 @@ class SimulatedClusterOptions:
             pace_ms=luck.choice((10, 20, 40)),
             faulty_ns=luck.choice((2, 3, 4)) * SECOND,
             sync_max_ns=luck.choice((1, 2, 10, 40)) * MILLISECOND,
+            checkpoint_ms=luck.choice((60, 300, 1_000)),
         )
 
 
@@ -76,6 +79,8 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         peer=Address(name_of(number), PEER_PORT) if together else None,
         voters=voters if together else (),
         retention_check_ms=60_000,
+        checkpoint_ms=options.checkpoint_ms,
+        checkpoint_check_ms=options.checkpoint_ms // 2,
         static=options.static,
         quorum=QUORUM,
     )
