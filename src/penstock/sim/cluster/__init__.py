@@ -9,7 +9,8 @@
                  └── Journal                     what all of them saw, for the checkers
 
     options    how large the cluster is, and how much its clients do
-    node       one node, with a probe for the checkers
+    node       one node, as the checkers see it
+    probe      what all nodes have on disk whenever one of them promises something
     world      nodes and clients of one run
     clients    the clients
     journal    the checkers of a run

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from penstock.sim.checkers.eligibility import EligibilityChecker
 from penstock.sim.checkers.groups import GroupChecker
 from penstock.sim.checkers.log import LogHistory
 from penstock.sim.checkers.metadata import MetadataChecker
@@ -21,6 +22,7 @@ class Journal:
     groups: GroupChecker = field(default_factory=GroupChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
+    eligibility: EligibilityChecker = field(default_factory=EligibilityChecker)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
 
@@ -39,6 +41,7 @@ class Journal:
         yield from self.groups.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies
+        yield from self.eligibility.anomalies
 
     @property
     def is_wrong(self) -> bool:

@@ -57,6 +57,14 @@ class SimulatedBroker(Node):
         return int(self._metrics.protocol_errors.of().count)
 
 
+class Probe(Protocol):
+    """Looks into all nodes when one of them has promised something."""
+
+    def metadata_committed(self, node: "ClusterNode", version: int, image: MetadataImage) -> None: ...
+
+    def acknowledged(self, place: Place, key: str, end: int) -> None: ...
+
+
 class MakeProcess(Protocol):
     """Composes a node."""
 
@@ -94,6 +102,7 @@ class ClusterNode:
     ) -> None:
         self.options = options
         self.machine: SimulatedNode
+        self.probe: Probe
         self._journal = journal
         self._tcp = tcp
         self._make = make
@@ -141,7 +150,9 @@ class ClusterNode:
             runtime, storage, self.options, _Addresses(self.options), lambda _: self._ready(process), listen
         )
         self._processes.append(process)
-        process.backstage.controller.add_task(LeaderProbe(process.backstage, self._journal))
+        controller = process.backstage.controller
+        controller.add_task(LeaderProbe(process.backstage, self._journal))
+        controller.subscribe(lambda image: self.probe.metadata_committed(self, controller.committed, image))
         process.start()
         return process
 
@@ -190,7 +201,9 @@ class ClusterNode:
         self.shows_partition(place)
         topic_id = self._fetch_server().controller.image.topic_id(place[0])
         name = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
-        self._journal.watermarks.acknowledged(f"{name} of {topic_id}", end)
+        key = f"{name} of {topic_id}"
+        self._journal.watermarks.acknowledged(key, end)
+        self.probe.acknowledged(place, key, end)
 
     def tells_end(self, place: Place, epoch: int, end: int) -> None:
         """It reports to a consumer, as the leader of an epoch, where the log ends."""

@@ -12,6 +12,7 @@ from penstock.sim.cluster.clients.producers import AtMostOnceProducer, Idempoten
 from penstock.sim.cluster.journal import Journal
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
 from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions, name_of, node_options
+from penstock.sim.cluster.probe import EligibilityProbe
 from penstock.sim.faults import FaultTarget
 from penstock.sim.node import SimulatedNode
 from penstock.sim.tcp import SimulatedTcp
@@ -37,9 +38,11 @@ class ClusterWorld:
         self.journal = Journal()
         self.nodes: dict[NodeId, ClusterNode] = {}
         self.tcp = SimulatedTcp(self.world.network)
+        self.probe = EligibilityProbe(self.journal.eligibility, self.world, self.nodes)
         for number in range(1, options.nodes + 1):
             self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make))
         self.places = [(TOPIC, index) for index in range(options.partitions)]
+        self.probe.watch(self.places)
         self._progress = [0 for _ in self.places]
         self.creator = TopicCreator(self, options)
         self.producers = self._producers()
@@ -47,6 +50,7 @@ class ClusterWorld:
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
 
     def _add(self, node: ClusterNode) -> None:
+        node.probe = self.probe
         node.machine = self.world.add(name_of(node.node_id), node)
         node.machine.pace.work_max_ns = MILLISECOND
         node.machine.pace.sync_max_ns = self.options.sync_max_ns
