@@ -4,6 +4,9 @@
         ▲                                                 │ silent for 2 s, or connection refused
         └── live, fenced or stale ◄───────────────────────┘   ──► FenceBroker
 
+A broker is told that it is live only after a majority has confirmed that the leader still leads. From
+then on it holds the lease (see `broker.lease`), counted from the sending of that heartbeat.
+
 A broker that is fenced asks to be unfenced; one whose epoch is stale ends. A new leader grants
 every broker a whole session, since it cannot know who was silent before; a process that is gone is
 noticed at once, because its port refuses connections and no link from it is open.
@@ -22,7 +25,7 @@ from uuid import UUID
 
 from penstock.broker.cluster.controller import Controller
 from penstock.broker.cluster.peers import BasePeerWatcher, Peer, PeerManager
-from penstock.broker.cluster.raft_host import RaftQuorum
+from penstock.broker.cluster.raft_host import CommandOutcome, RaftQuorum
 from penstock.broker.cluster.rpc import (
     BrokerPresence,
     NotController,
@@ -32,6 +35,7 @@ from penstock.broker.cluster.rpc import (
     SendHeartbeat,
     SendHeartbeatReply,
 )
+from penstock.broker.lease import ENDED, FOREVER, BrokerLease
 from penstock.core.metadata import (
     NO_BROKER_EPOCH,
     SUPPORTED_FEATURES,
@@ -41,6 +45,7 @@ from penstock.core.metadata import (
     BrokerEndpoint,
     FenceBroker,
     MetadataImage,
+    Ok,
     RegisterBroker,
     RegisteredBroker,
     RemainingLeaderships,
@@ -58,7 +63,7 @@ from penstock.core.model import (
     NodeId,
     PenstockError,
 )
-from penstock.core.raft import Member
+from penstock.core.raft import Member, ReadIndex
 from penstock.observability import log as events
 from penstock.runtime import Callback, CloseReason, Entropy, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory
@@ -72,6 +77,10 @@ FAREWELL_MS = 1_500
 HANDING_OVER_MS = 1_000
 SHUTDOWN_RETRY_MS = 50
 REGISTRATION_RETRY_MS = 100
+# A heartbeat that no leader answered is sent again after this part of the interval.
+RETRIES_PER_BEAT = 4
+# The lease is shorter than the session by this part: the clocks of two nodes run at speeds that differ.
+CLOCK_DRIFT_PART = 100
 # A broker that was replaced counts as live until its session is over.
 RIVAL_NS = 5 * SECOND
 # Errors that a retry would not change.
@@ -95,11 +104,13 @@ class BrokerSessionTracker(BasePeerWatcher):
         hub: PeerManager,
         desk: PeerRpc,
         controller: Controller,
+        quorum: RaftQuorum,
         options: BrokerSessionOptions,
     ) -> None:
         self._runtime = runtime
         self._peers = hub
         self._controller = controller
+        self._quorum = quorum
         self._session_ns = options.session_ms * MILLISECOND
         self._look_ns = options.heartbeat_ms * MILLISECOND // 4
         # The unfenced brokers, and when the session of each ends.
@@ -136,8 +147,23 @@ class BrokerSessionTracker(BasePeerWatcher):
             if node not in self._until:
                 del self._fencing[node]
 
-    def heartbeat(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
-        """Take a broker's heartbeat; returns None while this node knows too little to reply."""
+    def heartbeat(self, heartbeat: SendHeartbeat, respond: Respond) -> None:
+        """Take a broker's heartbeat; a broker that is live gets its reply after a round with a majority.
+
+        Without the round, a leader that was replaced and does not know it could grant a lease beyond
+        the session that its successor grants.
+        """
+        presence = self._presence(heartbeat)
+        if presence is None:
+            respond(NotController(self._controller.leader, None))
+        elif presence.presence is BrokerPresence.LIVE:
+            self._until[heartbeat.node_id] = Instant(self._runtime.clock.now() + self._session_ns)
+            self._quorum.read(lambda outcome: respond(self._confirmed(heartbeat, outcome)))
+        else:
+            respond(presence)
+
+    def _presence(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
+        """How the committed metadata sees the broker; None while this node knows too little."""
         controller = self._controller
         broker = controller.image.broker(heartbeat.node_id)
         if not controller.is_leading or (heartbeat.committed > controller.committed and broker is None):
@@ -148,11 +174,18 @@ class BrokerSessionTracker(BasePeerWatcher):
             return None
         if broker.fenced:
             return SendHeartbeatReply(BrokerPresence.FENCED)
-        self._until[broker.node_id] = Instant(self._runtime.clock.now() + self._session_ns)
         return SendHeartbeatReply(BrokerPresence.LIVE)
 
+    def _confirmed(self, heartbeat: SendHeartbeat, outcome: CommandOutcome) -> RpcReply:
+        presence = self._presence(heartbeat) if isinstance(outcome, ReadIndex) else None
+        if presence is None:
+            return NotController(self._controller.leader, None)
+        if presence.presence is BrokerPresence.LIVE and heartbeat.node_id not in self._fencing:
+            return SendHeartbeatReply(BrokerPresence.LIVE, end=self._controller.committed)
+        return presence
+
     def _on_heartbeat(self, _peer: Peer, heartbeat: SendHeartbeat, respond: Respond) -> None:
-        respond(self.heartbeat(heartbeat) or NotController(self._controller.leader, None))
+        self.heartbeat(heartbeat, respond)
 
     def _check(self) -> None:
         now = self._runtime.clock.now()
@@ -174,9 +207,8 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._fencing[node] = None
         events.warning("broker.fenced", broker=node, broker_epoch=broker.epoch, reason=reason)
 
-        def fenced(reply: Reply) -> None:
-            if isinstance(reply, ApiError):
-                self._fencing.pop(node, None)
+        def fenced(_: Reply) -> None:
+            self._fencing.pop(node, None)
 
         self._controller.submit(FenceBroker(node, broker.epoch), fenced)
 
@@ -186,7 +218,7 @@ class BrokerReplaced(PenstockError):
 
 
 class BrokerHeartbeat:
-    """Sends heartbeats from the registration to the stop."""
+    """Sends heartbeats from the registration to the stop, and renews the lease with their replies."""
 
     def __init__(
         self,
@@ -194,21 +226,27 @@ class BrokerHeartbeat:
         desk: PeerRpc,
         controller: Controller,
         sessions: BrokerSessionTracker,
-        me: NodeId,
+        quorum: RaftQuorum,
         options: BrokerSessionOptions,
     ) -> None:
         self._runtime = runtime
         self._rpc = desk
         self._controller = controller
         self._sessions = sessions
-        self._me = me
+        self._quorum = quorum
+        self._me = quorum.me.node_id
         self._options = options
+        session_ns = options.session_ms * MILLISECOND
+        self._lease_ns = session_ns - session_ns // CLOCK_DRIFT_PART
+        self.lease = BrokerLease()
+        self._was_fenced = True
         self._epoch: BrokerEpoch | None = None
         self._timer: Timer | None = None
         self._live: Callback | None = None
         self._is_unfencing = False
         self._unfence_at = Instant(0)
         controller.subscribe(self._follow)
+        controller.add_task(self)
 
     @property
     def is_fenced(self) -> bool:
@@ -224,7 +262,10 @@ class BrokerHeartbeat:
         self._consider_unfencing()
 
     def end(self) -> None:
+        """Send no more, and give up the lease: others may take over what this broker leads."""
         self._epoch = None
+        if self.lease.until != FOREVER:
+            self.lease.until = ENDED
         if self._timer is not None:
             self._timer.cancel()
 
@@ -233,42 +274,88 @@ class BrokerHeartbeat:
         if self._epoch is not None:
             self._beat()
 
+    def on_leadership_gained(self) -> None:
+        self.voters_changed()
+        self.leader_changed()
+
+    def on_leadership_lost(self) -> None:
+        self.voters_changed()
+
+    def voters_changed(self) -> None:
+        """The leader of a quorum without another voter needs no lease from anyone."""
+        quorum, lease = self._quorum, self.lease
+        if quorum.leader_epoch is not None and quorum.raft.configuration.voters == (quorum.me,):
+            lease.until = FOREVER
+        elif lease.until == FOREVER:
+            # Until this moment nobody else could lead.
+            lease.until = Instant(self._runtime.clock.now() + self._lease_ns)
+
     def _beat(self) -> None:
         epoch = self._epoch
         if epoch is None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
         heartbeat = SendHeartbeat(self._me, epoch, self._controller.committed)
         leader, patience_ms = self._controller.leader, self._options.heartbeat_ms
+        now = self._runtime.clock.now()
+        self._beat_in(patience_ms)
         if leader == self._me:
-            self._seen(self._sessions.heartbeat(heartbeat))
-        elif leader is not None:
-            self._rpc.call(leader, heartbeat, patience_ms, self._seen)
-        deadline = Instant(self._runtime.clock.now() + patience_ms * MILLISECOND)
+            self._sessions.heartbeat(heartbeat, lambda answer: self._seen(now, answer))
+        elif leader is not None and not self._rpc.call(
+            leader, heartbeat, patience_ms, lambda answer: self._seen(now, answer)
+        ):
+            self._seen(now, None)
+
+    def _beat_in(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = Instant(self._runtime.clock.now() + delay_ms * MILLISECOND)
         self._timer = self._runtime.timers.at(deadline, self._beat)
 
-    def _seen(self, answer: RpcReply | None) -> None:
-        if self._epoch is None or not isinstance(answer, SendHeartbeatReply):
+    def _seen(self, sent: Instant, answer: RpcReply | None) -> None:
+        """The reply to the heartbeat that was sent at `sent`, or None if there is none."""
+        if self._epoch is None:
             return
-        if answer.presence is BrokerPresence.STALE:
+        if not isinstance(answer, SendHeartbeatReply):
+            # An election is underway: the next leader should know of this broker soon.
+            self._beat_in(self._options.heartbeat_ms // RETRIES_PER_BEAT)
+        elif answer.presence is BrokerPresence.STALE:
             raise BrokerReplaced(
                 f"this broker's epoch {self._epoch} is stale, the cluster knows {answer.epoch}: "
                 f"is another node running under id {self._me}, or was this one unregistered?"
             )
-        if answer.presence is BrokerPresence.FENCED:
+        elif answer.presence is BrokerPresence.FENCED:
             self._consider_unfencing()
+        elif answer.end is not None:
+            # An older image may show leaderships that others have by now.
+            self._controller.reply_when_committed(answer.end, Ok(), lambda _: self._granted(sent))
+
+    def _granted(self, sent: Instant) -> None:
+        """A majority knew at `sent`, or later, that this broker is live."""
+        if self._epoch is None:
+            return
+        until = Instant(sent + self._lease_ns)
+        if until > self.lease.until:
+            self.lease.until = until
+        self._go_live()
+
+    def _go_live(self) -> None:
+        """Report that clients can be served, the first time that it is so."""
+        if self._live is not None and not self.is_fenced and self._runtime.clock.now() < self.lease.until:
+            # Not inside this callback: other subscribers have to see the image first.
+            self._runtime.timers.soon(self._live)
+            self._live = None
 
     def _follow(self, image: MetadataImage) -> None:
         broker = image.broker(self._me)
         if self._epoch is None or broker is None or broker.epoch != self._epoch:
             return
+        was_fenced, self._was_fenced = self._was_fenced, broker.fenced
         if broker.fenced:
             self._consider_unfencing()
-        elif self._live is not None:
-            # Not inside this callback: other subscribers have to see the image first.
-            self._runtime.timers.soon(self._live)
-            self._live = None
+        elif was_fenced:
+            # Clients need not wait for the next heartbeat.
+            self._beat()
+            self._go_live()
 
     def _consider_unfencing(self) -> None:
         now = self._runtime.clock.now()

@@ -103,11 +103,12 @@ class ClusterMember:
         self.peers.watch(self._forwarder)
         self.quorum.watch(self)
         self._sessions = BrokerSessionTracker(
-            runtime, self.peers, self._rpc, self.controller, options.sessions
+            runtime, self.peers, self._rpc, self.controller, self.quorum, options.sessions
         )
         self._heartbeat = BrokerHeartbeat(
-            runtime, self._rpc, self.controller, self._sessions, node_id, options.sessions
+            runtime, self._rpc, self.controller, self._sessions, self.quorum, options.sessions
         )
+        self.lease = self._heartbeat.lease
         self._forming = ClusterFormation(self.controller, runtime.entropy)
         static = options.around.static
         self._tasks = (
@@ -196,6 +197,7 @@ class ClusterMember:
     def members_changed(self, configuration: Configuration) -> None:
         self._book.members_changed(configuration)
         self._joiner.members_changed(configuration)
+        self._heartbeat.voters_changed()
 
     def leader_changed(self, leader: Member | None) -> None:
         node = None if leader is None else leader.node_id

@@ -148,6 +148,8 @@ class SendHeartbeatReply(Struct, frozen=True):
     presence: BrokerPresence
     # The current epoch, if the broker's own is stale.
     epoch: BrokerEpoch | None = None
+    # A live broker has the lease once its image has every fact below `end`; None: it is being fenced.
+    end: Offset | None = None
 
 
 class RequestReadIndex(Struct, frozen=True):

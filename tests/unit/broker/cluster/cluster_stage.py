@@ -33,6 +33,7 @@ class Life:
     def __init__(self, runtime: Runtime, disk: Disk, machine: SimulatedNode, options: ClusterOptions) -> None:
         directory = DataDirectory.open(disk, machine.identity.directory_id)
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
+        self.clock = runtime.clock
         self.epoch: BrokerEpoch | None = None
         self.is_joined = False
         self.is_live = False
@@ -47,6 +48,11 @@ class Life:
 
     def _live(self) -> None:
         self.is_live = True
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether it would answer a request now."""
+        return self.clock.now() < self.member.lease.until
 
     def stop(self, done: Callback) -> None:
         def left() -> None:
