@@ -9,6 +9,7 @@ import pytest
 
 from penstock.broker.coordinator import Coordinator, CoordinatorOptions
 from penstock.broker.coordinator.groups import GroupService, GroupServiceOptions
+from penstock.broker.lease import FOREVER, BrokerLease
 from penstock.broker.partitions import FsyncMode, LeaderPartition, Leadership, Replica, SyncPolicy
 from penstock.core.groups import (
     CommitOffsets,
@@ -91,6 +92,7 @@ class Node:
         self.luck = luck
         ledger.incarnations += 1
         self._commit = GroupCommit(runtime.sync)
+        self.lease = BrokerLease(FOREVER)
         self._led = {index: self._lead(disk, index) for index in range(PARTITIONS)}
         self.groups = GroupService(NODE, runtime, self, self, OPTIONS)
         self.groups.on_metadata(IMAGE)

@@ -5,12 +5,14 @@
                     └── too little (DelayedFetch): watch the partitions' high watermarks until
                         there is enough, or max wait has passed ──► read once more ──► done
 
+Every read needs the broker's lease (see `broker.lease`), also that of a fetch that waited.
 No record is decoded: batches go to the socket as they are in the log.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.list_offsets import NOT_ESTABLISHED, check_leader_epoch
 from penstock.broker.partitions import LeaderPartition, Watcher
 from penstock.core.model import (
@@ -68,8 +70,10 @@ Done = Callable[[list[FetchedPartition]], None]
 class FetchService:
     """Serves fetches of every server."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, lease: BrokerLease) -> None:
         self._runtime = runtime
+        self._clock = runtime.clock
+        self._lease = lease
 
     def fetch(
         self, wanted: Sequence[FetchPartition], limits: FetchLimits, done: Done
@@ -78,13 +82,24 @@ class FetchService:
 
         Returns the waiting fetch, if there is one, so that it can be cancelled when the client leaves.
         """
-        found, is_enough = read_all(wanted, limits)
+        if self._clock.now() < self._lease.until:
+            found, is_enough = read_all(wanted, limits)
+        else:
+            found, is_enough = _without_lease(wanted), True
         if is_enough or limits.max_wait_ms <= 0:
             self.deliver(found, done)
             return None
         waiting = DelayedFetch(self, self._runtime, wanted, limits, done)
         waiting.start()
         return waiting
+
+    def read_again(
+        self, wanted: Sequence[FetchPartition], limits: FetchLimits
+    ) -> tuple[list[FetchedPartition], bool]:
+        """What there is for a fetch that waited, and whether it is enough."""
+        if self._clock.now() < self._lease.until:
+            return read_all(wanted, limits)
+        return _without_lease(wanted), True
 
     def deliver(self, found: list[FetchedPartition], done: Done) -> None:
         """Read cold data in a thread first, so that sending never blocks the loop on the device."""
@@ -156,12 +171,12 @@ class DelayedFetch:
     def _more(self) -> None:
         if self._done is None:
             return
-        found, is_enough = read_all(self._wanted, self._limits)
+        found, is_enough = self._fetch_service.read_again(self._wanted, self._limits)
         if is_enough:
             self._finish(found)
 
     def _time_is_up(self) -> None:
-        self._finish(read_all(self._wanted, self._limits)[0])
+        self._finish(self._fetch_service.read_again(self._wanted, self._limits)[0])
 
     def _finish(self, found: list[FetchedPartition]) -> None:
         done = self._done
@@ -181,6 +196,13 @@ class DelayedFetch:
 
 def _asleep() -> None:
     """Do nothing: the fetch has ended."""
+
+
+def _without_lease(wanted: Sequence[FetchPartition]) -> list[FetchedPartition]:
+    return [
+        FetchedPartition(want.partition if isinstance(want.partition, ApiError) else NO_LEASE)
+        for want in wanted
+    ]
 
 
 def read_all(wanted: Sequence[FetchPartition], limits: FetchLimits) -> tuple[list[FetchedPartition], bool]:

@@ -3,6 +3,7 @@
 import enum
 from typing import NamedTuple
 
+from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import (
     ApiError,
@@ -13,6 +14,7 @@ from penstock.core.model import (
     StorageError,
     Timestamp,
 )
+from penstock.runtime import Clock
 
 
 class ListOffsetsTimestamp(enum.IntEnum):
@@ -39,13 +41,17 @@ NOT_ESTABLISHED = ApiError(ErrorKind.OFFSET_NOT_AVAILABLE)
 
 
 class OffsetLookup:
-    """Looks up positions in a partition."""
+    """Looks up positions in a partition, while the broker has its lease."""
+
+    def __init__(self, clock: Clock, lease: BrokerLease) -> None:
+        self._clock = clock
+        self._lease = lease
 
     def find(
         self, partition: LeaderPartition, moment: int, *, read_committed: bool, leader_epoch: int = -1
     ) -> ListedOffset | ApiError:
         """The position for a special timestamp or a time; -1 if nothing visible is there."""
-        refused = check_leader_epoch(partition, leader_epoch)
+        refused = self.check(partition, leader_epoch)
         if refused is not None:
             return refused
         end = partition.log.last_stable_offset if read_committed else partition.high_watermark
@@ -92,7 +98,7 @@ class OffsetLookup:
         self, partition: LeaderPartition, epoch: int, leader_epoch: int
     ) -> tuple[int, int] | ApiError:
         """The largest epoch not above `epoch`, and where it ended; (-1, -1) if there is none."""
-        refused = check_leader_epoch(partition, leader_epoch)
+        refused = self.check(partition, leader_epoch)
         if refused is not None:
             return refused
         if epoch == partition.leader_epoch:
@@ -102,6 +108,9 @@ class OffsetLookup:
 
     def delete_before(self, partition: LeaderPartition, offset: int) -> int | ApiError:
         """Delete the records below an offset (-1: all that consumers may see); returns the new log start."""
+        refused = self.check(partition)
+        if refused is not None:
+            return refused
         target = partition.high_watermark if offset == -1 else Offset(offset)
         if not 0 <= target <= partition.high_watermark:
             return ApiError(
@@ -114,6 +123,12 @@ class OffsetLookup:
             return ApiError(ErrorKind.STORAGE_FAILED, str(error))
         partition.log_start_moved()
         return start
+
+    def check(self, partition: LeaderPartition, leader_epoch: int = -1) -> ApiError | None:
+        """The error if this node may not answer for the partition, or not in that leader epoch."""
+        if self._clock.now() >= self._lease.until:
+            return NO_LEASE
+        return check_leader_epoch(partition, leader_epoch)
 
 
 def check_leader_epoch(partition: LeaderPartition, leader_epoch: int) -> ApiError | None:

@@ -5,6 +5,10 @@
                acks=1: done when what was appended is on this node's device
                acks=all: done when the high watermark has reached it, on all in-sync replicas
 
+acks=0 and acks=1 need the broker's lease (see `broker.lease`), when they arrive and when they are
+acknowledged: others may have another leader for the partition. acks=all needs none where other
+replicas confirm every write; without a lease it gets no verdict on sequences, which may be old.
+
 The order of the checks is the order of their cost: what the header says, the CRC, the
 producer's sequence. Records are decoded only where the topic asks for it (compaction, deep
 validation, a `compression.type`, or its own timestamps), since that costs what the hot path must
@@ -28,6 +32,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from penstock.broker.lease import NO_LEASE
 from penstock.broker.partitions import LeaderPartition, PartitionStopped, ReplicaManager
 from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
 from penstock.core.model import ApiError, CorruptionError, ErrorKind, Offset, StorageError, Timestamp
@@ -62,6 +67,8 @@ LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 DELETE_ONLY = CleanupPolicy.DELETE
 # Bits of a batch's attributes that no client may set yet.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
+# Errors about an idempotent producer, from the batches of it that this node has seen.
+PRODUCER_VERDICTS = (ErrorKind.OUT_OF_ORDER_SEQUENCE,)
 EMPTY = ApiError(ErrorKind.INVALID_RECORD, "a partition takes exactly one batch per request")
 # One batch for each partition, or the error if the partition is not served here.
 Batches: TypeAlias = Sequence[tuple[LeaderPartition | ApiError, memoryview | None]]
@@ -248,15 +255,24 @@ class ProduceService:
     """Appends for producers of every server."""
 
     def __init__(
-        self, partitions: ReplicaManager, clock: Clock, metrics: ProduceMetrics, spawn: Executor
+        self,
+        partitions: ReplicaManager,
+        clock: Clock,
+        metrics: ProduceMetrics,
+        spawn: Executor,
     ) -> None:
         self._partitions = partitions
         self._clock = clock
+        self._lease = partitions.lease
         self._metrics = metrics
         self._offload = BatchOffload(spawn)
 
-    def produce(self, request: PendingProduce, batches: Batches) -> None:
+    def produce(  # noqa: C901 - the hot path, straight on purpose
+        self, request: PendingProduce, batches: Batches
+    ) -> None:
         """Append every batch; `request.done` is called with the results, perhaps before this returns."""
+        if request.began_ns >= self._lease.until:
+            batches = self._without_lease(request, batches)
         request.batches = batches
         results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
         for partition, records in batches:
@@ -281,6 +297,22 @@ class ProduceService:
             request.waiting -= 1
         else:
             self._settled(request)
+
+    def _without_lease(self, request: PendingProduce, batches: Batches) -> Batches:
+        """Keep what the in-sync replicas decide on, not this node alone; the rest gets NOT_LEADER."""
+        request.done = partial(_without_verdicts, request.done)
+        if request.acks == ALL_ACKS:
+            return [
+                (
+                    partition if isinstance(partition, ApiError) or _has_others(partition) else NO_LEASE,
+                    records,
+                )
+                for partition, records in batches
+            ]
+        return [
+            (partition if isinstance(partition, ApiError) else NO_LEASE, records)
+            for partition, records in batches
+        ]
 
     def append(
         self, partition: LeaderPartition, records: memoryview, *, on_all: bool = False
@@ -325,7 +357,9 @@ class ProduceService:
         if not is_safe:
             request.waiting += 1
 
-    def _settled(self, request: PendingProduce, at: int = -1, error: ApiError | None = None) -> None:
+    def _settled(  # noqa: C901 - the hot path, straight on purpose
+        self, request: PendingProduce, at: int = -1, error: ApiError | None = None
+    ) -> None:
         """One batch less to wait for: it is as durable as `acks` asks, or failed with `error`.
 
         After the last one the request is done; its time is recorded if no batch failed.
@@ -336,11 +370,15 @@ class ProduceService:
         if request.waiting:
             return
         is_acknowledged = request.acks != NO_ACKS
+        if is_acknowledged:
+            now = self._clock.now()
+            if now >= self._lease.until:
+                _withhold(request)
         for result in request.results:
             if isinstance(result, ApiError):
                 is_acknowledged = False
         if is_acknowledged:
-            elapsed_ns = self._clock.now() - request.began_ns
+            elapsed_ns = now - request.began_ns
             observed = ""
             for partition, _ in request.batches:
                 assert isinstance(partition, LeaderPartition)
@@ -500,6 +538,29 @@ class ProduceService:
 
 def _ignore(_: AppendResult | ApiError) -> None:
     """Do nothing: the caller has not set a callback yet."""
+
+
+def _has_others(partition: LeaderPartition) -> bool:
+    """Whether a write is committed only if another replica has it too."""
+    return len(partition.isr.assignment.isr) > 1
+
+
+def _withhold(request: PendingProduce) -> None:
+    """The lease ended before the acknowledgement: what only this node has may be lost already."""
+    for at, (partition, _) in enumerate(request.batches):
+        if isinstance(partition, ApiError) or isinstance(request.results[at], ApiError):
+            continue
+        if request.acks != ALL_ACKS or not _has_others(partition):
+            request.results[at] = NO_LEASE
+
+
+def _without_verdicts(done: Callable[[Results], None], results: Results) -> None:
+    """Errors that rest on this node's view of a producer are for the present leader to give."""
+    done([NO_LEASE if _is_verdict(result) else result for result in results])
+
+
+def _is_verdict(result: AppendResult | ApiError) -> bool:
+    return isinstance(result, ApiError) and result.kind in PRODUCER_VERDICTS
 
 
 def _cannot_take(partition: LeaderPartition) -> ApiError:

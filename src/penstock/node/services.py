@@ -111,6 +111,7 @@ class NodeServices:
                 time_index_interval_ms=options.time_index_interval_ms,
                 checkpoint_ms=options.checkpoint_ms,
             ),
+            self.member.lease,
         )
 
     def start(self, ready: Callable[[Backend], None], without_broker: Callback | None = None) -> None:
@@ -167,8 +168,8 @@ class NodeServices:
             produce_service=ProduceService(
                 self.partitions, runtime.clock, self.produce_metrics, runtime.spawn
             ),
-            fetch_service=FetchService(runtime),
-            offset_lookup=OffsetLookup(),
+            fetch_service=FetchService(runtime, self.member.lease),
+            offset_lookup=OffsetLookup(runtime.clock, self.member.lease),
             quorum=self.member.voters,
         )
 

@@ -20,6 +20,7 @@ from penstock.broker.coordinator.runtime import (
     F,
     M,
 )
+from penstock.broker.lease import BrokerLease
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Topic
 from penstock.core.model import ApiError, ErrorKind, NodeId
@@ -36,7 +37,10 @@ NOT_HERE = ApiError(ErrorKind.NOT_COORDINATOR)
 
 
 class LedPartitions(Protocol):
-    """The partitions that this node leads."""
+    """The partitions that this node leads, and until when it may answer for them."""
+
+    @property
+    def lease(self) -> BrokerLease: ...
 
     def find(self, topic: str, index: int) -> LeaderPartition | None: ...
 
@@ -87,7 +91,9 @@ class Coordinators(Generic[M, C, F]):
         self._topics = topics
         self._topic_name = spec.topic
         replay = LogReplay(runtime.timers, runtime.spawn)
-        self._context = CoordinatorContext(spec, runtime, replay, options or CoordinatorOptions())
+        self._context = CoordinatorContext(
+            spec, runtime, replay, partitions.lease, options or CoordinatorOptions()
+        )
         self._led: dict[int, Coordinator[M, C, F]] = {}
         self._topic: Topic | None = None
         self._count = 0

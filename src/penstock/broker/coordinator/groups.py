@@ -52,6 +52,9 @@ from penstock.runtime import Runtime
 _MS_PER_MINUTE = 60_000
 # Records have room for 32,767 bytes, whatever the characters.
 GROUP_ID_CHARS_MAX = 8_000
+NOT_SURE = ApiError(
+    ErrorKind.COORDINATOR_NOT_AVAILABLE, "this broker has lost contact with the controller; try again"
+)
 TOO_LONG = ApiError(ErrorKind.INVALID_GROUP, f"a group id has at most {GROUP_ID_CHARS_MAX} characters")
 
 
@@ -117,9 +120,12 @@ class GroupService:
             group_records,
             GroupMetricsRecorder(self.metrics, self._lags, self.consumption),
             (Heartbeat, FetchOffsets, DescribeGroup, ListGroups, ForgetTopic),
+            (ForgetTopic,),
             self._stale_positions,
         )
         self._coordinators = Coordinators(node_id, runtime, partitions, topics, spec, options.coordinator)
+        self._clock = runtime.clock
+        self._lease = partitions.lease
         self._image = MetadataImage()
 
     def random_id(self) -> str:
@@ -142,6 +148,9 @@ class GroupService:
         self, states: tuple[str, ...], types: tuple[str, ...], done: Callable[[ListedGroups | ApiError], None]
     ) -> None:
         """The groups of every coordinator on this node, by id; an error while one of them loads."""
+        if self._clock.now() >= self._lease.until:
+            done(NOT_SURE)
+            return
         coordinators = list(self._coordinators)
         listing = _Listing(len(coordinators), done)
         for coordinator in coordinators:
@@ -161,6 +170,8 @@ class GroupService:
         coordinator = self._coordinators.find(group_id)
         if isinstance(coordinator, ApiError):
             return coordinator
+        if self._clock.now() >= self._lease.until:
+            return NOT_SURE
         if coordinator.state.value is not None:
             return ApiError(coordinator.state.value)
         return self._lags.of_group(coordinator.machine.image, group_id)

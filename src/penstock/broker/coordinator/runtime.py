@@ -11,6 +11,10 @@ everything is committed already, there is no wait, which is the case for nearly 
 A new leader's log may end with facts that may not be on all replicas yet. It is read once they are
 known to be committed, so that no reply rests on facts that may be undone.
 
+Without the broker's lease (see `broker.lease`) nothing is decided and no reply is released: another
+node may coordinate by now. If something was due meanwhile, the machine is dropped and loaded again
+once the lease is back, with sessions in full: members could not reach this node.
+
 Nothing here depends on what the machine does. To add one, implement
 
     CoordinatorMachine    decide, apply, resume, expire, next_deadline; size and snapshot for the rewrite
@@ -27,6 +31,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.broker.coordinator.log_replay import LogReplay, ReplayRequest
 from penstock.broker.coordinator.log_rewrite import LogRewrite
+from penstock.broker.lease import NOT_COORDINATING, BrokerLease
 from penstock.broker.partitions import LeaderPartition, PartitionStopped
 from penstock.core.model import (
     MILLISECOND,
@@ -47,6 +52,7 @@ from penstock.runtime import Runtime, Timer
 from penstock.storage.log import BatchTooLarge
 
 START_OVER_MS = 500
+LEASE_RETRY_MS = 100
 # Doubled with every failure: reading a damaged log again costs time on the loop.
 LOAD_RETRY_MS, LOAD_RETRY_MS_MAX = 500, 60_000
 # Batches stay below Kafka's default limit for a message.
@@ -160,6 +166,8 @@ class CoordinatorSpec(Generic[M, C, F]):
     # Commands that are served while too few replicas are in sync to write to: those that write
     # nothing, and those that only this node itself sends.
     served_below_min_isr: tuple[type, ...] = ()
+    # Commands that only this node itself sends: they are decided without a lease.
+    own_commands: tuple[type, ...] = ()
     # What to append before the first command, to correct for changes while there was no leader.
     corrections: Callable[[M], Sequence[F]] = nothing_to_correct
 
@@ -182,6 +190,7 @@ class CoordinatorContext(Generic[M, C, F]):
     spec: CoordinatorSpec[M, C, F]
     runtime: Runtime
     replay: LogReplay
+    lease: BrokerLease
     options: CoordinatorOptions
 
 
@@ -203,6 +212,7 @@ class Coordinator(Generic[M, C, F]):
         self._context = context
         self._spec = context.spec
         self._clock = context.runtime.clock
+        self._lease = context.lease
         self._timers = context.runtime.timers
         self._epoch = partition.leader_epoch
         self.machine = context.spec.new_machine()
@@ -227,14 +237,18 @@ class Coordinator(Generic[M, C, F]):
 
     def submit(self, command: C) -> None:
         """Pass the command to the machine; its callback gets the reply once that is committed."""
+        clock = self._clock
+        now = clock.now()
+        if now >= self._lease.until and not isinstance(command, self._spec.own_commands):
+            command.on_reply(NOT_COORDINATING)
+            return
         if self.state is not CoordinatorState.ACTIVE or not self.partition.has_min_isr:
             kind = self._error_kind(command)
             if kind is not None:
                 command.on_reply(ApiError(kind))
                 return
         self._waiting[command.on_reply] = None
-        clock = self._clock
-        self._settle(self.machine.decide(command, Now(clock.now(), clock.wall())))
+        self._settle(self.machine.decide(command, Now(now, clock.wall())))
 
     def append(self, facts: Sequence[F]) -> bool:
         """Append facts and apply them; False: they are not in the log, and the machine was dropped."""
@@ -387,11 +401,12 @@ class Coordinator(Generic[M, C, F]):
 
     def _release(self, replies: Sequence[tuple[Callable[[Any], None], Any]]) -> None:
         waiting = self._waiting
+        has_lease = self._clock.now() < self._lease.until
         for on_reply, reply in replies:
             # One that does not wait any more got its error when an earlier machine was dropped.
             if on_reply in waiting:
                 del waiting[on_reply]
-                on_reply(reply)
+                on_reply(reply if has_lease else NOT_COORDINATING)
 
     def _arm(self, deadline: Instant) -> None:
         if self._timer is not None:
@@ -401,8 +416,23 @@ class Coordinator(Generic[M, C, F]):
 
     def _expire(self) -> None:
         self._timer = self._timer_at = None
-        if self.state is CoordinatorState.ACTIVE:
-            self._settle(self.machine.expire(Now(self._clock.now(), self._clock.wall())))
+        now = self._clock.now()
+        if self.state is not CoordinatorState.ACTIVE:
+            return
+        if now < self._lease.until:
+            self._settle(self.machine.expire(Now(now, self._clock.wall())))
+            return
+        # Members were silent because this node did not serve them, if it is not another's turn anyway.
+        waiting = self._drop_machine(CoordinatorState.LOADING)
+        self._timer = self._after_ms(LEASE_RETRY_MS, self._load_with_lease)
+        for on_reply in waiting:
+            on_reply(NOT_COORDINATING)
+
+    def _load_with_lease(self) -> None:
+        if self._clock.now() < self._lease.until:
+            self._load()
+        else:
+            self._timer = self._after_ms(LEASE_RETRY_MS, self._load_with_lease)
 
     def _rewrite_if_due(self) -> None:
         if LogRewrite.is_due(self.partition.log, self.machine, self._context.options.rewrite_records_min):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from penstock.broker.lease import FOREVER, BrokerLease
 from penstock.broker.partitions.follower_partition import FollowerPartition
 from penstock.broker.partitions.leader_partition import LeaderPartition, Leadership, Replica, SyncPolicy
 from penstock.broker.partitions.log_cleaner import LogCleaner
@@ -286,9 +287,16 @@ class ReplicaManager:
     """Opens, creates, serves and removes the logs of this node."""
 
     def __init__(
-        self, node_id: NodeId, runtime: Runtime, store: LogStore, options: ReplicaManagerOptions | None = None
+        self,
+        node_id: NodeId,
+        runtime: Runtime,
+        store: LogStore,
+        options: ReplicaManagerOptions | None = None,
+        lease: BrokerLease | None = None,
     ) -> None:
         options = options or ReplicaManagerOptions()
+        # Until when this node may answer for what it leads; a node on its own always may.
+        self.lease = lease or BrokerLease(FOREVER)
         self._node_id = node_id
         self._runtime = runtime
         self._settings = LogSettings(node_id, options)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from penstock.broker.lease import FOREVER, BrokerLease
 from penstock.broker.partitions import FsyncMode, LeaderPartition, Leadership, Replica, SyncPolicy
 from penstock.core.metadata import (
     EMPTY_IMAGE,
@@ -57,6 +58,7 @@ class LeaderBench:
         self.replicas: tuple[NodeId, ...] = (NODE,)
         self.asked_for: list[tuple[str, Callable[[CreatedTopic | ApiError], None]]] = []
         self.runtime = hand_runtime(self.timers, self.syncs)
+        self.lease = BrokerLease(FOREVER)
         self.image: MetadataImage = EMPTY_IMAGE
 
     def find(self, topic: str, index: int) -> LeaderPartition | None:

@@ -220,7 +220,11 @@ class LockBench(LeaderBench):
     """A node whose coordinators keep locks."""
 
     def __init__(
-        self, partitions: int = 1, disk: CrashableDisk | None = None, rewrite_records_min: int = 20_000
+        self,
+        partitions: int = 1,
+        disk: CrashableDisk | None = None,
+        rewrite_records_min: int = 20_000,
+        own_commands: tuple[type, ...] = (),
     ) -> None:
         super().__init__(disk)
         self.partitions = partitions
@@ -232,6 +236,7 @@ class LockBench(LeaderBench):
             LockRecords(),
             self.observer,
             served_below_min_isr=(ShowLock,),
+            own_commands=own_commands,
             corrections=lambda _: self.corrections,
         )
         self._options = CoordinatorOptions(rewrite_records_min)

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from penstock.broker.coordinator import CoordinatorState, partition_of
+from penstock.broker.lease import FOREVER
 from penstock.core.metadata import CreatedTopic, TopicDeleted
 from penstock.core.model import ApiError, ErrorKind, NodeId, Timestamp, TopicName
 from penstock.core.records import Record, check_batches, write_batch
@@ -422,3 +423,62 @@ def test_a_node_that_stops_closes_its_coordinators_for_good(bench: LockBench) ->
 
     assert [kind_of(reply) for reply in parked] == [ErrorKind.NOT_COORDINATOR]
     assert list(bench.coordinators) == []
+
+
+def end_lease(bench: LockBench) -> None:
+    bench.lease.until = bench.timers.now()
+
+
+def test_without_the_lease_no_command_is_decided(bench: LockBench) -> None:
+    bench.acquire("a")
+    end = bench.partition.log.end
+    end_lease(bench)
+
+    refused = [bench.ask(ShowLock), bench.ask(ReleaseLock, owner="a"), bench.acquire("b", "window")]
+
+    assert [kind_of(reply) for reply in refused] == [ErrorKind.NOT_COORDINATOR] * 3
+    assert bench.partition.log.end == end
+
+
+def test_a_reply_that_waited_for_the_disk_is_not_released_without_the_lease(bench: LockBench) -> None:
+    bench.syncs.held = True
+    acquired = bench.submit(AcquireLock, owner="a")
+    read = bench.submit(ShowLock)
+    end_lease(bench)
+
+    bench.syncs.held = False
+    bench.settle()
+
+    assert [kind_of(reply) for reply in (*acquired, *read)] == [ErrorKind.NOT_COORDINATOR] * 2
+
+
+def test_what_is_due_without_the_lease_waits_for_it_and_starts_in_full(bench: LockBench) -> None:
+    bench.acquire("a", lease_ms=10_000)
+    parked = bench.submit(AcquireLock, owner="b", wait=True)
+    end_lease(bench)
+    bench.timers.pass_ms(11_000)
+    bench.settle()
+    refused = bench.ask(ShowLock)
+
+    bench.lease.until = FOREVER
+    bench.timers.pass_ms(1_000)
+    bench.settle()
+    after = bench.ask(ShowLock)
+    bench.timers.pass_ms(10_000)
+    bench.settle()
+
+    assert kind_of(parked[0]) is ErrorKind.NOT_COORDINATOR
+    assert kind_of(refused) is ErrorKind.NOT_COORDINATOR
+    assert after == Holder("a")
+    assert bench.ask(ShowLock) == Holder(None)
+
+
+def test_a_command_of_the_node_itself_is_decided_without_the_lease() -> None:
+    bench = LockBench(own_commands=(ReleaseLock,)).start()
+    bench.acquire("a")
+    end_lease(bench)
+
+    bench.ask(ReleaseLock, owner="a")
+    bench.lease.until = FOREVER
+
+    assert bench.ask(ShowLock) == Holder(None)

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from penstock.broker.coordinator import CoordinatorState, partition_of
+from penstock.broker.lease import FOREVER
 from penstock.core.groups import (
     CommitResults,
     DescribedGroup,
@@ -410,3 +411,36 @@ def test_a_coordinator_is_given_up_with_its_partition(bench: GroupsBench) -> Non
 
     assert kind_of(parked[0]) is ErrorKind.NOT_COORDINATOR
     assert list(bench.groups) == []
+
+
+def test_without_the_lease_groups_are_neither_read_nor_changed_nor_listed(bench: GroupsBench) -> None:
+    bench.ask_to_commit(5)
+    bench.lease.until = bench.timers.now()
+
+    replies = [
+        bench.ask(FetchOffsets, topics=None),
+        bench.ask_to_commit(6),
+        bench.ask(Heartbeat, generation=1, member_id="m"),
+    ]
+    listed: list[ListedGroups | ApiError] = []
+    bench.groups.list_groups((), (), listed.append)
+    lag = bench.groups.lag(GROUP)
+
+    assert [kind_of(reply) for reply in replies] == [ErrorKind.NOT_COORDINATOR] * 3
+    # Kafka's own error for a listing that cannot be given; clients ask again.
+    assert isinstance(listed[0], ApiError)
+    assert listed[0].kind is ErrorKind.COORDINATOR_NOT_AVAILABLE
+    assert isinstance(lag, ApiError)
+
+
+def test_positions_in_a_topic_that_is_deleted_are_dropped_even_without_the_lease(bench: GroupsBench) -> None:
+    bench.ask_to_commit(5)
+    bench.lease.until = bench.timers.now()
+
+    bench.follow(TopicDeleted(READ_ID))
+    bench.settle()
+    bench.lease.until = FOREVER
+
+    read = bench.ask(FetchOffsets, topics=None)
+    assert isinstance(read, FetchedOffsets)
+    assert read.offsets == ()

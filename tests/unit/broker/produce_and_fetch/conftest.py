@@ -9,7 +9,7 @@ from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import AppendResult, PendingAppend, ProduceMetrics
 from penstock.broker.topics import NewTopic
 from penstock.core.metadata import CreatedTopic
-from penstock.core.model import MILLISECOND, SECOND, ApiError, NodeId
+from penstock.core.model import MILLISECOND, SECOND, ApiError, Instant, NodeId
 from penstock.core.records import Record, write_batch
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Callback, Runtime, Service
@@ -51,6 +51,15 @@ class Bench:
     @property
     def produce_metrics(self) -> ProduceMetrics:
         return self._backstage.produce_metrics
+
+    @property
+    def now(self) -> Instant:
+        return self._runtime.clock.now()
+
+    def end_lease(self, in_ms: int = 0) -> None:
+        """The broker's lease ends, now or soon; no heartbeat renews it."""
+        self._backstage.member._heartbeat.end()
+        self.backend.partitions.lease.until = Instant(self.now + in_ms * MILLISECOND)
 
     @property
     def wall_ms(self) -> int:

@@ -35,6 +35,8 @@ def describe_producers(request: DescribeProducersRequest, call: Request) -> None
 
 def _row(call: Request, topic: str, index: int) -> DescribeProducersResponsePartition:
     partition = partition_of(call, topic, index, AclOperation.READ)
+    if not isinstance(partition, ApiError):
+        partition = call.backend.offset_lookup.check(partition) or partition
     if isinstance(partition, ApiError):
         return DescribeProducersResponsePartition(
             partition_index=index,
