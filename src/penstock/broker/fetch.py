@@ -6,15 +6,19 @@
                         there is enough, or max wait has passed ──► read once more ──► done
 
 Every read needs the broker's lease (see `broker.lease`), also that of a fetch that waited.
-No record is decoded: batches go to the socket as they are in the log.
+No record is decoded: batches go to the socket as they are in the log. A range that this node has neither
+written nor verified since it started, or that has left the page cache, is read and verified in a thread
+first. Where a log is damaged the reader gets an error: one that makes clients look for another leader if
+there are other replicas, and otherwise CORRUPT_BATCH, which clients show to their users.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.broker.lease import NO_LEASE, BrokerLease
 from penstock.broker.list_offsets import NOT_ESTABLISHED, check_leader_epoch
-from penstock.broker.partitions import LeaderPartition, Watcher
+from penstock.broker.partitions import LeaderPartition, SegmentVerifier, VerificationResult, Watcher
 from penstock.core.model import (
     MILLISECOND,
     ApiError,
@@ -27,9 +31,8 @@ from penstock.core.model import (
 )
 from penstock.core.replica import AbortedTransaction
 from penstock.observability import log as events
-from penstock.runtime import ExecutorKind, Runtime, Timer
-from penstock.storage.disk import warmer
-from penstock.storage.log import FileRange, OffsetOutOfRange
+from penstock.runtime import Runtime, Timer
+from penstock.storage.log import DamagedRange, FileRange, OffsetOutOfRange
 
 UNKNOWN_EPOCH = -1
 
@@ -74,6 +77,7 @@ class FetchService:
         self._runtime = runtime
         self._clock = runtime.clock
         self._lease = lease
+        self._verifier = SegmentVerifier(runtime)
 
     def fetch(
         self, wanted: Sequence[FetchPartition], limits: FetchLimits, done: Done
@@ -87,7 +91,7 @@ class FetchService:
         else:
             found, is_enough = _without_lease(wanted), True
         if is_enough or limits.max_wait_ms <= 0:
-            self.deliver(found, done)
+            self.deliver(wanted, limits, found, done)
             return None
         waiting = DelayedFetch(self, self._runtime, wanted, limits, done)
         waiting.start()
@@ -101,33 +105,82 @@ class FetchService:
             return read_all(wanted, limits)
         return _without_lease(wanted), True
 
-    def deliver(self, found: list[FetchedPartition], done: Done) -> None:
-        """Read cold data in a thread first, so that sending never blocks the loop on the device."""
-        readers: list[Callable[[], None]] = []
-        try:
-            for part in found:
-                piece = part.records
-                if piece is not None and not piece.file.is_warm(piece.position, piece.length):
-                    readers.append(warmer(piece.file, piece.position, piece.length))
-        except StorageError as error:
-            # Sending will meet the same error, and handles it.
-            events.warning("fetch.page_cache_read_failed", error=error)
-            readers = []
-        if readers:
-            self._warm(readers, lambda: done(found))
-        else:
+    def deliver(
+        self, wanted: Sequence[FetchPartition], limits: FetchLimits, found: list[FetchedPartition], done: Done
+    ) -> None:
+        """Have what cannot be served as it is read and verified in a thread first.
+
+        So nothing damaged is sent, and sending never makes the loop wait for the device.
+        """
+        doubtful: list[int] | None = None
+        for index, part in enumerate(found):
+            piece = part.records
+            if piece is None:
+                if part.error is not None and part.error.kind is ErrorKind.DAMAGED_LOG:
+                    self._suspect(wanted[index])
+                continue
+            try:
+                if piece.file.is_servable(piece.position, piece.length):
+                    continue
+            except StorageError:
+                # The file cannot be opened: the verification meets the same error, and names the range.
+                pass
+            doubtful = [index] if doubtful is None else [*doubtful, index]
+        if doubtful is None:
             done(found)
+        else:
+            self._verify(wanted, limits, found, doubtful, done)
 
-    def _warm(self, readers: list[Callable[[], None]], ready: Callable[[], None]) -> None:
-        def work() -> None:
-            for read in readers:
-                read()
+    def _verify(
+        self,
+        wanted: Sequence[FetchPartition],
+        limits: FetchLimits,
+        found: list[FetchedPartition],
+        doubtful: list[int],
+        done: Done,
+    ) -> None:
+        left = len(doubtful)
 
-        def failed(error: Exception) -> None:
-            events.warning("fetch.page_cache_read_failed", error=error)
-            ready()
+        def settle(index: int, result: VerificationResult | None) -> None:
+            nonlocal left
+            if result is None or result.damage:
+                found[index] = _read_verified(wanted[index], limits)
+            left -= 1
+            if left == 0:
+                done(found)
 
-        self._runtime.spawn.spawn(work, lambda _: ready(), failed, ExecutorKind.DISK)
+        for index in doubtful:
+            partition, piece = wanted[index].partition, found[index].records
+            assert isinstance(partition, LeaderPartition)
+            assert piece is not None
+            try:
+                verification = partition.log.verification(piece)
+            except StorageError as error:
+                events.warning("fetch.verification_failed", partition=str(partition.name), error=error)
+                verification = None
+            if verification is None:
+                # Its segment was deleted meanwhile, or there is no descriptor left: the client asks again.
+                self._runtime.timers.soon(partial(settle, index, None))
+            else:
+                self._verifier.verify(partition, verification, partial(settle, index))
+
+    def _suspect(self, want: FetchPartition) -> None:
+        """A read met something that makes no sense, unless its range is known to be damaged already."""
+        partition = want.partition
+        if isinstance(partition, LeaderPartition):
+            log = partition.log
+            if not any(damage.start <= want.offset < damage.end for damage in log.corruption):
+                self._verifier.suspect(partition, Offset(want.offset))
+
+
+def _read_verified(want: FetchPartition, limits: FetchLimits) -> FetchedPartition:
+    """Read once more, now that damage was found; nothing that was not verified."""
+    assert isinstance(want.partition, LeaderPartition)
+    part = read_one(want.partition, want, limits, 0)
+    piece = part.records
+    if piece is not None and not piece.file.is_verified(piece.position, piece.length):
+        return part._replace(records=None)
+    return part
 
 
 class DelayedFetch:
@@ -182,7 +235,7 @@ class DelayedFetch:
         done = self._done
         assert done is not None, "a fetch ends once"
         self.cancel()
-        self._fetch_service.deliver(found, done)
+        self._fetch_service.deliver(self._wanted, self._limits, found, done)
 
     def cancel(self) -> None:
         """Stop waiting, without calling `done`."""
@@ -265,7 +318,8 @@ def read_one(
         try:
             ranges = log.read_filled(Offset(offset), min(max_bytes, left), end=end).ranges
         except PenstockError as error:
-            return FetchedPartition(_refused_read(error), high_watermark, stable, log_start)
+            refused = _refused_read(partition, error)
+            return FetchedPartition(refused, high_watermark, stable, log_start)
         if ranges and not (size and ranges[0].length > left):
             records = ranges[0]
     if not read_committed:
@@ -282,9 +336,12 @@ def _out_of_range(partition: LeaderPartition, offset: int) -> ApiError:
     return ApiError(ErrorKind.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within {log.start}..{log.end}")
 
 
-def _refused_read(error: PenstockError) -> ApiError:
+def _refused_read(partition: LeaderPartition, error: PenstockError) -> ApiError:
     if isinstance(error, OffsetOutOfRange):
         return ApiError(ErrorKind.OFFSET_OUT_OF_RANGE, str(error))
+    if isinstance(error, DamagedRange) and not partition.has_other_replicas:
+        # Nobody else has these records: a client that tried again would do so for ever.
+        return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
     if isinstance(error, CorruptionError):
         return ApiError(ErrorKind.DAMAGED_LOG, str(error))
     return ApiError(ErrorKind.STORAGE_FAILED, str(error))

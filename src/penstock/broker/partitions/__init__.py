@@ -6,6 +6,7 @@
     log_manager          creates, opens and removes log directories
     log_maintenance      checkpoints, background syncs and retention, by timers
     log_cleaner          compacts the dirtiest log first, in a worker
+    segment_verifier     verifies what readers ask for in a thread, and makes damage known
     replica_repair       damaged replicas resign and are filled again by their leader
 
     ReplicaManager ── image ──► Replica: a log, for as long as the node keeps it
@@ -46,6 +47,7 @@ from penstock.broker.partitions.leader_partition import (
 from penstock.broker.partitions.log_maintenance import LogMaintenanceOptions
 from penstock.broker.partitions.log_manager import LogStore
 from penstock.broker.partitions.replica_manager import ReplicaManager, ReplicaManagerOptions
+from penstock.broker.partitions.segment_verifier import SegmentVerifier, VerificationResult
 
 __all__ = [
     "ReplicaManager",
@@ -60,4 +62,6 @@ __all__ = [
     "SyncPolicy",
     "Watcher",
     "LogMaintenanceOptions",
+    "SegmentVerifier",
+    "VerificationResult",
 ]

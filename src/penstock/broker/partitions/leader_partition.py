@@ -142,6 +142,10 @@ class Replica:
         if self.role is not None:
             self.role.log_start_moved()
 
+    def on_damage(self) -> None:
+        """Damage was found in the log: let others go on without it."""
+        self.on_storage_error()
+
     def stop(self, reason: str) -> None:
         """The log failed: end the role, so that its users learn of it."""
         if self.role is not None:
@@ -258,6 +262,16 @@ class LeaderPartition:
         if self._syncs:
             # What was appended under an earlier role may not be synced yet.
             self.sync_behind()
+
+    @property
+    def has_other_replicas(self) -> bool:
+        """Whether another broker keeps this partition, too."""
+        return len(self.isr.assignment.replicas) > 1
+
+    def on_damage(self) -> None:
+        """Damage was found in the log: let another replica lead."""
+        if self.stopped is None:
+            self._on_storage_error()
 
     @property
     def is_established(self) -> bool:

@@ -4,17 +4,22 @@ A session belongs to one follower node. It starts with a fetch that names every 
 with fetches that name those whose position changed. `number` and `sequence` only grow, so that late and
 duplicate frames are recognised; a gap means that a frame was lost, and the session has to start again.
 
-A leader sends what is in its files without checking it: batches were checked when they came in. If a bit
-has changed since, followers notice and report it. The leader then verifies that segment, a little at a
-time. Damaged ranges are refused to readers from then on, and the replica resigns (see
-`broker.partitions`); the next leader has an intact copy.
+A leader verifies what it sends as it does for consumers (see `broker.fetch`). A follower that gets something
+damaged all the same reports it, and the leader verifies that segment, a little at a time. Damaged ranges are
+refused to readers from then on, and the replica resigns (see `broker.partitions`); the next leader has an
+intact copy.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from penstock.broker.cluster.peers import Peer
-from penstock.broker.partitions import LeaderPartition, ReplicaManager
+from penstock.broker.partitions import (
+    LeaderPartition,
+    ReplicaManager,
+    SegmentVerifier,
+    VerificationResult,
+)
 from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions
 from penstock.broker.replication.protocol import (
     CorruptBatchReport,
@@ -42,13 +47,9 @@ from penstock.core.model import (
 )
 from penstock.core.replica import diverging_epoch
 from penstock.observability import log as events
-from penstock.runtime import Buffer, ExecutorKind, Runtime, Timer
-from penstock.storage.disk import warmer
-from penstock.storage.log import FileRange, PartitionLog, ScrubStep
+from penstock.runtime import Buffer, Runtime, Timer
+from penstock.storage.log import DamagedRange, FileRange, PartitionLog
 
-STEP_MS = 5
-# A log that was found intact is not verified again for this long, whatever followers report.
-REST_NS = 60 * SECOND
 # No sequence follows this: the next fetch has to start a session.
 ENDED = -2
 NEVER_TOLD = -1
@@ -64,49 +65,6 @@ SILENCE_NS = 60 * SECOND
 OUTSIDE_NS = 250 * MILLISECOND
 # After this many idle rounds, all partitions are checked for a log start that moved.
 ROUNDS_BETWEEN_LOOKS = 10
-
-
-class SegmentVerifier:
-    """Verifies segments that followers report as damaged, each partition at most once in a while."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._checked_at: dict[LeaderPartition, Instant] = {}
-
-    def verify(self, partition: LeaderPartition, position: Offset) -> None:
-        """Verify the segment at `position`: a follower got a damaged batch from there."""
-        now = self._runtime.clock.now()
-        self._checked_at = {
-            one: at for one, at in self._checked_at.items() if now - at < REST_NS and one.stopped is None
-        }
-        log = partition.log
-        if partition in self._checked_at or not log.start <= position < log.end:
-            return
-        self._checked_at[partition] = now
-        events.warning("replication.corrupt_batch_reported", partition=str(partition.name), offset=position)
-        self._go_on(partition, log.scrub(around=position))
-
-    def _go_on(self, partition: LeaderPartition, steps: Iterator[ScrubStep]) -> None:
-        if partition.stopped is not None:
-            return
-        try:
-            step = next(steps, None)
-        except PenstockError as error:
-            events.error("replication.verify_failed", partition=str(partition.name), error=error)
-            return
-        if step is None:
-            return
-        if step.damage is not None:
-            damage = step.damage
-            events.error(
-                "partition.corrupt_range",
-                partition=str(partition.name),
-                start=damage.start,
-                end=damage.end,
-                reason=damage.reason,
-            )
-        deadline = Instant(self._runtime.clock.now() + STEP_MS * MILLISECOND)
-        self._runtime.timers.at(deadline, lambda: self._go_on(partition, steps))
 
 
 class FollowerSessionPartition:
@@ -125,6 +83,7 @@ class FollowerSessionPartition:
         "told_start",
         "told_watermark",
         "verdict",
+        "verified",
     )
 
     def __init__(self, key: bytes, more: Callable[["FollowerSessionPartition"], None]) -> None:
@@ -139,6 +98,8 @@ class FollowerSessionPartition:
         # Whether there was nothing to fetch at the last check.
         self.is_at_end = False
         self.is_warming = False
+        # The range that was read and verified last, to be sent next.
+        self.verified: tuple[object, int, int] | None = None
 
     def on_fetch(self, said: ReplicaFetchPartition) -> None:
         """Take over the follower's position."""
@@ -302,11 +263,13 @@ class ResponseBuilder:
         runtime: Runtime,
         options: ReplicationOptions,
         throttle: ReplicationThrottle,
+        verifier: SegmentVerifier,
         wake: Callable[[FollowerSession], None],
     ) -> None:
         self._runtime = runtime
         self._options = options
         self._throttle = throttle
+        self._verifier = verifier
         self._wake = wake
 
     def collect(
@@ -360,7 +323,7 @@ class ResponseBuilder:
         try:
             limit = min(left, self._options.partition_bytes_max)
             ranges = partition.log.read(Offset(row.position), limit).ranges
-            if not ranges or self._is_cold(session, row, ranges[0]):
+            if not ranges or not self._is_verified(session, row, partition, ranges[0]):
                 return None, NO_BYTES
             content = ranges[0].to_bytes()
         except PenstockError as error:
@@ -368,24 +331,31 @@ class ResponseBuilder:
         session.unsettled[row] = None
         return row.answered(ReplicaFetchStatus.OK, end=partition.log.end), content
 
-    def _is_cold(self, session: FollowerSession, row: FollowerSessionPartition, piece: FileRange) -> bool:
-        """Whether the read would block on the device; if so, a thread reads it into the page cache first."""
-        if piece.is_warm():
-            return False
-        read = warmer(piece.file, piece.position, piece.length)
+    def _is_verified(
+        self,
+        session: FollowerSession,
+        row: FollowerSessionPartition,
+        partition: LeaderPartition,
+        piece: FileRange,
+    ) -> bool:
+        """Whether the range may be sent; if not, a thread reads and verifies it first."""
+        place = (piece.file, piece.position, piece.length)
+        if row.verified == place or piece.is_servable():
+            row.verified = None
+            return True
+        verification = partition.log.verification(piece)
+        assert verification is not None, "nothing has changed since the read"
 
-        def ready() -> None:
+        def ready(result: VerificationResult | None) -> None:
             row.is_warming = False
+            if result is not None and not result.damage:
+                # It is read again, and goes out as it is then.
+                row.verified = place
             self._wake(session)
 
-        def failed(error: Exception) -> None:
-            # The read itself will meet the same error, and report it.
-            events.warning("replication.page_cache_read_failed", error=error)
-            ready()
-
         row.is_warming = True
-        self._runtime.spawn.spawn(read, lambda _: ready(), failed, ExecutorKind.DISK)
-        return True
+        self._verifier.verify(partition, verification, ready)
+        return False
 
     def _unreadable(
         self, row: FollowerSessionPartition, partition: LeaderPartition, error: PenstockError
@@ -394,6 +364,8 @@ class ResponseBuilder:
         if not is_damage and not isinstance(error, StorageError):
             # The log start has moved past the follower since its position was checked.
             return row.answered(ReplicaFetchStatus.OUT_OF_RANGE, end=partition.log.end)
+        if not isinstance(error, DamagedRange):
+            self._verifier.suspect(partition, Offset(row.position))
         events.error("replication.read_failed", partition=str(partition.name), error=error)
         return row.answered(ReplicaFetchStatus.DAMAGED)
 
@@ -451,7 +423,7 @@ class ReplicaFetchServer:
         self._rounds = 0
         self.throttle = ReplicationThrottle(runtime)
         self._verifier = SegmentVerifier(runtime)
-        self._response_builder = ResponseBuilder(runtime, options, self.throttle, self._wake)
+        self._response_builder = ResponseBuilder(runtime, options, self.throttle, self._verifier, self._wake)
 
     def fetch(self, peer: Peer, fetch: ReplicaFetch) -> None:
         """A follower asks for more."""
@@ -497,7 +469,7 @@ class ReplicaFetchServer:
         """A follower reports damaged batches from this node."""
         partition = self._partitions.find_by_id(*partition_of(doubt.key))
         if partition is not None and partition.leader_epoch == doubt.leader_epoch:
-            self._verifier.verify(partition, Offset(doubt.position))
+            self._verifier.suspect(partition, Offset(doubt.position))
 
     def roles_changed(self) -> None:
         """Look up every partition again: this node may have started or stopped leading it."""

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import MILLISECOND, SECOND, Offset
 from penstock.server.kafka.backend import Backend
@@ -26,7 +25,7 @@ from penstock.sim.faults import (
 )
 from penstock.sim.values import values_of
 from penstock.sim.world import RunResult, World
-from penstock.storage.log import PartitionLog
+from penstock.storage.log import DamagedRange, PartitionLog
 
 READ_BYTES = 1 << 20
 CREATION_NS = 20 * SECOND
@@ -122,16 +121,18 @@ def _copy(log: PartitionLog) -> ReplicaCopy:
 
 
 def read_to_the_end(backend: Backend, place: Place) -> list[tuple[int, bytes]]:
-    """Every record of a partition that its leader gives to consumers."""
+    """Every record of a partition that its leader gives to consumers, up to what is damaged there."""
     partition = backend.partitions.find(*place)
     assert partition is not None
     final: list[tuple[int, bytes]] = []
     at, end = partition.log.start, partition.high_watermark
-    limits = FetchLimits(min_bytes=1, max_bytes=READ_BYTES, max_wait_ms=0)
+    for _ in partition.log.scrub():
+        pass
     while at < end:
-        found: list[FetchedPartition] = []
-        backend.fetch_service.fetch([FetchPartition(partition, at, READ_BYTES)], limits, found.extend)
-        content = b"" if not found or found[0].records is None else found[0].records.to_bytes()
+        try:
+            content = partition.log.read_filled(at, READ_BYTES, end=end).to_bytes()
+        except DamagedRange:
+            break
         more = [pair for pair in values_of(content) if pair[0] >= at]
         if not more:
             break

@@ -44,6 +44,8 @@ class ServableFile(File, Protocol):
 
     def is_servable(self, position: int, length: int) -> bool: ...
 
+    def is_verified(self, position: int, length: int) -> bool: ...
+
 
 class FileRange:
     """Bytes of a segment, ready for sendfile. The file stays readable when the segment is deleted.

@@ -85,7 +85,7 @@ def test_what_was_damaged_is_kept_in_quarantine(bench: ReplicasBench) -> None:
 
     mend(bench, 3)
 
-    assert bench[3].disk.listdir("logs/orders/0/quarantine") == ["00000000000000000000.log"]
+    assert "00000000000000000000.log" in bench[3].disk.listdir("logs/orders/0/quarantine")
 
 
 def test_nothing_is_cut_before_the_resignation_is_committed(bench: ReplicasBench) -> None:

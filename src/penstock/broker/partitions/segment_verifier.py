@@ -1,0 +1,102 @@
+"""Verifies parts of segments in a thread, and makes known what is damaged."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+from penstock.core.model import SECOND, Instant, Offset, PenstockError, TopicPartition
+from penstock.observability import log as events
+from penstock.runtime import ExecutorKind, Runtime
+from penstock.storage.log import CorruptRange, PartitionLog, Verification, VerifiedBytes
+
+# A log that was found intact is not verified again for this long, whatever others report.
+REST_NS = 60 * SECOND
+STEP_BYTES = 1 << 20
+
+
+class VerifiedLog(Protocol):
+    """A leader or a replica whose log is verified."""
+
+    @property
+    def name(self) -> TopicPartition: ...
+
+    @property
+    def log(self) -> PartitionLog: ...
+
+    def on_damage(self) -> None:
+        """Damage was found in the log."""
+
+
+class VerificationResult(NamedTuple):
+    """The new damage, and which position and offset of the segment were reached."""
+
+    damage: tuple[CorruptRange, ...]
+    position: int
+    offset: int
+
+
+# With None, the verification was not possible.
+OnVerified: TypeAlias = Callable[[VerificationResult | None], None]
+
+
+class SegmentVerifier:
+    """Runs verifications on the disk executor."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._suspected_at: dict[str, Instant] = {}
+
+    def verify(self, owner: VerifiedLog, verification: Verification, done: OnVerified) -> None:
+        """Verify, and call `done` later."""
+
+        def worked(found: VerifiedBytes) -> None:
+            try:
+                outcome = verification.finish(found)
+            except PenstockError as error:
+                # Damage in the growing segment, and no room for another one.
+                failed(error)
+                return
+            if isinstance(outcome, Verification):
+                self.verify(owner, outcome, done)
+                return
+            for damage in outcome:
+                events.error(
+                    "partition.corrupt_range",
+                    partition=str(owner.name),
+                    segment=damage.segment,
+                    start=damage.start,
+                    end=damage.end,
+                    reason=damage.reason,
+                )
+            if outcome:
+                owner.on_damage()
+            done(VerificationResult(outcome, found.position, found.offset))
+
+        def failed(error: Exception) -> None:
+            events.warning("partition.verification_failed", partition=str(owner.name), error=error)
+            done(None)
+
+        self._runtime.spawn.spawn(verification.work, worked, failed, ExecutorKind.DISK)
+
+    def suspect(self, owner: VerifiedLog, offset: Offset) -> None:
+        """Verify the segment at `offset`, since somebody had trouble with it; not too often."""
+        now = self._runtime.clock.now()
+        self._suspected_at = {path: at for path, at in self._suspected_at.items() if now - at < REST_NS}
+        log = owner.log
+        if log.directory in self._suspected_at or not log.start <= offset < log.end:
+            return
+        self._suspected_at[log.directory] = now
+        events.warning("partition.segment_suspected", partition=str(owner.name), offset=offset)
+        base_offset = max(one.base_offset for one in log.segments() if one.base_offset <= offset)
+        self._go_on(owner, base_offset, 0, base_offset)
+
+    def _go_on(self, owner: VerifiedLog, segment: Offset, position: int, offset: int) -> None:
+        """Verify the rest of a segment, a little at a time."""
+        verification = owner.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
+        if verification is None:
+            return
+
+        def verified(result: VerificationResult | None) -> None:
+            if result is not None and result.position > position:
+                self._go_on(owner, segment, result.position, result.offset)
+
+        self.verify(owner, verification, verified)
