@@ -25,8 +25,8 @@ The format is a cluster's from the start: leaders, ISR, epochs and ELR (KIP-966)
 one node too.
 
 Left out: the log, its offsets and its snapshots on disk belong to the host; broker sessions
-do as well (silence becomes a `FenceBroker`). Which log is the longest is not known here: where
-every complete replica lost records, an operator chooses. ACLs, quotas and SCRAM credentials
+do as well (silence becomes a `FenceBroker`), and the wait for reports (its end becomes an
+`ElectReported`). ACLs, quotas and SCRAM credentials
 come with the parts that need them, as new facts.
 """
 
@@ -53,11 +53,13 @@ from penstock.core.metadata.commands import (
     DrainBroker,
     ElectionType,
     ElectLeader,
+    ElectReported,
     FeatureUpdate,
     FenceBroker,
     IncrementalAlterConfigs,
     IsrMember,
     Ok,
+    PartitionReport,
     ProducerIdBlock,
     ReassignPartition,
     RegisterBroker,
@@ -65,6 +67,7 @@ from penstock.core.metadata.commands import (
     RemainingLeaderships,
     ReplicaAssignment,
     Reply,
+    ReportReplicas,
     ResignReplica,
     StartedReassignments,
     UnfenceBroker,
@@ -93,6 +96,7 @@ from penstock.core.metadata.image import (
     NO_LEADER,
     NO_LEADER_EPOCH,
     PEER_LISTENER,
+    UNKNOWN_END,
     Broker,
     BrokerEndpoint,
     ConfigResource,
@@ -100,6 +104,8 @@ from penstock.core.metadata.image import (
     FeatureRange,
     MetadataImage,
     Partition,
+    ReplicaLoss,
+    ReplicaReport,
     Topic,
 )
 from penstock.core.metadata.machine import MetadataMachine
@@ -151,6 +157,8 @@ __all__ = [
     "BootstrapCluster",
     "RegisterBroker",
     "FenceBroker",
+    "ReportReplicas",
+    "PartitionReport",
     "UnfenceBroker",
     "BeginControlledShutdown",
     "DrainBroker",
@@ -172,6 +180,7 @@ __all__ = [
     "IsrMember",
     "ResignReplica",
     "ElectLeader",
+    "ElectReported",
     "BalanceLeaders",
     "ReassignPartition",
     "WidenInternalTopics",
@@ -195,9 +204,12 @@ __all__ = [
     "FeatureRange",
     "Topic",
     "Partition",
+    "ReplicaReport",
+    "ReplicaLoss",
     "NO_LEADER",
     "NO_LEADER_EPOCH",
     "NO_BROKER_EPOCH",
+    "UNKNOWN_END",
     "ConfigResourceType",
     "ConfigResource",
     # Facts

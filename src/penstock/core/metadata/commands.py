@@ -11,16 +11,19 @@ from uuid import UUID
 from penstock.core.metadata.image import (
     NO_BROKER_EPOCH,
     NO_INCARNATION,
+    UNKNOWN_END,
     BrokerEndpoint,
     ConfigResource,
     FeatureRange,
     Partition,
+    ReplicaLoss,
 )
 from penstock.core.model import (
     ApiError,
     BrokerEpoch,
     LeaderEpoch,
     NodeId,
+    Offset,
     PartitionIndex,
     ProducerId,
     TopicId,
@@ -81,6 +84,26 @@ class UnfenceBroker:
 
     node_id: NodeId
     epoch: BrokerEpoch
+
+
+class PartitionReport(NamedTuple):
+    """What a broker found in its log of one partition; see `ReplicaReport`."""
+
+    topic_id: TopicId
+    partition: PartitionIndex
+    last_epoch: LeaderEpoch
+    end: Offset
+    loss: ReplicaLoss = ReplicaLoss.NOTHING
+    former_end: Offset = UNKNOWN_END
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReplicas:
+    """A broker says what its logs hold: before it is unfenced, and where nobody leads."""
+
+    node_id: NodeId
+    epoch: BrokerEpoch
+    reports: tuple[PartitionReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +285,13 @@ class ElectLeader:
 
 
 @dataclass(frozen=True, slots=True)
+class ElectReported:
+    """The grace period is over: elect without the replicas that have not reported, if that is safe."""
+
+    partitions: tuple[tuple[TopicId, PartitionIndex], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BalanceLeaders:
     """Give leadership back to preferred replicas, at most so many at a time; sent periodically."""
 
@@ -293,12 +323,24 @@ class WidenInternalTopics:
 
 
 BrokerCommand: TypeAlias = (
-    RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | DrainBroker | UnregisterBroker
+    RegisterBroker
+    | FenceBroker
+    | ReportReplicas
+    | UnfenceBroker
+    | BeginControlledShutdown
+    | DrainBroker
+    | UnregisterBroker
 )
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
 PartitionCommand: TypeAlias = (
-    AlterPartition | ResignReplica | ElectLeader | BalanceLeaders | ReassignPartition | WidenInternalTopics
+    AlterPartition
+    | ResignReplica
+    | ElectLeader
+    | ElectReported
+    | BalanceLeaders
+    | ReassignPartition
+    | WidenInternalTopics
 )
 Command: TypeAlias = (
     BootstrapCluster

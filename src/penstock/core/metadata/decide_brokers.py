@@ -12,6 +12,7 @@ from penstock.core.metadata.commands import (
     RegisterBroker,
     RegisteredBroker,
     RemainingLeaderships,
+    ReportReplicas,
     UnfenceBroker,
     UnregisterBroker,
     UpdateFeatures,
@@ -23,13 +24,23 @@ from penstock.core.metadata.decision import (
     MetadataDecision,
     error_decision,
 )
-from penstock.core.metadata.elections import ElectionRules, ReplicaLoss, reconsidered, with_epochs
+from penstock.core.metadata.elections import (
+    ElectionRules,
+    elected,
+    reconsidered,
+    reported,
+    settled,
+    with_epochs,
+    without_report,
+)
 from penstock.core.metadata.image import (
     NO_INCARNATION,
     Broker,
     ConfigResourceType,
     FeatureRange,
     MetadataImage,
+    ReplicaLoss,
+    ReplicaReport,
 )
 from penstock.core.metadata.records import (
     BrokerDrained,
@@ -102,7 +113,8 @@ def _loss(former: Broker | None, command: RegisterBroker) -> ReplicaLoss:
     if command.directory_id != former.directory_id:
         return ReplicaLoss.EVERYTHING
     stopped_cleanly = command.previous_epoch == former.epoch
-    return ReplicaLoss.NOTHING if stopped_cleanly or (command.synced and former.synced) else ReplicaLoss.TAIL
+    kept_all = stopped_cleanly or (command.synced and former.synced)
+    return ReplicaLoss.NOTHING if kept_all else ReplicaLoss.DOUBTFUL
 
 
 def _late_registration(former: Broker | None, command: RegisterBroker) -> ApiError | None:
@@ -143,6 +155,32 @@ def fence_broker(image: MetadataImage, command: FenceBroker, around: ControllerC
     if not broker.fenced:
         draft.add(BrokerFenced(broker.node_id, broker.epoch))
         _reconsider(draft, broker.node_id, around)
+    return draft.decision(Ok())
+
+
+def report_replicas(
+    image: MetadataImage, command: ReportReplicas, around: ControllerConfig
+) -> MetadataDecision:
+    """Note what a broker found in its logs, and elect where it was the last that was waited for."""
+    broker = known_broker(image, command.node_id, command.epoch)
+    if isinstance(broker, ApiError):
+        return error_decision(broker.kind, broker.detail)
+    rules = ElectionRules(image, around)
+    draft = DecisionBuilder(image)
+    for row in command.reports:
+        topic = draft.image.topic_by_id(row.topic_id)
+        partition = None if topic is None else topic.partition(row.partition)
+        if topic is None or partition is None:
+            continue
+        minimum, unclean = rules.of(topic)
+        report = ReplicaReport(
+            broker.node_id, broker.epoch, row.last_epoch, row.end, row.loss, row.former_end
+        )
+        after = reported(partition, report, minimum)
+        after = elected(after, draft.image, minimum, unclean=unclean)
+        changed = with_epochs(partition, settled(after, draft.image, minimum))
+        if changed is not None:
+            draft.add(PartitionChanged(topic.id, changed))
     return draft.decision(Ok())
 
 
@@ -238,7 +276,9 @@ def _reconsider(
     leading = replicas = 0
     for topic, partition in draft.image.partitions_of(node_id):
         minimum, unclean = rules.of(topic)
-        after = reconsidered(partition, draft.image, node_id, minimum, unclean=unclean, loss=loss)
+        # What it found in its log before it restarted says nothing about now.
+        known = without_report(partition, node_id) if restarted or loss else partition
+        after = reconsidered(known, draft.image, node_id, minimum, unclean=unclean, loss=loss)
         # A leader that restarted must not write under the epoch of its former incarnation.
         renew = restarted and partition.leader == node_id
         changed = with_epochs(partition, after, renew=renew)

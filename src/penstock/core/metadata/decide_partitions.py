@@ -12,7 +12,6 @@ from penstock.core.metadata.decision import (
 )
 from penstock.core.metadata.elections import (
     ElectionRules,
-    ReplicaLoss,
     after_loss,
     elected,
     settled,
@@ -20,7 +19,7 @@ from penstock.core.metadata.elections import (
     with_isr,
     without,
 )
-from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, Topic
+from penstock.core.metadata.image import NO_LEADER, MetadataImage, Partition, ReplicaLoss, Topic
 from penstock.core.metadata.records import PartitionChanged
 from penstock.core.model import ApiError, ErrorKind
 

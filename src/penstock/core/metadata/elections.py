@@ -4,9 +4,21 @@ ISR   replicas that follow closely; the leader is one of them
 ELR   outside the ISR, yet sure to hold every committed record: kept while the ISR is
       smaller than the minimum, because nothing is committed then
 last known ELR   were in the ELR once, and may have lost records since
+
+A replica of the ISR has not restarted since it was found in sync, and is elected at once. One of
+the ELR that has restarted may have come back with less than it had, whether it noticed or not, so
+that all of them are asked first (`ReplicaReport`):
+
+    all of ISR and ELR have reported          the longest log leads
+    the grace period is over                  the longest of those that are there leads, if some
+                                              replica of the ELR says that it lost nothing
+    each of them has lost something           the longest log of all replicas leads; what is gone is
+                                              stated, and followers may truncate what was committed
+
+The longest log is the one with the latest epoch at its end, and among those the furthest end: it
+has every committed record that any other has, also if it is outside the ELR.
 """
 
-import enum
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -17,6 +29,8 @@ from penstock.core.metadata.commands import (
     BalanceLeaders,
     ElectionType,
     ElectLeader,
+    ElectReported,
+    Ok,
 )
 from penstock.core.metadata.decision import (
     ControllerConfig,
@@ -25,21 +39,19 @@ from penstock.core.metadata.decision import (
     error_decision,
 )
 from penstock.core.metadata.effective_configs import broker_setting, topic_value
-from penstock.core.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage, Partition, Topic
+from penstock.core.metadata.image import (
+    NO_LEADER,
+    ConfigResourceType,
+    MetadataImage,
+    Partition,
+    ReplicaLoss,
+    ReplicaReport,
+    Topic,
+)
 from penstock.core.metadata.records import PartitionChanged
 from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId
 
 Nodes = tuple[NodeId, ...]
-
-
-class ReplicaLoss(enum.IntEnum):
-    """What a replica may have lost of the records it once acknowledged."""
-
-    NOTHING = 0
-    # What it had not synced when it fell.
-    TAIL = 1
-    # Its disk is another one, or its log is damaged.
-    EVERYTHING = 2
 
 
 def without(nodes: Nodes, node_id: NodeId) -> Nodes:
@@ -176,32 +188,149 @@ def handed_over(partition: Partition, image: MetadataImage, minimum: int) -> Par
     return with_isr(after, without(after.isr, leader), minimum) if stopping else after
 
 
-def elected(partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool) -> Partition:
-    """The partition with a leader, if it had none and some replica can lead."""
+def elected(
+    partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool, waited: bool = False
+) -> Partition:
+    """The partition with a leader, if it had none and some replica can lead.
+
+    `waited` says that the grace period for reports is over.
+    """
     if partition.leader != NO_LEADER:
         return partition
     candidates = _candidates(partition, image)
     in_sync = next((node_id for node_id in candidates if node_id in partition.isr), None)
     if in_sync is not None:
         return msgspec.structs.replace(partition, leader=in_sync)
-    eligible = next((node_id for node_id in candidates if node_id in partition.elr), None)
+    # Without a report it has not restarted since it was in sync.
+    unbroken = (n for n in candidates if n in partition.elr and partition.report(n) is None)
+    eligible = next(unbroken, None)
     if eligible is not None:
         return msgspec.structs.replace(with_isr(partition, (eligible,), minimum), leader=eligible)
+    after = _elected_by_reports(partition, image, minimum, unclean=unclean, waited=waited)
+    if after.leader != NO_LEADER:
+        return after
     last = _last_known(partition)
     if last is None and unclean:
         last = _most_likely(partition, image, candidates)
     if last is None or not image.may_lead(last):
         return partition
-    # Whatever the others held beyond this leader's log will be truncated: no replica is eligible, and
-    # followers must know that they may truncate what they take for committed.
+    return _started_over(partition, last)
+
+
+def _elected_by_reports(
+    partition: Partition, image: MetadataImage, minimum: int, *, unclean: bool, waited: bool
+) -> Partition:
+    best = _longest(partition, image)
+    if best is None:
+        return partition
+    if _is_whole(partition, image, best, waited=waited or unclean):
+        return _led_by_reported(partition, best.node_id, minimum)
+    if unclean or _is_all_there_is(partition, image, waited=waited):
+        return _started_over(partition, best.node_id)
+    return partition
+
+
+def _longest(partition: Partition, image: MetadataImage) -> ReplicaReport | None:
+    """The report of the longest log that can lead; one with a hole only if there is no other."""
+    order = _candidates(partition, image)
+    alone = len(partition.replicas) == 1
+    able = [
+        report
+        for report in partition.reports
+        if report.node_id in order and (alone or report.loss is not ReplicaLoss.EVERYTHING)
+    ]
+
+    def rank(report: ReplicaReport) -> tuple[object, ...]:
+        return (
+            report.loss is not ReplicaLoss.RANGE,
+            report.position,
+            report.loss is ReplicaLoss.NOTHING,
+            report.node_id in partition.complete,
+            -order.index(report.node_id),
+        )
+
+    return max(able, key=rank, default=None)
+
+
+def _is_whole(partition: Partition, image: MetadataImage, best: ReplicaReport, *, waited: bool) -> bool:
+    """Whether this log has every committed record, as far as the replicas that were asked can tell."""
+    whole = [
+        report
+        for report in partition.reports
+        if report.loss is ReplicaLoss.NOTHING and report.node_id in partition.complete
+    ]
+    if not any(best.position >= report.position for report in whole):
+        return False
+    return waited or not _silent(partition, image, partition.complete)
+
+
+def _is_all_there_is(partition: Partition, image: MetadataImage, *, waited: bool) -> bool:
+    """Whether no complete replica is left, and every copy that could have more was asked."""
+    asked = partition.complete or partition.last_known_elr
+    lossless = (
+        report.loss is ReplicaLoss.NOTHING and report.node_id in partition.complete
+        for report in partition.reports
+    )
+    if not asked or any(lossless) or _silent(partition, image, asked):
+        return False
+    return waited or not _silent(partition, image, partition.replicas)
+
+
+def _silent(partition: Partition, image: MetadataImage, nodes: Nodes) -> bool:
+    """Whether one of these replicas has not reported, or is gone again."""
+    return any(partition.report(node_id) is None or not image.is_live(node_id) for node_id in nodes)
+
+
+def _led_by_reported(partition: Partition, leader: NodeId, minimum: int) -> Partition:
+    """The partition under a leader that has every committed record; who lost some is not eligible."""
+    after = msgspec.structs.replace(with_isr(partition, (leader,), minimum), leader=leader)
+    for report in partition.reports:
+        if report.loss and report.node_id in after.elr:
+            after = after_loss(after, report.node_id, minimum, report.loss)
+    return after
+
+
+def _started_over(partition: Partition, leader: NodeId) -> Partition:
+    """The partition under a leader that may miss committed records.
+
+    Whatever the others held beyond its log will be truncated: no replica is eligible, and
+    followers must know that they may truncate what they take for committed.
+    """
     return msgspec.structs.replace(
         partition,
-        leader=last,
-        isr=(last,),
+        leader=leader,
+        isr=(leader,),
         elr=(),
         last_known_elr=(),
         unclean_epoch=LeaderEpoch(partition.leader_epoch + 1),
     )
+
+
+def reported(partition: Partition, report: ReplicaReport, minimum: int) -> Partition:
+    """The partition after a replica has said what it found, before anyone is elected for it.
+
+    A replica that lost something is not eligible any more, unless it is the last one: then what it
+    has is wanted.
+    """
+    node_id = report.node_id
+    matters = partition.leader == NO_LEADER or node_id in partition.elr
+    if not matters or node_id in partition.isr or node_id not in partition.replicas:
+        return partition
+    others = {known.node_id: known for known in partition.reports}
+    others[node_id] = report
+    reports = tuple(others[n] for n in partition.replicas if n in others)
+    after = msgspec.structs.replace(partition, reports=reports)
+    if report.loss and node_id in after.elr and without(after.complete, node_id):
+        after = after_loss(after, node_id, minimum, report.loss)
+    return after
+
+
+def without_report(partition: Partition, node_id: NodeId) -> Partition:
+    """The partition without what a replica reported: it has restarted since, or left."""
+    if partition.report(node_id) is None:
+        return partition
+    reports = tuple(report for report in partition.reports if report.node_id != node_id)
+    return msgspec.structs.replace(partition, reports=reports)
 
 
 def _candidates(partition: Partition, image: MetadataImage) -> Nodes:
@@ -228,9 +357,10 @@ def _last_known(partition: Partition) -> NodeId | None:
 
     With one replica this is the way back after an unclean stop: what it has is all there is.
     """
-    if partition.isr or partition.elr or len(partition.last_known_elr) != 1:
+    if partition.complete or len(partition.last_known_elr) != 1:
         return None
-    return partition.last_known_elr[0]
+    last = partition.last_known_elr[0]
+    return last if partition.report(last) is None else None
 
 
 def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> Partition | None:
@@ -239,6 +369,7 @@ def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> 
     Removing a replica begins a new leader epoch: if it comes back with an empty log, an old
     fetch of it cannot pass for a new one.
     """
+    after = _with_reports_that_matter(before, after)
     if after == before and not renew:
         return None
     fewer = any(node_id not in after.replicas for node_id in before.replicas)
@@ -249,6 +380,20 @@ def with_epochs(before: Partition, after: Partition, *, renew: bool = False) -> 
         leader_epoch=LeaderEpoch(before.leader_epoch + new_epoch),
         partition_epoch=before.partition_epoch + 1,
     )
+
+
+def _with_reports_that_matter(before: Partition, after: Partition) -> Partition:
+    """Without a leader all of them; under a leader those of eligible replicas.
+
+    A leader that may miss records starts with all reports, which say what is lost.
+    """
+    if not after.reports:
+        return after
+    kept = after.replicas if after.leader == NO_LEADER else after.elr
+    if after.unclean_epoch > before.leader_epoch:
+        kept = after.replicas
+    reports = tuple(report for report in after.reports if report.node_id in kept)
+    return after if reports == after.reports else msgspec.structs.replace(after, reports=reports)
 
 
 class ElectionRules:
@@ -333,10 +478,29 @@ def _preferred(image: MetadataImage, partition: Partition) -> Partition | ApiErr
 def _anyone(image: MetadataImage, partition: Partition, minimum: int) -> Partition | ApiError:
     if partition.leader != NO_LEADER:
         return ApiError(ErrorKind.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads")
-    after = elected(partition, image, minimum, unclean=True)
+    after = elected(partition, image, minimum, unclean=True, waited=True)
     if after.leader == NO_LEADER:
         return ApiError(ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of the replicas is live")
     return settled(after, image, minimum)
+
+
+def elect_reported(
+    image: MetadataImage, command: ElectReported, around: ControllerConfig
+) -> MetadataDecision:
+    """Elect without the replicas that have not reported in time, where that is safe."""
+    rules = ElectionRules(image, around)
+    draft = DecisionBuilder(image)
+    for topic_id, index in command.partitions:
+        topic = draft.image.topic_by_id(topic_id)
+        partition = None if topic is None else topic.partition(index)
+        if topic is None or partition is None:
+            continue
+        minimum, unclean = rules.of(topic)
+        after = elected(partition, draft.image, minimum, unclean=unclean, waited=True)
+        changed = with_epochs(partition, settled(after, draft.image, minimum))
+        if changed is not None:
+            draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(Ok())
 
 
 def balance_leaders(

@@ -25,6 +25,7 @@ from penstock.core.model import (
     BrokerEpoch,
     LeaderEpoch,
     NodeId,
+    Offset,
     PartitionIndex,
     ProducerId,
     TopicId,
@@ -40,6 +41,7 @@ NO_LEADER = NodeId(-1)
 NO_BROKER = NodeId(-1)
 NO_LEADER_EPOCH = LeaderEpoch(-1)
 NO_BROKER_EPOCH = BrokerEpoch(-1)
+UNKNOWN_END = Offset(-1)
 NO_INCARNATION = UUID(int=0)
 # Where brokers and controllers reach each other; every other name is a listener for clients.
 PEER_LISTENER = "PEER"
@@ -248,6 +250,41 @@ class Broker(StoredStruct, frozen=True):
         return level == 0 or any(known.lowest <= level <= known.highest for known in ranges)
 
 
+class ReplicaLoss(enum.IntEnum):
+    """What a replica lost of the records it once acknowledged; stored in facts by number."""
+
+    NOTHING = 0
+    # Perhaps what it had not synced when it fell: nobody can tell.
+    DOUBTFUL = 1
+    # Its last records. What is left of its log is whole.
+    TAIL = 2
+    # Records in the middle of its log.
+    RANGE = 3
+    # Its disk is another one, or its log is missing.
+    EVERYTHING = 4
+
+
+class ReplicaReport(StoredStruct, frozen=True):
+    """What a replica found in its log when its broker started.
+
+    Of two logs, the one with the later last epoch has every committed record of the other, and
+    of two with the same last epoch the longer one has (Raft's rule for votes).
+    """
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    last_epoch: LeaderEpoch
+    end: Offset
+    loss: ReplicaLoss = ReplicaLoss.NOTHING
+    # Where the log ended once, as far as that is known: what is lost lies between `end` and here.
+    former_end: Offset = UNKNOWN_END
+
+    @property
+    def position(self) -> tuple[LeaderEpoch, Offset]:
+        """How far the log goes, in the order of logs."""
+        return self.last_epoch, self.end
+
+
 class Partition(StoredStruct, frozen=True):
     """Who keeps one partition, who leads it, and who may lead it next.
 
@@ -273,11 +310,23 @@ class Partition(StoredStruct, frozen=True):
     # The last leader epoch that began with an unclean election: replicas whose records are older may
     # have to truncate even what was committed.
     unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    # While nobody leads: what its replicas found in their logs. Under a leader: the same of eligible
+    # replicas that have restarted and are not in sync again.
+    reports: tuple[ReplicaReport, ...] = ()
 
     @property
     def is_moving(self) -> bool:
         """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
+
+    @property
+    def complete(self) -> tuple[NodeId, ...]:
+        """The replicas that hold every committed record: ISR and ELR."""
+        return (*self.isr, *self.elr)
+
+    def report(self, node_id: NodeId) -> ReplicaReport | None:
+        """What a replica has reported."""
+        return next((report for report in self.reports if report.node_id == node_id), None)
 
     @property
     def target(self) -> tuple[NodeId, ...]:

@@ -11,6 +11,7 @@ from penstock.core.metadata.decide_brokers import (
     fence_broker,
     form_cluster,
     register_broker,
+    report_replicas,
     stop_broker,
     unfence_broker,
     unregister_broker,
@@ -21,7 +22,7 @@ from penstock.core.metadata.decide_partitions import change_partition, resign_re
 from penstock.core.metadata.decide_reassignment import reassign_partition, widen_internal_topics
 from penstock.core.metadata.decide_topics import create_topic, delete_topic
 from penstock.core.metadata.decision import ControllerConfig, MetadataDecision
-from penstock.core.metadata.elections import balance_leaders, elect_leader
+from penstock.core.metadata.elections import balance_leaders, elect_leader, elect_reported
 from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from penstock.core.metadata.placement import create_partitions
 from penstock.core.metadata.records import Fact
@@ -87,6 +88,8 @@ class MetadataMachine:
                 return register_broker(self.image, command, self._config)
             case commands.FenceBroker():
                 return fence_broker(self.image, command, self._config)
+            case commands.ReportReplicas():
+                return report_replicas(self.image, command, self._config)
             case commands.UnfenceBroker():
                 return unfence_broker(self.image, command, self._config)
             case commands.BeginControlledShutdown():
@@ -126,6 +129,8 @@ class MetadataMachine:
                 return resign_replica(self.image, command, self._config)
             case commands.ElectLeader():
                 return elect_leader(self.image, command, self._config)
+            case commands.ElectReported():
+                return elect_reported(self.image, command, self._config)
             case commands.BalanceLeaders():
                 return balance_leaders(self.image, command, self._config)
             case commands.ReassignPartition():

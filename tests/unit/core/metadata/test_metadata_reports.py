@@ -1,0 +1,321 @@
+"""Elections among replicas that have restarted: each says first what it found in its log."""
+
+from uuid import UUID
+
+import pytest
+
+from penstock.core.metadata import (
+    NO_LEADER,
+    CreateTopic,
+    ElectionType,
+    ElectLeader,
+    ElectReported,
+    IncrementalAlterConfigs,
+    MetadataMachine,
+    Partition,
+    PartitionReport,
+    ReplicaAssignment,
+    ReplicaLoss,
+    ReportReplicas,
+    decode_fact,
+    encode_fact,
+    replay,
+    snapshot,
+)
+from penstock.core.metadata.commands import ConfigChange, ConfigOperation
+from penstock.core.metadata.image import EMPTY_IMAGE, ConfigResource, ConfigResourceType
+from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId
+from tests.unit.core.metadata.clusters import (
+    broker_of,
+    cluster,
+    fence,
+    partition_of,
+    perform,
+    registration,
+    unfence,
+)
+
+TOPIC_ID = TopicId(UUID(int=7))
+KEY = (TOPIC_ID, PartitionIndex(0))
+
+
+def started(replicas: int = 3, minimum: int = 2) -> MetadataMachine:
+    """A partition `orders` whose replicas are all in sync."""
+    machine = cluster(3)
+    nodes = tuple(NodeId(number) for number in range(1, replicas + 1))
+    placed = ReplicaAssignment(PartitionIndex(0), nodes)
+    configs = (("min.insync.replicas", str(minimum)),)
+    perform(machine, CreateTopic("orders", TOPIC_ID, assignments=(placed,), configs=configs))
+    return machine
+
+
+def restart(machine: MetadataMachine, *numbers: int, synced: bool = True) -> None:
+    """All of them fell at once, and come back one after the other, still fenced."""
+    for number in numbers:
+        perform(machine, registration(number, fenced=True, synced=synced))
+
+
+def report(
+    machine: MetadataMachine,
+    number: int,
+    end: int,
+    loss: ReplicaLoss = ReplicaLoss.NOTHING,
+    *,
+    epoch: int = 0,
+    former_end: int = -1,
+) -> None:
+    row = PartitionReport(*KEY, LeaderEpoch(epoch), Offset(end), loss, Offset(former_end))
+    perform(machine, ReportReplicas(NodeId(number), broker_of(machine, number).epoch, (row,)))
+
+
+def come_back(
+    machine: MetadataMachine,
+    number: int,
+    end: int,
+    loss: ReplicaLoss = ReplicaLoss.NOTHING,
+    *,
+    epoch: int = 0,
+    former_end: int = -1,
+) -> None:
+    report(machine, number, end, loss, epoch=epoch, former_end=former_end)
+    unfence(machine, number)
+
+
+def grace_is_over(machine: MetadataMachine) -> None:
+    perform(machine, ElectReported((KEY,)))
+
+
+def orders(machine: MetadataMachine) -> Partition:
+    return partition_of(machine, "orders")
+
+
+@pytest.mark.parametrize("first", [2, 3])
+def test_all_that_are_eligible_are_asked_before_one_leads(first: int) -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    assert orders(machine).elr == (2, 3)
+
+    come_back(machine, first, 50)
+    assert orders(machine).leader == NO_LEADER
+    come_back(machine, 5 - first, 100)
+
+    assert orders(machine).leader == 5 - first
+    assert orders(machine).elr == (first,)
+
+
+@pytest.mark.parametrize(
+    "loss", [ReplicaLoss.DOUBTFUL, ReplicaLoss.TAIL, ReplicaLoss.RANGE, ReplicaLoss.EVERYTHING]
+)
+def test_a_replica_that_lost_records_is_not_eligible_any_more(loss: ReplicaLoss) -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+
+    come_back(machine, 2, 50, loss)
+    assert (orders(machine).leader, orders(machine).elr) == (NO_LEADER, (3,))
+    come_back(machine, 3, 100)
+
+    assert (orders(machine).leader, orders(machine).elr) == (3, ())
+    assert orders(machine).unclean_epoch == -1
+
+
+def test_a_later_epoch_counts_more_than_a_further_end() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+
+    come_back(machine, 2, 100, epoch=4)
+    come_back(machine, 3, 90, epoch=5)
+
+    assert orders(machine).leader == 3
+
+
+def test_the_longest_log_leads_also_if_it_is_not_eligible() -> None:
+    """Replica 1 fell first, as far as the controller could see, yet it has what the others lost."""
+    machine = started()
+    restart(machine, 1, 2, 3)
+
+    come_back(machine, 2, 50, ReplicaLoss.TAIL, former_end=100)
+    come_back(machine, 3, 60, ReplicaLoss.TAIL, former_end=100)
+    assert orders(machine).leader == NO_LEADER
+    come_back(machine, 1, 100)
+
+    assert orders(machine).leader == 1
+
+
+def test_with_two_replicas_the_one_that_fell_first_helps_the_one_that_lost_its_log() -> None:
+    machine = started(2, 1)
+    restart(machine, 1, 2)
+    assert orders(machine).elr == (2,)
+
+    come_back(machine, 2, 0, ReplicaLoss.EVERYTHING)
+    assert orders(machine).leader == NO_LEADER
+    come_back(machine, 1, 100)
+
+    assert orders(machine).leader == 1
+    assert orders(machine).isr == (1,)
+
+
+def test_after_the_grace_period_a_replica_that_lost_nothing_is_enough() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+
+    come_back(machine, 2, 100)
+    assert orders(machine).leader == NO_LEADER
+    grace_is_over(machine)
+
+    assert orders(machine).leader == 2
+    assert orders(machine).unclean_epoch == -1
+
+
+@pytest.mark.parametrize("loss", [ReplicaLoss.DOUBTFUL, ReplicaLoss.TAIL, ReplicaLoss.EVERYTHING])
+def test_a_replica_that_lost_records_does_not_lead_while_a_whole_one_may_come(loss: ReplicaLoss) -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 50, loss)
+    come_back(machine, 1, 100)
+
+    grace_is_over(machine)
+
+    assert orders(machine).leader == NO_LEADER
+
+
+def test_when_each_copy_lost_records_the_longest_leads_and_says_what_is_lost() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 50, ReplicaLoss.TAIL, former_end=100)
+    come_back(machine, 3, 60, ReplicaLoss.TAIL, former_end=90)
+
+    grace_is_over(machine)
+
+    state = orders(machine)
+    assert (state.leader, state.isr, state.elr) == (3, (3,), ())
+    assert state.unclean_epoch == state.leader_epoch
+    assert [(one.node_id, one.end, one.former_end) for one in state.reports] == [(2, 50, 100), (3, 60, 90)]
+
+
+def test_a_log_with_a_hole_leads_only_if_there_is_no_other() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 100, ReplicaLoss.RANGE)
+    come_back(machine, 3, 60, ReplicaLoss.TAIL)
+    come_back(machine, 1, 0, ReplicaLoss.EVERYTHING)
+
+    assert orders(machine).leader == 3
+
+
+def test_the_only_replica_leads_with_what_it_has() -> None:
+    machine = started(1, 1)
+    restart(machine, 1)
+
+    come_back(machine, 1, 50, ReplicaLoss.TAIL, former_end=60)
+
+    state = orders(machine)
+    assert (state.leader, state.unclean_epoch) == (1, state.leader_epoch)
+
+
+def test_replicas_that_may_have_lost_what_was_not_synced_are_all_asked() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3, synced=False)
+    assert (orders(machine).isr, orders(machine).elr) == ((), ())
+
+    come_back(machine, 2, 50)
+    come_back(machine, 1, 90)
+    assert orders(machine).leader == NO_LEADER
+    come_back(machine, 3, 80)
+
+    state = orders(machine)
+    assert (state.leader, state.unclean_epoch) == (1, state.leader_epoch)
+
+
+def test_a_report_of_an_earlier_start_does_not_count() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 100)
+    restart(machine, 2)
+    assert orders(machine).reports == ()
+
+    come_back(machine, 3, 100)
+    assert orders(machine).leader == NO_LEADER
+    come_back(machine, 2, 50, ReplicaLoss.TAIL)
+
+    assert orders(machine).leader == 3
+
+
+def test_a_report_under_an_old_broker_epoch_is_refused() -> None:
+    machine = started()
+    old = broker_of(machine, 2).epoch
+    restart(machine, 1, 2, 3)
+
+    reply = perform(machine, ReportReplicas(NodeId(2), old, ()))
+
+    assert isinstance(reply, ApiError)
+    assert reply.kind is ErrorKind.STALE_BROKER_EPOCH
+
+
+def test_a_replica_that_never_restarted_is_elected_at_once() -> None:
+    """It was cut off for a while; a process that goes on has lost nothing."""
+    machine = started()
+    for number in (1, 2, 3):
+        fence(machine, number)
+    assert orders(machine).elr == (2, 3)
+
+    unfence(machine, 2)
+
+    assert orders(machine).leader == 2
+
+
+def test_under_a_leader_only_an_eligible_replica_is_listened_to() -> None:
+    machine = started()
+    fence(machine, 3)
+    fence(machine, 2)
+    assert (orders(machine).isr, orders(machine).elr) == ((1,), (2,))
+    restart(machine, 2, 3)
+
+    come_back(machine, 3, 10, ReplicaLoss.TAIL)
+    assert orders(machine).reports == ()
+    come_back(machine, 2, 100)
+    assert [one.node_id for one in orders(machine).reports] == [2]
+
+    # Its leader falls: the replica restarted since it was in sync, so the leader is waited for.
+    fence(machine, 1)
+    assert orders(machine).leader == NO_LEADER
+    grace_is_over(machine)
+    assert orders(machine).leader == 2
+
+
+def test_an_operator_gets_the_longest_log_that_is_there() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 1, 80)
+    come_back(machine, 2, 50, ReplicaLoss.TAIL)
+    assert orders(machine).leader == NO_LEADER
+
+    perform(machine, ElectLeader("orders", PartitionIndex(0), ElectionType.UNCLEAN))
+
+    state = orders(machine)
+    assert (state.leader, state.unclean_epoch) == (1, state.leader_epoch)
+
+
+def test_a_lower_minimum_ends_eligibility_and_reports_with_it() -> None:
+    machine = started()
+    fence(machine, 3)
+    fence(machine, 2)
+    restart(machine, 2)
+    come_back(machine, 2, 100)
+    assert orders(machine).reports
+
+    change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", "1")
+    resource = ConfigResource(ConfigResourceType.TOPIC, "orders")
+    perform(machine, IncrementalAlterConfigs(resource, (change,)))
+
+    assert (orders(machine).elr, orders(machine).reports) == ((), ())
+
+
+def test_reports_are_part_of_the_log_and_of_snapshots() -> None:
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 50, ReplicaLoss.TAIL, former_end=100)
+
+    facts = [decode_fact(encode_fact(fact)) for fact in snapshot(machine.image)]
+
+    assert replay(EMPTY_IMAGE, facts) == machine.image
+    assert orders(machine).reports[0].loss is ReplicaLoss.TAIL
