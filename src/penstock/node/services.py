@@ -145,6 +145,10 @@ class NodeServices:
             logs=len(reports),
             bytes_read=sum(report.bytes_read for report in reports),
         )
+        # Before the broker is unfenced: whoever is elected must be compared with what it has.
+        self.partitions.report_replicas(epoch, controller.submit, lambda: self._go_live(epoch))
+
+    def _go_live(self, epoch: BrokerEpoch) -> None:
         self.member.go_live(lambda: self.partitions.on_logs_ready(lambda: self._ready(self._backend(epoch))))
 
     def _backend(self, epoch: BrokerEpoch) -> Backend:

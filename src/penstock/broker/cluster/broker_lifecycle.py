@@ -89,10 +89,14 @@ FOR_GOOD = (ErrorKind.INCONSISTENT_CLUSTER, ErrorKind.INVALID_REQUEST, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class BrokerSessionOptions:
-    """The heartbeat interval and the session timeout."""
+    """The heartbeat interval and the session timeout.
+
+    An election among restarted replicas waits `report_grace_ms` for those that have not reported.
+    """
 
     heartbeat_ms: int = 500
     session_ms: int = 2_000
+    report_grace_ms: int = 5_000
 
 
 class BrokerSessionTracker(BasePeerWatcher):

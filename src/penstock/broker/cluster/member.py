@@ -27,7 +27,12 @@ from penstock.broker.cluster.broker_lifecycle import (
 )
 from penstock.broker.cluster.command_forwarding import CommandForwarder, ReadIndexBarrier
 from penstock.broker.cluster.controller import Controller
-from penstock.broker.cluster.controller_tasks import InternalTopicExpander, LeaderBalancer, LearnerReconciler
+from penstock.broker.cluster.controller_tasks import (
+    InternalTopicExpander,
+    LeaderBalancer,
+    LearnerReconciler,
+    ReportGracePeriod,
+)
 from penstock.broker.cluster.node_addresses import AddressBook, HelloExchange
 from penstock.broker.cluster.peers import PeerManager
 from penstock.broker.cluster.quorum import QuorumOptions, QuorumStore
@@ -115,6 +120,7 @@ class ClusterMember:
             LeaderBalancer(runtime, self.controller, static),
             InternalTopicExpander(runtime, self.controller),
             LearnerReconciler(runtime, self.controller, self.quorum, self.peers),
+            ReportGracePeriod(runtime, self.controller, options.sessions.report_grace_ms),
         )
         self.membership = BrokerRegistrar(runtime, self.controller, directory, options.registration)
         self.voters: QuorumAdmin

@@ -18,6 +18,7 @@ from penstock.broker.partitions.log_cleaner import LogCleaner
 from penstock.broker.partitions.log_maintenance import LogMaintenance, LogMaintenanceOptions
 from penstock.broker.partitions.log_manager import LogManager, LogStore
 from penstock.broker.partitions.replica_repair import ReplicaRepair, Submit
+from penstock.broker.partitions.replica_reports import ReplicaReporter, state_loss
 from penstock.core.metadata import (
     EMPTY_IMAGE,
     NO_LEADER,
@@ -41,7 +42,7 @@ from penstock.core.model import (
 )
 from penstock.core.replica import CommittedPartitionState
 from penstock.observability import log as events
-from penstock.runtime import Runtime, Timer
+from penstock.runtime import Callback, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cleaner_for
 
@@ -244,6 +245,8 @@ class ReplicaRoles:
             self.take_back(replica, f"leader epoch {state.leader_epoch} has started")
             term = Leadership(self._me, state.leader_epoch, assignment, self._settings.lag_max_ns())
             self._lead(replica, LeaderPartition(replica, term, self._runtime))
+            if state.unclean_epoch == state.leader_epoch:
+                state_loss(str(replica.name), replica.log.end, state)
             return True
         if state.leader == NO_LEADER:
             self.take_back(replica, "the partition has no leader")
@@ -305,6 +308,7 @@ class ReplicaManager:
         self._log_manager = LogManager(runtime, store)
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
         self._repair = ReplicaRepair(node_id, runtime, self._all)
+        self._reports = ReplicaReporter(node_id, runtime, self._replicas)
         self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair)
         # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
@@ -378,6 +382,10 @@ class ReplicaManager:
         """Start resigning from damaged logs, with the controller's consent."""
         self._repair.start(broker_epoch, submit)
 
+    def report_replicas(self, broker_epoch: BrokerEpoch, submit: Submit, done: Callback) -> None:
+        """Tell the controller what the logs hold; `done` is called when it knows, before we may lead."""
+        self._reports.start(broker_epoch, submit, self._image, done)
+
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
         """Open every log that the metadata places here, before clients are served. Blocks.
 
@@ -432,6 +440,7 @@ class ReplicaManager:
             reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
             if reason and key not in self._replicas and key not in self._offline:
                 self._repair.on_log_lost(topic, state, reason)
+                self._reports.on_lost(key)
         for key in known:
             if key not in expected:
                 created.discard(key)
@@ -440,6 +449,7 @@ class ReplicaManager:
         """Bring the logs and their roles in step with a new image."""
         before, self._image = self._image, image
         self._repair.on_metadata(image)
+        self._reports.on_metadata(image)
         if self._settings.on_metadata(image):
             self._apply_settings()
         if before.topics is image.topics:
@@ -470,10 +480,12 @@ class ReplicaManager:
                     changed = True
                 else:
                     self._remove_offline(topic, state)
-            elif replica is None:
+                continue
+            if replica is None:
                 self._make(topic, state)
             else:
                 changed = self._roles.assign(replica, state) or changed
+            self._reports.on_partition(topic.id, state)
         return changed
 
     def _tell_roles(self) -> None:
@@ -511,6 +523,8 @@ class ReplicaManager:
     def _take_offline(self, topic: Topic, state: PartitionState, *, on_disk: bool) -> None:
         if (topic.id, state.index) not in self._offline:
             self._offline[topic.id, state.index] = on_disk
+            if on_disk:
+                self._reports.on_not_opened((topic.id, state.index))
             events.error(
                 "partition.offline",
                 partition=f"{topic.name}/{state.index}",
@@ -552,7 +566,9 @@ class ReplicaManager:
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
         replica.on_storage_error = partial(self._repair.resign, topic.id, name)
         self._replicas[topic.id, state.index] = replica
+        self._reports.on_opened((topic.id, state.index), report)
         self._roles.assign(replica, state)
+        self._reports.on_partition(topic.id, state)
         return report
 
     def _make_missing(self) -> None:
@@ -670,6 +686,7 @@ class ReplicaManager:
         self.maintenance.stop()
         self.cleaner.stop()
         self._repair.stop()
+        self._reports.stop()
         for timer in (self._retry, self._telling):
             if timer is not None:
                 timer.cancel()

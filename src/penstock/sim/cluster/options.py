@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
-from penstock.broker.cluster import QuorumOptions, Voter
+from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
 from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.node import ListenerOptions, NodeOptions
 from penstock.runtime import Address
@@ -83,4 +83,6 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         checkpoint_check_ms=options.checkpoint_ms // 2,
         static=options.static,
         quorum=QUORUM,
+        # Runs last for seconds: a partition whose replica does not come back must not wait for most of one.
+        sessions=BrokerSessionOptions(report_grace_ms=1_000),
     )

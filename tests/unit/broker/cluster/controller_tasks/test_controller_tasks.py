@@ -3,15 +3,23 @@
 from dataclasses import replace
 from uuid import UUID
 
+from penstock.broker.cluster import BrokerSessionOptions
 from penstock.core.metadata import (
+    NO_LEADER,
     OFFSETS_TOPIC,
+    SUPPORTED_FEATURES,
     AlterPartition,
     ControllerConfig,
     CreateTopic,
     IsrMember,
+    PartitionReport,
+    RegisterBroker,
+    RegisteredBroker,
     ReplicaAssignment,
+    ReportReplicas,
+    UnfenceBroker,
 )
-from penstock.core.model import NodeId, PartitionIndex, TopicId
+from penstock.core.model import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId
 from tests.unit.broker.cluster.cluster_stage import ClusterStage, member_options, voters
 
 TOPIC = TopicId(UUID(int=5))
@@ -108,3 +116,38 @@ def test_an_internal_topic_whose_replicas_somebody_chose_is_left_alone() -> None
     stage.run_ms(10_000)
 
     assert replicas_of(stage) == [1]
+
+
+def test_an_election_waits_for_reports_until_the_grace_period_is_over() -> None:
+    """Brokers 2 and 3 are commands only: both fall silent, and the second of them stays so."""
+    stage = ClusterStage()
+    sessions = BrokerSessionOptions(report_grace_ms=1_000)
+    stage.add(replace(member_options(1, ()), sessions=sessions))
+    stage.start("n1")
+    stage.until(lambda: stage.is_live("n1"))
+    for number in (2, 3):
+        register(stage, number, fenced=False)
+    placed = (ReplicaAssignment(PartitionIndex(0), (NodeId(2), NodeId(3))),)
+    stage.submit("n1", CreateTopic("t", TOPIC, assignments=placed, configs=(("min.insync.replicas", "2"),)))
+    stage.until(lambda: leaders_of(stage, "n1") == [NO_LEADER])
+
+    epoch = register(stage, 2, fenced=True)
+    row = PartitionReport(TOPIC, PartitionIndex(0), LeaderEpoch(0), Offset(10))
+    stage.submit("n1", ReportReplicas(NodeId(2), epoch, (row,)))
+    stage.submit("n1", UnfenceBroker(NodeId(2), epoch))
+    stage.run_ms(900)
+    assert leaders_of(stage, "n1") == [NO_LEADER]
+    stage.run_ms(200)
+
+    assert leaders_of(stage, "n1") == [2]
+
+
+def register(stage: ClusterStage, number: int, *, fenced: bool) -> BrokerEpoch:
+    cluster_id = stage.image("n1").cluster_id
+    assert cluster_id is not None
+    command = RegisterBroker(
+        cluster_id, NodeId(number), UUID(int=number), features=SUPPORTED_FEATURES, fenced=fenced
+    )
+    reply = stage.submit("n1", command)
+    assert isinstance(reply, RegisteredBroker)
+    return reply.epoch

@@ -1,0 +1,217 @@
+"""What this node's logs hold, said to the controller before anyone is elected for it.
+
+    logs are opened ──► ReportReplicas ──► go_live: the broker asks to be unfenced
+    a partition loses its leader ──► ReportReplicas, from every broker that has a replica
+
+A report is where the log ends, in which epoch its last record was written, and what was lost of it
+since the last start: known from recovery, or because the log is missing. The replica counts as
+damaged until it is in sync again, whatever its leader has refilled meanwhile.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from penstock.broker.partitions.leader_partition import Replica
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    NO_LEADER_EPOCH,
+    UNKNOWN_END,
+    Command,
+    MetadataImage,
+    PartitionReport,
+    ReplicaLoss,
+    Reply,
+    ReportReplicas,
+)
+from penstock.core.metadata import Partition as PartitionState
+from penstock.core.model import (
+    MILLISECOND,
+    ApiError,
+    BrokerEpoch,
+    ErrorKind,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    PartitionIndex,
+    TopicId,
+)
+from penstock.observability import log as events
+from penstock.runtime import Callback, Runtime, Timer
+from penstock.storage.log import RecoveryReport
+
+Key: TypeAlias = tuple[TopicId, PartitionIndex]
+Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
+# A broker may have thousands of replicas, and one command must not block the controller's loop.
+REPORTS_PER_COMMAND = 1_000
+RETRY_MS = 100
+
+
+class FoundLoss(NamedTuple):
+    """What recovery found missing in a log, and where the log ended before, if that is known."""
+
+    loss: ReplicaLoss
+    former_end: Offset = UNKNOWN_END
+
+
+LOST_NOTHING = FoundLoss(ReplicaLoss.NOTHING)
+
+
+def loss_in(report: RecoveryReport) -> FoundLoss:
+    """What opening a log has shown."""
+    if report.corruption:
+        return FoundLoss(ReplicaLoss.RANGE, max(damage.end for damage in report.corruption))
+    if report.lost is not None:
+        return FoundLoss(ReplicaLoss.TAIL, report.lost.end)
+    return FoundLoss(ReplicaLoss.DOUBTFUL) if report.doubt else LOST_NOTHING
+
+
+class ReplicaReporter:
+    """Sends reports, and keeps what was lost until the replica is in sync again."""
+
+    def __init__(self, me: NodeId, runtime: Runtime, logs: Mapping[tuple[TopicId, int], Replica]) -> None:
+        self._me = me
+        self._runtime = runtime
+        self._logs = logs
+        self._image = EMPTY_IMAGE
+        self._losses: dict[Key, FoundLoss] = {}
+        self._epoch = BrokerEpoch(-1)
+        self._submit: Submit | None = None
+        self._done: Callback | None = None
+        self._waiting: dict[Key, None] = {}
+        # What was said last of a partition without a leader, so that it is not repeated.
+        self._said: dict[Key, tuple[LeaderEpoch, PartitionReport]] = {}
+        self._is_underway = False
+        self._timer: Timer | None = None
+
+    def on_opened(self, key: Key, report: RecoveryReport) -> None:
+        """A log was opened, and this was found."""
+        found = loss_in(report)
+        former = self._losses.get(key, LOST_NOTHING)
+        if former.loss is ReplicaLoss.EVERYTHING:
+            # It is a new log in the place of a lost one.
+            return
+        if found.loss:
+            self._losses[key] = found
+        else:
+            self._losses.pop(key, None)
+
+    def on_lost(self, key: Key) -> None:
+        """A log is missing."""
+        self._losses[key] = FoundLoss(ReplicaLoss.EVERYTHING)
+
+    def on_not_opened(self, key: Key) -> None:
+        """A log is there, but cannot be opened yet."""
+        self._losses[key] = FoundLoss(ReplicaLoss.DOUBTFUL)
+
+    def start(self, epoch: BrokerEpoch, submit: Submit, image: MetadataImage, done: Callback) -> None:
+        """Report every log that an election may depend on; `done` is called when that is committed."""
+        self._epoch, self._submit, self._image, self._done = epoch, submit, image, done
+        for topic, state in image.partitions_of(self._me):
+            if state.leader == NO_LEADER or self._me in (*state.complete, *state.last_known_elr):
+                self._waiting[topic.id, state.index] = None
+        self._send()
+
+    def stop(self) -> None:
+        self._submit = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def on_partition(self, topic_id: TopicId, state: PartitionState) -> None:
+        """A partition with a replica here has changed: report, if it has no leader now."""
+        key = (topic_id, state.index)
+        if self._me in state.isr:
+            # It has everything again, or what it has is everything now.
+            self._losses.pop(key, None)
+        if state.leader != NO_LEADER or self._submit is None:
+            self._said.pop(key, None)
+        elif self._is_news(key, state):
+            self._waiting[key] = None
+            self._soon(0)
+
+    def _is_news(self, key: Key, state: PartitionState) -> bool:
+        row, known = self._report_of(key), state.report(self._me)
+        if self._said.get(key) == (state.leader_epoch, row):
+            return False
+        return (
+            known is None
+            or known.broker_epoch != self._epoch
+            or (known.position, known.loss) != ((row.last_epoch, row.end), row.loss)
+        )
+
+    def _report_of(self, key: Key) -> PartitionReport:
+        found, replica = self._losses.get(key, LOST_NOTHING), self._logs.get(key)
+        if replica is None:
+            # Lost, or not created yet: then nothing was ever acknowledged from it.
+            return PartitionReport(*key, NO_LEADER_EPOCH, Offset(0), found.loss)
+        log = replica.log
+        if log.corruption and found.loss < ReplicaLoss.RANGE:
+            found = FoundLoss(ReplicaLoss.RANGE, max(damage.end for damage in log.corruption))
+        elif log.stopped is not None and not found.loss:
+            found = FoundLoss(ReplicaLoss.DOUBTFUL)
+        return PartitionReport(*key, log.epochs.epoch_at(Offset(log.end - 1)), log.end, *found)
+
+    def _soon(self, pause_ms: int) -> None:
+        if self._timer is None:
+            deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
+            self._timer = self._runtime.timers.at(deadline, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._send()
+
+    def _send(self) -> None:
+        if self._submit is None or self._is_underway:
+            return
+        keys = list(self._waiting)[:REPORTS_PER_COMMAND]
+        if not keys:
+            self._settle()
+            return
+        rows = []
+        for key in keys:
+            del self._waiting[key]
+            topic = self._image.topic_by_id(key[0])
+            state = None if topic is None else topic.partition(key[1])
+            if state is not None:
+                rows.append(self._report_of(key))
+                self._said[key] = (state.leader_epoch, rows[-1])
+        self._is_underway = True
+        self._submit(
+            ReportReplicas(self._me, self._epoch, tuple(rows)), lambda reply: self._on_reply(keys, reply)
+        )
+
+    def _on_reply(self, keys: list[Key], reply: Reply) -> None:
+        self._is_underway = False
+        if not isinstance(reply, ApiError):
+            self._send()
+        elif reply.kind is ErrorKind.STALE_BROKER_EPOCH:
+            # A later broker runs under this id, which the heartbeat finds out as well.
+            self._settle()
+        else:
+            for key in keys:
+                self._said.pop(key, None)
+                self._waiting[key] = None
+            self._soon(RETRY_MS)
+
+    def _settle(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done()
+
+
+def state_loss(name: str, end: Offset, state: PartitionState) -> None:
+    """Log what is lost, by the leader that was elected although records are missing."""
+    former = max((max(report.former_end, report.end) for report in state.reports), default=UNKNOWN_END)
+    events.error(
+        "partition.elected_with_loss",
+        partition=name,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        end=end,
+        lost=f"{end}..{former}" if former > end else "",
+        reports=[f"{one.node_id}: {one.end} {one.loss.name.lower()}" for one in state.reports],
+    )
