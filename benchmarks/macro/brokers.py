@@ -30,12 +30,16 @@ class Peer(BenchTarget):
     @contextmanager
     def topic(self, partitions: int = 1, configs: dict[str, str] | None = None) -> Iterator[str]:
         with BenchTarget.topic(self, partitions, configs) as name:
-            deadline = time.monotonic() + SETTLE_SECONDS
-            while not self._serves(name):
-                if time.monotonic() > deadline:
-                    raise ClientError(f"{name}: not served within {SETTLE_SECONDS} s")
-                time.sleep(0.1)
+            self.await_served(name)
             yield name
+
+    def await_served(self, topic: str) -> None:
+        """Wait until every partition takes records."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not self._serves(topic):
+            if time.monotonic() > deadline:
+                raise ClientError(f"{topic}: not served within {SETTLE_SECONDS} s")
+            time.sleep(0.1)
 
     def _serves(self, topic: str) -> bool:
         try:
