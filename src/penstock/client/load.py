@@ -290,7 +290,9 @@ def _note_statistics(result: ProduceReport, text: str) -> None:
     result.requests = sum(broker.get("req", {}).get("Produce", 0) for broker in brokers)
 
 
-def send_stamped(endpoint: Endpoint, topic: str, records: int, rate: int, value_bytes: int) -> int:
+def send_stamped(
+    endpoint: Endpoint, topic: str, records: int, rate: int, value_bytes: int, acks: str = "1"
+) -> int:
     """Send stamped records at a rate, each at once; returns how many ns the latest one was late."""
     from confluent_kafka import Producer
 
@@ -299,7 +301,7 @@ def send_stamped(endpoint: Endpoint, topic: str, records: int, rate: int, value_
     def failed(error: Any) -> None:
         failures.append(reason(error))
 
-    settings = endpoint.settings(acks="1", linger_ms=0, message_timeout_ms=30_000, error_cb=failed)
+    settings = endpoint.settings(acks=acks, linger_ms=0, message_timeout_ms=30_000, error_cb=failed)
     producer: Any = opened(Producer, settings)
     producer.list_topics(topic, timeout=5)
     padding = b"x" * max(0, value_bytes - _STAMP.size)
@@ -386,21 +388,17 @@ def publish_frames(
 ) -> list[bytearray]:
     """A Produce request of one record for each partition, ready to be sent."""
     batch = bytes(write_batch([Record(0, int(time.time_ns() // 1_000_000), None, b"x" * value_bytes, ())]))
-    return [
-        connection.frame(
-            ProduceRequest(
-                acks=acks,
-                timeout_ms=10_000,
-                topic_data=(
-                    ProduceRequestTopic(
-                        name=topic,
-                        partition_data=(ProduceRequestPartition(index=partition, records=batch),),
-                    ),
-                ),
-            )
-        )
-        for partition in range(partitions)
-    ]
+    return [produce_frame(connection, topic, partition, batch, acks) for partition in range(partitions)]
+
+
+def produce_frame(
+    connection: BrokerConnection, topic: str, partition: int, batch: bytes, acks: int
+) -> bytearray:
+    """A Produce request of one batch, ready to be sent."""
+    data = ProduceRequestTopic(
+        name=topic, partition_data=(ProduceRequestPartition(index=partition, records=batch),)
+    )
+    return connection.frame(ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=(data,)))
 
 
 def publish(
@@ -409,7 +407,7 @@ def publish(
     """Send the frames in turn over the connections in turn, each after the response to the last."""
     version = connections[0].versions[0]
     for index in range(min(WARM_UP, count)):
-        _check_response(version, connections[index % len(connections)].exchange(frames[index % len(frames)]))
+        check_response(version, connections[index % len(connections)].exchange(frames[index % len(frames)]))
     result = RoundTripLatencies()
     took = result.latencies_ns
     response = b""
@@ -424,11 +422,12 @@ def publish(
         if end > deadline:
             break
     result.elapsed_ns = time.perf_counter_ns() - began
-    _check_response(version, response)
+    check_response(version, response)
     return result
 
 
-def _check_response(version: int, response: bytes) -> None:
+def check_response(version: int, response: bytes) -> None:
+    """Raise if the first partition of a Produce response has an error."""
     _, position = read_response_header(api(0), version, response)
     answer = decode_whole(ProduceResponse, response, version, position)
     code = answer.responses[0].partition_responses[0].error_code

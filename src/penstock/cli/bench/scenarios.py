@@ -312,8 +312,20 @@ def empty_fetch(target: BenchTarget, count: int) -> Figures:
     return {"requests": count, **percentiles_us(trips.latencies_ns), **used(before, after, count, "fetch")}
 
 
-def end_to_end(target: BenchTarget, records: int, rate: int, value_bytes: int, seconds_max: float) -> Figures:
-    """From handing a record to one librdkafka to getting it from another, in another process."""
+def end_to_end(
+    target: BenchTarget,
+    records: int,
+    rate: int,
+    value_bytes: int,
+    seconds_max: float,
+    *,
+    acks: str = "1",
+    warm_up: int = 0,
+) -> Figures:
+    """From handing a record to one librdkafka to getting it from another, in another process.
+
+    The first `warm_up` records are sent, and not counted.
+    """
     with target.topic() as topic:
         waiter = subprocess.Popen(
             [
@@ -328,7 +340,7 @@ def end_to_end(target: BenchTarget, records: int, rate: int, value_bytes: int, s
             assert waiter.stdout is not None
             if waiter.stdout.readline() != "ready\n":
                 raise ClientError(f"the waiting consumer failed: {waiter.communicate()[1].strip()[-200:]}")
-            late_ns = send_stamped(target.endpoint, topic, records, rate, value_bytes)
+            late_ns = send_stamped(target.endpoint, topic, records, rate, value_bytes, acks)
             answer, complaint = waiter.communicate(timeout=seconds_max + 10)
         except subprocess.TimeoutExpired:
             raise ClientError(f"the waiting consumer did not end within {seconds_max} s") from None
@@ -338,7 +350,11 @@ def end_to_end(target: BenchTarget, records: int, rate: int, value_bytes: int, s
     if waiter.returncode != 0:
         raise ClientError(f"the waiting consumer failed: {complaint.strip()[-200:]}")
     ages: list[int] = json.loads(answer)
-    return {"messages_per_s": rate, "sender_late_ms": round(late_ns / 1e6, 2), **percentiles_us(ages)}
+    return {
+        "messages_per_s": rate,
+        "sender_late_ms": round(late_ns / 1e6, 2),
+        **percentiles_us(ages[warm_up:]),
+    }
 
 
 @contextmanager
