@@ -1,20 +1,27 @@
 """Members that are wrong in one way each. The checkers must notice every one of them."""
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from penstock.core.model import ApiError, ErrorKind, Instant
 from penstock.core.raft import (
+    BLANK_BALLOT,
     CommandResult,
     Effect,
     Event,
     Index,
     MessageReceived,
+    PersistDoubt,
     PersistHardState,
     Raft,
     ReadIndex,
     RequestRead,
 )
-from penstock.core.raft.messages import AppendRequest, VoteRequest
+from penstock.core.raft.messages import AppendRequest, RaftMessage, VoteRequest, VoteResponse
 from penstock.core.raft.progress import ProgressTracker
-from penstock.core.raft.raft import Follower, Leader
+from penstock.core.raft.raft import Candidate, Follower, Leader
+from penstock.core.raft.state import RaftState
 from penstock.core.raft.types import Member
 
 
@@ -191,3 +198,47 @@ class DeposesAWorkingLeader(Raft):
     """Would vote for anybody who asks, though it hears a leader."""
 
     follower_type = NeverLeased
+
+
+class IsNeverInDoubt(Raft):
+    """Votes with a log that may lack what it acknowledged, as if it were whole."""
+
+    def step(self, event: Event, now: Instant) -> list[Effect]:
+        self._state.doubt = None
+        return super().step(event, now)
+
+
+class DoubtsUntilTheNextCommit(RaftState):
+    def settle_doubt(self) -> None:
+        if self.doubt is not None and self.term >= self.doubt and self.log.term_at(self.commit) == self.term:
+            self.doubt = None
+            self.effects.append(PersistDoubt(None))
+
+
+class TrustsTheLeaderOfTheDoubtfulTerm(Raft):
+    """Ends its doubt when it has what the leader calls committed, though that may count what it lost."""
+
+    state_type = DoubtsUntilTheNextCommit
+
+
+class CountsAllVotes(Candidate):
+    def received(self, sender: Member, message: RaftMessage) -> None:
+        if isinstance(message, VoteResponse):
+            message = replace(message, is_doubtful=False)
+        super().received(sender, message)
+
+
+class CountsDoubtfulVotes(Raft):
+    """Takes a majority for enough, whatever the voters think of their logs."""
+
+    candidate_type = CountsAllVotes
+
+
+class VotesAgainWithoutItsHardState(Raft):
+    """Takes a lost hard state for a blank one."""
+
+    def __init__(self, *arguments: Any) -> None:
+        member, view, recovered, *rest = arguments
+        super().__init__(
+            member, view, replace(recovered, hard_state=recovered.hard_state or BLANK_BALLOT), *rest
+        )

@@ -22,6 +22,7 @@ from penstock.core.raft import (
     InstallSnapshot,
     Member,
     MessageReceived,
+    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     Propose,
@@ -127,6 +128,22 @@ class Arena:
             # Mis-addressed on purpose if the directory is another one by now.
             self.hosts[to.node_id].step(MessageReceived(sender, to, message))
 
+    def lose_tail(self, host: "Host") -> None:
+        """A node's disk loses entries; one whole copy of what is committed stays somewhere else."""
+        host.crash()
+        committed = self.checker.content()
+        others = [other.store for other in self.hosts.values() if other is not host]
+        if committed and any(store.holds(committed[-1]) for store in others):
+            host.store.lose_tail(self.luck.choice((1, 2, 5, 50)))
+
+    def lose_ballot(self, host: "Host") -> None:
+        """A node's disk loses its hard state; somebody else has come as far."""
+        host.crash()
+        ballots = [other.store.ballot for other in self.hosts.values() if other is not host]
+        own = host.store.ballot
+        if own and host.store.last > 0 and any(ballot and ballot.term >= own.term for ballot in ballots):
+            host.store.ballot = None
+
     def leaders(self) -> list["Host"]:
         return [host for host in self.hosts.values() if host.raft is not None and host.leads]
 
@@ -214,6 +231,8 @@ class Host:
         match effect:
             case PersistHardState(ballot):
                 store.ballot = ballot
+            case PersistDoubt(term):
+                store.doubt = term
             case TruncateLog(start):
                 store.truncate(start)
             case StoreEntries(entries, write):

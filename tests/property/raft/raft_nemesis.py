@@ -189,6 +189,26 @@ class Run:
         return False
 
 
+class DamageRun(Run):
+    """A run in which disks lose what was synced: ends of logs, and hard states."""
+
+    def __init__(self, seed: int, raft_type: type[Raft] = Raft) -> None:
+        super().__init__(seed, raft_type)
+        faults = (self.crash, self.isolate, self.split, self.cut_one_way, self.transfer, self.mend)
+        self._faults = [fault for fault in faults if self.luck.random() < 0.6]
+        self._faults += [self.lose_tail, self.lose_tail, self.lose_ballot]
+
+    def lose_tail(self) -> None:
+        victim = self.luck.choice(list(self.arena.hosts.values()))
+        self.arena.lose_tail(victim)
+        self._later(victim)
+
+    def lose_ballot(self) -> None:
+        victim = self.luck.choice(list(self.arena.hosts.values()))
+        self.arena.lose_ballot(victim)
+        self._later(victim)
+
+
 class RumourRun(Run):
     """A run in which whoever is notified that a leader has ended believes it, true or not."""
 

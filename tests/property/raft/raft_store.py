@@ -24,7 +24,9 @@ class MemoryStore:
     """Log, hard state and snapshot of one directory: what the process sees, and what is durable."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self.ballot: HardState = BLANK_BALLOT
+        # None: it was lost.
+        self.ballot: HardState | None = BLANK_BALLOT
+        self.doubt: Term | None = None
         self.snapshot = bootstrap_snapshot() if configuration is None else bootstrap_snapshot(configuration)
         self.state: State = ()  # what the snapshot holds
         self.first = Index(1)
@@ -91,13 +93,27 @@ class MemoryStore:
         self._underway.clear()
         self._entries = list(self._durable)
 
+    def lose_tail(self, count: int) -> None:
+        """The disk has lost synced entries, which shows at the next start."""
+        del self._durable[len(self._durable) - min(count, self._behind_snapshot()) :]
+        self._entries = list(self._durable)
+        if self.ballot is not None:
+            self.doubt = self.ballot.term
+
+    def _behind_snapshot(self) -> int:
+        return sum(entry.index > self.snapshot.index for entry in self._durable)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether an entry is here durably, as itself or in the snapshot."""
+        return entry.index <= self.snapshot.index or entry in self._durable
+
     def recovered(self) -> RecoveredState:
         found = (
             ConfigurationAt(entry.index, entry.content)
             for entry in self._entries
             if isinstance(entry.content, Configuration)
         )
-        return RecoveredState(self.ballot, tuple(found))
+        return RecoveredState(self.ballot, tuple(found), self.doubt)
 
 
 def _cut(entries: list[Entry], start: Index) -> None:

@@ -189,6 +189,28 @@ class Walk(Arena):
             leader.change(self.luck.choice(changes))
 
 
+class DamageWalk(Walk):
+    """A walk in which disks lose what was synced: ends of logs, and hard states."""
+
+    def __init__(self, seed: int, raft_type: type[Raft] = Raft, options: RaftOptions = OPTIONS) -> None:
+        super().__init__(seed, raft_type, options)
+        self._weights |= {self._change: 0, self._wipe: 0}
+        self._weights |= {
+            self._lose_tail: self.luck.choice((1, 4)),
+            self._lose_ballot: self.luck.choice((0, 2)),
+        }
+
+    def _lose_tail(self) -> None:
+        host = self._any_host()
+        self.lose_tail(host)
+        self.after(0, self._restart, host, host.incarnation)
+
+    def _lose_ballot(self) -> None:
+        host = self._any_host()
+        self.lose_ballot(host)
+        self.after(0, self._restart, host, host.incarnation)
+
+
 class RumourWalk(Walk):
     """A walk in which members are notified, rightly or not, that whoever leads has ended."""
 

@@ -10,8 +10,8 @@ from penstock.core.model import MILLISECOND
 from penstock.core.raft import LeaderGone, Raft
 from tests.property.raft import planted
 from tests.property.raft.raft_arena import OPTIONS, Arena
-from tests.property.raft.raft_nemesis import RumourRun, Run
-from tests.property.raft.raft_walk import RumourWalk, Walk
+from tests.property.raft.raft_nemesis import DamageRun, RumourRun, Run
+from tests.property.raft.raft_walk import DamageWalk, RumourWalk, Walk
 
 RUNS = range(40)
 WALKS = range(200)
@@ -68,6 +68,25 @@ def test_rumours_of_a_leaders_end_break_no_guarantee_whatever_the_network_does(t
 def test_rumours_of_a_leaders_end_break_no_guarantee_in_any_order_of_events() -> None:
     for seed in range(100):
         anomalies = RumourWalk(seed).play()
+
+        assert anomalies == [], f"walk {seed}"
+
+
+@pytest.mark.parametrize("tens", range(3))
+def test_disks_that_lose_entries_and_hard_states_cost_nothing_committed(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        run = DamageRun(seed)
+
+        anomalies = run.play()
+
+        assert anomalies == [], f"run {seed}"
+        assert run.counts["lose_tail"] > 0
+
+
+@pytest.mark.parametrize("fifties", range(3))
+def test_disks_that_lose_something_cost_nothing_committed_in_any_order_of_events(fifties: int) -> None:
+    for seed in range(50 * fifties, 50 * fifties + 50):
+        anomalies = DamageWalk(seed).play()
 
         assert anomalies == [], f"walk {seed}"
 
@@ -151,6 +170,24 @@ def test_a_planted_bug_is_found_within_120_runs(bug: type[Raft], anomaly: str) -
 )
 def test_a_subtle_planted_bug_is_found_within_400_walks(bug: type[Raft], anomaly: str) -> None:
     found = found_within(Walk, bug, WALKS_TO_FIND_A_BUG)
+
+    assert found is not None
+    assert anomaly in found
+
+
+@pytest.mark.parametrize(
+    ("bug", "anomaly"),
+    [
+        (planted.IsNeverInDoubt, "lacks committed"),
+        (planted.CountsDoubtfulVotes, "lacks committed"),
+        (planted.TrustsTheLeaderOfTheDoubtfulTerm, "lacks committed"),
+        (planted.VotesAgainWithoutItsHardState, "two leaders"),
+    ],
+)
+def test_a_planted_bug_in_the_handling_of_lost_data_is_found_within_120_runs(
+    bug: type[Raft], anomaly: str
+) -> None:
+    found = found_within(DamageRun, bug, RUNS_TO_FIND_A_BUG)
 
     assert found is not None
     assert anomaly in found

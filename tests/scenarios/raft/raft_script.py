@@ -5,6 +5,8 @@
 > deliver 1 2             what 1 sent to 2 arrives     > lose 1 2     or does not
 > hear 2                  everything sent to 2 arrives > cut 2        nobody hears 2, nor 2 anybody
 > sync 1                  its disk has everything      > crash 1 / start 1 / wipe 1
+> rot 1 2                 the disk of 1, which is down, loses its last 2 entries
+> forget 1                the disk of 1, which is down, loses its hard state
 > gone 2 1                2 is told that 1's process has ended
 > settle                  everything arrives and is synced until nothing is underway
 > quietly settle          the same without a word      > show         who is where
@@ -117,6 +119,12 @@ class Stage(Arena):
         for pair in [pair for pair in self._sent if pair[0] == int(number)]:
             del self._sent[pair]
 
+    def on_rot(self, number: str, count: str) -> None:
+        self._host(number).store.lose_tail(int(count))
+
+    def on_forget(self, number: str) -> None:
+        self._host(number).store.ballot = None
+
     def on_start(self, number: str) -> None:
         self._host(number).start()
 
@@ -203,7 +211,8 @@ class Stage(Arena):
             entries = [show_entry(store.at(Index(index))) for index in range(store.first, store.last + 1)]
             if store.snapshot.index:
                 entries.insert(0, f"[..{store.snapshot.index}]")
-            self.say(f"{name} term {raft.term} commit {raft.commit}: {' '.join(entries) or 'empty'}")
+            doubt = ", in doubt" if raft.is_doubtful else ""
+            self.say(f"{name} term {raft.term} commit {raft.commit}{doubt}: {' '.join(entries) or 'empty'}")
 
 
 class TalkingHost(Host):

@@ -11,9 +11,11 @@ from penstock.core.raft import (
     FollowLeader,
     InstallSnapshot,
     Member,
+    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     ReadIndex,
+    ReportBlockedElection,
     SendMessage,
     SendSnapshotChunk,
     StartLeading,
@@ -72,14 +74,15 @@ def show_message(message: RaftMessage) -> str:
         case VoteRequest(_, index, last_term, is_trial, is_transfer):
             how = " on trial" if is_trial else " by transfer" if is_transfer else ""
             return f"{name}{how}, log ends {index}/{last_term}"
-        case VoteResponse(_, is_granted, is_trial):
-            return f"{name}{' on trial' if is_trial else ''}: {'yes' if is_granted else 'no'}"
+        case VoteResponse(_, is_granted, is_trial, is_doubtful):
+            doubt = ", in doubt" if is_doubtful else ""
+            return f"{name}{' on trial' if is_trial else ''}: {'yes' if is_granted else 'no'}{doubt}"
         case AppendRequest(_, index, previous_term, entries, commit):
             return f"{name} behind {index}/{previous_term}: {show_entries(entries)}, commit {commit}"
         case AppendResponse(_, match):
             return f"{name} match {match}"
-        case AppendConflict(_, index, hint, hint_term):
-            return f"{name} behind {index}, try {hint}/{hint_term}"
+        case AppendConflict(_, index, hint, hint_term, is_doubtful):
+            return f"{name} behind {index}, try {hint}/{hint_term}{', in doubt' if is_doubtful else ''}"
         case _:
             return f"{name}{show_rest(message)}"
 
@@ -88,8 +91,8 @@ def show_rest(message: RaftMessage) -> str:
     match message:
         case RaftHeartbeat(_, commit, number):
             return f" round {number}, commit {commit}"
-        case RaftHeartbeatResponse(_, number, match):
-            return f" round {number}, match {match}"
+        case RaftHeartbeatResponse(_, number, match, doubt):
+            return f" round {number}, match {match}{f', in doubt as of {doubt}' if doubt is not None else ''}"
         case SnapshotChunk(_, snapshot, position, content, is_last):
             end = " (last)" if is_last else ""
             return f" of {snapshot.index}/{snapshot.term} at {position}: {content!r}{end}"
@@ -134,6 +137,17 @@ def show_news(effect: Effect) -> str:
             return f"stop leading term {term}"
         case CommandResult(ticket, outcome):
             return f"answer {ticket}: {show_outcome(outcome)}"
+        case _:
+            return show_doubt(effect)
+
+
+def show_doubt(effect: Effect) -> str:
+    match effect:
+        case PersistDoubt(term):
+            return "persist that there is no doubt" if term is None else f"persist doubt as of term {term}"
+        case ReportBlockedElection(doubtful, missing):
+            who, others = " ".join(map(show_member, doubtful)), " ".join(map(show_member, missing))
+            return f"no election: {who} in doubt, {others} missing"
         case _:
             raise AssertionError(f"no words for {effect}")
 

@@ -27,6 +27,8 @@ from penstock.core.raft.messages import (
     SnapshotChunk,
     SnapshotChunkResponse,
     StaleTerm,
+    TermRequest,
+    TermResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -49,6 +51,8 @@ MESSAGES: tuple[type[RaftMessage], ...] = (
     SnapshotChunkResponse,
     TimeoutNow,
     StaleTerm,
+    TermRequest,
+    TermResponse,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 _decoders: dict[int, msgspec.msgpack.Decoder[RaftMessage]] = {}

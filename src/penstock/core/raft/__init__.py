@@ -30,6 +30,12 @@ a majority within an election timeout steps down by itself. A host that sees the
 end reports `LeaderGone`, which ends the timeout; the pre-vote remains, so a wrong report does no harm.
 A transfer sends the target the whole log, then `TimeoutNow`, which needs no pre-vote.
 
+**Doubt.** A member whose disk has lost entries that it may have acknowledged starts in doubt as of
+the term it was in. It follows and acknowledges what it really has, but its votes count only if
+all voters vote alike. The doubt ends with a committed entry of a later term in its log. A member
+that lost its hard state (`TermRecovery`) asks all other voters for their terms first, and says
+nothing else until it has them; then it is in doubt as of the highest of them.
+
 **Replication.** Each member is probed until the logs are known to agree at one point, then
 entries are streamed with a bounded number of requests underway. A conflict carries a hint, so
 that logs which differ in many entries of few terms agree after few requests. A member that needs
@@ -73,10 +79,12 @@ from penstock.core.raft.messages import (
     InstallSnapshot,
     LeaderGone,
     MessageReceived,
+    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     Propose,
     ReadIndex,
+    ReportBlockedElection,
     RequestRead,
     SendMessage,
     SendSnapshotChunk,
@@ -149,6 +157,7 @@ __all__ = [
     "TransferLeadership",
     "Effect",
     "PersistHardState",
+    "PersistDoubt",
     "TruncateLog",
     "StoreEntries",
     "SendMessage",
@@ -158,6 +167,7 @@ __all__ = [
     "CommitUpTo",
     "UseConfiguration",
     "FollowLeader",
+    "ReportBlockedElection",
     "StartLeading",
     "StopLeading",
     "CommandResult",

@@ -35,11 +35,29 @@ class VoteRequest(Struct, frozen=True):
 
 
 class VoteResponse(Struct, frozen=True):
-    """Yes carries the term that was asked about; no carries the voter's own."""
+    """Yes carries the term that was asked about; no carries the voter's own.
+
+    `is_doubtful`: the voter may have lost entries that it acknowledged, so its yes says little.
+    """
 
     term: Term
     is_granted: bool
     is_pre_vote: bool = False
+    is_doubtful: bool = False
+
+
+class TermRequest(Struct, frozen=True):
+    """Which term are you in? I have lost my hard state, and take no part until I know."""
+
+    term: Term
+    nonce: int
+
+
+class TermResponse(Struct, frozen=True):
+    """In this one, after I got the request with this nonce."""
+
+    term: Term
+    nonce: int
 
 
 class AppendRequest(Struct, frozen=True):
@@ -60,12 +78,16 @@ class AppendResponse(Struct, frozen=True):
 
 
 class AppendConflict(Struct, frozen=True):
-    """I do not have the entry before yours; what we share ends at the hint, or before it."""
+    """I do not have the entry before yours; what we share ends at the hint, or before it.
+
+    `is_doubtful`: whatever I have acknowledged before may be gone.
+    """
 
     term: Term
     previous_index: Index
     hint_index: Index
     hint_term: Term
+    is_doubtful: bool = False
 
 
 class RaftHeartbeat(Struct, frozen=True):
@@ -77,11 +99,15 @@ class RaftHeartbeat(Struct, frozen=True):
 
 
 class RaftHeartbeatResponse(Struct, frozen=True):
-    """You do; and what an AppendResponse would say."""
+    """You do; and what an AppendResponse would say.
+
+    `doubt`: my log is in doubt as of this term, and only a later one ends that.
+    """
 
     term: Term
     round: int
     match: Index
+    doubt: Term | None = None
 
 
 class SnapshotChunk(Struct, frozen=True):
@@ -116,7 +142,8 @@ class StaleTerm(Struct, frozen=True):
 
 FromLeader: TypeAlias = AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow
 FromFollower: TypeAlias = AppendResponse | AppendConflict | RaftHeartbeatResponse | SnapshotChunkResponse
-RaftMessage: TypeAlias = FromLeader | FromFollower | VoteRequest | VoteResponse | StaleTerm
+Elections: TypeAlias = VoteRequest | VoteResponse | TermRequest | TermResponse
+RaftMessage: TypeAlias = FromLeader | FromFollower | Elections | StaleTerm
 
 
 class TimePassed(Struct, frozen=True):
@@ -189,6 +216,15 @@ class PersistHardState(Struct, frozen=True):
     hard_state: HardState
 
 
+class PersistDoubt(Struct, frozen=True):
+    """Make it durable, before the next effect is begun, that the log is in doubt as of `term`.
+
+    None: it is not any more.
+    """
+
+    term: Term | None
+
+
 class TruncateLog(Struct, frozen=True):
     """Drop every entry from `start` on; an entry to put in its place follows."""
 
@@ -256,6 +292,16 @@ class FollowLeader(Struct, frozen=True):
     leader: Member | None
 
 
+class ReportBlockedElection(Struct, frozen=True):
+    """A majority would elect us, but some of it doubt their logs: it takes the votes of all.
+
+    `missing` have not voted for us.
+    """
+
+    doubtful: tuple[Member, ...]
+    missing: tuple[Member, ...]
+
+
 class StartLeading(Struct, frozen=True):
     """Proposals are taken; everything that earlier terms left behind is committed."""
 
@@ -295,6 +341,7 @@ class CommandResult(Struct, frozen=True):
 
 Effect: TypeAlias = (
     PersistHardState
+    | PersistDoubt
     | TruncateLog
     | StoreEntries
     | SendMessage
@@ -304,6 +351,7 @@ Effect: TypeAlias = (
     | CommitUpTo
     | UseConfiguration
     | FollowLeader
+    | ReportBlockedElection
     | StartLeading
     | StopLeading
     | CommandResult

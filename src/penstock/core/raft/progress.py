@@ -14,7 +14,7 @@ from penstock.core.raft.messages import (
     SnapshotChunkResponse,
 )
 from penstock.core.raft.state import RaftState
-from penstock.core.raft.types import Index, Member, SnapshotMeta
+from penstock.core.raft.types import Index, Member, SnapshotMeta, Term
 
 
 class ProgressState(enum.Enum):
@@ -37,6 +37,7 @@ class Progress:
         "asked_at",
         "caught_up_at",
         "commit_told",
+        "doubt",
         "heard_at",
         "is_probing",
         "match",
@@ -60,6 +61,8 @@ class Progress:
         self.round_sent = 0
         self.commit_told = Index(0)
         self.is_probing = False
+        # As of which term its log is in doubt, if it is.
+        self.doubt: Term | None = None
         self._in_flight: deque[Index] = deque()
         # The snapshot underway, the position it is wanted from, and when we last sent from there.
         self.snapshot: SnapshotMeta | None = None
@@ -103,6 +106,10 @@ class Progress:
             return False
         self._enter(ProgressState.PROBE, max(Index(self.match + 1), min(next_index, previous)))
         return True
+
+    def forget_match(self) -> None:
+        """Count no longer what it has acknowledged: it may have lost that."""
+        self.match = Index(0)
 
     def begin_snapshot(self, snapshot: SnapshotMeta, now: Instant) -> None:
         self._enter(ProgressState.SNAPSHOT, self.next)
@@ -164,6 +171,21 @@ class ProgressTracker:
         heard = {member: int(peer.heard_at > since) for member, peer in self._other_voters()}
         heard[state.me] = 1
         return state.configuration.agreed(heard) == 1
+
+    def needs_term(self) -> bool:
+        """Whether a member can end its doubt in a later term only, and a majority would elect us at once.
+
+        It would if it hears us and is sure of its log, for then ours is at least as long.
+        """
+        state = self._state
+        if not any(peer.doubt is not None and peer.doubt >= state.term for peer in self.others.values()):
+            return False
+        since = state.now - state.options.election_ns
+        sure = {
+            member: int(peer.heard_at > since and peer.doubt is None) for member, peer in self._other_voters()
+        }
+        sure[state.me] = int(state.doubt is None)
+        return state.configuration.agreed(sure) == 1
 
     def send_heartbeats(self) -> None:
         """Send the next round of heartbeats."""
@@ -227,6 +249,8 @@ class ProgressTracker:
     def append_rejected(self, member: Member, conflict: AppendConflict) -> None:
         peer, log = self.others[member], self._state.log
         index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
+        if conflict.is_doubtful:
+            peer.forget_match()
         if peer.reject(conflict.previous_index, Index(index + 1)):
             self._send_to(member, peer)
 
@@ -237,6 +261,7 @@ class ProgressTracker:
         """
         peer, state = self.others[member], self._state
         peer.round = max(peer.round, answer.round)
+        peer.doubt = answer.doubt
         moved = answer.match > peer.match and peer.acknowledge(answer.match, state.log.first)
         self._note_progress(peer)
         if peer.pace is ProgressState.SNAPSHOT:

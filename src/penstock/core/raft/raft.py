@@ -1,4 +1,4 @@
-"""One member of a quorum, and its roles: follower, candidate and leader.
+"""One member of a quorum, and its roles: follower, candidate and leader; and one for a lost hard state.
 
 `Raft` compares terms, passes events to the role and changes roles, so a role sees only messages
 of the present term. Nothing passes from role to role but the `RaftState`, and a snapshot that is
@@ -39,6 +39,7 @@ from penstock.core.raft.messages import (
     RaftHeartbeat,
     RaftHeartbeatResponse,
     RaftMessage,
+    ReportBlockedElection,
     RequestRead,
     SnapshotChunk,
     SnapshotChunkResponse,
@@ -47,6 +48,8 @@ from penstock.core.raft.messages import (
     StartLeading,
     StopLeading,
     StoreSnapshotChunk,
+    TermRequest,
+    TermResponse,
     TimeoutNow,
     TimePassed,
     TransferLeadership,
@@ -164,16 +167,17 @@ def is_up_to_date(state: RaftState, request: VoteRequest) -> bool:
 
 def vote(state: RaftState, candidate: Member, request: VoteRequest, *, is_leased: bool) -> bool:
     """Respond to a vote request of this term, or a pre-vote for a later one; returns whether we voted."""
+    is_doubtful = state.doubt is not None
     if request.is_pre_vote:
         granted = request.term > state.term and not is_leased and is_up_to_date(state, request)
         term = request.term if granted else state.term
-        state.send(candidate, VoteResponse(term, granted, is_pre_vote=True))
+        state.send(candidate, VoteResponse(term, granted, is_pre_vote=True, is_doubtful=is_doubtful))
         return False
     assert request.term == state.term
     granted = state.hard_state.voted_for in (None, candidate) and is_up_to_date(state, request)
     if granted:
         state.set_hard_state(HardState(request.term, candidate))
-    state.send(candidate, VoteResponse(state.term, granted))
+    state.send(candidate, VoteResponse(state.term, granted, is_doubtful=is_doubtful))
     return granted
 
 
@@ -285,13 +289,15 @@ class Follower(Role):
             case RaftHeartbeat():
                 self._hear(sender)
                 self._state.commit_up_to(min(message.commit, self._verified))
-                answer = RaftHeartbeatResponse(self._state.term, message.round, self._match)
-                self._state.send(sender, answer)
+                state = self._state
+                state.send(sender, RaftHeartbeatResponse(state.term, message.round, self._match, state.doubt))
             case SnapshotChunk():
                 self._hear(sender)
                 self._receive_chunk(sender, message)
             case TimeoutNow():
-                if self._state.may_campaign and not self._receiving.is_installing:
+                # In doubt our own vote would not count, so the others would be left without a leader.
+                is_fit = self._state.may_campaign and self._state.doubt is None
+                if is_fit and not self._receiving.is_installing:
                     self.next = BecomeCandidate(is_pre_vote=False, is_transfer=True)
             case _:
                 pass  # a response to a request we sent in another role
@@ -313,7 +319,8 @@ class Follower(Role):
         entries = request.entries[known:]
         if known == 0 and log.term_at(request.previous_index) != request.previous_term:
             hint = log.agreement(request.previous_index, request.previous_term)
-            state.send(leader, AppendConflict(state.term, request.previous_index, *hint))
+            is_doubtful = state.doubt is not None
+            state.send(leader, AppendConflict(state.term, request.previous_index, *hint, is_doubtful))
             return
         for position, entry in enumerate(entries):
             # Truncate only at a conflict: a late duplicate of a short request must not remove what follows.
@@ -352,6 +359,10 @@ class Candidate(Role):
 
     The pre-vote keeps a member that was cut off from raising the term again and again, and
     from deposing, when it comes back, a leader that the others hear.
+
+    A voter in doubt may have lost what was committed with its help, so a majority with its vote may
+    lack it. A majority of those that lost nothing does not; nor do all voters together, as long as one
+    of them has it, for the longest log wins.
     """
 
     def __init__(self, state: RaftState, campaign: BecomeCandidate) -> None:
@@ -360,7 +371,8 @@ class Candidate(Role):
         self._is_transfer = campaign.is_transfer
         self._term = Term(state.term + 1)
         self._deadline = state.retry_deadline()
-        self._votes: dict[Member, None] = {}
+        # Whether the voter is sure of its log.
+        self._votes: dict[Member, bool] = {}
 
     @property
     def deadline(self) -> Instant | None:
@@ -374,12 +386,17 @@ class Candidate(Role):
         request = VoteRequest(self._term, log.last, log.last_term, self._is_pre_vote, self._is_transfer)
         for voter in state.configuration.voters:
             if voter == state.me:
-                self._votes[voter] = None
+                self._votes[voter] = state.doubt is None
             else:
                 state.send(voter, request)
         self._count()
 
     def time_passed(self) -> None:
+        configuration, votes = self._state.configuration, self._votes
+        doubtful = tuple(voter for voter in configuration.voters if not votes.get(voter, True))
+        missing = tuple(voter for voter in configuration.voters if voter not in votes)
+        if doubtful and len(configuration.voters) - len(missing) >= configuration.majority:
+            self._state.effects.append(ReportBlockedElection(doubtful, missing))
         self.next = BecomeCandidate(is_pre_vote=True)
 
     def voted(self) -> None:
@@ -390,15 +407,54 @@ class Candidate(Role):
         if not isinstance(message, VoteResponse) or not message.is_granted:
             return
         if message.is_pre_vote == self._is_pre_vote and message.term == self._term:
-            self._votes[sender] = None
+            self._votes[sender] = not message.is_doubtful
             self._count()
 
     def _count(self) -> None:
         configuration = self._state.configuration
         # Only voters count, and a voter is a node with the directory that we know.
-        granted = sum(voter in self._votes for voter in configuration.voters)
-        if granted >= configuration.majority:
+        granted = [self._votes[voter] for voter in configuration.voters if voter in self._votes]
+        if sum(granted) >= configuration.majority or len(granted) == len(configuration.voters) > 0:
             self.next = BecomeCandidate(is_pre_vote=False) if self._is_pre_vote else BecomeLeader()
+
+
+class TermRecovery(Role):
+    """Finds a term to go on from, because the hard state is lost. Until then we are silent.
+
+    We may have voted in any term that another voter has reached: a vote for somebody is in that
+    candidate's own term, and so is what we acknowledged to it. So all other voters are asked, not a
+    majority; the highest term they name counts as one in which we have voted. What was asked for
+    before our restart must not count, hence the nonce.
+    """
+
+    def __init__(self, state: RaftState) -> None:
+        super().__init__(state)
+        self._nonce = state.nonce()
+        self._deadline = state.now
+        self._terms: dict[Member, Term] = {state.me: state.term}
+
+    @property
+    def deadline(self) -> Instant | None:
+        return self._deadline
+
+    def time_passed(self) -> None:
+        state = self._state
+        self._deadline = Instant(state.now + state.options.heartbeat_ns)
+        for voter in state.configuration.voters:
+            if voter not in self._terms:
+                state.send(voter, TermRequest(state.term, self._nonce))
+        self._settle()
+
+    def received(self, sender: Member, message: RaftMessage) -> None:
+        if isinstance(message, TermResponse) and message.nonce == self._nonce:
+            self._terms[sender] = message.term
+            self._settle()
+
+    def _settle(self) -> None:
+        if all(voter in self._terms for voter in self._state.configuration.voters):
+            term = max(self._terms.values())
+            self._state.doubt_until_after(term)
+            self.next = BecomeFollower(term)
 
 
 class LeadershipTransfer:
@@ -541,6 +597,9 @@ class Leader(Role):
         self._handover.time_passed()
         if now >= self._beat_at:
             self._beat()
+            if self._replication.needs_term():
+                # All that is lost by it is a round of votes, which nobody else can win.
+                self.next = BecomeCandidate(is_pre_vote=False, is_transfer=True)
 
     def _beat(self) -> None:
         self._beat_at = Instant(self._state.now + self._state.options.heartbeat_ns)
@@ -692,6 +751,7 @@ class Raft:
 
     state_type = RaftState
     follower_type = Follower
+    candidate_type = Candidate
     leader_type = Leader
 
     def __init__(
@@ -711,6 +771,8 @@ class Raft:
             # No other member could lead: there is nothing to wait for.
             follower.campaign_now()
         self._role: Role = follower
+        if recovered.hard_state is None:
+            self._role = TermRecovery(self._state)
 
     @property
     def term(self) -> Term:
@@ -720,6 +782,11 @@ class Raft:
     def leader(self) -> Member | None:
         """Who leads the present term, as far as we know."""
         return self._role.leader
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether our log may lack entries that we acknowledged, or our hard state is lost."""
+        return self._state.doubt is not None or isinstance(self._role, TermRecovery)
 
     @property
     def commit(self) -> Index:
@@ -783,6 +850,7 @@ class Raft:
                 assert_never(event)
         while self._role.next is not None:
             self._become(self._role.next)
+        state.settle_doubt()
         return state.effects
 
     def _pass_time(self) -> None:
@@ -791,12 +859,20 @@ class Raft:
             self._role.time_passed()
 
     def _receive(self, sender: Member, recipient: Member, message: RaftMessage) -> None:
-        state = self._state
-        if recipient != state.me:
+        if recipient != self._state.me:
             return  # for an earlier member with this node id, whose hard state we do not have
-        if isinstance(message, VoteRequest):
+        if isinstance(message, TermRequest):
+            self._state.send(sender, TermResponse(self._state.term, message.nonce))
+        elif isinstance(self._role, TermRecovery):
+            # It does not know whether the term of a message has passed.
+            self._role.received(sender, message)
+        elif isinstance(message, VoteRequest):
             self._vote(sender, message)
-            return
+        elif not isinstance(message, TermResponse):
+            self._receive_in_term(sender, message)
+
+    def _receive_in_term(self, sender: Member, message: RaftMessage) -> None:
+        state = self._state
         is_from_leader = isinstance(message, AppendRequest | RaftHeartbeat | SnapshotChunk | TimeoutNow)
         is_promise = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_promise:
@@ -830,7 +906,7 @@ class Raft:
                     state.set_hard_state(HardState(term, None))
                 self._role = self.follower_type(state, self._receiving, leader)
             case BecomeCandidate():
-                self._role = Candidate(state, transition)
+                self._role = self.candidate_type(state, transition)
             case BecomeLeader():
                 self._role = self.leader_type(state)
             case _:

@@ -11,6 +11,7 @@ from penstock.core.raft.messages import (
     CommitUpTo,
     Effect,
     FollowLeader,
+    PersistDoubt,
     PersistHardState,
     RaftMessage,
     SendMessage,
@@ -34,10 +35,15 @@ from penstock.core.raft.types import (
 
 
 class RecoveredState(Struct, frozen=True):
-    """What a member finds on disk at a start: its hard state, and the configurations in its log, in order."""
+    """What a member finds on disk at a start: its hard state, and the configurations in its log, in order.
 
-    hard_state: HardState
+    Without a hard state it has lost it; a new member has `BLANK_BALLOT`. `doubt` is the last term in
+    which it may have acknowledged entries that its log has lost since.
+    """
+
+    hard_state: HardState | None
     configurations: tuple[ConfigurationAt, ...] = ()
+    doubt: Term | None = None
 
 
 class RaftState:
@@ -54,8 +60,11 @@ class RaftState:
         self.me = me
         self.options = options
         self.now = Instant(0)
-        self.hard_state = recovered.hard_state
         self.log = RaftLog(view)
+        self.doubt = recovered.doubt
+        # If it is lost, no term below these comes into question.
+        known = max(self.log.last_term, recovered.doubt or Term(0))
+        self.hard_state = recovered.hard_state or HardState(known, None)
         self.commit = view.snapshot.index
         self.effects: list[Effect] = []
         self._draw = draw
@@ -105,6 +114,10 @@ class RaftState:
         """When to campaign after the leader's process ended; drawn, because all members see that at once."""
         return Instant(self.now + self._draw(self.options.heartbeat_ns))
 
+    def nonce(self) -> int:
+        """A number that no message of an earlier start carries."""
+        return self._draw(1 << 62)
+
     def send(self, to: Member, message: RaftMessage) -> None:
         self.effects.append(SendMessage(to, message))
 
@@ -119,6 +132,26 @@ class RaftState:
         self.hard_state = ballot
         self._withdraw_hard_state()
         self.effects.append(PersistHardState(ballot))
+
+    def doubt_until_after(self, term: Term) -> None:
+        """Doubt the log as of this term; votes in it, and in all before it, count as given."""
+        assert self.doubt is None or self.doubt <= term
+        self.doubt = term
+        self.effects.append(PersistDoubt(term))
+        self.set_hard_state(HardState(term, self.me))
+
+    def settle_doubt(self) -> None:
+        """End the doubt once the log holds, durably, a committed entry of a later term.
+
+        Its leader was elected by voters that lost nothing, or by all, so it had every entry that
+        was committed with our help before, and so have we now. A leader of the doubtful term itself
+        proves nothing: it may still count what we acknowledged and lost.
+        """
+        if self.doubt is None or self.term <= self.doubt or self.log.persisted < self.commit:
+            return
+        if self.log.term_at(self.commit) == self.term:
+            self.doubt = None
+            self.effects.append(PersistDoubt(None))
 
     def _withdraw_hard_state(self) -> None:
         """Drop the first of two hard states in one step, unless something was sent that depends on it."""

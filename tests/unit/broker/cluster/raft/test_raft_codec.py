@@ -28,6 +28,8 @@ from penstock.core.raft.messages import (
     SnapshotChunk,
     SnapshotChunkResponse,
     StaleTerm,
+    TermRequest,
+    TermResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -38,7 +40,7 @@ TERM, INDEX = Term(7), Index(1 << 40)
 MEMBERS = Configuration((member_of(1), member_of(2)), (member_of(3, 1),))
 EXAMPLES: list[RaftMessage] = [
     VoteRequest(TERM, INDEX, Term(6), is_pre_vote=True),
-    VoteResponse(TERM, is_granted=True),
+    VoteResponse(TERM, is_granted=True, is_doubtful=True),
     AppendRequest(
         TERM,
         INDEX,
@@ -47,13 +49,15 @@ EXAMPLES: list[RaftMessage] = [
         Index(5),
     ),
     AppendResponse(TERM, INDEX),
-    AppendConflict(TERM, INDEX, Index(3), Term(2)),
+    AppendConflict(TERM, INDEX, Index(3), Term(2), is_doubtful=True),
     RaftHeartbeat(TERM, INDEX, 9),
-    RaftHeartbeatResponse(TERM, 9, INDEX),
+    RaftHeartbeatResponse(TERM, 9, INDEX, Term(6)),
     SnapshotChunk(TERM, SnapshotMeta(INDEX, TERM, MEMBERS), 300, b"chunk", is_last=True),
     SnapshotChunkResponse(TERM, INDEX, 300),
     TimeoutNow(TERM),
     StaleTerm(TERM),
+    TermRequest(TERM, 1 << 61),
+    TermResponse(TERM, 1 << 61),
 ]
 
 
