@@ -13,12 +13,16 @@ A directory is new, or holds a log that was bootstrapped once: the initial membe
 it, and voters that a later start names are ignored. A directory that has belonged to a cluster and
 has no log any more is refused.
 
+A log that has lost entries which were durable once is cut in front of the damage and is in doubt
+from then on (see `core.raft`); so is a member whose hard state is missing or cannot be read.
+
 Left out: who the initial members are, and where members listen (see `bootstrap` and
 `node_addresses`); authentication of peers beyond the handshake.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 from uuid import UUID
@@ -46,13 +50,16 @@ from penstock.broker.cluster.raft_storage import (
     RaftStorage,
     encode_snapshot,
     load_newest,
+    read_doubt,
     read_hard_state,
+    write_doubt,
     write_hard_state,
     write_snapshot,
 )
 from penstock.core.metadata import Fact, MetadataImage
 from penstock.core.model import (
     MILLISECOND,
+    SECOND,
     ApiError,
     CorruptionError,
     ErrorKind,
@@ -78,11 +85,13 @@ from penstock.core.raft import (
     EntriesPersisted,
     Event,
     FollowLeader,
+    HardState,
     Index,
     InstallSnapshot,
     LeaderGone,
     Member,
     MessageReceived,
+    PersistDoubt,
     PersistHardState,
     ProposalAccepted,
     Propose,
@@ -90,6 +99,7 @@ from penstock.core.raft import (
     RaftOptions,
     ReadIndex,
     RecoveredState,
+    ReportBlockedElection,
     RequestRead,
     SendMessage,
     SendSnapshotChunk,
@@ -98,6 +108,7 @@ from penstock.core.raft import (
     StopLeading,
     StoreEntries,
     StoreSnapshotChunk,
+    Term,
     TimePassed,
     TransferLeadership,
     TransferStarted,
@@ -109,8 +120,10 @@ from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
 from penstock.runtime import Callback, CloseReason, Runtime, Timer
 from penstock.storage.disk import Disk, DiskFull
-from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog
-from penstock.storage.log.file_names import IDENTITY
+from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog, RecoveryReport
+from penstock.storage.log.file_names import IDENTITY, QUARANTINE, numbered
+from penstock.storage.log.file_names import LOG as SEGMENT
+from penstock.storage.log.files import read_file, replace_durably
 
 Arrival: TypeAlias = Callable[[Member, RaftMessage], None]
 LOG = f"{DIRECTORY}/log"
@@ -121,6 +134,7 @@ BATCH_BYTES_MAX = 1 << 30
 # How many entries before the newest snapshot stay in memory, for members that lag a little.
 LAG_MAX = 1_000
 FULL_DISK_RETRY_MS = 500
+BLOCKED_REMINDER_NS = 5 * SECOND
 CommandOutcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | ApiError
 Done: TypeAlias = Callable[[CommandOutcome], None]
 CHECKPOINT_LOOK_MS = 1_000
@@ -188,22 +202,100 @@ def recover(
     disk = place.disk
     disk.make_directory(DIRECTORY)
     disk.sync_directory("meta")
-    log = _open(place, options, ticks)
+    log, loss = _open(place, options, ticks)
     if log is None:
         _found(place, founders, joined=joined)
         # The log comes last: a directory that has one has everything.
         log = PartitionLog.create(
             disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
         )
-    snapshot, ballot = load_newest(disk), read_hard_state(disk)
+    snapshot = load_newest(disk)
     if snapshot is None:
         raise MetadataLost(
             "no metadata snapshot can be read: restore meta/raft, or rejoin with an empty directory"
         )
+    if loss:
+        _note_loss(disk, log.end, loss)
+    _cut_damage(disk, log, snapshot.meta.index)
     _fit(log, snapshot)
-    store = RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
-    recovered = RecoveredState(ballot or BLANK_BALLOT, store.configurations())
+    store = _load(disk, log, snapshot)
+    assert log.synced == log.end, "a recovered log is durable"
+    recovered = recover_state(disk, store, joined=joined)
     return RecoveredQuorum(store, recovered, snapshot.image, snapshot.end, snapshot.facts)
+
+
+def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStorage:
+    try:
+        return RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
+    except CorruptionError:
+        # Below the checkpoint damage shows only when it is read.
+        for _ in log.scrub():
+            pass
+        if not log.corruption:
+            raise
+    _cut_damage(disk, log, snapshot.meta.index)
+    _fit(log, snapshot)
+    return RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
+
+
+def recover_state(disk: Disk, store: RaftStorage, *, joined: bool) -> RecoveredState:
+    """Hard state, configurations and doubt of this member. Blocks."""
+    hard_state = _recover_hard_state(disk, is_used=joined or store.last > 0)
+    term = store.term_at(store.last) or Term(0) if hard_state is None else hard_state.term
+    return RecoveredState(hard_state, store.configurations(), read_doubt(disk, term))
+
+
+def _recover_hard_state(disk: Disk, *, is_used: bool) -> HardState | None:
+    """The hard state; None if it is lost: another vote in its place could be the second in a term."""
+    try:
+        hard_state = read_hard_state(disk)
+        reason = f"{DIRECTORY}/ballot is missing"
+    except CorruptionError as damage:
+        hard_state, is_used, reason = None, True, str(damage)
+    if hard_state is None and is_used:
+        events.error("quorum.hard_state_lost", reason=reason)
+        return None
+    return hard_state or BLANK_BALLOT
+
+
+def _note_loss(disk: Disk, end: Offset, reason: str) -> None:
+    """The log ends at `end`, and was longer: say so, and remember it before anything relies on it."""
+    events.error("quorum.log_damaged", last_index=int(end), reason=reason)
+    try:
+        hard_state = read_hard_state(disk)
+    except CorruptionError:
+        hard_state = None
+    if hard_state is not None:
+        # Without one the doubt begins when a term is found; until then its absence says enough.
+        write_doubt(disk, hard_state.term)
+
+
+def _cut_damage(disk: Disk, log: PartitionLog, covered: Index) -> None:
+    """Make the log end in front of damage, unless a snapshot covers all of it; keep a copy. Blocks."""
+    damaged = log.corruption
+    behind = [damage for damage in damaged if damage.end > covered]
+    if behind:
+        first = min(behind, key=lambda damage: damage.start)
+        reason = f"entries {first.start + 1} to {log.end} cannot be read: {first.reason}"
+        # First of all: a power cut after the cut would leave a log that looks whole.
+        _note_loss(disk, first.start, reason)
+        _keep_copies(disk, log, first.segment)
+        log.truncate_to(first.start)
+    if len(behind) < len(damaged) and covered <= log.end:
+        events.warning("quorum.old_entries_dropped", up_to=int(covered), reason=damaged[0].reason)
+        log.delete_records(Offset(covered))
+
+
+def _keep_copies(disk: Disk, log: PartitionLog, start: Offset) -> None:
+    """Copy the segments from this one on to the quarantine, as far as the disk has room."""
+    aside = f"{LOG}/{QUARANTINE}"
+    disk.make_directory(aside)
+    with suppress(DiskFull):
+        for segment in log.segments():
+            name = numbered(segment.base_offset, SEGMENT)
+            content = read_file(disk, f"{LOG}/{name}") if segment.base_offset >= start else None
+            if content is not None:
+                replace_durably(disk, aside, name, content)
 
 
 def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None:
@@ -233,18 +325,32 @@ def _fit(log: PartitionLog, snapshot: MetadataSnapshot) -> None:
         log.truncate_fully(Offset(index))
 
 
-def _open(place: QuorumStore, options: QuorumOptions, ticks: Callable[[], int]) -> PartitionLog | None:
+def _open(
+    place: QuorumStore, options: QuorumOptions, ticks: Callable[[], int]
+) -> tuple[PartitionLog | None, str]:
+    """The log, if there is one, and what its end has lost."""
     try:
         log, report = PartitionLog.open(
             place.disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
         )
     except IncompleteLog:
-        return None
-    if report.corruption or log.stopped is not None:
+        return None, ""
+    if log.stopped is not None and not log.corruption:
         log.abandon()
-        raise CorruptionError(f"the raft log is damaged: {report.corruption or log.stopped}")
-    assert log.synced == log.end, "an opened log is durable"
-    return log
+        raise CorruptionError(f"the raft log cannot be used: {log.stopped}")
+    return log, _loss_of(report)
+
+
+def _loss_of(report: RecoveryReport) -> str:
+    """What the end of the log may have lost besides a write that was never finished."""
+    lost, cut = report.lost, report.cut
+    if lost is not None:
+        return f"entries {lost.start + 1} to {lost.end} were durable and are gone: {lost.reason}"
+    if report.doubt:
+        return report.doubt
+    if cut is not None and cut.kept is not None:
+        return f"{cut.lost_bytes} bytes behind it are no entries, kept in {cut.kept}: {cut.reason}"
+    return ""
 
 
 def _log_options(options: QuorumOptions) -> LogOptions:
@@ -311,6 +417,7 @@ class RaftHost:
         self._deadline: Instant | None = None
         self._is_closed = False
         self._incarnation = 0
+        self._blocked_until = Instant(0)
         self.failure: DiskFull | None = None
         self.store = found.store
         self.snapshotting = SnapshotManager(
@@ -383,6 +490,8 @@ class RaftHost:
         match effect:
             case PersistHardState(ballot):
                 write_hard_state(self._disk, ballot)
+            case PersistDoubt() | ReportBlockedElection():
+                self._handle_doubt(effect)
             case TruncateLog(start):
                 self.store.truncate(start)
             case StoreEntries(entries, write):
@@ -394,6 +503,23 @@ class RaftHost:
                 self._handle_snapshot(effect, lambda received: self._installed(life, received))
             case _:
                 self._noting.note(effect)
+
+    def _handle_doubt(self, effect: PersistDoubt | ReportBlockedElection) -> None:
+        now = self._runtime.clock.now()
+        if isinstance(effect, PersistDoubt):
+            write_doubt(self._disk, effect.term)
+            if effect.term is None:
+                events.info("quorum.doubt_over", term=self.raft.term, commit=self.raft.commit)
+            return
+        if now < self._blocked_until:
+            return
+        self._blocked_until = Instant(now + BLOCKED_REMINDER_NS)
+        events.warning(
+            "quorum.election_blocked",
+            doubtful=[member.node_id for member in effect.doubtful],
+            missing=[member.node_id for member in effect.missing],
+            reason="voters have lost entries that may be committed: a leader needs the votes of all",
+        )
 
     def _send(self, to: Member, message: RaftMessage) -> None:
         if self._links is not None and not self._is_closed:
@@ -433,8 +559,7 @@ class RaftHost:
         self._timer = self._runtime.timers.at(deadline, self._begin_again)
 
     def _begin_again(self) -> None:
-        ballot = read_hard_state(self._disk) or BLANK_BALLOT
-        self.raft = self._build(RecoveredState(ballot, self.store.configurations()))
+        self.raft = self._build(recover_state(self._disk, self.store, joined=False))
         self.failure = self._deadline = None
         self._set_timer()
 

@@ -14,6 +14,9 @@ inside the frame that every small file has. Entry 0 stands for the bootstrap of 
 snapshots are kept: if the newer one is damaged, the older one and the log behind it are used.
 
 The hard state (term and vote) is synced before a vote is sent.
+
+    meta/raft/ballot      term and vote
+    meta/raft/doubt       exists while the log may lack what was acknowledged: the last term of that
 """
 
 import struct
@@ -60,6 +63,7 @@ KEPT = 2
 _HEAD = struct.Struct("<qqI")
 _NAME = "ballot"
 _NOBODY = "-"
+_DOUBT = "doubt"
 
 
 class RaftStorage:
@@ -271,3 +275,22 @@ def write_hard_state(disk: Disk, ballot: HardState) -> None:
     member = ballot.voted_for
     vote = f"{_NOBODY} {_NOBODY}" if member is None else f"{member.node_id} {member.directory_id}"
     write_record(disk, DIRECTORY, _NAME, f"{ballot.term} {vote}")
+
+
+def read_doubt(disk: Disk, term: Term) -> Term | None:
+    """As of which term the log is in doubt; `term` if that cannot be read, None if it is not. Blocks."""
+    try:
+        text = read_record(disk, DIRECTORY, _DOUBT)
+        return None if text is None else Term(int(text))
+    except (RecordFileDamaged, ValueError):
+        return term
+
+
+def write_doubt(disk: Disk, term: Term | None) -> None:
+    """Store that the log is in doubt, or that it is not any more; durable when this returns. Blocks."""
+    path = f"{DIRECTORY}/{_DOUBT}"
+    if term is not None:
+        write_record(disk, DIRECTORY, _DOUBT, str(term))
+    elif disk.exists(path):
+        disk.remove(path)
+        disk.sync_directory(DIRECTORY)

@@ -9,6 +9,7 @@ from penstock.broker.cluster.raft_storage import (
     encode_snapshot,
     load_newest,
     read_hard_state,
+    write_doubt,
     write_hard_state,
     write_snapshot,
 )
@@ -22,12 +23,14 @@ from penstock.core.raft import (
     Entry,
     HardState,
     Index,
+    RecoveredState,
     SnapshotMeta,
     Term,
 )
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import CrashableDisk
 from tests.property.raft.raft_arena import member_of
+from tests.support.recorded_events import recorded_events
 
 A, B = member_of(1), member_of(2)
 FACT = ClusterIdSet("AAAAAAAAAAAAAAAAAAAAAQ")
@@ -39,11 +42,14 @@ class InstantSyncs:
         """Never calls back: these tests close the log, which syncs."""
 
 
+def place_on(disk: CrashableDisk) -> QuorumStore:
+    return QuorumStore(disk, disk, GroupCommit(InstantSyncs()))
+
+
 def open_again(
     disk: CrashableDisk, founders: Configuration = EMPTY_CONFIGURATION, *, joined: bool = False
 ) -> RecoveredQuorum:
-    place = QuorumStore(disk, disk, GroupCommit(InstantSyncs()))
-    return recover(place, founders, QuorumOptions(), lambda: 0, joined=joined)
+    return recover(place_on(disk), founders, QuorumOptions(), lambda: 0, joined=joined)
 
 
 def new_disk() -> CrashableDisk:
@@ -192,3 +198,125 @@ def test_a_hard_state_that_cannot_be_read_is_not_guessed() -> None:
 
     with pytest.raises(CorruptionError):
         read_hard_state(disk)
+
+
+SEGMENT = "meta/raft/log/00000000000000000000.log"
+TERM = Term(3)
+
+
+def with_entries(disk: CrashableDisk, count: int = 5) -> None:
+    """A directory that has voted and holds entries of one term; nothing of it is checkpointed but its start."""
+    found = open_again(disk, Configuration((A, B)))
+    write_hard_state(disk, HardState(TERM, B))
+    found.store.append([facts_entry(index, TERM, index) for index in range(1, count + 1)], NOW)
+    found.store.log.abandon()
+
+
+def test_a_torn_write_at_the_end_of_the_log_leaves_no_doubt() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    disk.cut_short(SEGMENT, disk.size(SEGMENT) - 3)
+
+    again = open_again(disk)
+
+    assert again.store.last == 4
+    assert again.recovered.doubt is None
+
+
+def test_a_flipped_bit_in_the_tail_puts_the_log_in_doubt_from_start_to_start() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) * 3 // 5 + 40))
+
+    with recorded_events() as seen:
+        again = open_again(disk)
+    again.store.log.close()
+    third = open_again(disk)
+
+    assert again.store.last == 3
+    assert again.recovered == RecoveredState(HardState(TERM, B), doubt=TERM)
+    assert third.recovered.doubt == TERM
+    (damaged,) = seen.named("quorum.log_damaged")
+    assert damaged["last_index"] == 3
+
+
+@pytest.mark.parametrize("size", [0.0, 0.5])
+def test_entries_that_are_missing_below_the_checkpoint_put_the_log_in_doubt(size: float) -> None:
+    disk = new_disk()
+    with_entries(disk)
+    open_again(disk).store.log.close()
+    whole = disk.size(SEGMENT)
+    disk.cut_short(SEGMENT, int(whole * size))
+
+    again = open_again(disk)
+
+    assert again.store.last == (2 if size else 0)
+    assert again.recovered.doubt == TERM
+    assert open_again(disk).recovered.doubt == TERM
+
+
+def test_a_flipped_bit_below_the_checkpoint_cuts_the_log_in_front_of_it() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    open_again(disk).store.log.close()
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) * 3 // 5 + 40))
+
+    again = open_again(disk)
+
+    assert again.store.last == 3
+    assert again.recovered.doubt == TERM
+    assert disk.exists("meta/raft/log/quarantine/00000000000000000000.log")
+    # What replaces the lost entries is a log like any other.
+    again.store.append([facts_entry(4, TERM, 4)], NOW)
+    again.store.log.close()
+    assert open_again(disk).store.last == 4
+
+
+def test_damage_that_a_snapshot_covers_loses_nothing() -> None:
+    disk = new_disk()
+    options = QuorumOptions(segment_bytes=600)
+    found = recover(place_on(disk), Configuration((A, B)), options, lambda: 0, joined=False)
+    write_hard_state(disk, HardState(TERM, B))
+    for index in range(1, 31):
+        found.store.append([facts_entry(index, TERM, index)], NOW)
+    meta = SnapshotMeta(Index(25), TERM, Configuration((A, B)))
+    write_snapshot(disk, meta.index, encode_snapshot(meta, Offset(25), [FACT]))
+    found.store.log.close()
+    disk.flip_bit(SEGMENT, 8 * 70)
+
+    again = recover(place_on(disk), EMPTY_CONFIGURATION, options, lambda: 0, joined=True)
+
+    assert (again.store.last, again.store.end) == (30, 30)
+    assert again.recovered.doubt is None
+
+
+def test_a_missing_hard_state_is_a_lost_one_if_the_log_has_entries() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    disk.remove("meta/raft/ballot")
+
+    with recorded_events() as seen:
+        again = open_again(disk)
+
+    assert again.recovered.hard_state is None
+    assert len(seen.named("quorum.hard_state_lost")) == 1
+
+
+def test_a_damaged_hard_state_is_a_lost_one() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    disk.flip_bit("meta/raft/ballot", 60)
+
+    assert open_again(disk).recovered.hard_state is None
+
+
+def test_a_doubt_that_cannot_be_read_is_a_doubt_as_of_the_last_term() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    write_doubt(disk, Term(1))
+    disk.flip_bit("meta/raft/doubt", 50)
+
+    assert open_again(disk).recovered.doubt == TERM
+
+    write_doubt(disk, None)
+    assert open_again(disk).recovered.doubt is None
