@@ -42,7 +42,7 @@ class Stage:
 
     def __init__(self, cluster: ClusterProcesses, rate: int) -> None:
         self.cluster = cluster
-        _create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET}))
+        create_topic(cluster, TOPIC, PARTITIONS)
         self.await_in_sync()
         self.load = Load(cluster.bootstrap, TOPIC, PARTITIONS, rate).start()
         self.readers = GroupReaders(cluster.bootstrap, TOPIC, self.load.histories).start()
@@ -85,13 +85,14 @@ class Stage:
         self.readers.finish()
 
 
-def _create_topic(admin: AdminClient) -> None:
+def create_topic(cluster: ClusterProcesses, topic: str, partitions: int) -> None:
     """Again, if the controller changes just then."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
 
     def is_there() -> bool:
-        wanted = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+        wanted = NewTopic(topic, partitions, 3, config={"min.insync.replicas": "2"})
         try:
-            admin.create_topics([wanted])[TOPIC].result(timeout=20)
+            admin.create_topics([wanted])[topic].result(timeout=20)
         except KafkaException as error:
             code = error.args[0].code()
             if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.NOT_CONTROLLER):
@@ -99,7 +100,7 @@ def _create_topic(admin: AdminClient) -> None:
             return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
         return True
 
-    until(is_there, f"{TOPIC} is created")
+    until(is_there, f"{topic} is created")
 
 
 @contextlib.contextmanager
