@@ -13,6 +13,12 @@ that file (for all of its files, if the runtime cannot tell), and the file is ne
 durable again: the kernel has dropped the pages it could not write, and the next sync would
 succeed without them.
 
+With a journal (`storage.journal`), a round writes one frame with what the logs appended and syncs
+that instead of their files. A request says when the round begins (`begins`) whether its log is in the
+frame; if not, its file is synced as well. If the frame cannot be written or synced, the round goes
+on with the files of all its logs, whose bytes are in the page cache, and the journal is not used
+again. Nobody's callback is called in between.
+
 Which appends wait for a round (`fsync.mode`) is decided in `broker/partitions`.
 
 Left out: syncfs, which is faster for many files but only right on a filesystem of our own.
@@ -26,8 +32,11 @@ from typing import Protocol, TypeAlias
 
 from penstock.core.model import StorageError
 from penstock.storage.disk import DiskFailed, File
+from penstock.storage.journal import CommitJournal, FrameBuilder
 
 Done: TypeAlias = Callable[[StorageError | None], None]
+# Puts what a log appended into the frame, if there is one; returns whether its file need not be synced.
+Begins: TypeAlias = Callable[[FrameBuilder | None], bool]
 
 
 class SyncableFile(Protocol):
@@ -55,6 +64,7 @@ class CommitCounters:
     requests: int = 0
     rounds: int = 0
     files: int = 0
+    frames: int = 0
     failed_rounds: int = 0
     seconds: float = 0.0
 
@@ -62,13 +72,16 @@ class CommitCounters:
 class _Round:
     """The requests that one sync of the runtime covers."""
 
-    __slots__ = ("begins", "files", "requests", "started_ns")
+    __slots__ = ("begins", "files", "frame", "journaled", "requests", "started_ns")
 
     def __init__(self) -> None:
-        # A dict, because a set has no order and every run must sync in the same one.
+        # Dicts, because a set has no order and every run must sync in the same one.
         self.files: dict[File, None] = {}
         self.requests: list[tuple[File, Done]] = []
-        self.begins: list[Callable[[], None]] = []
+        self.begins: list[tuple[File, Begins]] = []
+        # What has to be synced for the frame, and the files that are not synced because of it.
+        self.frame: tuple[SyncableFile, ...] = ()
+        self.journaled: dict[File, None] = {}
         self.started_ns = 0
 
 
@@ -80,9 +93,11 @@ class GroupCommit:
         syncs: FileSyncer,
         clock_ns: Callable[[], int] | None = None,
         soon: Callable[[Callable[[], None]], object] | None = None,
+        journal: CommitJournal | None = None,
     ) -> None:
         """`soon` calls back after one turn of the loop; without it, rounds start at once."""
         self._syncs = syncs
+        self._journal = journal
         self._soon = soon
         # A round waits for this turn of the loop to end: every request read in it takes part.
         self._gathering = False
@@ -92,7 +107,7 @@ class GroupCommit:
         self._failed: dict[File, DiskFailed] = {}
         self.counters = CommitCounters()
 
-    def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None:
+    def request(self, file: File, done: Done, begins: Begins | None = None) -> None:
         """Call `done` when a sync that starts after this call has covered the file.
 
         `done` is never called inside this call, and callbacks are called in the order of the
@@ -103,9 +118,10 @@ class GroupCommit:
         self.counters.requests += 1
         gathered = self._next
         gathered.requests.append((file, done))
-        gathered.files[file] = None
-        if begins is not None:
-            gathered.begins.append(begins)
+        if begins is None:
+            gathered.files[file] = None
+        else:
+            gathered.begins.append((file, begins))
         if self._running is None and not self._gathering:
             self._gather()
 
@@ -138,24 +154,43 @@ class GroupCommit:
         self._gathering = False
         current = self._running = self._next
         self._next = _Round()
-        for begins in current.begins:
-            begins()
+        files = current.files
+        journal = self._journal
+        frame = None if journal is None else journal.begin_frame()
+        for file, begins in current.begins:
+            if begins(frame):
+                current.journaled[file] = None
+            else:
+                files[file] = None
+        targets: list[SyncableFile] = []
+        if frame is not None and frame.entries:
+            assert journal is not None
+            try:
+                targets += journal.write(frame)
+            except StorageError:
+                files.update(current.journaled)
+            else:
+                current.frame = tuple(targets)
+                self.counters.frames += 1
         failed = self._failed
         # A file that failed once is not tried again; its callbacks are called when this round ends.
-        files = [file for file in current.files if file not in failed] if failed else list(current.files)
+        targets += [file for file in files if file not in failed] if failed else files
         if self._clock_ns is not None:
             current.started_ns = self._clock_ns()
         self.counters.rounds += 1
-        self.counters.files += len(files)
-        self._syncs.sync(files, partial(self._finish, current))
+        self.counters.files += len(targets)
+        self._syncs.sync(targets, partial(self._finish, current))
 
     def _finish(self, finished: _Round, error: OSError | None) -> None:
         assert self._running is finished, "the runtime ended a round twice"
+        if error is not None:
+            self._fail(finished, error)
+            if self._is_frame_lost(finished, error):
+                self._sync_instead(finished, error)
+                return
+            self.counters.failed_rounds += 1
         if self._clock_ns is not None:
             self.counters.seconds += (self._clock_ns() - finished.started_ns) / 1e9
-        if error is not None:
-            self.counters.failed_rounds += 1
-            self._fail(finished, error)
         # Before the callbacks: the disk need not wait for them.
         self._running = None
         if self._next.requests:
@@ -163,6 +198,32 @@ class GroupCommit:
         failed = self._failed
         for file, done in finished.requests:
             done(failed.get(file))
+        journal = self._journal
+        if journal is not None:
+            self._tend(journal)
+
+    def _tend(self, journal: CommitJournal) -> None:
+        """After a round: keep the journal from growing, and let it know what was synced without it."""
+        journal.relieve()
+        if journal.marks and self._running is None and not self._gathering:
+            # Nobody waits for it, but until it is written a loss could not be told from a torn write.
+            self._gather()
+
+    def _is_frame_lost(self, finished: _Round, error: OSError) -> bool:
+        blamed = getattr(error, "files", finished.frame)
+        return any(target in blamed for target in finished.frame)
+
+    def _sync_instead(self, finished: _Round, error: OSError) -> None:
+        """The frame may be lost: sync the files of its logs, before any callback."""
+        assert self._journal is not None
+        failure = DiskFailed("sync", "journal", error.errno or errnos.EIO)
+        failure.__cause__ = error
+        self._journal.fail(failure)
+        finished.frame = ()
+        again = [file for file in finished.journaled if file not in finished.files]
+        finished.files.update(finished.journaled)
+        self.counters.files += len(again)
+        self._syncs.sync(again, partial(self._finish, finished))
 
     def _fail(self, finished: _Round, error: OSError) -> None:
         blamed = getattr(error, "files", finished.files)

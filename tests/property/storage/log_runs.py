@@ -17,7 +17,8 @@ from penstock.sim.checkers.durability import (
 )
 from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, NoSuchFile, PowerCut
-from penstock.storage.log import DamagedRange, IncompleteLog, LogOptions, PartitionLog
+from penstock.storage.journal import LogJournal
+from penstock.storage.log import DamagedRange, IncompleteLog, LogOptions, PartitionLog, RecoveryReport
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "logs/orders/0"
@@ -107,19 +108,29 @@ class Lives:
         """Open the log, or make it if it was never finished, and judge what is there."""
         self._generation += 1
         self._rounds = self._make_rounds(self.chance)
-        commit = GroupCommit(self._rounds)
         disk = self._on_disk(self.disk)
+        commit, journal = self.make_commit(disk)
         try:
-            self.log, _ = PartitionLog.open(disk, DIRECTORY, TOPIC, OPTIONS, commit=commit)
+            self.log, report = PartitionLog.open(
+                disk, DIRECTORY, TOPIC, OPTIONS, commit=commit, journal=journal
+            )
+            self.judge_report(report)
         except (IncompleteLog, NoSuchFile) as missing:
             if self._created:
                 self.violations.append(LogViolation(LogAnomaly.LOST, f"the whole log: {missing}"))
-            self.log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS, commit=commit)
+            self.log = PartitionLog.create(disk, DIRECTORY, TOPIC, OPTIONS, commit=commit, journal=journal)
             self._created = True
             self.checker = DurabilityChecker()
         found = read_back(self.log)
         self.violations += self.checker.judge(found)
         self.violations += self.search(found.batches)
+
+    def make_commit(self, disk: Disk) -> tuple[GroupCommit, LogJournal | None]:
+        """Begin a new incarnation's group commit, and journal if there is one."""
+        return GroupCommit(self._rounds), None
+
+    def judge_report(self, report: RecoveryReport) -> None:
+        """Check what recovery says about a disk that only lost power."""
 
     def search(self, batches: Sequence[StoredBatch], samples: int = 4) -> list[LogViolation]:
         """Look some offsets and times up, which is where the indexes come in."""
@@ -242,7 +253,11 @@ class Lives:
         if self.log.stopped is None:
             self.log.close()
             self.checker.made_durable(end)
+            self.closed()
         self.start()
+
+    def closed(self) -> None:
+        """The log was closed in order."""
 
 
 def check_offsets(batches: bytearray) -> range:

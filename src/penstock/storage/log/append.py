@@ -88,7 +88,7 @@ def _place_as_follower(
     return OffsetAssignment(Offset(headers[0].base_offset), offset, contiguous)
 
 
-def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
+def _write(  # noqa: C901, PLR0912, PLR0913, PLR0915 - the hot path, straight on purpose
     state: LogState,
     batches: memoryview | bytearray | bytes,
     headers: Sequence[BatchHeader],
@@ -155,6 +155,17 @@ def _write(  # noqa: C901, PLR0913 - the hot path, straight on purpose
         aborted = producers.update_marker(marker, now)
         if aborted is not None:
             index.note_aborted(aborted)
+    journal = state.journal
+    if journal is not None and journal.is_on:
+        if size <= journal.room:
+            if not journal.batches:
+                journal.start = state.end
+            journal.batches.append(bytes(batches))
+            journal.room -= size
+            journal.end = end
+        else:
+            # Too much to write twice: the next round syncs the file itself.
+            journal.drop()
     state.end = end
     state.last_append_at = now
     stats = state.stats

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.core.replica import encode_snapshot
 from penstock.storage.disk import DiskFull, File
+from penstock.storage.journal import NO_POSITION, JournalPosition
 from penstock.storage.log.durability import Done
 from penstock.storage.log.file_names import CHECKPOINT, EPOCHS
 from penstock.storage.log.files import (
@@ -96,7 +97,20 @@ def capture(state: LogState) -> Checkpoint:
         sealed=sealed_segments(state),
         epochs=epoch_rows(state.epochs),
         producers=encode_snapshot(state.producers),
+        journal=covered(state),
     )
+
+
+def covered(state: LogState) -> JournalPosition:
+    """The last frame of the journal that a checkpoint taken now covers.
+
+    A log that has lost something does not cover what says so.
+    """
+    if state.journal is None:
+        return NO_POSITION
+    if state.end < state.lost_end:
+        return state.checkpoint.journal
+    return state.journal.position
 
 
 def sealed_segments(state: LogState) -> tuple[SealedSegment, ...]:
@@ -143,6 +157,8 @@ def write_checkpoint(state: LogState, captured: Checkpoint) -> None:
         raise
     state.checkpoint = captured
     state.stats.checkpoints += 1
+    if state.journal is not None:
+        state.journal.checkpointed(captured.journal)
 
 
 def flush_index(state: LogState) -> list[File]:
@@ -202,10 +218,18 @@ class BackgroundCheckpoint:
             self._put(CHECKPOINT, encode_checkpoint(self._captured), self._in_place)
 
     def _in_place(self, error: StorageError | None) -> None:
+        state = self._state
         if not self._is_over(error):
-            self._state.checkpoint = self._captured
-            self._state.stats.checkpoints += 1
+            state.checkpoint = self._captured
+            state.stats.checkpoints += 1
+            if state.journal is not None:
+                # The journal may forget what the checkpoint covers once its name is durable.
+                state.durability.request_names(self._names_durable)
             self._done(None)
+
+    def _names_durable(self, error: StorageError | None) -> None:
+        if error is None and self._state.journal is not None:
+            self._state.journal.checkpointed(self._captured.journal)
 
     def _put(self, name: str, content: bytes, done: Done) -> None:
         try:

@@ -5,6 +5,9 @@ requests. That order is what makes the rules below cheap: when a segment is full
 and the directory that names its successor are requested at once, so any later success for
 the successor implies that they are durable too.
 
+With a journal, a round may make appends durable without syncing the log's file: `commit` leaves that
+to the round. `request` always syncs the file: checkpoints rely on it.
+
 A sync that failed stops the log for good. The kernel drops pages that it could not write
 and calls the next sync a success, so trying again would turn a loss into a lie.
 """
@@ -13,8 +16,9 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import Offset, StorageError
-from penstock.storage.commit import SyncableFile
+from penstock.storage.commit import Begins, SyncableFile
 from penstock.storage.disk import Disk, File
+from penstock.storage.journal import FrameBuilder, LogJournal
 from penstock.storage.log.file_names import TEMPORARY
 from penstock.storage.log.types import LogStopped
 
@@ -24,15 +28,15 @@ Done: TypeAlias = Callable[[StorageError | None], None]
 class Committer(Protocol):
     """Group commit as far as a log needs it: `done` is called in the order of requests."""
 
-    def request(self, file: File, done: Done, begins: Callable[[], None] | None = None) -> None: ...
+    def request(self, file: File, done: Done, begins: Begins | None = None) -> None: ...
 
 
 class ImmediateCommit:
     """Syncs at once and blocks: for tools and tests without a loop."""
 
-    def request(self, file: SyncableFile, done: Done, begins: Callable[[], None] | None = None) -> None:
+    def request(self, file: SyncableFile, done: Done, begins: Begins | None = None) -> None:
         if begins is not None:
-            begins()
+            begins(None)
         try:
             file.sync()
         except StorageError as error:
@@ -58,8 +62,16 @@ class DirectoryNames:
 class Durability:
     """The synced end of a log, and the reason why it may have stopped."""
 
-    def __init__(self, disk: Disk, directory: str, commit: Committer, synced: Offset) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        commit: Committer,
+        synced: Offset,
+        journal: LogJournal | None = None,
+    ) -> None:
         self.synced = synced
+        self._journal = journal
         self.stopped: BaseException | None = None
         self._disk = disk
         self._directory = directory
@@ -97,6 +109,9 @@ class Durability:
             return
         if generation == self._generation and end > self.synced:
             self.synced = end
+            journal = self._journal
+            if journal is not None and end > journal.reach and journal.is_on:
+                journal.mark(end)
         done(None)
 
     def is_sharing(self, file: File) -> bool:
@@ -104,22 +119,37 @@ class Durability:
         return self._sharing is file
 
     def share(self, file: File, end: Callable[[], Offset], done: Done) -> None:
-        """Sync the active file with the next round of the group commit.
+        """Make the log durable with the next round of the group commit.
 
-        When it begins, `end` returns the end of the log in this file or before it; everything
-        below that is durable when `done` is called. Until it begins, `is_sharing` is true and
-        further requests are not needed.
+        Until it begins, `is_sharing` is true and further requests are not needed.
+        """
+        self._sharing = file
+        self.commit(file, end, done)
+
+    def commit(self, file: File, end: Callable[[], Offset], done: Done) -> None:
+        """Make the log durable with the next round, by its journal or by its active file.
+
+        When the round begins, `end` returns the end of the log in this file or before it; everything
+        below that is durable when `done` is called.
         """
         generation, reach = self._generation, self.synced
-        self._sharing = file
 
-        def begins() -> None:
+        def begins(frame: FrameBuilder | None) -> bool:
             nonlocal reach
             if self._sharing is file:
                 self._sharing = None
-            if self.stopped is None and generation == self._generation:
+            if self.stopped is not None or generation != self._generation:
                 # A log that was removed meanwhile has no end, and one that was cut has another.
-                reach = end()
+                return False
+            journal = self._journal
+            reach = end()
+            if journal is None or not journal.is_on:
+                return False
+            if frame is None:
+                journal.drop()
+                journal.is_on = False
+                return False
+            return journal.take(frame, reach, self.synced)
 
         def finished(error: StorageError | None) -> None:
             self._reached(error, generation, reach, done)
@@ -207,3 +237,5 @@ class Durability:
         self._sharing = None
         self.cancel_puts()
         self.synced = synced
+        if self._journal is not None:
+            self._journal.cut(synced)

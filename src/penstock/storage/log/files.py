@@ -18,6 +18,7 @@ to start there:
 
     fixed     recovery point 8 │ segment 8 │ position 8 │ log start 8 │ high watermark 8
               taken at 8 │ first append at 8 │ max timestamp 8 │ flags 4
+    journal   if flag 8 is set: journal id 8 │ sequence 8      the last frame that is covered
     marks     three times: rows 4 │ CRC-32C 4       offset, time and aborted index
     segments  count 4, then each: base offset 8 │ size 8 │ flags 4      the sealed ones
     epochs    length 4, then the rows of the leader epochs as of the recovery point
@@ -43,6 +44,7 @@ from fastcrc import crc32
 from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.replica import EpochStart, LeaderEpochHistory
 from penstock.storage.disk import Buffer, Disk, NoSuchFile
+from penstock.storage.journal import NO_POSITION, JournalPosition
 from penstock.storage.log.file_names import TEMPORARY
 from penstock.storage.log.types import CorruptFile
 
@@ -59,6 +61,8 @@ _SEALED = struct.Struct("<qqI")
 _GAPLESS = 1
 _CLEANED = 2
 _SWAPPING = 4
+_JOURNALED = 8
+_POSITION = struct.Struct("<QQ")
 NO_TIME = Timestamp(-1)
 
 
@@ -207,6 +211,7 @@ class Checkpoint:
     sealed: tuple[SealedSegment, ...] = ()
     epochs: bytes = b""
     producers: bytes = b""
+    journal: JournalPosition = NO_POSITION
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -219,8 +224,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         checkpoint.taken_at,
         checkpoint.first_append_at,
         checkpoint.max_timestamp,
-        _GAPLESS if checkpoint.gapless else 0,
+        checkpoint.gapless * _GAPLESS | (checkpoint.journal != NO_POSITION) * _JOURNALED,
     )
+    if checkpoint.journal != NO_POSITION:
+        fixed += _POSITION.pack(*checkpoint.journal)
     marks = b"".join(_MARK.pack(*mark) for mark in checkpoint.marks)
     sealed = b"".join(_SEALED.pack(row.base_offset, row.size_bytes, row.flags) for row in checkpoint.sealed)
     count = _COUNT.pack(len(checkpoint.sealed))
@@ -233,6 +240,10 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
     try:
         *numbers, flags = _FIXED.unpack_from(payload)
         position = _FIXED.size
+        journal = NO_POSITION
+        if flags & _JOURNALED:
+            journal = JournalPosition(*_POSITION.unpack_from(payload, position))
+            position += _POSITION.size
         marks = [IndexMark(*_MARK.unpack_from(payload, position + i * _MARK.size)) for i in range(3)]
         position += 3 * _MARK.size
         (count,) = _COUNT.unpack_from(payload, position)
@@ -265,6 +276,7 @@ def decode_checkpoint(content: Buffer) -> Checkpoint:
         sealed=tuple(sealed),
         epochs=bytes(epochs),
         producers=bytes(payload[end + _COUNT.size + length :]),
+        journal=journal,
     )
     _check_order(checkpoint)
     return checkpoint

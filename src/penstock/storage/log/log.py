@@ -8,11 +8,13 @@ round, a start would find a hole and have to call it corruption.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader
 from penstock.core.replica import AbortedTransaction, EpochStart, LeaderEpochHistory, ProducerStateManager
 from penstock.storage.disk import Disk
+from penstock.storage.journal import NO_POSITION, JournalPosition, LogJournal
 from penstock.storage.log import append, read, retention, truncate
 from penstock.storage.log import compaction as compacting
 from penstock.storage.log.checkpoint import BackgroundCheckpoint, CheckpointTimer, checkpoint_now, is_current
@@ -27,7 +29,8 @@ from penstock.storage.log.scrub import (
     verification_at,
     verification_of,
 )
-from penstock.storage.log.state import LogState
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.state import LogServices, LogState
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
     AppendedRange,
@@ -57,9 +60,11 @@ class PartitionLog:
     def __init__(self, state: LogState) -> None:
         self._state = state
         self._timer = CheckpointTimer()
+        if state.journal is not None:
+            state.journal.checkpoint = self._relieve_journal
 
     @classmethod
-    def create(
+    def create(  # noqa: PLR0913 - all but the first four are optional and named
         cls,
         disk: Disk,
         directory: str,
@@ -68,15 +73,22 @@ class PartitionLog:
         *,
         commit: Committer | None = None,
         ticks: Callable[[], int] | None = None,
+        journal: LogJournal | None = None,
+        position: JournalPosition = NO_POSITION,
     ) -> "PartitionLog":
         """Make an empty log in a directory that has none. Blocks until it is durable.
 
         `ticks` is a nanosecond clock for the append times in `stats`; without it they are not measured.
+        What the node's journal says up to `position` is about a former log of the same name.
         """
-        return cls(create_log(disk, directory, topic_id, options, commit, ticks))
+        if journal is not None:
+            position = journal.position
+        return cls(
+            create_log(disk, directory, topic_id, options, LogServices(commit, ticks, journal), position)
+        )
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 - as in `create`
         cls,
         disk: Disk,
         directory: str,
@@ -85,9 +97,10 @@ class PartitionLog:
         *,
         commit: Committer | None = None,
         ticks: Callable[[], int] | None = None,
+        journal: LogJournal | None = None,
     ) -> tuple["PartitionLog", RecoveryReport]:
         """Open a log that was closed, or left behind by a crash, and say what was found. Blocks."""
-        state, report = open_log(disk, directory, topic_id, options, commit, ticks)
+        state, report = open_log(disk, directory, topic_id, options, LogServices(commit, ticks, journal))
         return cls(state), report
 
     @property
@@ -251,9 +264,9 @@ class PartitionLog:
         if stopped is not None:
             done(LogStopped(state.directory, stopped))
             return
-        writer = state.segments.active.writer
-        assert writer is not None
-        state.durability.request(writer, state.end, done)
+        segment = state.segments.active
+        assert segment.writer is not None
+        state.durability.commit(segment.writer, partial(_reach, state, segment), done)
 
     def sync_shared(self, done: Done) -> None:
         """Like `sync`, for frequent appends: of the calls until the next round begins, only the first counts.
@@ -265,13 +278,21 @@ class PartitionLog:
         writer = segment.writer
         assert writer is not None
         if not state.durability.is_sharing(writer):
+            state.durability.share(writer, partial(_reach, state, segment), done)
 
-            def reach() -> Offset:
-                if segment is state.segments.active:
-                    return state.end
-                return state.segments.reach_of(segment, state.end)
+    def use_journal(self, *, is_on: bool) -> None:
+        """Whether appends go to the node's journal, which is worth it if somebody waits for syncs."""
+        journal = self._state.journal
+        if journal is not None:
+            journal.switch(is_on=is_on)
 
-            state.durability.share(writer, reach, done)
+    def _relieve_journal(self) -> bool:
+        """Take a checkpoint, so that the journal may forget what it holds of this log, if one would do."""
+        state = self._state
+        if state.stopped is not None or state.end < state.lost_end:
+            return False
+        self.checkpoint()
+        return True
 
     def set_file_remover(self, discard: Callable[[list[str], int], None]) -> None:
         """Have `discard` remove deleted files, no earlier than after so many milliseconds.
@@ -400,3 +421,10 @@ class PartitionLog:
         if self._state.stopped is None and not is_current(self._state):
             checkpoint_now(self._state)
         self._state.segments.close()
+
+
+def _reach(state: LogState, segment: Segment) -> Offset:
+    """The end of what is in this segment or before it, which was the active one once."""
+    if segment is state.segments.active:
+        return state.end
+    return state.segments.reach_of(segment, state.end)

@@ -33,13 +33,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
-from penstock.core.records import BatchIncomplete, CorruptBatch
+from penstock.core.records import BatchHeader, BatchIncomplete, CorruptBatch, check_batches
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
 from penstock.storage.disk import Disk, DiskFull, File
 from penstock.storage.disk.port import disk_error
+from penstock.storage.journal import (
+    NO_POSITION,
+    NOTHING_JOURNALED,
+    JournaledLog,
+    JournalPosition,
+    JournalRange,
+    LogJournal,
+)
 from penstock.storage.log import file_names
+from penstock.storage.log.append import append_as_follower
 from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
-from penstock.storage.log.durability import Committer, Durability, ImmediateCommit
+from penstock.storage.log.durability import Durability, ImmediateCommit
 from penstock.storage.log.file_names import (
     CLEANED,
     EPOCHS,
@@ -86,8 +95,16 @@ from penstock.storage.log.segment import (
     headers,
 )
 from penstock.storage.log.segments import Segments
-from penstock.storage.log.state import LogState, fold_batch
-from penstock.storage.log.types import CorruptRange, IncompleteLog, LogOptions, LostTail, WrongTopic
+from penstock.storage.log.state import LogServices, LogState, fold_batch
+from penstock.storage.log.types import (
+    CorruptRange,
+    IncompleteLog,
+    LogOptions,
+    LostTail,
+    OffsetsNotIncreasing,
+    RestoredTail,
+    WrongTopic,
+)
 
 # Behind the offset that the bytes would have had, in the quarantine directory.
 CUT = ".cut"
@@ -293,8 +310,8 @@ def create_log(
     directory: str,
     topic_id: TopicId,
     options: LogOptions,
-    commit: Committer | None,
-    ticks: Callable[[], int] | None,
+    services: LogServices,
+    position: JournalPosition = NO_POSITION,
 ) -> LogState:
     """Make the files of an empty log; the topic id comes last and says that it is complete."""
     if disk.exists(f"{directory}/{IDENTITY}"):
@@ -311,8 +328,9 @@ def create_log(
         log_start=zero,
         high_watermark=zero,
         producers=encode_snapshot(ProducerStateManager()),
+        journal=position,
     )
-    state = build_state(disk, directory, options, empty, commit, ticks)
+    state = build_state(disk, directory, options, empty, services)
     state.segments.add_active(zero, fresh=True)
     replace_durably(disk, directory, EPOCHS, encode_epochs(LeaderEpochHistory()))
     write_checkpoint(state, empty)
@@ -327,12 +345,12 @@ def build_state(
     directory: str,
     options: LogOptions,
     checkpoint: Checkpoint,
-    commit: Committer | None,
-    ticks: Callable[[], int] | None,
+    services: LogServices,
 ) -> LogState:
     """A log without segments, at the checkpoint."""
-    durability = Durability(disk, directory, commit or ImmediateCommit(), checkpoint.recovery_point)
-    state = LogState(disk, directory, options, durability, checkpoint, ticks)
+    commit = services.commit or ImmediateCommit()
+    durability = Durability(disk, directory, commit, checkpoint.recovery_point, services.journal)
+    state = LogState(disk, directory, options, durability, checkpoint, services)
     state.segments = Segments(disk, directory, options, rebuilder(state), durability.retire)
     return state
 
@@ -375,6 +393,8 @@ class RecoveryReport:
     lost: LostTail | None = None
     # Why nobody can tell whether more of the log was durable; empty if the end is sure.
     doubt: str = ""
+    # What was taken from the journal.
+    restored: RestoredTail | None = None
 
     @property
     def was_clean(self) -> bool:
@@ -401,11 +421,14 @@ def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
         disk.sync_directory(directory)
 
 
-def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
+def recover_tail(
+    state: LogState, following: Sequence[Offset], report: RecoveryReport, known: JournaledLog
+) -> None:
     """Read the active segment from the checkpoint on, and every segment that was begun after it."""
     damaged = state.stopped is not None
+    epochs = _JournaledEpochs(known)
     if not damaged:
-        scan_segment(state, state.checkpoint.position, report)
+        scan_segment(state, state.checkpoint.position, report, epochs)
     for index, base_offset in enumerate(following):
         if report.cut is not None or (base_offset != state.end and not damaged):
             # Segments begin where the log ends; this one belongs to an end that is gone.
@@ -424,16 +447,68 @@ def recover_tail(state: LogState, following: Sequence[Offset], report: RecoveryR
         segment = state.segments.add_active(base_offset)
         # Without a checkpoint it is unknown which segments were compacted and have gaps.
         segment.gapless = not report.checkpoint_lost
-        scan_segment(state, 0, report)
+        scan_segment(state, 0, report, epochs)
 
 
-def scan_segment(state: LogState, position: int, report: RecoveryReport) -> None:
+class _JournaledEpochs:
+    """The leader epochs of batches as the journal has them: a batch's CRC does not cover its own."""
+
+    def __init__(self, known: JournaledLog) -> None:
+        self._entries = [found.entry for found in known.ranges if found.entry.epoch >= 0]
+        self._next = 0
+
+    def check(self, header: BatchHeader) -> None:
+        """Raise CorruptBatch if the journal has another epoch. Offsets must not decrease between calls."""
+        entries = self._entries
+        while self._next < len(entries) and entries[self._next].end <= header.base_offset:
+            self._next += 1
+        if self._next == len(entries):
+            return
+        entry = entries[self._next]
+        if entry.start <= header.base_offset and header.leader_epoch != entry.epoch:
+            raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {entry.epoch} should")
+
+
+def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, report: RecoveryReport) -> None:
+    """Continue the log with what the journal has behind its end, and say what is missing even so."""
+    if state.stopped is None:
+        first = state.end
+        for found in known.ranges:
+            entry = found.entry
+            if entry.end > state.end and not (entry.start <= state.end and _restore(state, journal, found)):
+                break
+        if state.end > first:
+            report.restored = RestoredTail(first, state.end)
+    report.doubt = known.doubt
+    if state.end < known.durable:
+        state.lost_end = known.durable
+        reason = report.cut.reason if report.cut is not None else "its files end early"
+        report.lost = LostTail(state.end, known.durable, reason)
+
+
+def _restore(state: LogState, journal: LogJournal, found: JournalRange) -> bool:
+    """Append the batches of one range that lie behind the end; returns whether that was possible."""
+    try:
+        content = journal.read(found)
+        for batch in check_batches(content):
+            size = batch.size_bytes
+            if batch.base_offset >= state.end:
+                now = seen_at(state, batch.max_timestamp)
+                append_as_follower(state, content[:size], [batch], now)
+            content = content[size:]
+    except (CorruptionError, StorageError, OffsetsNotIncreasing):
+        return False
+    return True
+
+
+def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs: _JournaledEpochs) -> None:
     """Check every batch from `position` on and update the state; cut at the first that is not good."""
     segment = state.segments.active
     start = position
     try:
         for batch in checked_batches(segment.file, position, segment.size_bytes):
             _check_place(state, segment, batch)
+            epochs.check(batch.header)
             _count(state, batch)
             position = batch.position + batch.header.size_bytes
             report.bytes_read += batch.header.size_bytes
@@ -529,8 +604,7 @@ def open_log(
     directory: str,
     topic_id: TopicId,
     options: LogOptions,
-    commit: Committer | None,
-    ticks: Callable[[], int] | None,
+    services: LogServices,
 ) -> tuple[LogState, RecoveryReport]:
     """Recover the log in `directory`."""
     _check_topic(disk, directory, topic_id)
@@ -541,15 +615,25 @@ def open_log(
         report.checkpoint_lost = True
         checkpoint = _without_checkpoint(disk, directory, bases)
     redo_swaps(disk, directory, checkpoint)
-    state = build_state(disk, directory, options, checkpoint, commit, ticks)
+    state = build_state(disk, directory, options, checkpoint, services)
+    journal = services.journal
+    known = NOTHING_JOURNALED
+    if journal is not None:
+        known = journal.recover(checkpoint.journal)
+        # What is appended from the journal need not go there again.
+        journal.is_on = False
     report.recovery_point = checkpoint.recovery_point
     _add_sealed(state, bases)
     _add_checkpointed(state, bases, report)
     state.producers = decode_snapshot(checkpoint.producers)
     _restore_epochs(state, report)
     following = [base for base in bases if base > checkpoint.segment]
-    recover_tail(state, following, report)
+    recover_tail(state, following, report, known)
+    if journal is not None:
+        restore_tail(state, journal, known, report)
     _settle(state, following, report)
+    if journal is not None:
+        journal.opened(state.end, state.lost_end)
     return state, report
 
 
@@ -725,7 +809,7 @@ def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport
     report.corruption = tuple(state.damage.values())
     changed = state.end != state.checkpoint.recovery_point or report.cut is not None
     changed = changed or bool(following) or report.indexes_rebuilt > 0
-    changed = changed or report.epochs_rebuilt or report.checkpoint_lost
+    changed = changed or report.epochs_rebuilt or report.checkpoint_lost or report.restored is not None
     if changed and state.stopped is None:
         try:
             checkpoint_now(state)

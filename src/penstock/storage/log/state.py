@@ -1,17 +1,28 @@
 """Everything that makes up one open log: the parts that its operations work on."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from penstock.core.model import CorruptionError, Offset, Timestamp
 from penstock.core.records import BatchHeader, Buffer, read_control
 from penstock.core.replica import AbortedTransaction, LeaderEpochHistory, ProducerStateManager
 from penstock.storage.disk import Disk
-from penstock.storage.log.durability import Durability
+from penstock.storage.journal import LogJournal
+from penstock.storage.log.durability import Committer, Durability
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import ActiveIndex
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.segments import Segments
 from penstock.storage.log.types import CorruptRange, LogOptions, LogStats, LogStopped
+
+
+class LogServices(NamedTuple):
+    """What a log uses of its node, if there is one."""
+
+    commit: Committer | None = None
+    # A nanosecond clock.
+    ticks: Callable[[], int] | None = None
+    journal: LogJournal | None = None
 
 
 class LogState:
@@ -28,7 +39,9 @@ class LogState:
         "epochs",
         "epochs_changed",
         "high_watermark",
+        "journal",
         "last_append_at",
+        "lost_end",
         "options",
         "producers",
         "segments",
@@ -44,14 +57,15 @@ class LogState:
         options: LogOptions,
         durability: Durability,
         checkpoint: Checkpoint,
-        ticks: Callable[[], int] | None,
+        services: LogServices,
     ) -> None:
         self.disk = disk
+        self.journal = services.journal
         self.directory = directory
         self.options = options
         self.durability = durability
         self.checkpoint = checkpoint
-        self.ticks = ticks
+        self.ticks = services.ticks
         # Removes files that no start needs any more; None: they are removed at once, which blocks.
         self.discard: Callable[[list[str], int], None] | None = None
         self.segments: Segments
@@ -62,6 +76,8 @@ class LogState:
         self.end = checkpoint.recovery_point
         self.high_watermark = checkpoint.high_watermark
         self.last_append_at = checkpoint.taken_at
+        # Where the log ended that was durable, if its end was lost since.
+        self.lost_end = Offset(0)
         self.stats = LogStats()
         # What cannot be read, by its first offset; each segment has its own part of it.
         self.damage: dict[Offset, CorruptRange] = {}

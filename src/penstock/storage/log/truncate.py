@@ -6,7 +6,7 @@ from penstock.core.model import Offset, StorageError
 from penstock.core.records import HEADER_BYTES, read_header
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
 from penstock.storage.log.append import roll
-from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
+from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import NO_TIMESTAMP
 from penstock.storage.log.recovery import producers_at
@@ -78,6 +78,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
         high_watermark=start,
         taken_at=state.last_append_at,
         producers=encode_snapshot(state.producers),
+        journal=covered(state),
     )
     try:
         # The checkpoint names the new segment before it exists: a start that finds no file makes one.
@@ -141,6 +142,8 @@ def _forget_behind(state: LogState, index: int) -> list[Offset]:
 def _end_at(state: LogState, end: Offset, producers: ProducerStateManager) -> None:
     """Forget everything about offsets at or behind the new end of the log."""
     state.end = end
+    # Whoever cuts the log knows where it has to end.
+    state.lost_end = Offset(0)
     state.high_watermark = min(state.high_watermark, end)
     state.producers = producers
     state.epochs.truncate_to(end)

@@ -127,6 +127,13 @@ class LostTail(NamedTuple):
     reason: str
 
 
+class RestoredTail(NamedTuple):
+    """Offsets at the end of a log that its own files had lost, and the node's journal had."""
+
+    start: Offset
+    end: Offset
+
+
 class SegmentSummary(NamedTuple):
     """One segment, for listings and metrics."""
 

@@ -23,6 +23,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Callback, Runtime, Timer
+from penstock.storage.commit import Begins
 from penstock.storage.disk import CrashableDisk, File
 from penstock.storage.log import PartitionLog
 
@@ -36,10 +37,10 @@ class HeldCommit:
 
     def __init__(self) -> None:
         self.requests: list[tuple[File, Callable[[StorageError | None], None]]] = []
-        self._begins: list[Callback] = []
+        self._begins: list[Begins] = []
 
     def request(
-        self, file: File, done: Callable[[StorageError | None], None], begins: Callback | None = None
+        self, file: File, done: Callable[[StorageError | None], None], begins: Begins | None = None
     ) -> None:
         self.requests.append((file, done))
         if begins is not None:
@@ -48,7 +49,7 @@ class HeldCommit:
     def begin(self) -> None:
         begins, self._begins = self._begins, []
         for call in begins:
-            call()
+            call(None)
 
     def finish(self) -> None:
         self.begin()

@@ -1,0 +1,228 @@
+"""The bytes of a journal file: a header, and frames of entries.
+
+    file    0 header, 512 bytes │ 512 frame │ frame │ frame │ … what a former use left, or zeros
+
+    header  0 "PSJL" 4 │ 4 version 4 │ 8 base 8 │ 16 previous 8 │ 24 salt 4 │ 28 CRC-32C 4
+    frame   0 "PSJF" 4 │ 4 length 4 │ 8 sequence 8 │ 16 header CRC 4 │ 20 payload CRC 4 │ 24 payload …
+    entry   0 kind 1 │ 1 topic id 16 │ 17 partition 4 │ 21 start 8 │ 29 end 8 │ 37 leader epoch 4
+            │ 41 length 4 │ 45 batches …
+
+    state   0 "PSJS" 4 │ 4 version 4 │ 8 id 8 │ 16 run 8 │ 24 oldest 8 │ 32 first 8 │ 40 closed 8 │ 48 CRC 4
+
+A sequence is the number of the run (how often the journal was opened) and a count within it. The
+`state` is a small file of its own, replaced as a whole: it outlives the other files if they are lost.
+
+Little endian. The header CRC of a frame covers its first 16 bytes and begins with the file's salt,
+so that bytes which a client wrote into a record cannot pass for a frame; the payload CRC covers the
+payload and begins with the header CRC, so that neither fits anything else.
+"""
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from fastcrc import crc32
+
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PartitionIndex, TopicId
+from penstock.storage.disk import Buffer
+
+_crc32c = crc32.iscsi
+HEADER_BYTES = 512
+_FILE_MAGIC = b"PSJL"
+_FILE = struct.Struct("<4sIQQI")
+_STATE_MAGIC = b"PSJS"
+_STATE = struct.Struct("<4sIQQQQQ")
+# The bits of a sequence that count frames: 200 years of one a second, 7 of 5,000.
+COUNT_BITS = 40
+_CRC = struct.Struct("<I")
+_VERSION = 1
+FRAME_MAGIC = b"PSJF"
+_FRAME = struct.Struct("<4sIQ")
+_CRCS = struct.Struct("<II")
+FRAME_BYTES = _FRAME.size + _CRCS.size
+_ENTRY = struct.Struct("<B16siqqiI")
+ENTRY_BYTES = _ENTRY.size
+# Where a record batch keeps its leader epoch.
+_EPOCH = struct.Struct(">12xi")
+_BATCH_LENGTH = struct.Struct(">8xi")
+_BATCH_PREFIX_BYTES = 12
+# The batches of an entry have more than one leader epoch, or there are none.
+NO_EPOCH = LeaderEpoch(-1)
+
+LogKey: TypeAlias = tuple[TopicId, PartitionIndex]
+
+
+class EntryKind(enum.IntEnum):
+    """What an entry says about its log."""
+
+    BATCHES = 1
+    DURABLE = 2
+
+
+class JournalEntry(NamedTuple):
+    """What one round made durable of one log.
+
+    BATCHES: what was appended from `start`, where the log ended before, to `end`; everything below
+    `start` was durable then. DURABLE: everything below `end` is durable in the log's own files.
+    """
+
+    kind: EntryKind
+    key: LogKey
+    start: Offset
+    end: Offset
+    batches: Sequence[bytes] = ()
+
+
+class EntryPlace(NamedTuple):
+    """An entry as it stands in a file: its batches are `length` bytes at `position`."""
+
+    kind: EntryKind
+    key: LogKey
+    start: Offset
+    end: Offset
+    epoch: LeaderEpoch
+    position: int
+    length: int
+
+
+class FileHeader(NamedTuple):
+    """Which frames a file holds: those with sequences from `base` on.
+
+    In the first file of a run, `previous` is the last sequence that was found when it began.
+    """
+
+    base: int
+    previous: int
+    salt: int
+
+
+class JournalState(NamedTuple):
+    """What is known of a journal apart from its files.
+
+    Files below `oldest` are not needed; the last run began with the file `first`, and `closed` says
+    that it ended with everything in the logs' own files.
+    """
+
+    journal_id: int
+    run: int
+    oldest: int
+    first: int
+    closed: bool
+
+
+class FrameHeader(NamedTuple):
+    """A frame whose header is intact."""
+
+    sequence: int
+    length: int
+    crc: int
+    payload_crc: int
+
+
+def encode_file_header(header: FileHeader) -> bytes:
+    content = _FILE.pack(_FILE_MAGIC, _VERSION, *header)
+    return (content + _CRC.pack(_crc32c(content))).ljust(HEADER_BYTES, b"\0")
+
+
+def decode_file_header(content: Buffer) -> FileHeader:
+    """The header, or CorruptionError."""
+    if len(content) < HEADER_BYTES:
+        raise CorruptionError(f"a journal file of {len(content)} bytes has no header")
+    magic, version, *fields = _FILE.unpack_from(content)
+    (crc,) = _CRC.unpack_from(content, _FILE.size)
+    if magic != _FILE_MAGIC or crc != _crc32c(content[: _FILE.size]) or version != _VERSION:
+        raise CorruptionError("the header of a journal file is damaged")
+    return FileHeader(*fields)
+
+
+def encode_state(state: JournalState) -> bytes:
+    content = _STATE.pack(_STATE_MAGIC, _VERSION, *state)
+    return content + _CRC.pack(_crc32c(content))
+
+
+def decode_state(content: Buffer) -> JournalState:
+    """The state, or CorruptionError."""
+    if len(content) != _STATE.size + _CRC.size:
+        raise CorruptionError(f"the state of the journal has {len(content)} bytes")
+    magic, version, journal_id, run, oldest, first, closed = _STATE.unpack_from(content)
+    (crc,) = _CRC.unpack_from(content, _STATE.size)
+    if magic != _STATE_MAGIC or crc != _crc32c(content[: _STATE.size]) or version != _VERSION:
+        raise CorruptionError("the state of the journal is damaged")
+    return JournalState(journal_id, run, oldest, first, bool(closed))
+
+
+def encode_frame(sequence: int, entries: Sequence[JournalEntry], salt: int) -> bytes:
+    """A whole frame."""
+    parts: list[bytes] = []
+    for kind, (topic_id, partition), start, end, batches in entries:
+        length, epoch = 0, -1
+        if batches:
+            length = sum(map(len, batches))
+            (epoch,) = _EPOCH.unpack_from(batches[0])
+            if _last_epoch(batches[-1]) != epoch:
+                epoch = -1
+        parts.append(_ENTRY.pack(kind, topic_id.bytes, partition, start, end, epoch, length))
+        parts += batches
+    payload = b"".join(parts)
+    head = _FRAME.pack(FRAME_MAGIC, len(payload), sequence)
+    crc = _crc32c(head, salt)
+    return b"".join((head, _CRCS.pack(crc, _crc32c(payload, crc)), payload))
+
+
+def _last_epoch(batches: bytes) -> int:
+    """The leader epoch of the last of several batches."""
+    position = 0
+    while True:
+        (length,) = _BATCH_LENGTH.unpack_from(batches, position)
+        following = position + _BATCH_PREFIX_BYTES + length
+        if following >= len(batches):
+            return int(_EPOCH.unpack_from(batches, position)[0])
+        position = following
+
+
+def read_frame_header(content: Buffer, position: int, salt: int) -> FrameHeader | None:
+    """The header of the frame at `position`; None if there is none, or it is damaged."""
+    if position + FRAME_BYTES > len(content) or content[position : position + 4] != FRAME_MAGIC:
+        return None
+    _, length, sequence = _FRAME.unpack_from(content, position)
+    crc, payload_crc = _CRCS.unpack_from(content, position + _FRAME.size)
+    if crc != _crc32c(content[position : position + _FRAME.size], salt):
+        return None
+    return FrameHeader(sequence, length, crc, payload_crc)
+
+
+def is_whole(content: Buffer, position: int, header: FrameHeader) -> bool:
+    """Whether the payload of the frame at `position` is what was written."""
+    start = position + FRAME_BYTES
+    end = start + header.length
+    return end <= len(content) and _crc32c(content[start:end], header.crc) == header.payload_crc
+
+
+def find_frame(content: bytes, position: int, salt: int, sequence_min: int) -> int | None:
+    """Where the next frame header of at least this sequence begins, from `position` on."""
+    while (position := content.find(FRAME_MAGIC, position)) >= 0:
+        header = read_frame_header(content, position, salt)
+        if header is not None and header.sequence >= sequence_min:
+            return position
+        position += 1
+    return None
+
+
+def decode_entries(content: Buffer, start: int, end: int) -> Iterator[EntryPlace]:
+    """The entries between two positions of a file; raises CorruptionError."""
+    position = start
+    while position < end:
+        if position + ENTRY_BYTES > end:
+            raise CorruptionError("a journal frame ends in the middle of an entry")
+        kind, topic_id, partition, first, last, epoch, length = _ENTRY.unpack_from(content, position)
+        position += ENTRY_BYTES
+        if position + length > end or not 0 <= first <= last or kind not in _KINDS:
+            raise CorruptionError("an entry of the journal does not fit its frame")
+        key = (TopicId(UUID(bytes=topic_id)), PartitionIndex(partition))
+        yield EntryPlace(_KINDS[kind], key, Offset(first), Offset(last), LeaderEpoch(epoch), position, length)
+        position += length
+
+
+_KINDS = {int(kind): kind for kind in EntryKind}

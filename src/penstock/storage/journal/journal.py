@@ -1,0 +1,644 @@
+"""The journal of a node while it runs: frames, files, and which of them are still needed.
+
+    number   3 full ──► 4 full ──► 5 active ──► 6 spare
+             needed     needed     frame │ frame │ next here
+
+A file is free when every log that it names has a durable checkpoint behind what the file holds for
+it. Files are freed from the front, and used again at the back under a new number. The next file is
+made ready off the loop while the active one is being filled.
+
+The state file says which file is the oldest that is needed, before an older one is used again: a
+file that is missing behind it is a loss, one before it is not.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from penstock.core.model import CorruptionError, Offset, PartitionIndex, StorageError, TopicId
+from penstock.observability import log as events
+from penstock.storage.disk import Disk, File, NoSuchFile
+from penstock.storage.journal.codec import (
+    COUNT_BITS,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    EntryKind,
+    FileHeader,
+    JournalEntry,
+    JournalState,
+    LogKey,
+    decode_state,
+    encode_file_header,
+    encode_frame,
+    encode_state,
+)
+from penstock.storage.journal.recovery import JournaledLog, JournalRange, JournalScan
+
+DIRECTORY = "meta/journal"
+STATE = "state"
+SUFFIX = ".journal"
+SPARE = ".spare"
+TEMPORARY = ".tmp"
+# What a file is called that has no number yet: made off the loop, or on it when that comes too late.
+NEXT, INLINE = "next", "inline"
+ZEROS = bytes(1 << 20)
+# How many logs are asked for a checkpoint after one round, when files run out.
+CHECKPOINTS_PER_ROUND = 8
+
+
+class Spawn(Protocol):
+    """Does work off the loop, then calls back on it."""
+
+    def __call__(
+        self,
+        work: Callable[[], "JournalFile"],
+        done: Callable[["JournalFile"], None],
+        failed: Callable[[Exception], None],
+        /,
+    ) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPlace:
+    """Where the journal is. `salts` returns random numbers of 32 bits.
+
+    Files are made ready by `spawn` on `side_disk`, a view of the same directory; without them, when
+    they are needed, inside of the call.
+    """
+
+    disk: Disk
+    side_disk: Disk
+    salts: Callable[[], int]
+    spawn: Spawn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """Sizes of the journal.
+
+    The first file is small, so that nodes start quickly. `entry_bytes_max` is what one log may put
+    into one frame: more is synced in its own file. Logs are asked for a checkpoint when more than
+    `full_files_max` files are full.
+    """
+
+    first_bytes: int = 1 << 20
+    file_bytes: int = 16 << 20
+    entry_bytes_max: int = 64 << 10
+    full_files_max: int = 2
+
+
+class JournalPosition(NamedTuple):
+    """A place in a journal: everything in frames up to this one. Other journals have other ids."""
+
+    journal_id: int = 0
+    sequence: int = 0
+
+
+NO_POSITION = JournalPosition()
+
+
+class LogJournal:
+    """What one log has appended since the last round, and what the journal holds of it.
+
+    Its fields are used directly where every append passes.
+    """
+
+    __slots__ = (
+        "batches",
+        "checkpoint",
+        "end",
+        "is_on",
+        "journal",
+        "key",
+        "lost_end",
+        "reach",
+        "room",
+        "room_max",
+        "start",
+    )
+
+    def __init__(self, journal: "CommitJournal", key: LogKey) -> None:
+        self.journal = journal
+        self.key = key
+        # Whether appends are to be kept for the journal: only if somebody waits until they are durable.
+        self.is_on = True
+        self.batches: list[bytes] = []
+        self.room = self.room_max = journal.options.entry_bytes_max
+        # Where the log ended before the first of the batches, and where they end.
+        self.start = self.end = Offset(0)
+        # The end of what is in frames.
+        self.reach = Offset(0)
+        # Where the log ended before it lost something.
+        self.lost_end = Offset(0)
+        # Takes a checkpoint of the log in the background; returns whether it can.
+        self.checkpoint: Callable[[], bool] | None = None
+
+    def drop(self) -> None:
+        """Forget what was appended: the log's own file is synced instead, or it was cut."""
+        self.batches.clear()
+        self.room = self.room_max
+
+    def take(self, frame: "FrameBuilder", end: Offset, synced: Offset) -> bool:
+        """Put what was appended into the frame; returns whether all below `end` is durable with it.
+
+        It is not if anything is neither synced nor in a frame, or does not fit.
+        """
+        reach = max(self.reach, synced)
+        if not self.batches:
+            return reach >= end
+        size = self.room_max - self.room + ENTRY_BYTES
+        if self.start > reach or size > frame.room:
+            self.drop()
+            return False
+        frame.room -= size
+        frame.entries.append(JournalEntry(EntryKind.BATCHES, self.key, self.start, self.end, self.batches))
+        self.batches, self.room, self.reach = [], self.room_max, self.end
+        return True
+
+    def switch(self, *, is_on: bool) -> None:
+        """Keep what is appended from now on for the journal, or do not."""
+        if is_on != self.is_on:
+            self.drop()
+            self.is_on = is_on and self.journal.failure is None
+
+    def mark(self, synced: Offset) -> None:
+        """The log's own files are durable up to here, which the journal does not know yet."""
+        if self.journal.failure is None:
+            self.journal.marks[self] = synced
+
+    def cut(self, end: Offset) -> None:
+        """The log was cut, durably, and its checkpoint says so."""
+        self.drop()
+        self.reach = end
+        self.journal.marks.pop(self, None)
+
+    @property
+    def position(self) -> JournalPosition:
+        """What a checkpoint of the log covers that is taken now."""
+        return JournalPosition(self.journal.journal_id, self.journal.sequence)
+
+    def checkpointed(self, position: JournalPosition) -> None:
+        """A checkpoint that covers frames up to this one is durable."""
+        self.journal.checkpointed(self.key, position)
+
+    def recover(self, checkpoint: JournalPosition) -> JournaledLog:
+        """What the journal found at its start about this log, behind its checkpoint."""
+        return self.journal.recover(self.key, checkpoint)
+
+    def read(self, found: JournalRange) -> bytes:
+        """The batches of a range. Blocks."""
+        return self.journal.read(found)
+
+    def opened(self, end: Offset, lost_end: Offset) -> None:
+        """The log was recovered and all below `end` is durable; below `lost_end`, it lost something."""
+        self.reach, self.lost_end = end, lost_end
+        self.is_on = self.journal.failure is None
+        self.journal.opened(self.key, is_whole=end >= lost_end)
+
+
+class FrameBuilder:
+    """The entries of the next frame, and how many bytes it has room for."""
+
+    __slots__ = ("entries", "room")
+
+    def __init__(self, room: int) -> None:
+        self.entries: list[JournalEntry] = []
+        self.room = room
+
+
+class JournalFile:
+    """One file of the journal; `needed_by` says which logs it names, and in which frame last."""
+
+    __slots__ = ("needed_by", "number", "position", "salt", "size", "writer")
+
+    def __init__(self, number: int, size: int, salt: int = 0, writer: File | None = None) -> None:
+        self.number = number
+        self.size = size
+        self.salt = salt
+        # Of the active and the next file only.
+        self.writer = writer
+        self.position = HEADER_BYTES
+        self.needed_by: dict[LogKey, int] = {}
+
+
+class JournalNames:
+    """The names of the journal's files, as something that can be synced."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.path = DIRECTORY
+
+    def fileno(self) -> int:
+        return self._disk.directory_fileno(DIRECTORY)
+
+    def sync(self) -> None:
+        self._disk.sync_directory(DIRECTORY)
+
+
+def path_of(number: int) -> str:
+    return f"{DIRECTORY}/{number:012d}{SUFFIX}"
+
+
+class CommitJournal:
+    """One journal for all logs of a node. All calls come from the loop.
+
+    Once it has failed it is never written again: nobody knows what of it is durable.
+    """
+
+    def __init__(
+        self, place: JournalPlace, options: JournalOptions, state: JournalState, scan: JournalScan
+    ) -> None:
+        self._disk = place.disk
+        self._names = JournalNames(place.disk)
+        self._side_disk = place.side_disk
+        self._spawn = place.spawn
+        self._salts = place.salts
+        self.options = options
+        self._state = state
+        self._scan = scan
+        self.journal_id = state.journal_id
+        # The sequence of the last frame that was begun.
+        self.sequence = state.run << COUNT_BITS
+        self.failure: StorageError | None = None
+        # Logs whose own files were synced since the last frame, and up to where.
+        self.marks: dict[LogJournal, Offset] = {}
+        self._logs: dict[LogKey, LogJournal] = {}
+        self._checkpointed: dict[LogKey, int] = {}
+        self._full: list[JournalFile] = []
+        self._free: list[JournalFile] = []
+        self._active: JournalFile
+        self._spare: JournalFile | None = None
+        self._is_preparing = False
+        # Logs that were asked for a checkpoint, and durable ends of those that cannot take one: still to
+        # be written, and in which frame they were.
+        self._asked: dict[LogKey, None] = {}
+        self._carried: dict[LogKey, Offset] = {}
+        self._written_again: dict[LogKey, int] = {}
+        self.frames = 0
+        self.frame_bytes = 0
+
+    @classmethod
+    def open(
+        cls,
+        place: JournalPlace,
+        options: JournalOptions | None = None,
+        *,
+        expected: bool = False,
+    ) -> "CommitJournal":
+        """Read what is there, before any log is opened, and begin a new run. Blocks.
+
+        With `expected`, a journal that is missing is a loss.
+        """
+        disk, salts = place.disk, place.salts
+        disk.make_directory(DIRECTORY)
+        disk.sync_directory("meta")
+        scan = JournalScan()
+        former, found = _read_state(disk, scan, expected=expected), _numbers(disk)
+        if former is None:
+            # Checkpoints name another journal, so that their positions say nothing about this one.
+            journal_id = salts() << 32 | salts() | 1
+            former = JournalState(journal_id, 0, min(found, default=1), max(found, default=0), not found)
+        number = max([former.first, former.oldest - 1, *found]) + 1
+        if former.closed:
+            former = former._replace(oldest=number)
+        else:
+            _read_files(disk, former, scan)
+        scan.finish()
+        run = max(former.run, scan.last >> COUNT_BITS) + 1
+        state = former._replace(run=run, first=number, closed=False)
+        journal = cls(place, options or JournalOptions(), state, scan)
+        journal._begin(number)
+        for damage in scan.damage:
+            events.error("journal.damaged", start=damage.start, end=damage.end, reason=damage.reason)
+        return journal
+
+    def _begin(self, number: int) -> None:
+        disk = self._disk
+        for name in disk.listdir(DIRECTORY):
+            if name.endswith((SPARE, TEMPORARY)):
+                disk.remove(f"{DIRECTORY}/{name}")
+        if self._scan.last_frame is not None:
+            _write_again(disk, *self._scan.last_frame)
+        # The file before the state: a state that names it says that it was there.
+        size, previous = self.options.first_bytes, self._scan.last
+        active = self._active = _make(disk, self._salts(), self.sequence, size, INLINE, previous)
+        assert active.writer is not None
+        disk.rename(active.writer.path, path_of(number))
+        active.number = number
+        disk.sync_directory(DIRECTORY)
+        _write_state(disk, self._state)
+        for found in _numbers(disk):
+            if found < self._state.oldest:
+                disk.remove(path_of(found))
+            elif found < number:
+                file = JournalFile(found, disk.size(path_of(found)))
+                file.needed_by = self._scan.named.get(found, {})
+                self._full.append(file)
+        self._reclaim()
+        self._prepare()
+
+    @property
+    def damage(self) -> str:
+        """Why the journal cannot say all that it should; empty if it can."""
+        return self._scan.damage[0].reason if self._scan.damage else ""
+
+    def of(self, topic_id: TopicId, partition: PartitionIndex) -> LogJournal:
+        """The part of the journal that is about one log."""
+        key = (topic_id, partition)
+        log = self._logs[key] = LogJournal(self, key)
+        return log
+
+    def position(self) -> JournalPosition:
+        """What the checkpoint of a log that is made now covers: nothing so far was about it."""
+        return JournalPosition(self.journal_id, self.sequence)
+
+    def begin_frame(self) -> FrameBuilder | None:
+        """The next frame with what is waiting for it; None if the journal has failed."""
+        if self.failure is not None:
+            return None
+        frame = FrameBuilder(self.options.file_bytes // 4)
+        if self._carried or self._written_again:
+            self._carry(frame)
+        if self.marks:
+            for log, synced in self.marks.items():
+                if synced > log.reach:
+                    log.reach = synced
+                    frame.entries.append(JournalEntry(EntryKind.DURABLE, log.key, synced, synced))
+            self.marks.clear()
+        return frame
+
+    def _carry(self, frame: FrameBuilder) -> None:
+        """Write the durable ends again of logs that cannot take a checkpoint."""
+        for key, sequence in self._written_again.items():
+            # The frame is durable now, for the next one begins.
+            self._release(key, sequence - 1)
+            self._asked.pop(key, None)
+        self._written_again.clear()
+        for key, end in self._carried.items():
+            frame.entries.append(JournalEntry(EntryKind.DURABLE, key, end, end))
+            self._written_again[key] = self.sequence + 1
+        self._carried.clear()
+
+    def write(self, frame: FrameBuilder) -> tuple[File | JournalNames, ...]:
+        """Write the frame; returns what has to be synced before anything in it is durable.
+
+        Only when the sync of the frame before has ended. Raises StorageError, after which the
+        journal has failed.
+        """
+        self.sequence += 1
+        active = self._active
+        content = encode_frame(self.sequence, frame.entries, active.salt)
+        names: tuple[JournalNames, ...] = ()
+        try:
+            if active.position + len(content) > active.size:
+                active = self._rotate(len(content))
+                content = encode_frame(self.sequence, frame.entries, active.salt)
+                # The name of the file becomes durable with its first frame.
+                names = (self._names,)
+            writer = active.writer
+            assert writer is not None
+            writer.pwrite(active.position, content)
+        except StorageError as error:
+            self.fail(error)
+            raise
+        active.position += len(content)
+        needed_by, sequence = active.needed_by, self.sequence
+        for entry in frame.entries:
+            needed_by[entry.key] = sequence
+        self.frames += 1
+        self.frame_bytes += len(content)
+        return (writer, *names)
+
+    def fail(self, error: StorageError) -> None:
+        """Never write the journal again in this run: logs sync their own files from now on."""
+        if self.failure is None:
+            self.failure = error
+            self.marks.clear()
+            events.error("journal.failed", error=error, sequence=self.sequence)
+
+    def _rotate(self, length: int) -> JournalFile:
+        """Go on in the next file."""
+        full, spare, self._spare = self._active, self._spare, None
+        number, size = full.number + 1, max(self.options.first_bytes, length + HEADER_BYTES)
+        if spare is None or spare.size < size:
+            # None is ready, or it is too small: make one here, which blocks.
+            self._spare, spare = spare, _make(self._disk, self._salts(), self.sequence - 1, size, INLINE)
+        assert spare.writer is not None
+        assert full.writer is not None
+        self._disk.rename(spare.writer.path, path_of(number))
+        spare.number = number
+        self._active = spare
+        full.writer.close()
+        self._full.append(full)
+        self._reclaim()
+        self._prepare()
+        return spare
+
+    def checkpointed(self, key: LogKey, position: JournalPosition) -> None:
+        """A checkpoint of a log is durable that covers the frames up to this position."""
+        if position.journal_id != self.journal_id:
+            return
+        self._asked.pop(key, None)
+        self._checkpointed[key] = position.sequence
+        if self._full:
+            self._release(key, position.sequence)
+
+    def removed(self, topic_id: TopicId, partition: PartitionIndex) -> None:
+        """The log is gone for good."""
+        key = (topic_id, partition)
+        log = self._logs.pop(key, None)
+        if log is not None:
+            self.marks.pop(log, None)
+        self._scan.forget(key)
+        self._checkpointed.pop(key, None)
+        self._active.needed_by.pop(key, None)
+        self._release(key, self.sequence)
+
+    def _release(self, key: LogKey, sequence: int) -> None:
+        for file in self._full:
+            if file.needed_by.get(key, sequence + 1) <= sequence:
+                del file.needed_by[key]
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        """Free the files at the front that no log needs."""
+        while self._full and not self._full[0].needed_by:
+            self._free.append(self._full.pop(0))
+        if self._free:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Make the next file ready off the loop, from a free one if there is one."""
+        if self._spare is not None or self._is_preparing or self._spawn is None or self.failure is not None:
+            return
+        self._is_preparing = True
+        disk, salt, base = self._side_disk, self._salts(), self.sequence
+        former = self._free.pop(0) if self._free else None
+        oldest = self._front().number
+        state = self._state = self._state._replace(oldest=oldest)
+        size = self.options.file_bytes
+
+        def work() -> JournalFile:
+            if former is not None:
+                return _recycle(disk, state, former, salt, base)
+            return _make(disk, salt, base, size, NEXT)
+
+        def done(spare: JournalFile) -> None:
+            self._is_preparing = False
+            self._spare = spare
+
+        def failed(error: Exception) -> None:
+            # Perhaps the disk is full: what is needed is made when it is needed, or the journal fails then.
+            self._is_preparing = False
+            events.warning("journal.spare_failed", error=error)
+
+        self._spawn(work, done, failed)
+
+    def _front(self) -> JournalFile:
+        """The oldest file that has a name."""
+        return (self._free or self._full or [self._active])[0]
+
+    def relieve(self) -> None:
+        """Ask some of the logs that keep the oldest file from being free for a checkpoint.
+
+        A log that cannot take one, because it has stopped, was never opened or has lost something, must
+        not keep the file for ever: its durable end is written again, and what the file holds is given up.
+        """
+        if len(self._full) <= self.options.full_files_max:
+            return
+        asked = 0
+        for key in list(self._full[0].needed_by):
+            if key in self._asked:
+                continue
+            self._asked[key] = None
+            log = self._logs.get(key)
+            if log is None:
+                self._carried[key] = self._scan.recover(key, 0).durable
+            elif log.checkpoint is None or not log.checkpoint():
+                self._carried[key] = max(log.reach, log.lost_end)
+            asked += 1
+            if asked == CHECKPOINTS_PER_ROUND:
+                return
+
+    def recover(self, key: LogKey, checkpoint: JournalPosition) -> JournaledLog:
+        """What was found at the start about a log, behind its checkpoint."""
+        after = checkpoint.sequence if checkpoint.journal_id == self.journal_id else 0
+        return self._scan.recover(key, after)
+
+    def read(self, found: JournalRange) -> bytes:
+        """The batches of a range that was found at the start. Blocks."""
+        with closing(self._disk.open(path_of(found.number), readonly=True)) as file:
+            return file.pread(found.entry.position, found.entry.length)
+
+    def opened(self, key: LogKey, *, is_whole: bool) -> None:
+        """A log was recovered; if it is whole, its checkpoint covers all that was found about it."""
+        if is_whole:
+            self._scan.forget(key)
+            self._release(key, self.sequence)
+
+    def close(self) -> None:
+        """All logs are closed: if nothing is needed any more, leave an empty journal behind. Blocks."""
+        for file in (self._active, self._spare):
+            if file is not None and file.writer is not None:
+                file.writer.close()
+        active = self._active.needed_by
+        for key, sequence in list(active.items()):
+            if self._checkpointed.get(key, 0) >= sequence:
+                del active[key]
+        if self._full or active or self.failure is not None or self._is_preparing:
+            return
+        state = self._state._replace(oldest=self._active.number + 1, closed=True)
+        _write_state(self._disk, state)
+        for name in self._disk.listdir(DIRECTORY):
+            if name != STATE:
+                self._disk.remove(f"{DIRECTORY}/{name}")
+
+
+def _numbers(disk: Disk) -> list[int]:
+    names = (name.removesuffix(SUFFIX) for name in disk.listdir(DIRECTORY) if name.endswith(SUFFIX))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def _make(disk: Disk, salt: int, base: int, size: int, name: str, previous: int = 0) -> JournalFile:
+    """Make a file full of zeros, so that writing to it later changes nothing but its bytes. Blocks."""
+    writer = disk.open(f"{DIRECTORY}/{name}{SPARE}", create=True)
+    try:
+        writer.truncate(0)
+        writer.append(encode_file_header(FileHeader(base + 1, previous, salt)))
+        while (written := writer.size()) < size:
+            writer.append(ZEROS[: size - written])
+        writer.sync()
+    except StorageError:
+        writer.close()
+        raise
+    return JournalFile(0, size, salt, writer)
+
+
+def _write_again(disk: Disk, number: int, position: int, frame: bytes) -> None:
+    """Make the last frame durable that was found. Blocks.
+
+    If only the process ended, its sync may not have; and if a sync failed, the kernel may take its pages
+    for clean. From now on others count on it: it would be missed if a power cut took it away.
+    """
+    with closing(disk.open(path_of(number))) as file:
+        file.pwrite(position, frame)
+        file.sync()
+
+
+def _recycle(disk: Disk, state: JournalState, former: JournalFile, salt: int, base: int) -> JournalFile:
+    """Make a free file ready to be written again. Blocks."""
+    # First, durably, that nobody has to find it.
+    _write_state(disk, state)
+    path = f"{DIRECTORY}/{NEXT}{SPARE}"
+    disk.rename(path_of(former.number), path)
+    writer = disk.open(path)
+    try:
+        writer.pwrite(0, encode_file_header(FileHeader(base + 1, 0, salt)))
+        writer.sync()
+    except StorageError:
+        writer.close()
+        raise
+    return JournalFile(0, former.size, salt, writer)
+
+
+def _write_state(disk: Disk, state: JournalState) -> None:
+    """Replace the state file durably. Blocks."""
+    path = f"{DIRECTORY}/{STATE}"
+    with closing(disk.open(path + TEMPORARY, create=True)) as file:
+        file.truncate(0)
+        file.append(encode_state(state))
+        file.sync()
+    disk.rename(path + TEMPORARY, path)
+    disk.sync_directory(DIRECTORY)
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    with closing(disk.open(path, readonly=True)) as file:
+        return file.pread(0, file.size())
+
+
+def _read_state(disk: Disk, scan: JournalScan, *, expected: bool) -> JournalState | None:
+    try:
+        return decode_state(_read(disk, f"{DIRECTORY}/{STATE}"))
+    except NoSuchFile:
+        if expected:
+            scan.miss("the journal is missing")
+        return None
+    except (CorruptionError, StorageError) as error:
+        scan.miss(f"the state of the journal cannot be read: {error}")
+        return None
+
+
+def _read_files(disk: Disk, state: JournalState, scan: JournalScan) -> None:
+    """Read every file that may be needed, in order."""
+    present = frozenset(_numbers(disk))
+    last = max([state.oldest, state.first, *present])
+    for number in range(state.oldest, last + 1):
+        if number not in present:
+            scan.miss(f"the journal file {path_of(number)} is missing")
+            continue
+        try:
+            scan.read(number, _read(disk, path_of(number)))
+        except (CorruptionError, StorageError) as error:
+            scan.miss(f"the journal file {path_of(number)} cannot be read: {error}")

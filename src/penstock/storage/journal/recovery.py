@@ -1,0 +1,167 @@
+"""Reading the journal at a start: what it says about each log, and which of its frames are gone.
+
+Frame n + 1 is written when frame n has been synced, so whatever follows a bad frame proves that the
+frame was durable once and is damaged now. A bad frame that nothing follows is the write that a
+crash interrupted, and nobody was told that it was durable.
+
+    │ 7 │ 8 │ 9 !│                      torn: the journal ends with 8
+    │ 7 │ 8 !│ 9 │                      8 is damaged, and nobody knows what it said about which log
+    │ 7 │ 8 │ 9 │ 4 │ 5 │ …             4, 5 are left from a former use of the file
+
+A damaged frame concerns the logs whose checkpoint is older than it, unless a later frame names them.
+
+Left out: damage to the very last frame, which cannot be told from a torn write here. Another
+replica's end tells it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.core.model import Offset
+from penstock.storage.journal.codec import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    EntryKind,
+    EntryPlace,
+    LogKey,
+    decode_entries,
+    decode_file_header,
+    find_frame,
+    is_whole,
+    read_frame_header,
+)
+
+FOR_EVER = 2**63
+
+
+class JournalRange(NamedTuple):
+    """An entry of a log, and the frame and file that it is in."""
+
+    sequence: int
+    number: int
+    entry: EntryPlace
+
+
+class DamagedFrames(NamedTuple):
+    """Frames from `start` to just before `end` were durable and cannot be read."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class JournaledLog(NamedTuple):
+    """What the journal says about one log, after the frame that its checkpoint names.
+
+    `ranges` follow one another, perhaps with holes; the last ends at or before `durable`. With
+    `doubt`, more may have been durable.
+    """
+
+    ranges: Sequence[JournalRange] = ()
+    durable: Offset = Offset(0)
+    doubt: str = ""
+
+
+NOTHING_JOURNALED = JournaledLog()
+
+
+class JournalScan:
+    """Everything that the files of a journal say."""
+
+    def __init__(self) -> None:
+        self.damage: list[DamagedFrames] = []
+        # The sequence of the last frame, and by file which logs it names and in which frame last.
+        self.last = 0
+        self.named: dict[int, dict[LogKey, int]] = {}
+        # The file of the last frame, where it is, and its bytes.
+        self.last_frame: tuple[int, int, bytes] | None = None
+        self._logs: dict[LogKey, list[JournalRange]] = {}
+        # Why the frames between the last one and the next one are missing, if they are.
+        self._hole = ""
+
+    def read(self, number: int, content: bytes) -> None:
+        """Read one file; they come in order of their numbers. Raises CorruptionError."""
+        header = decode_file_header(content)
+        named = self.named[number] = {}
+        expected = self.last + 1
+        if header.base > expected:
+            if self.last and header.previous != self.last:
+                self.miss("the last frames before a start are missing")
+            expected = header.base
+        position = HEADER_BYTES
+        # The first frame of all may have any sequence: what came before it was not needed any more.
+        is_any = not self.last and not self._hole
+        while True:
+            frame = read_frame_header(content, position, header.salt)
+            if (
+                frame is not None
+                and (frame.sequence == expected or (is_any and frame.sequence > expected))
+                and is_whole(content, position, frame)
+            ):
+                start = position + FRAME_BYTES
+                self.last_frame = (number, position, content[position : start + frame.length])
+                position = start + frame.length
+                self._take(frame.sequence, number, list(decode_entries(content, start, position)), named)
+                expected = frame.sequence + 1
+            else:
+                later = find_frame(content, position, header.salt, expected + 1)
+                if later is None:
+                    return
+                position = later
+                found = read_frame_header(content, position, header.salt)
+                assert found is not None
+                self.miss("a damaged frame of the journal is followed by a good one")
+                expected = found.sequence
+                if not is_whole(content, position, found):
+                    # It was begun, and that proves enough.
+                    self._fill(expected)
+                    self.last = expected - 1
+            is_any = False
+
+    def miss(self, reason: str) -> None:
+        """Frames that were durable are missing behind those that were read so far."""
+        self._hole = self._hole or reason
+
+    def finish(self) -> None:
+        """All files were read."""
+        if self._hole:
+            self._fill(FOR_EVER)
+
+    def _fill(self, end: int) -> None:
+        if self._hole:
+            self.damage.append(DamagedFrames(self.last + 1, end, self._hole))
+            self._hole = ""
+
+    def _take(self, sequence: int, number: int, entries: list[EntryPlace], named: dict[LogKey, int]) -> None:
+        self._fill(sequence)
+        self.last = sequence
+        for entry in entries:
+            self._logs.setdefault(entry.key, []).append(JournalRange(sequence, number, entry))
+            named[entry.key] = sequence
+
+    def keys(self) -> Sequence[LogKey]:
+        """Every log that the journal names."""
+        return tuple(self._logs)
+
+    def forget(self, key: LogKey) -> None:
+        """The log was recovered, or is gone."""
+        self._logs.pop(key, None)
+
+    def recover(self, key: LogKey, after: int) -> JournaledLog:
+        """What the frames behind the sequence `after` say about a log."""
+        ranges: list[JournalRange] = []
+        durable, last = Offset(0), after
+        for found in self._logs.get(key, ()):
+            if found.sequence <= after:
+                continue
+            last, entry = found.sequence, found.entry
+            if entry.kind is EntryKind.DURABLE:
+                durable = max(durable, entry.end)
+                continue
+            # A log that was cut goes on below where it ended.
+            while ranges and ranges[-1].entry.end > entry.start:
+                ranges.pop()
+            ranges.append(found)
+            durable = entry.end
+        unknown = [damage.reason for damage in self.damage if damage.end > last + 1]
+        return JournaledLog(ranges, durable, unknown[0] if unknown else "")
