@@ -459,6 +459,9 @@ class QuorumJoiner:
             case NotController(leader, address) if leader is not None and address is not None:
                 self._hint = leader
                 self._book.learn(leader, address)
+            case NotController(None, _):
+                # The next leader takes every member for live at first: its refusals count anew.
+                self._refused_at = None
             case _:
                 pass
         self._later()

@@ -122,6 +122,22 @@ def test_a_second_node_with_an_id_that_is_taken_ends_when_there_is_a_cluster() -
     assert stage.voters("n1") == [1, 2, 3]
 
 
+def test_a_node_with_a_new_disk_waits_for_a_quorum_that_was_lost_meanwhile() -> None:
+    stage = cluster_of(3)
+    replaced, other = stage.followers()
+    stage.world.nodes[replaced].kill()
+    stage.world.nodes[replaced].replace_disk()
+    stage.start(replaced)
+    stage.run_ms(300)
+    stage.world.nodes[other].kill()
+    stage.run_ms(5_000)
+
+    stage.start(other)
+    stage.until(lambda: stage.is_live("n1", "n2", "n3"))
+
+    assert not stage.world.failures
+
+
 def test_a_node_of_another_cluster_is_turned_away() -> None:
     stage = cluster_of(3)
     stage.add(member_options(9, ()), "n9")
