@@ -23,6 +23,7 @@ from penstock.runtime import Address, AddressUnavailable
 from penstock.server.kafka.connection import ConnectionLimits
 from penstock.server.kafka.fetch_sessions import FetchSessionLimits
 from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
+from penstock.storage.journal import JournalOptions
 
 EVERYWHERE = ("", "0.0.0.0", "::")
 
@@ -143,6 +144,7 @@ class NodeOptions:
     # How old a checkpoint of a log becomes, and how often logs are asked whether one is due.
     checkpoint_ms: int = 10_000
     checkpoint_check_ms: int = 1_000
+    journal: JournalOptions = field(default_factory=JournalOptions)
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)
     quorum: QuorumOptions = field(default_factory=QuorumOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)

@@ -24,11 +24,12 @@ from penstock.core.metadata import BrokerEndpoint, ControllerConfig
 from penstock.core.model import BrokerEpoch
 from penstock.node.options import NodeOptions, reachable
 from penstock.observability import log as events
-from penstock.runtime import Callback, Runtime
+from penstock.runtime import Callback, ExecutorKind, Runtime
 from penstock.server.kafka.backend import AdvertisedListener, Backend, NodeInfo
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
+from penstock.storage.journal import CommitJournal, JournalFile, JournalOptions, JournalPlace
 
 BROKER, CONTROLLER = "broker", "controller"
 
@@ -62,8 +63,9 @@ class NodeServices:
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self._groups: GroupService | None = None
-        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon)
-        store = QuorumStore(storage.disk, storage.side_disk, self.commit)
+        self.journal = _open_journal(runtime, storage, options.journal)
+        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon, self.journal)
+        store = QuorumStore(storage.disk, storage.side_disk, self.commit, self.journal)
         self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
         self.quorum = self.member.quorum
         self.controller = self.member.controller
@@ -99,7 +101,7 @@ class NodeServices:
         return ReplicaManager(
             options.node_id,
             self._runtime,
-            LogStore(storage.disk, storage.side_disk, self.commit),
+            LogStore(storage.disk, storage.side_disk, self.commit, self.journal),
             ReplicaManagerOptions(
                 static=options.static,
                 maintenance=LogMaintenanceOptions(
@@ -213,6 +215,7 @@ class NodeServices:
         self.partitions.close()
         failed = any(replica.log.stopped is not None for replica in self.partitions)
         self.member.close()
+        self.journal.close()
         # A log whose disk failed has lost something: the next start must not trust it.
         clean = self.membership.epoch if self._is_open and not failed else None
         self._storage.directory.close(clean)
@@ -221,6 +224,29 @@ class NodeServices:
         """Leave without waiting for the logs: what was acknowledged is durable, but the stop is not clean."""
         self.member.close()
         self._storage.directory.close()
+
+
+def _open_journal(runtime: Runtime, storage: NodeStorage, options: JournalOptions) -> CommitJournal:
+    """Read the journal before any log is opened. Blocks."""
+    directory = storage.directory
+
+    def salt() -> int:
+        return int.from_bytes(runtime.entropy.bytes(4), "little")
+
+    def spawn(
+        work: Callable[[], JournalFile],
+        done: Callable[[JournalFile], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        runtime.spawn.spawn(work, done, failed, ExecutorKind.DISK)
+
+    journal = CommitJournal.open(
+        JournalPlace(storage.disk, storage.side_disk, salt, spawn),
+        options,
+        expected=directory.has_journal and directory.last_clean_epoch is None,
+    )
+    directory.note_journal()
+    return journal
 
 
 def _registered(listener: AdvertisedListener) -> BrokerEndpoint:

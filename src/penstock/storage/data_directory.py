@@ -5,6 +5,7 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/node-id         the node whose directory it is, from its first start on
     <data-dir>/meta/cluster-id      the cluster it belongs to, once it has joined one
     <data-dir>/meta/clean           only while the node is stopped in order: its last broker epoch
+    <data-dir>/meta/journal/        what was acknowledged and is not yet certain to be in the logs' own files
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
@@ -58,7 +59,9 @@ from penstock.storage.log.files import decode_identity, read_file
 LOGS = "logs"
 SET_ASIDE = "set-aside"
 _crc32c = crc32.iscsi
-FORMAT = 1
+# From format 2 on there is a journal: who does not read it would lose what was acknowledged.
+FORMAT = 2
+_WITHOUT_JOURNAL = 1
 META = "meta"
 _LOCK = f"{META}/lock"
 _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster-id", "clean"
@@ -222,8 +225,12 @@ class DataDirectory:
         directory_id: UUID,
         cluster_id: UUID | None,
         last_clean_epoch: BrokerEpoch | None,
+        *,
+        has_journal: bool = False,
     ) -> None:
         self._disk = disk
+        # Whether a journal was ever made here: from then on, one that is missing is a loss.
+        self.has_journal = has_journal
         self._lock = lock
         self.directory_id = directory_id
         self.cluster_id = cluster_id
@@ -242,10 +249,18 @@ class DataDirectory:
         try:
             directory_id = _identify(disk, new_directory_id)
             cluster_id = _read_id(disk, _CLUSTER_ID)
-            return cls(disk, lock, directory_id, cluster_id, _take_clean_marker(disk))
+            has_journal = _read(disk, _FORMAT) != str(_WITHOUT_JOURNAL)
+            marker = _take_clean_marker(disk)
+            return cls(disk, lock, directory_id, cluster_id, marker, has_journal=has_journal)
         except BaseException:
             lock.close()
             raise
+
+    def note_journal(self) -> None:
+        """There is a journal now; durable when it returns."""
+        if not self.has_journal:
+            write_record(self._disk, META, _FORMAT, str(FORMAT))
+            self.has_journal = True
 
     def join_cluster(self, cluster_id: UUID) -> None:
         """Belong to this cluster for ever; durable when it returns. Raises WrongCluster."""
@@ -313,7 +328,7 @@ def _make(disk: Disk, directory_id: UUID) -> UUID:
     disk.sync_directory("")
     write_record(disk, META, _DIRECTORY_ID, str(directory_id))
     # Last: a directory without a format was never used, whatever else is in it.
-    write_record(disk, META, _FORMAT, str(FORMAT))
+    write_record(disk, META, _FORMAT, str(_WITHOUT_JOURNAL))
     return directory_id
 
 

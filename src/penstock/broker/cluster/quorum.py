@@ -8,6 +8,7 @@ from penstock.core.metadata import Fact, MetadataImage
 from penstock.core.model import ApiError, CorruptionError, LeaderEpoch, Offset, PenstockError, StorageError
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
+from penstock.storage.journal import CommitJournal
 
 
 class NotQuorumLeader(PenstockError):
@@ -29,6 +30,7 @@ class QuorumStore:
     disk: Disk
     side_disk: Disk
     commit: GroupCommit
+    journal: CommitJournal | None = None
 
 
 @dataclass(frozen=True, slots=True)

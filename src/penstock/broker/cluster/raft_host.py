@@ -67,6 +67,7 @@ from penstock.core.model import (
     LeaderEpoch,
     NodeId,
     Offset,
+    PartitionIndex,
     ProtocolError,
     StorageError,
     TopicId,
@@ -120,6 +121,7 @@ from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
 from penstock.runtime import Callback, CloseReason, Runtime, Timer
 from penstock.storage.disk import Disk, DiskFull
+from penstock.storage.journal import LogJournal
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog, RecoveryReport
 from penstock.storage.log.file_names import IDENTITY, QUARANTINE, numbered
 from penstock.storage.log.file_names import LOG as SEGMENT
@@ -207,7 +209,13 @@ def recover(
         _found(place, founders, joined=joined)
         # The log comes last: a directory that has one has everything.
         log = PartitionLog.create(
-            disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
+            disk,
+            LOG,
+            TOPIC_ID,
+            _log_options(options),
+            commit=place.commit,
+            ticks=ticks,
+            journal=_journal(place),
         )
     snapshot = load_newest(disk)
     if snapshot is None:
@@ -331,26 +339,40 @@ def _open(
     """The log, if there is one, and what its end has lost."""
     try:
         log, report = PartitionLog.open(
-            place.disk, LOG, TOPIC_ID, _log_options(options), commit=place.commit, ticks=ticks
+            place.disk,
+            LOG,
+            TOPIC_ID,
+            _log_options(options),
+            commit=place.commit,
+            ticks=ticks,
+            journal=_journal(place),
         )
     except IncompleteLog:
         return None, ""
     if log.stopped is not None and not log.corruption:
         log.abandon()
         raise CorruptionError(f"the raft log cannot be used: {log.stopped}")
-    return log, _loss_of(report)
+    return log, _loss_of(report, has_journal=place.journal is not None)
 
 
-def _loss_of(report: RecoveryReport) -> str:
-    """What the end of the log may have lost besides a write that was never finished."""
+def _loss_of(report: RecoveryReport, *, has_journal: bool) -> str:
+    """What the end of the log may have lost besides a write that was never finished.
+
+    The journal knows how far the log was durable; without one, a cut that may be more than an
+    unfinished write is a reason to doubt.
+    """
     lost, cut = report.lost, report.cut
     if lost is not None:
         return f"entries {lost.start + 1} to {lost.end} were durable and are gone: {lost.reason}"
     if report.doubt:
         return report.doubt
-    if cut is not None and cut.kept is not None:
+    if cut is not None and cut.kept is not None and not has_journal:
         return f"{cut.lost_bytes} bytes behind it are no entries, kept in {cut.kept}: {cut.reason}"
     return ""
+
+
+def _journal(place: QuorumStore) -> LogJournal | None:
+    return None if place.journal is None else place.journal.of(TOPIC_ID, PartitionIndex(0))
 
 
 def _log_options(options: QuorumOptions) -> LogOptions:

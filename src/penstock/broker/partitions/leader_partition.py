@@ -115,6 +115,7 @@ class Replica:
         self.topic_id = topic_id
         self.log = log
         self.policy = policy
+        log.use_journal(is_on=policy.before_acknowledging)
         self.role: ReplicaRole | None = None
         # Called when a write failed: the disk is full, or broken.
         self.on_storage_error: Callable[[], None] = _ignore
@@ -127,6 +128,7 @@ class Replica:
     def configure(self, policy: SyncPolicy) -> None:
         """Switch to another sync policy."""
         self.policy = policy
+        self.log.use_journal(is_on=policy.before_acknowledging)
         if self.role is not None:
             self.role.configure(policy)
 

@@ -27,6 +27,7 @@ from penstock.runtime import Entropy, Executor, ExecutorKind, Runtime
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import LOGS, CreatedReplicas, partition_path
 from penstock.storage.disk import Disk, File, NoSuchFile
+from penstock.storage.journal import NO_POSITION, CommitJournal, JournalPosition
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 
 # A topic may have thousands of partitions, and others need the disk executor too.
@@ -41,6 +42,7 @@ class LogCreation(NamedTuple):
     topic_id: TopicId
     partition: PartitionIndex
     options: LogOptions
+    position: JournalPosition
     made: Callable[[], None]
     failed: Callable[[Exception], None]
 
@@ -69,7 +71,9 @@ class LogCreator:
         disk, created = self._disk, self._created
 
         def work() -> None:
-            PartitionLog.create(disk, order.path, order.topic_id, order.options).close()
+            PartitionLog.create(
+                disk, order.path, order.topic_id, order.options, position=order.position
+            ).close()
             try:
                 created.add(((order.topic_id, order.partition),))
             except StorageError:
@@ -174,6 +178,7 @@ class LogStore:
     disk: Disk
     side_disk: Disk
     commit: GroupCommit
+    journal: CommitJournal | None = None
 
 
 class LogManager:
@@ -191,6 +196,7 @@ class LogManager:
         self, name: TopicPartition, topic_id: TopicId, options: LogOptions
     ) -> tuple[PartitionLog, RecoveryReport]:
         """Open an existing log. Blocks."""
+        journal = self._store.journal
         log, report = PartitionLog.open(
             self._store.disk,
             partition_path(name),
@@ -198,6 +204,7 @@ class LogManager:
             options,
             commit=self._store.commit,
             ticks=self._runtime.clock.now,
+            journal=None if journal is None else journal.of(topic_id, name.partition),
         )
         _report(name, report)
         log.set_file_remover(self._remover.remove)
@@ -212,8 +219,11 @@ class LogManager:
         failed: Callable[[Exception], None],
     ) -> None:
         """Create an empty log; either `made` or `failed` is called later."""
+        journal = self._store.journal
+        # What the journal has said so far is about a former log of the same topic, if any.
+        position = NO_POSITION if journal is None else journal.position()
         self._creator.create(
-            LogCreation(partition_path(name), topic_id, name.partition, options, made, failed)
+            LogCreation(partition_path(name), topic_id, name.partition, options, position, made, failed)
         )
 
     def delete(self, name: TopicPartition, topic_id: TopicId) -> None:
@@ -224,6 +234,8 @@ class LogManager:
         """Rename a log's directory for the next `remove_stray_logs`; returns its new name."""
         doomed = deleted_log_path(name, self._runtime.entropy)
         self.created.discard((topic_id, name.partition))
+        if self._store.journal is not None:
+            self._store.journal.removed(topic_id, name.partition)
         self._store.disk.rename(partition_path(name), doomed)
         return doomed
 
@@ -255,6 +267,16 @@ def _report(name: TopicPartition, report: RecoveryReport) -> None:
             reason=cut.reason,
             kept=cut.kept,
         )
+    if (restored := report.restored) is not None:
+        events.warning(
+            "partition.restored_from_journal", partition=str(name), start=restored.start, end=restored.end
+        )
+    if (lost := report.lost) is not None:
+        events.error(
+            "partition.records_lost", partition=str(name), start=lost.start, end=lost.end, reason=lost.reason
+        )
+    if report.doubt:
+        events.error("partition.end_in_doubt", partition=str(name), end=report.end, reason=report.doubt)
     for damage in report.corruption:
         events.error(
             "partition.corrupt_range",

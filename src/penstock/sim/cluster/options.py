@@ -8,6 +8,7 @@ from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.node import ListenerOptions, NodeOptions
 from penstock.runtime import Address
 from penstock.sim.faults import FaultPlan
+from penstock.storage.journal import JournalOptions
 
 KAFKA_PORT, PEER_PORT = 9092, 7000
 TOPIC = "orders"
@@ -23,6 +24,7 @@ STATIC = {
     "log.retention.ms": "-1",
 }
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
+JOURNAL = JournalOptions(first_bytes=8 << 10, file_bytes=16 << 10, entry_bytes_max=2_000, full_files_max=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         retention_check_ms=60_000,
         checkpoint_ms=options.checkpoint_ms,
         checkpoint_check_ms=options.checkpoint_ms // 2,
+        journal=JOURNAL,
         static=options.static,
         quorum=QUORUM,
         # Runs last for seconds: a partition whose replica does not come back must not wait for most of one.

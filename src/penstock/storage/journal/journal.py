@@ -304,8 +304,8 @@ class CommitJournal:
             former = former._replace(oldest=number)
         else:
             _read_files(disk, former, scan)
-        scan.finish()
         run = max(former.run, scan.last >> COUNT_BITS) + 1
+        scan.finish((run << COUNT_BITS) + 1)
         state = former._replace(run=run, first=number, closed=False)
         journal = cls(place, options or JournalOptions(), state, scan)
         journal._begin(number)

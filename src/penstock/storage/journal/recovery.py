@@ -31,8 +31,6 @@ from penstock.storage.journal.codec import (
     read_frame_header,
 )
 
-FOR_EVER = 2**63
-
 
 class JournalRange(NamedTuple):
     """An entry of a log, and the frame and file that it is in."""
@@ -122,10 +120,10 @@ class JournalScan:
         """Frames that were durable are missing behind those that were read so far."""
         self._hole = self._hole or reason
 
-    def finish(self) -> None:
-        """All files were read."""
+    def finish(self, end: int) -> None:
+        """All files were read; new frames begin with the sequence `end`."""
         if self._hole:
-            self._fill(FOR_EVER)
+            self._fill(end)
 
     def _fill(self, end: int) -> None:
         if self._hole:
