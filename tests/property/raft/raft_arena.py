@@ -34,6 +34,7 @@ from penstock.core.raft import (
     SendSnapshotChunk,
     SnapshotInstalled,
     SnapshotMeta,
+    SnapshotRejected,
     StoreEntries,
     StoreSnapshotChunk,
     TimePassed,
@@ -71,6 +72,7 @@ class Weather:
     duplicate: float = 0.0
     sync_ms: int = 4
     crash_in_step: float = 0.0
+    rotten_snapshot: float = 0.0
 
 
 class Arena:
@@ -300,6 +302,9 @@ class Host:
 
     def _install(self, life: int, snapshot: SnapshotMeta, content: bytes) -> None:
         if life != self.incarnation or self.raft is None:
+            return
+        if self.arena.luck.random() < self.arena.network_faults.rotten_snapshot:
+            self.step(SnapshotRejected(snapshot))
             return
         state = tuple(content.split(b"\n")) if content else ()
         self.store.install(snapshot, state)

@@ -197,6 +197,7 @@ class DamageRun(Run):
         faults = (self.crash, self.isolate, self.split, self.cut_one_way, self.transfer, self.mend)
         self._faults = [fault for fault in faults if self.luck.random() < 0.6]
         self._faults += [self.lose_tail, self.lose_tail, self.lose_ballot]
+        self.arena.network_faults.rotten_snapshot = 0.3
 
     def lose_tail(self) -> None:
         victim = self.luck.choice(list(self.arena.hosts.values()))

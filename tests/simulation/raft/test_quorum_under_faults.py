@@ -2,12 +2,16 @@
 
 import pytest
 
-from penstock.core.model import SECOND
+from penstock.broker.cluster.raft_storage import decode_snapshot
+from penstock.core.model import MILLISECOND, SECOND
 from penstock.core.raft import Raft
 from penstock.sim import CALM, FaultKind, FaultPlan
 from penstock.sim.network import FAIR
+from penstock.storage.disk import CrashableDisk
+from penstock.storage.log.files import read_file
 from tests.property.raft import planted
 from tests.simulation.raft.quorum_world import QuorumWorld, run_quorum
+from tests.support.recorded_events import recorded_events
 
 SEEDS = range(1, 17)
 # Within so many seeds every planted bug must be found.
@@ -51,6 +55,106 @@ def test_a_controller_that_was_away_for_long_gets_a_snapshot() -> None:
     assert quorum.judge() == []
     # Once from its own disk, and once from the leader.
     assert journal.installed == restored + 2
+
+
+def test_a_rotten_snapshot_on_the_leader_is_replaced_and_never_sent() -> None:
+    quorum = QuorumWorld(5)
+    world, journal = quorum.world, quorum.journal
+    world.start_all()
+    world.run(2 * SECOND)
+    away = next(name for name in world.nodes if name not in quorum.leaders())
+    world.nodes[away].kill()
+    before = len(journal.blocks)
+    world.run(60 * SECOND, lambda: len(journal.blocks) > before + 1_500)
+    (leader,) = quorum.leaders()
+    disk = world.nodes[leader].disk
+    rotten: list[str] = []
+
+    def rot() -> None:
+        # Snapshots are taken all the time here: the one that will be sent is not known before.
+        newest = max(path for path in disk.files() if path.startswith("meta/raft/0"))
+        if newest not in rotten:
+            rotten.append(newest)
+            disk.flip_bit(newest, 8 * 40)
+
+    with recorded_events() as seen:
+        world.nodes[away].start()
+        for _ in range(5_000):
+            rot()
+            world.run(MILLISECOND)
+            if seen.named("metadata.snapshot_damaged"):
+                break
+        world.run(10 * SECOND, quorum.is_settled)
+
+    assert quorum.judge() == []
+    assert seen.named("metadata.snapshot_damaged")
+    assert seen.named("quorum.snapshot_rejected") == []
+    if rotten[-1] in disk.files():
+        decode_snapshot(read_file(disk, rotten[-1]) or b"")
+
+
+def acknowledged_by_two(seed: int) -> tuple[QuorumWorld, str, str]:
+    """A quorum of which two have acknowledged what the third has not; all are down now."""
+    quorum = QuorumWorld(seed)
+    world, journal = quorum.world, quorum.journal
+    world.start_all()
+    world.run(2 * SECOND)
+    (leader,) = quorum.leaders()
+    voter, away = [name for name in world.nodes if name != leader]
+    world.nodes[away].kill()
+    before = len(journal.blocks)
+    world.run(10 * SECOND, lambda: len(journal.blocks) > before + 20)
+    for name in (leader, voter):
+        world.nodes[name].kill()
+    return quorum, voter, away
+
+
+def log_tail(disk: CrashableDisk) -> str:
+    return max(path for path in disk.files() if path.endswith(".log") and disk.size(path))
+
+
+@pytest.mark.parametrize("seed", [21, 22, 23])
+def test_a_flipped_bit_in_a_voters_tail_loses_nothing_that_the_third_voter_never_had(seed: int) -> None:
+    quorum, voter, away = acknowledged_by_two(seed)
+    world, disk = quorum.world, quorum.world.nodes[voter].disk
+    disk.flip_bit(log_tail(disk), 8 * (disk.size(log_tail(disk)) - 30))
+
+    with recorded_events() as seen:
+        world.start_all([voter, away])
+        world.run(8 * SECOND)
+
+        assert quorum.leaders() == []
+        assert len(seen.named("quorum.log_damaged")) == 1
+        assert len(seen.named("quorum.election_blocked")) >= 1
+        world.start_all()
+        world.run(10 * SECOND, quorum.is_settled)
+
+    assert quorum.judge() == []
+    assert seen.named("quorum.doubt_over")
+    assert not disk.exists("meta/raft/doubt")
+
+
+@pytest.mark.parametrize("seed", [21, 22, 23])
+def test_a_voter_that_lost_its_hard_state_votes_again_when_all_others_have_answered(seed: int) -> None:
+    quorum, voter, away = acknowledged_by_two(seed)
+    world, disk = quorum.world, quorum.world.nodes[voter].disk
+    disk.remove("meta/raft/ballot")
+
+    world.start_all([voter, away])
+    world.run(5 * SECOND)
+
+    assert quorum.leaders() == []
+    assert not disk.exists("meta/raft/ballot")
+    world.start_all()
+    world.run(10 * SECOND, lambda: quorum.is_settled() and not disk.exists("meta/raft/doubt"))
+    assert quorum.judge() == []
+    assert disk.exists("meta/raft/ballot")
+    assert not disk.exists("meta/raft/doubt")
+    # It counts again: the other two need it when the third is gone.
+    (now_leading,) = quorum.leaders()
+    world.nodes[now_leading].kill()
+    world.run(5 * SECOND, lambda: bool(quorum.leaders()))
+    assert len(quorum.leaders()) == 1
 
 
 def test_a_new_leader_goes_on_within_two_seconds_when_the_old_one_dies() -> None:

@@ -105,6 +105,8 @@ from penstock.core.raft import (
     SendMessage,
     SendSnapshotChunk,
     SnapshotInstalled,
+    SnapshotMeta,
+    SnapshotRejected,
     StartLeading,
     StopLeading,
     StoreEntries,
@@ -408,6 +410,9 @@ class RaftObserver(Protocol):
     def note_snapshot(self, received: MetadataSnapshot) -> None:
         """A snapshot from a leader takes the place of everything that was applied."""
 
+    def snapshot_damaged(self) -> None:
+        """The newest snapshot cannot be read: another one is wanted soon."""
+
     def note_failure(self) -> None:
         """The machine was dropped, and with it leadership and pending commands."""
 
@@ -443,7 +448,7 @@ class RaftHost:
         self.failure: DiskFull | None = None
         self.store = found.store
         self.snapshotting = SnapshotManager(
-            runtime.spawn, place.side_disk, found.store, found.facts, found.end
+            runtime.spawn, place.side_disk, found.store, found.facts, found.end, noting.snapshot_damaged
         )
         self.raft = self._build(found.recovered)
 
@@ -495,6 +500,10 @@ class RaftHost:
         self._noting.note_snapshot(received)
         self.step(SnapshotInstalled(received.meta))
 
+    def _rejected(self, life: int, snapshot: SnapshotMeta) -> None:
+        if not self._is_closed and life == self._incarnation:
+            self.step(SnapshotRejected(snapshot))
+
     def step(self, event: Event) -> None:
         if self._is_closed or self.failure is not None:
             return
@@ -522,7 +531,7 @@ class RaftHost:
             case SendMessage(to, message):
                 self._send(to, message)
             case SendSnapshotChunk() | StoreSnapshotChunk() | InstallSnapshot():
-                self._handle_snapshot(effect, lambda received: self._installed(life, received))
+                self._handle_snapshot(effect)
             case _:
                 self._noting.note(effect)
 
@@ -547,18 +556,19 @@ class RaftHost:
         if self._links is not None and not self._is_closed:
             self._links.send(to, message)
 
-    def _handle_snapshot(
-        self,
-        effect: SendSnapshotChunk | StoreSnapshotChunk | InstallSnapshot,
-        installed: Callable[[MetadataSnapshot], None],
-    ) -> None:
+    def _handle_snapshot(self, effect: SendSnapshotChunk | StoreSnapshotChunk | InstallSnapshot) -> None:
+        life = self._incarnation
         match effect:
             case SendSnapshotChunk():
                 self.snapshotting.send(effect, self._send)
             case StoreSnapshotChunk():
                 self.snapshotting.receive(effect)
             case InstallSnapshot():
-                self.snapshotting.install(effect, installed)
+                self.snapshotting.install(
+                    effect,
+                    lambda received: self._installed(life, received),
+                    lambda: self._rejected(life, effect.snapshot),
+                )
 
     def _give_up(self, full: DiskFull) -> None:
         events.warning("quorum.disk_full", error=full)
@@ -757,6 +767,13 @@ class RaftQuorum:
         is_newest = index == self._applied and index <= min(host.raft.commit, host.raft.persisted)
         if is_newest and host.snapshotting.is_due(end, self._options.snapshot_facts):
             host.snapshotting.take(host.raft.describe_snapshot(index), end, self._events.image)
+
+    def snapshot_damaged(self) -> None:
+        host, index = self._host, self._applied
+        # Otherwise the next commit takes it: the image is not that of `index`, or the log not durable.
+        if not self._news and index <= min(host.raft.commit, host.raft.persisted):
+            meta = host.raft.describe_snapshot(index)
+            host.snapshotting.take(meta, self._applied_end, self._events.image)
 
     def _gained(self, epoch: LeaderEpoch) -> None:
         self.leader_epoch = epoch

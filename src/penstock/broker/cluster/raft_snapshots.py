@@ -1,4 +1,8 @@
-"""Takes, sends and installs snapshots of the metadata."""
+"""Takes, sends and installs snapshots of the metadata.
+
+A snapshot is verified before it is sent, and before it is installed. One that is damaged on the leader's
+disk is replaced by a new one, made from the image in memory.
+"""
 
 from collections.abc import Callable
 
@@ -8,46 +12,73 @@ from penstock.broker.cluster.raft_storage import (
     RaftStorage,
     decode_snapshot,
     encode_snapshot,
-    read_chunk,
+    read_snapshot,
+    remove_snapshot,
     write_snapshot,
 )
 from penstock.core.metadata import MetadataImage, snapshot
-from penstock.core.model import Offset
-from penstock.core.raft import InstallSnapshot, Member, SendSnapshotChunk, SnapshotMeta, StoreSnapshotChunk
+from penstock.core.model import CorruptionError, Offset
+from penstock.core.raft import (
+    Index,
+    InstallSnapshot,
+    Member,
+    SendSnapshotChunk,
+    SnapshotMeta,
+    StoreSnapshotChunk,
+)
 from penstock.core.raft.messages import RaftMessage, SnapshotChunk
 from penstock.observability import log as events
-from penstock.runtime import Executor, ExecutorKind, Job
+from penstock.runtime import Callback, Executor, ExecutorKind, Job
 from penstock.storage.disk import Disk
 
 
 class SnapshotManager:
     """The slow side of snapshots, off the loop: an image never changes, so a thread may walk it."""
 
-    def __init__(self, spawn: Executor, side_disk: Disk, store: RaftStorage, facts: int, end: Offset) -> None:
-        """The last snapshot has `facts` facts and covers everything before `end`."""
+    def __init__(
+        self,
+        spawn: Executor,
+        side_disk: Disk,
+        store: RaftStorage,
+        facts: int,
+        end: Offset,
+        on_damaged: Callback,
+    ) -> None:
+        """The last snapshot has `facts` facts and covers everything before `end`.
+
+        `on_damaged` is called when another one has to be taken in its place.
+        """
         self._spawn = spawn
         self._disk = side_disk
         self._store = store
         self._last_facts = facts
         self._last_end = end
+        self._on_damaged = on_damaged
+        self._damaged: Index | None = None
         self._job: Job | None = None
         self._incoming = bytearray()
+        # A transfer sends what was verified, not what the file holds later.
+        self._outgoing: tuple[SnapshotMeta, bytes] | None = None
 
     def is_due(self, end: Offset, facts_min: int) -> bool:
         # A large image is not written again for every few facts.
-        return self._job is None and end - self._last_end >= max(facts_min, self._last_facts // 2)
+        is_enough = end - self._last_end >= max(facts_min, self._last_facts // 2)
+        return self._job is None and (is_enough or self._damaged is not None)
 
     def take(self, meta: SnapshotMeta, end: Offset, image: MetadataImage) -> None:
-        disk = self._disk
+        disk, damaged = self._disk, self._damaged
         self._last_end = end
 
         def work() -> int:
             facts = list(snapshot(image))
+            if damaged is not None:
+                # Otherwise it would be kept as the one to fall back on.
+                remove_snapshot(disk, damaged)
             write_snapshot(disk, meta.index, encode_snapshot(meta, end, facts))
             return len(facts)
 
         def written(facts: int) -> None:
-            self._job = None
+            self._job = self._damaged = None
             self._last_facts = facts
             events.info("metadata.snapshot_taken", index=meta.index, facts=facts)
             if meta.index > self._store.snapshot.index:
@@ -60,45 +91,65 @@ class SnapshotManager:
         self._job = self._spawn.spawn(work, written, failed, ExecutorKind.DISK)
 
     def send(self, effect: SendSnapshotChunk, send: Callable[[Member, RaftMessage], None]) -> None:
-        """Read a chunk and send it. If that fails, Raft asks for it again."""
-        disk = self._disk
+        """Send a chunk of the verified snapshot. If that fails, Raft asks for it again."""
+        disk, meta, outgoing = self._disk, effect.snapshot, self._outgoing
 
-        def work() -> tuple[bytes, bool] | None:
-            return read_chunk(disk, effect.snapshot.index, effect.position, effect.bytes_max)
-
-        def read(chunk: tuple[bytes, bool] | None) -> None:
-            if chunk is not None:
-                content, is_last = chunk
-                message = SnapshotChunk(effect.term, effect.snapshot, effect.position, content, is_last)
-                send(effect.to, message)
+        def ready(content: bytes) -> None:
+            end = effect.position + effect.bytes_max
+            is_last = end >= len(content)
+            self._outgoing = None if is_last else (meta, content)
+            send(
+                effect.to,
+                SnapshotChunk(effect.term, meta, effect.position, content[effect.position : end], is_last),
+            )
 
         def failed(error: Exception) -> None:
-            events.warning("quorum.snapshot_read_failed", index=effect.snapshot.index, error=error)
+            if isinstance(error, CorruptionError):
+                self._replace_damaged(meta, error)
+            else:
+                events.warning("quorum.snapshot_read_failed", index=meta.index, error=error)
 
-        self._spawn.spawn(work, read, failed, ExecutorKind.DISK)
+        if outgoing is not None and outgoing[0] == meta:
+            ready(outgoing[1])
+        else:
+            self._spawn.spawn(lambda: read_snapshot(disk, meta), ready, failed, ExecutorKind.DISK)
+
+    def _replace_damaged(self, meta: SnapshotMeta, error: CorruptionError) -> None:
+        if meta != self._store.snapshot or self._job is not None:
+            return  # a newer one takes its place
+        events.error("metadata.snapshot_damaged", index=meta.index, reason=str(error))
+        self._damaged = meta.index
+        self._on_damaged()
 
     def receive(self, effect: StoreSnapshotChunk) -> None:
         assert effect.position <= len(self._incoming)
         del self._incoming[effect.position :]
         self._incoming += effect.content
 
-    def install(self, effect: InstallSnapshot, installed: Callable[[MetadataSnapshot], None]) -> None:
-        """Make the received snapshot durable; `installed` then replaces the log by it."""
+    def install(
+        self, effect: InstallSnapshot, installed: Callable[[MetadataSnapshot], None], rejected: Callback
+    ) -> None:
+        """Make the received snapshot durable, and let `installed` replace the log by it; or drop it."""
         content, self._incoming = bytes(self._incoming), bytearray()
         disk, meta = self._disk, effect.snapshot
 
         def work() -> MetadataSnapshot:
             received = decode_snapshot(content)
+            if received.meta != meta:
+                raise CorruptionError(f"it covers {received.meta.index}, not {meta.index}")
             write_snapshot(disk, meta.index, content)
             return received
 
         def written(received: MetadataSnapshot) -> None:
-            assert received.meta == meta, "a leader sends the snapshot it says it sends"
             events.info("metadata.snapshot_installed", index=meta.index, facts=received.facts)
             self._last_facts, self._last_end = received.facts, received.end
             installed(received)
 
         def failed(error: Exception) -> None:
+            if isinstance(error, CorruptionError):
+                events.warning("quorum.snapshot_rejected", index=meta.index, reason=str(error))
+                rejected()
+                return
             raise QuorumFailed(f"a snapshot from the leader could not be installed: {error}") from error
 
         self._spawn.spawn(work, written, failed, ExecutorKind.DISK)

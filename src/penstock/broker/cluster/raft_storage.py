@@ -21,6 +21,7 @@ The hard state (term and vote) is synced before a vote is sent.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
@@ -199,16 +200,20 @@ def encode_snapshot(meta: SnapshotMeta, end: Offset, facts: Iterable[Fact]) -> b
 
 def decode_snapshot(content: bytes) -> MetadataSnapshot:
     """The snapshot, or CorruptionError."""
+    meta, rest = _decode_head(content)
+    facts = decode_facts(rest)
+    return MetadataSnapshot(meta, facts_end(rest), len(facts), replay(EMPTY_IMAGE, facts))
+
+
+def _decode_head(content: bytes) -> tuple[SnapshotMeta, bytes]:
+    """What a snapshot covers, and its facts; the checksum of the whole is verified."""
     payload = unframe(FileKind.METADATA, content)
     if len(payload) < _HEAD.size:
         raise CorruptionError("a metadata snapshot is too short for its header")
     index, term, length = _HEAD.unpack_from(payload)
     start = _HEAD.size + length
     members = decode_configuration(payload[_HEAD.size : start])
-    content = bytes(payload[start:])
-    facts = decode_facts(content)
-    meta = SnapshotMeta(Index(index), Term(term), members)
-    return MetadataSnapshot(meta, facts_end(content), len(facts), replay(EMPTY_IMAGE, facts))
+    return SnapshotMeta(Index(index), Term(term), members), bytes(payload[start:])
 
 
 def write_snapshot(disk: Disk, index: Index, content: bytes) -> None:
@@ -218,17 +223,21 @@ def write_snapshot(disk: Disk, index: Index, content: bytes) -> None:
         disk.remove(f"{DIRECTORY}/{_name(old)}")
 
 
-def read_chunk(disk: Disk, index: Index, position: int, bytes_max: int) -> tuple[bytes, bool] | None:
-    """Bytes of a snapshot and whether they are the last; None if it is gone. Blocks."""
-    try:
-        file = disk.open(f"{DIRECTORY}/{_name(index)}", readonly=True)
-    except NoSuchFile:
-        return None
-    try:
-        content = file.pread(position, bytes_max)
-        return content, position + len(content) >= file.size()
-    finally:
-        file.close()
+def read_snapshot(disk: Disk, meta: SnapshotMeta) -> bytes:
+    """The file of a snapshot as it is sent, or CorruptionError: nobody else gets to see damage. Blocks."""
+    path = f"{DIRECTORY}/{_name(meta.index)}"
+    content = read_file(disk, path)
+    if content is None:
+        raise CorruptionError(f"{path} is missing")
+    if _decode_head(content)[0] != meta:
+        raise CorruptionError(f"{path} holds another snapshot")
+    return content
+
+
+def remove_snapshot(disk: Disk, index: Index) -> None:
+    """Remove a damaged snapshot. Blocks."""
+    with suppress(NoSuchFile):
+        disk.remove(f"{DIRECTORY}/{_name(index)}")
 
 
 def load_newest(disk: Disk) -> MetadataSnapshot | None:

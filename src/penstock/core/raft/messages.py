@@ -170,6 +170,12 @@ class SnapshotInstalled(Struct, frozen=True):
     snapshot: SnapshotMeta
 
 
+class SnapshotRejected(Struct, frozen=True):
+    """What arrived is not this snapshot: it was dropped, and nothing has changed."""
+
+    snapshot: SnapshotMeta
+
+
 class LeaderGone(Struct, frozen=True):
     """The process of a leader has ended, as far as the host can see: waiting for it makes no sense.
 
@@ -207,7 +213,8 @@ class TransferLeadership(Struct, frozen=True):
 
 
 Command: TypeAlias = Propose | RequestRead | ChangeMembers | TransferLeadership
-Event: TypeAlias = TimePassed | MessageReceived | EntriesPersisted | SnapshotInstalled | LeaderGone | Command
+SnapshotOutcome: TypeAlias = SnapshotInstalled | SnapshotRejected
+Event: TypeAlias = TimePassed | MessageReceived | EntriesPersisted | SnapshotOutcome | LeaderGone | Command
 
 
 class PersistHardState(Struct, frozen=True):
@@ -268,7 +275,7 @@ class StoreSnapshotChunk(Struct, frozen=True):
 
 
 class InstallSnapshot(Struct, frozen=True):
-    """All chunks are there: replace state and log by it; `SnapshotInstalled` is expected."""
+    """All chunks are there: replace state and log by it, or drop it; a `SnapshotOutcome` is expected."""
 
     snapshot: SnapshotMeta
 

@@ -44,6 +44,8 @@ from penstock.core.raft.messages import (
     SnapshotChunk,
     SnapshotChunkResponse,
     SnapshotInstalled,
+    SnapshotOutcome,
+    SnapshotRejected,
     StaleTerm,
     StartLeading,
     StopLeading,
@@ -209,6 +211,7 @@ class SnapshotReceiver:
         state.send(sender, SnapshotChunkResponse(state.term, chunk.snapshot.index, self._position))
 
     def finish(self, snapshot: SnapshotMeta) -> None:
+        """The snapshot is installed, or was rejected; then the leader sends it again after a silence."""
         assert self.is_installing
         assert snapshot == self._snapshot
         self._sender = self._snapshot = None
@@ -838,10 +841,8 @@ class Raft:
             case EntriesPersisted():
                 state.log.synced(event.write)
                 self._role.persisted()
-            case SnapshotInstalled():
-                self._receiving.finish(event.snapshot)
-                state.restart(event.snapshot)
-                self._role.installed(event.snapshot)
+            case SnapshotInstalled() | SnapshotRejected():
+                self._finish_snapshot(event)
             case LeaderGone(leader):
                 self._role.leader_gone(leader)
             case Propose() | RequestRead() | ChangeMembers() | TransferLeadership():
@@ -852,6 +853,12 @@ class Raft:
             self._become(self._role.next)
         state.settle_doubt()
         return state.effects
+
+    def _finish_snapshot(self, event: SnapshotOutcome) -> None:
+        self._receiving.finish(event.snapshot)
+        if isinstance(event, SnapshotInstalled):
+            self._state.restart(event.snapshot)
+            self._role.installed(event.snapshot)
 
     def _pass_time(self) -> None:
         deadline = self._role.deadline

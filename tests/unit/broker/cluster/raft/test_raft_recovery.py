@@ -205,7 +205,7 @@ TERM = Term(3)
 
 
 def with_entries(disk: CrashableDisk, count: int = 5) -> None:
-    """A directory that has voted and holds entries of one term, checkpointed only at its start."""
+    """A directory that has voted and holds entries of one term, which no checkpoint covers."""
     found = open_again(disk, Configuration((A, B)))
     write_hard_state(disk, HardState(TERM, B))
     found.store.append([facts_entry(index, TERM, index) for index in range(1, count + 1)], NOW)
