@@ -6,6 +6,7 @@ code checks simulated runs, clusters of processes and crash tests of a single no
     log          what producers and consumers of a partition saw
     watermarks   leaders of a partition: one per epoch, and none lacks what another showed
     eligibility  whoever may be elected, of a partition or of the quorum, has what was promised
+    freshness    no answer is older than what was known when it was asked for
     replicas     the copies of a partition are the same bytes
     groups       committed offsets, generations, and members that were fenced
     metadata     what was acknowledged is in every later image

@@ -9,6 +9,7 @@ partition is read once more, from its start to its end, and compared:
     unseen           acknowledged, and nobody ever got as far
     duplicate        one value at two offsets
     moved            acknowledged or read at one offset, found at another
+    replaced         read at an offset that holds something else, or nothing, at the end
     unexpected       there, but never sent
     out of order     a producer's values are not in the order it sent them
     gap              offsets that hold nothing
@@ -69,7 +70,7 @@ def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]]) -> list[s
     passed = max(history.read, default=-1)
     anomalies += _check_places("acknowledged", history.acknowledged, places, passed)
     anomalies += _check_told(history.told_by_leader, places)
-    anomalies += _check_places("read", {v: o for o, v in history.read.items()}, places, passed)
+    anomalies += _check_reads(history.read, dict(final), places)
     known = dict.fromkeys(history.sent_in_any_order)
     known |= dict.fromkeys(value for values in history.sent.values() for value in values)
     anomalies += [f"unexpected: {value!r} was never sent" for value in places if value not in known]
@@ -102,6 +103,24 @@ def _check_places(
             anomalies.append(f"{kind}: {value!r} was {how} at {offset}")
         elif found != offset:
             anomalies.append(f"moved: {value!r} was {how} at {offset}, and is at {found}")
+    return anomalies
+
+
+def _check_reads(
+    read: Mapping[int, bytes], final: Mapping[int, bytes], places: Mapping[bytes, int]
+) -> list[str]:
+    """By offset: what was below a high watermark once stays where it was."""
+    anomalies = []
+    for offset, value in read.items():
+        there = final.get(offset)
+        if there == value:
+            continue
+        if value in places:
+            anomalies.append(f"moved: {value!r} was read at {offset}, and is at {places[value]}")
+        elif there is None:
+            anomalies.append(f"lost: {value!r} was read at {offset}")
+        else:
+            anomalies.append(f"replaced: {value!r} was read at {offset}, which holds {there!r}")
     return anomalies
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.sim.checkers.eligibility import EligibilityChecker
+from penstock.sim.checkers.freshness import FreshnessChecker
 from penstock.sim.checkers.groups import GroupChecker
 from penstock.sim.checkers.log import LogHistory
 from penstock.sim.checkers.metadata import MetadataChecker
@@ -19,6 +20,7 @@ class Journal:
 
     logs: dict[Place, LogHistory] = field(default_factory=dict)
     watermarks: WatermarkChecker = field(default_factory=WatermarkChecker)
+    freshness: FreshnessChecker = field(default_factory=FreshnessChecker)
     groups: GroupChecker = field(default_factory=GroupChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
@@ -38,6 +40,7 @@ class Journal:
         """The anomalies so far, before the end is known."""
         yield from self.failures
         yield from self.watermarks.anomalies
+        yield from self.freshness.anomalies
         yield from self.groups.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
-from penstock.broker.partitions import LeaderPartition
+from penstock.broker.partitions import LeaderPartition, Replica
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import Index
@@ -15,6 +15,7 @@ from penstock.node.services import NodeServices
 from penstock.runtime import Address, Runtime
 from penstock.runtime.tcp import Listen
 from penstock.server.kafka.backend import Backend
+from penstock.sim.checkers.freshness import KnownState
 from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.node import SimulatedNode
 from penstock.sim.tcp import SimulatedTcp
@@ -134,6 +135,14 @@ class ClusterNode:
         process = self.process
         return process.backend if process is not None and process.is_ready else None
 
+    def last_replica(self, place: Place) -> Replica | None:
+        """Its replica of a partition; before it is opened again, or if the node is down, that of before.
+
+        What was synced then is synced still.
+        """
+        found = (process.backstage.partitions.find_log(*place) for process in reversed(self._processes))
+        return next((replica for replica in found if replica is not None), None)
+
     @property
     def protocol_errors(self) -> int:
         """In all its incarnations."""
@@ -210,6 +219,14 @@ class ClusterNode:
         partition = self._fetch_server().partitions.find(*place)
         if partition is not None:
             self._journal.watermarks.told_end(key_of(partition), epoch, self.node_id, end)
+
+    def answers(self, place: Place, known: KnownState, end: int | None = None) -> int:
+        """It writes a response to a question of a time at which clients knew `known`; returns its epoch."""
+        partition = self._fetch_server().partitions.find(*place)
+        if partition is None:
+            return -1
+        self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, end)
+        return partition.leader_epoch
 
     def _fetch_server(self) -> Backend:
         backend = self._processes[-1].backend

@@ -45,6 +45,8 @@ class SimulatedClusterOptions:
     sync_max_ns: int = 2 * MILLISECOND
     # How old checkpoints of logs become: little, so that some are under way when a fault comes.
     checkpoint_ms: int = 300
+    # Whether a node that was stopped or cut off may give no answer that others could contradict.
+    fresh: bool = False
     plan: FaultPlan | None = None
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 

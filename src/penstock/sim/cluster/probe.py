@@ -2,8 +2,7 @@
 
 Clients see a loss only if the right node is elected at the right time. The probe compares, at every
 acknowledgement and every committed change of the metadata, what was promised with the logs of all who
-may be elected. Nodes that are down are looked at when they are back; those whose files were damaged
-on purpose have an excuse.
+may be elected, up or down; those whose files were damaged on purpose have an excuse.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,7 +64,7 @@ class EligibilityProbe:
         positions = {}
         for node_id in node_ids:
             node = self._nodes[node_id]
-            replica = None if node.backend is None else node.backend.partitions.find_log(*place)
+            replica = node.last_replica(place)
             if replica is not None and node.machine.name not in self._world.damaged:
                 positions[int(node_id)] = int(replica.log.synced)
         return positions

@@ -36,6 +36,7 @@ class ClusterWorld:
         self.world = World(seed)
         self.world.scheduler.events_max = EVENTS_MAX
         self.journal = Journal()
+        self.journal.freshness.is_active = self.journal.groups.is_fresh = options.fresh
         self.nodes: dict[NodeId, ClusterNode] = {}
         self.tcp = SimulatedTcp(self.world.network)
         self.probe = EligibilityProbe(self.journal.eligibility, self.world, self.nodes)

@@ -55,9 +55,9 @@ def test_an_offset_that_nobody_committed_comes_out_of_the_air() -> None:
 
 def test_an_old_generation_changes_nothing_once_a_newer_one_is_known() -> None:
     checker = GroupChecker()
-    checker.assigned("g", 1, b"plan")
+    checker.established("g", 1, b"plan", now=0)
     in_time = checker.committing("g", PLACE, 1, 5)
-    checker.assigned("g", 2, b"another plan")
+    checker.established("g", 2, b"another plan", now=7)
     late = checker.committing("g", PLACE, 1, 6)
 
     checker.committed(in_time)
@@ -74,3 +74,41 @@ def test_a_generation_has_one_plan() -> None:
     checker.assigned("g", 1, b"another plan")
 
     assert kinds(checker) == ["split generation"]
+
+
+def test_a_partition_has_one_owner_in_a_generation() -> None:
+    checker = GroupChecker()
+    checker.owns("g", 1, PLACE, "a")
+    checker.owns("g", 1, PLACE, "a")
+    checker.owns("g", 2, PLACE, "b")
+    assert checker.anomalies == []
+
+    checker.owns("g", 2, PLACE, "a")
+
+    assert kinds(checker) == ["two owners"]
+
+
+def test_a_heartbeat_of_an_old_generation_is_accepted_by_a_stale_coordinator_only() -> None:
+    checker = GroupChecker(is_fresh=True)
+    checker.established("g", 1, b"plan", now=0)
+    in_time = checker.beating("g", 1)
+    checker.established("g", 2, b"another plan", now=7)
+    checker.beat(in_time)
+    assert checker.anomalies == []
+
+    checker.beat(checker.beating("g", 1))
+
+    assert kinds(checker) == ["stale membership"]
+
+
+def test_an_owner_of_an_old_generation_acts_no_longer_than_its_session() -> None:
+    checker = GroupChecker(is_fresh=True)
+    checker.established("g", 1, b"plan", now=0)
+    checker.established("g", 2, b"another plan", now=100)
+    checker.acts("g", 1, now=150, session_ns=50)
+    checker.acts("g", 2, now=500, session_ns=50)
+    assert checker.anomalies == []
+
+    checker.acts("g", 1, now=151, session_ns=50)
+
+    assert kinds(checker) == ["overlap"]

@@ -84,3 +84,22 @@ def test_a_consumer_that_was_given_a_record_again_was_taken_back() -> None:
     history.polled("c", [(1, b"b")])
 
     assert kinds(history, [(0, b"a"), (1, b"b")]) == ["poll back"]
+
+
+def test_what_was_read_at_an_offset_is_there_at_the_end() -> None:
+    history = LogHistory(sent={"p": [b"a"]}, sent_in_any_order=[b"x", b"y"])
+    history.saw(0, b"a")
+    history.saw(1, b"x")
+
+    assert kinds(history, [(0, b"a"), (1, b"x")]) == []
+    assert kinds(history, [(0, b"a"), (1, b"y")]) == ["replaced"]
+    assert kinds(history, [(0, b"a")]) == ["lost"]
+    assert kinds(history, [(0, b"a"), (1, b"y"), (2, b"x")]) == ["moved"]
+
+
+def test_one_value_read_at_two_offsets_is_wrong_at_one_of_them() -> None:
+    history = LogHistory(sent={"p": [b"a", b"b"]})
+    history.saw(1, b"a")
+    history.saw(0, b"a")
+
+    assert kinds(history, [(0, b"a"), (1, b"b")]) == ["moved"]

@@ -6,6 +6,7 @@ of partitions are asked for on connections of their own: there no response waits
 what it says is what the leader knows at that moment.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.core.protocol import ErrorCode
@@ -33,6 +34,7 @@ from penstock.sim.cluster.clients.client import (
     SimulatedClient,
     is_retriable,
 )
+from penstock.sim.cluster.clients.connection import Observe
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.options import TOPIC
 from penstock.sim.values import values_of
@@ -107,12 +109,23 @@ class FetchClient(SimulatedClient):
             ),
         )
 
-    def observe_fetch(self, node_id: int, response: FetchResponse) -> None:
-        """The node writes it: every row is something that a leader reports."""
+    def observing_fetch(self, node_id: int, places: Iterable[Place]) -> Observe:
+        """What to do when the node writes the response to a fetch that is sent now.
+
+        Every row is something that a leader reports.
+        """
         node = self.nodes.node(node_id)
-        for row in rows_of(response):
-            if row.error_code == ErrorCode.NONE:
-                node.shows_partition((TOPIC, row.partition_index), row.high_watermark)
+        known = {place: self.journal.freshness.asking(place) for place in places}
+
+        def observe(response: FetchResponse) -> None:
+            for row in rows_of(response):
+                if row.error_code == ErrorCode.NONE:
+                    place = (TOPIC, row.partition_index)
+                    node.shows_partition(place, row.high_watermark)
+                    if place in known:
+                        node.answers(place, known[place], row.high_watermark)
+
+        return observe
 
     def records_of(self, row: FetchResponsePartition, position: int) -> list[tuple[int, bytes]]:
         """What is new in a row; it must lie below the high watermark that came with it."""
@@ -231,21 +244,23 @@ class AssignedConsumer(FetchClient):
             ),
         )
 
+        known = self.journal.freshness.asking(reading.place)
+
         def observe(response: ListOffsetsResponse) -> None:
             node = self.nodes.node(node_id)
-            for row in _ends(response):
-                # Older versions do not say in which epoch.
-                if row.error_code == ErrorCode.NONE and version >= LIST_EPOCHS_SINCE:
-                    node.tells_end((TOPIC, row.partition_index), row.leader_epoch, row.offset)
+            for row in [row for row in _ends(response) if row.error_code == ErrorCode.NONE]:
+                node.answers(reading.place, known, row.offset)
+                if version >= LIST_EPOCHS_SINCE:  # older ones do not say in which epoch
+                    node.tells_end(reading.place, row.leader_epoch, row.offset)
 
-        def answered(reply: object) -> None:
-            for row in _ends(reply) if isinstance(reply, ListOffsetsResponse) else ():
-                if row.error_code != ErrorCode.NONE and not is_retriable(row.error_code):
-                    self.journal.failures.append(
-                        f"unexpected error: {self.host} got {row.error_code} from ListOffsets"
-                    )
+        self._offset_lookup.ask(node_id, request, version, self._told_end, observe)
 
-        self._offset_lookup.ask(node_id, request, version, answered, observe)
+    def _told_end(self, reply: object) -> None:
+        for row in _ends(reply) if isinstance(reply, ListOffsetsResponse) else ():
+            if row.error_code != ErrorCode.NONE and not is_retriable(row.error_code):
+                self.journal.failures.append(
+                    f"unexpected error: {self.host} got {row.error_code} from ListOffsets"
+                )
 
     def _fetch(self, node_id: int, readings: list[ConsumerPosition]) -> None:
         version = self.fetch_version()
@@ -287,7 +302,7 @@ class AssignedConsumer(FetchClient):
             else:
                 self._fetched(node_id, reply)
 
-        self.ask(node_id, request, version, answered, lambda response: self.observe_fetch(node_id, response))
+        self.ask(node_id, request, version, answered, self.observing_fetch(node_id, wanted))
 
     def _session_with(self, node_id: int, version: int) -> SimulatedFetchSession | None:
         if not self._has_sessions or version < SESSIONS_SINCE:

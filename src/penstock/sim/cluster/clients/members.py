@@ -45,8 +45,9 @@ from penstock.core.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from penstock.core.protocol.schema import ZERO_UUID
-from penstock.sim.checkers.groups import CommitAttempt, OffsetQuery
+from penstock.sim.checkers.groups import CommitAttempt, MemberHeartbeat, OffsetQuery
 from penstock.sim.cluster.clients.client import PATIENCE_NS, ClusterNodes
+from penstock.sim.cluster.clients.connection import Observe
 from penstock.sim.cluster.clients.consumers import (
     FETCH_BYTES,
     NO_SESSION,
@@ -62,7 +63,7 @@ HEARTBEAT_MS = 250
 STEP_MS = 40
 # A join waits for the others, as long as the rebalance may take.
 JOIN_PATIENCE_NS = 3 * SECOND
-CRASHES, LEAVES, NAPS = 0.01, 0.01, 0.02
+CRASHES, LEAVES, NAPS, GHOSTS = 0.01, 0.01, 0.02, 0.02
 NAP_MS = 1_400
 PROTOCOL_TYPE, PROTOCOL = "consumer", "turns"
 ELSEWHERE = (
@@ -100,6 +101,12 @@ class SimulatedMember(FetchClient):
         self._generation = -1
         self._positions: dict[Place, int] = {}
         self._asleep_until = 0
+        # When the last heartbeat was sent that was answered.
+        self._heard_at = 0
+        # What it owned before the last rebalance, and the generation of that time.
+        self._former: tuple[int, dict[Place, int]] | None = None
+        # A request that comes late comes on another connection.
+        self._ghost = FetchClient(nodes, host)
 
     def start(self) -> None:
         self._begin(forget=True)
@@ -112,9 +119,12 @@ class SimulatedMember(FetchClient):
     def _begin(self, *, forget: bool) -> None:
         """Join (again): as somebody new, or under the id it has."""
         self._turn += 1
+        if self._positions and not forget:
+            self._former = (self._generation, self._positions)
         self._generation = -1
         self._positions = {}
         if forget:
+            self._former = None
             self._member_id = ""
         if not self._stopped:
             self._locate(self._join)
@@ -156,10 +166,11 @@ class SimulatedMember(FetchClient):
         then: Callable[..., None],
         patience_ns: int = PATIENCE_NS,
         version: int | None = None,
+        observe: Observe | None = None,
     ) -> None:
         assert self._coordinator is not None
         version = self.versions.of(type(message)) if version is None else version
-        self.ask(self._coordinator, message, version, self._now(then), patience_ns=patience_ns)
+        self.ask(self._coordinator, message, version, self._now(then), observe, patience_ns)
 
     def _join(self) -> None:
         request = JoinGroupRequest(
@@ -202,19 +213,28 @@ class SimulatedMember(FetchClient):
             protocol_name=PROTOCOL,
             assignments=assignments,
         )
-        self._submit(request, self._synced, JOIN_PATIENCE_NS)
+        generation = self._generation
+
+        def observe(response: SyncGroupResponse) -> None:
+            if response.error_code == ErrorCode.NONE:
+                plan = bytes(response.assignment)
+                self.journal.groups.established(self._group, generation, plan, self.now)
+
+        self._heard_at = self.now
+        self._submit(request, self._synced, JOIN_PATIENCE_NS, observe=observe)
 
     def _synced(self, reply: object) -> None:
         if not isinstance(reply, SyncGroupResponse) or reply.error_code:
             self._begin(forget=_code(reply) == ErrorCode.UNKNOWN_MEMBER_ID)
             return
         plan = bytes(reply.assignment)
-        self.journal.groups.assigned(self._group, self._generation, plan)
         members = plan.partition(b";")[2].decode().split(",")
         if self._member_id not in members:
             self.journal.failures.append(f"not assigned: {self.host} has no part in {plan!r}")
             return
         mine = self._places[members.index(self._member_id) :: len(members)]
+        for place in mine:
+            self.journal.groups.owns(self._group, self._generation, place, self._member_id)
         self._beat()
         if mine:
             self._ask_offsets(mine)
@@ -253,18 +273,26 @@ class SimulatedMember(FetchClient):
         request = HeartbeatRequest(
             group_id=self._group, generation_id=self._generation, member_id=self._member_id
         )
-        self._submit(request, self._heard)
+        heartbeat, sent_at = self.journal.groups.beating(self._group, self._generation), self.now
+        self._submit(request, lambda reply: self._heard(heartbeat, sent_at, reply))
 
-    def _heard(self, reply: object) -> None:
+    def _heard(self, heartbeat: MemberHeartbeat, sent_at: int, reply: object) -> None:
         if not isinstance(reply, HeartbeatResponse) or reply.error_code in ELSEWHERE:
             self._locate(self._beat)
         elif reply.error_code == ErrorCode.NONE:
+            self._heard_at = sent_at
+            self.journal.groups.beat(heartbeat)
             self.after_ms(HEARTBEAT_MS, self._now(self._beat))
         else:
             self._begin(forget=reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
 
     def _step(self) -> None:
         """Read from one partition, and then commit, or do something rash."""
+        if self.now - self._heard_at > SESSION_MS * MILLISECOND:
+            # As a consumer does: nobody has confirmed for so long that it is a member.
+            self._begin(forget=False)
+            return
+        self.journal.groups.acts(self._group, self._generation, self.now, SESSION_MS * MILLISECOND)
         luck = self.luck.random()
         if luck < CRASHES:
             self.close()
@@ -274,6 +302,9 @@ class SimulatedMember(FetchClient):
         elif luck < CRASHES + LEAVES + NAPS:
             self._asleep_until = self.now + NAP_MS * MILLISECOND
             self.after_ms(NAP_MS, self._now(self._commit), self.luck.choice(list(self._positions)))
+        elif luck < CRASHES + LEAVES + NAPS + GHOSTS and self._former is not None:
+            self._commit_as_before()
+            self._rest()
         else:
             self._read(self.luck.choice(list(self._positions)))
 
@@ -306,7 +337,7 @@ class SimulatedMember(FetchClient):
             request,
             self.fetch_version(),
             self._now(lambda reply: self._got(place, reply)),
-            lambda response: self.observe_fetch(leader.node_id, response),
+            self.observing_fetch(leader.node_id, [place]),
         )
 
     def _got(self, place: Place, reply: object) -> None:
@@ -327,15 +358,34 @@ class SimulatedMember(FetchClient):
         self.after_ms(STEP_MS, self._now(self._step))
 
     def _commit(self, place: Place) -> None:
-        offset = self._positions[place]
-        attempt = self.journal.groups.committing(self._group, place, self._generation, offset)
+        attempt = self.journal.groups.committing(self._group, place, self._generation, self._positions[place])
+        request, version = self._commit_request(attempt, place)
+        self._submit(request, lambda reply: self._committed(place, attempt, reply), version=version)
+
+    def _commit_as_before(self) -> None:
+        """A commit of the generation before, which was on its way for long: it must be refused."""
+        assert self._former is not None
+        assert self._coordinator is not None
+        generation, positions = self._former
+        self._former = None
+        place = self.luck.choice(list(positions))
+        attempt = self.journal.groups.committing(self._group, place, generation, positions[place])
+        request, version = self._commit_request(attempt, place)
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, OffsetCommitResponse) and _commit_code(reply) == ErrorCode.NONE:
+                self.journal.groups.committed(attempt)
+
+        self._ghost.ask(self._coordinator, request, version, answered)
+
+    def _commit_request(self, attempt: CommitAttempt, place: Place) -> tuple[OffsetCommitRequest, int]:
         topic_id = self.topic_id(TOPIC)
         version = self.versions.of(OffsetCommitRequest, until=None if topic_id else TOPIC_IDS_SINCE - 1)
         # Without a generation, a commit of old could not be distinguished from one of now.
         version = max(version, COMMIT_GENERATIONS_SINCE)
         request = OffsetCommitRequest(
             group_id=self._group,
-            generation_id_or_member_epoch=self._generation,
+            generation_id_or_member_epoch=attempt.generation,
             member_id=self._member_id,
             topics=(
                 OffsetCommitRequestTopic(
@@ -343,13 +393,13 @@ class SimulatedMember(FetchClient):
                     name=place[0],
                     partitions=(
                         OffsetCommitRequestPartition(
-                            partition_index=place[1], committed_offset=offset, committed_metadata=""
+                            partition_index=place[1], committed_offset=attempt.offset, committed_metadata=""
                         ),
                     ),
                 ),
             ),
         )
-        self._submit(request, lambda reply: self._committed(place, attempt, reply), version=version)
+        return request, version
 
     def _committed(self, place: Place, attempt: CommitAttempt, reply: object) -> None:
         code = _commit_code(reply) if isinstance(reply, OffsetCommitResponse) else None

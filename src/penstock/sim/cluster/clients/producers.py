@@ -15,6 +15,7 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponsePartition,
 )
 from penstock.core.protocol.schema import ZERO_UUID
+from penstock.sim.checkers.freshness import NOTHING_KNOWN
 from penstock.sim.cluster.clients.client import ClusterNodes, KnownLeader, SimulatedClient, is_retriable
 from penstock.sim.cluster.clients.connection import Answered
 from penstock.sim.cluster.journal import Place
@@ -86,20 +87,28 @@ class SimulatedProducer(SimulatedClient):
             ),
         )
         node = self.nodes.node(leader.node_id)
+        known = self.journal.freshness.asking(place)
+        epoch = -1
 
         def observe(response: ProduceResponse) -> None:
+            nonlocal epoch
             row = _row(response)
             if row.error_code == ErrorCode.NONE:
                 if acks == ALL_ACKS:
                     node.acknowledges(place, row.base_offset + count)
+                    # It may have been safe long before the leader knew, even if that is a leader of old.
+                    epoch = node.answers(place, NOTHING_KNOWN)
                 else:
                     node.shows_partition(place)
+                    node.answers(place, known)
 
         def received(reply: object) -> None:
             if not isinstance(reply, ProduceResponse):
                 answered(reply)
                 return
             row = _row(reply)
+            if row.error_code == ErrorCode.NONE and acks == ALL_ACKS:
+                self.journal.freshness.received(place, epoch, row.base_offset + count)
             self.hear_of_leader(place, row.current_leader.leader_id, row.current_leader.leader_epoch)
             answered(row)
 
