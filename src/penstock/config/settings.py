@@ -17,6 +17,7 @@ from penstock.config.addresses import (
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 KIBIBYTE = 1 << 10
+MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 
 
@@ -153,6 +154,17 @@ class StorageSettings(ConfigSection, frozen=True):
     compaction_interval_ms: Annotated[
         int, Meta(ge=1, le=INT32_MAX, description="How often logs are looked at for compaction.")
     ] = 15_000
+    scrub_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64_MAX,
+            description="How fast sealed segments are verified in the background; 0 switches that off.",
+        ),
+    ] = 2 * MEBIBYTE
+    scrub_interval_ms: Annotated[
+        int, Meta(ge=1, le=INT64_MAX, description="How often every sealed segment is verified.")
+    ] = 604_800_000
     fsync: FsyncSettings = FsyncSettings()
 
 

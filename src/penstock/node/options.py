@@ -93,6 +93,8 @@ def _topics(config: Config) -> dict[str, str]:
         "log.segment.bytes": str(storage.segment_bytes),
         "log.index.interval.bytes": str(storage.index_interval_bytes),
         "log.cleaner.backoff.ms": str(storage.compaction_interval_ms),
+        "log.scrub.bytes.per.second": str(storage.scrub_bytes_per_second),
+        "log.scrub.interval.ms": str(storage.scrub_interval_ms),
     }
     if storage.fsync.mode == "every":
         values["log.flush.interval.messages"] = "1"

@@ -6,6 +6,7 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/cluster-id      the cluster it belongs to, once it has joined one
     <data-dir>/meta/clean           only while the node is stopped in order: its last broker epoch
     <data-dir>/meta/journal/        what was acknowledged and is not yet certain to be in the logs' own files
+    <data-dir>/meta/scrub           how far old segments have been verified in the background
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id

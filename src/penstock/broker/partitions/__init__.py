@@ -6,6 +6,7 @@
     log_manager          creates, opens and removes log directories
     log_maintenance      checkpoints, background syncs and retention, by timers
     log_cleaner          compacts the dirtiest log first, in a worker
+    log_scrubber         verifies every sealed segment in the background
     segment_verifier     verifies what readers ask for in a thread, and makes damage known
     replica_reports      what the logs hold and what they lost, said before anyone is elected
     replica_repair       damaged replicas resign and are filled again by their leader
@@ -32,7 +33,7 @@ appended, since those modes guarantee no more. Producers wait for it
 followers' fetches watch the log end (`watch_end`).
 
 Left out: copying from the leader and proposing in-sync replicas, which `broker.replication`
-does; verifying old segments in the background.
+does.
 """
 
 from penstock.broker.partitions.follower_partition import FollowerPartition

@@ -17,6 +17,7 @@ from penstock.broker.partitions.leader_partition import LeaderPartition, Leaders
 from penstock.broker.partitions.log_cleaner import LogCleaner
 from penstock.broker.partitions.log_maintenance import LogMaintenance, LogMaintenanceOptions
 from penstock.broker.partitions.log_manager import LogManager, LogStore
+from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
 from penstock.broker.partitions.replica_repair import ReplicaRepair, Submit
 from penstock.broker.partitions.replica_reports import ReplicaReporter, state_loss
 from penstock.core.metadata import (
@@ -210,6 +211,10 @@ class LogSettings:
             return None
         return self._broker("log.cleaner.backoff.ms")
 
+    def scrub_options(self) -> ScrubOptions:
+        """How sealed segments are verified in the background."""
+        return ScrubOptions(self._broker("log.scrub.bytes.per.second"), self._broker("log.scrub.interval.ms"))
+
     def lag_max_ns(self) -> int:
         """How long a replica may lag behind before it leaves the ISR."""
         return self._broker("replica.lag.time.max.ms") * MILLISECOND
@@ -323,6 +328,7 @@ class ReplicaManager:
         self._telling: Timer | None = None
         self.maintenance = LogMaintenance(runtime, self._all, options.maintenance)
         self.cleaner = LogCleaner(runtime, cleaner_for(store.side_disk), self._compacted)
+        self.scrubber = LogScrubber(runtime, self._all, store.side_disk)
 
     def _all(self) -> list[Replica]:
         return list(self._replicas.values())
@@ -417,6 +423,7 @@ class ReplicaManager:
         backoff_ms = self._settings.cleaner_backoff_ms()
         if backoff_ms is not None:
             self.cleaner.start(backoff_ms)
+        self.scrubber.start(self._settings.scrub_options())
         self._find_lost(damaged)
         # A crash may have come between the creation of a topic and that of its logs.
         self._make_missing()
@@ -685,6 +692,7 @@ class ReplicaManager:
         """Make every log durable and close it. Blocks."""
         self.maintenance.stop()
         self.cleaner.stop()
+        self.scrubber.stop()
         self._repair.stop()
         self._reports.stop()
         for timer in (self._retry, self._telling):

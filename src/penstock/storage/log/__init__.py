@@ -57,7 +57,7 @@ from penstock.storage.log.compaction import (
 from penstock.storage.log.durability import Committer, ImmediateCommit
 from penstock.storage.log.log import PartitionLog
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
-from penstock.storage.log.scrub import ScrubStep, Verification, VerifiedBytes
+from penstock.storage.log.scrub import FileCheck, ScrubStep, Verification, VerifiedBytes
 from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
@@ -93,6 +93,7 @@ __all__ = [
     "RecoveryReport",
     "TailTruncation",
     "ScrubStep",
+    "FileCheck",
     "Verification",
     "VerifiedBytes",
     "SuspectSegment",

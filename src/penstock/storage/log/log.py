@@ -22,8 +22,10 @@ from penstock.storage.log.compaction import CleaningResult, Compaction, Compacti
 from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.scrub import (
+    FileCheck,
     ScrubStep,
     Verification,
+    file_check,
     quarantine,
     scrub,
     verification_at,
@@ -360,6 +362,10 @@ class PartitionLog:
     ) -> Verification | None:
         """The verification of so many bytes of a segment, from a batch on; None if there is no such place."""
         return verification_at(self._state, base_offset, position, expected, limit_bytes=limit_bytes)
+
+    def file_check(self, topic_id: TopicId, base_offset: Offset | None) -> FileCheck | None:
+        """The check of a sealed segment's indexes and snapshot, or of the files of the whole log."""
+        return file_check(self._state, topic_id, base_offset)
 
     def quarantine(self, base_offset: Offset) -> None:
         """Move a damaged segment to the quarantine, which leaves a hole, or go on behind it. Blocks."""

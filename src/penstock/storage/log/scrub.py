@@ -26,22 +26,38 @@ evicted are damaged on the device without anybody noticing, until they are read 
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from penstock.core.model import Offset, StorageError
+from penstock.core.model import CorruptionError, Offset, StorageError, TopicId
 from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, read_header
-from penstock.core.replica import LeaderEpochHistory
-from penstock.storage.disk import DetachedReader, NoSuchFile
+from penstock.core.replica import LeaderEpochHistory, decode_snapshot
+from penstock.storage.disk import DetachedReader, Disk, NoSuchFile
 from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now
 from penstock.storage.log.file_names import (
+    CHECKPOINT,
+    EPOCHS,
+    IDENTITY,
     QUARANTINE,
     SEGMENT_SUFFIXES,
+    SNAPSHOT,
     numbered,
 )
-from penstock.storage.log.index import POSITION_BITS, POSITION_MASK
+from penstock.storage.log.files import (
+    FileKind,
+    decode_checkpoint,
+    decode_epochs,
+    decode_identity,
+    encode_identity,
+    read_file,
+    replace_durably,
+    unframe,
+)
+from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, SHAPES, SealedIndex, parse_sealed
+from penstock.storage.log.recovery import keep_snapshot
 from penstock.storage.log.segment import MAGIC, Segment, checked_batches
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import CorruptRange, FileRange
@@ -272,6 +288,85 @@ def verification_at(
         expected=segment.base_offset if expected is None else expected,
         limit_bytes=limit_bytes,
     )
+
+
+class FileCheck:
+    """Checks the files that a log could rebuild: those of one sealed segment, or those of the log itself."""
+
+    __slots__ = ("_segment", "_state", "_topic_id", "_truncations")
+
+    def __init__(self, state: LogState, topic_id: TopicId, segment: Segment | None) -> None:
+        self._state = state
+        self._topic_id = topic_id
+        self._segment = segment
+        self._truncations = state.stats.truncations
+
+    def work(self, disk: Disk) -> list[str]:
+        """The names of the files that are damaged, or missing; on a view of the disk of the thread's own."""
+        found = []
+        for name, check, needed in self._checks():
+            content = read_file(disk, f"{self._state.directory}/{name}")
+            try:
+                if content is not None:
+                    check(content)
+                elif needed:
+                    found.append(name)
+            except CorruptionError:
+                found.append(name)
+        return found
+
+    def _checks(self) -> Iterator[tuple[str, Callable[[bytes], object], bool]]:
+        if self._segment is None:
+            yield IDENTITY, decode_identity, True
+            yield EPOCHS, decode_epochs, True
+            yield CHECKPOINT, decode_checkpoint, True
+            return
+        base_offset = self._segment.base_offset
+        for shape in SHAPES:
+            yield numbered(base_offset, shape.suffix), partial(parse_sealed, shape), True
+        yield numbered(base_offset, SNAPSHOT), _check_snapshot, False
+
+    def finish(self, names: list[str]) -> list[str]:
+        """Rebuild what is damaged, and needed still; returns its names. Blocks if there is any."""
+        state, segment = self._state, self._segment
+        if not names or not len(state.segments) or state.durability.stopped is not None:
+            return []
+        if segment is None:
+            self._rebuild_files_of_log(names)
+            return names
+        is_there = any(present is segment for present in state.segments)
+        if not is_there or self._truncations != state.stats.truncations or segment.damage:
+            return []
+        if not isinstance(segment.index, SealedIndex):
+            return []
+        segment.index.drop()
+        for table in ("offsets", "times", "aborted"):
+            getattr(segment.index, table)
+        keep_snapshot(state, segment)
+        return names
+
+    def _rebuild_files_of_log(self, names: list[str]) -> None:
+        state = self._state
+        if IDENTITY in names:
+            replace_durably(state.disk, state.directory, IDENTITY, encode_identity(self._topic_id))
+        if EPOCHS in names:
+            state.epochs_changed = True
+        if state.stopped is None:
+            checkpoint_now(state)
+
+
+def _check_snapshot(content: bytes) -> None:
+    decode_snapshot(unframe(FileKind.SNAPSHOT, content))
+
+
+def file_check(state: LogState, topic_id: TopicId, base_offset: Offset | None) -> FileCheck | None:
+    """The check of a sealed segment's files, or of those of the log; None if there is no such segment."""
+    if base_offset is None:
+        return FileCheck(state, topic_id, None)
+    for segment in state.segments:
+        if segment.base_offset == base_offset and segment.writer is None:
+            return FileCheck(state, topic_id, segment)
+    return None
 
 
 def scrub(

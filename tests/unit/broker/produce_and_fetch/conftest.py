@@ -25,13 +25,13 @@ class Bench:
     def __init__(self) -> None:
         self.world = World(11)
         self.backend: Backend
-        self._runtime: Runtime
+        self.runtime: Runtime
         self.node = self.world.add("node", self._program)
         self.node.start()
         self.run(5 * SECOND)
 
     def _program(self, runtime: Runtime, disk: Disk) -> Service:
-        self._runtime = runtime
+        self.runtime = runtime
         storage = NodeStorage(disk, disk, DataDirectory.open(disk, UUID(int=4)))
         self._backstage = NodeServices(runtime, storage, NodeOptions("data", NodeId(1), ()), ())
         self._backstage.start(self._ready)
@@ -54,7 +54,7 @@ class Bench:
 
     @property
     def now(self) -> Instant:
-        return self._runtime.clock.now()
+        return self.runtime.clock.now()
 
     def end_lease(self, in_ms: int = 0) -> None:
         """The broker's lease ends, now or soon; no heartbeat renews it."""
@@ -63,7 +63,7 @@ class Bench:
 
     @property
     def wall_ms(self) -> int:
-        return self._runtime.clock.wall()
+        return self.runtime.clock.wall()
 
     def topic(self, name: str = "orders", **configs: str) -> LeaderPartition:
         """The only partition of a new topic; a config's dots are underscores here."""

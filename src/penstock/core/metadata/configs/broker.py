@@ -183,6 +183,22 @@ COMPACTION = (
         at_least(1),
     ),
 )
+SCRUBBING = (
+    _fixed(
+        "log.scrub.bytes.per.second",
+        LONG,
+        str(2 << 20),
+        "How fast sealed segments are verified in the background; 0 switches that off.",
+        at_least(0),
+    ),
+    _fixed(
+        "log.scrub.interval.ms",
+        LONG,
+        str(7 * DAY_MS),
+        "How often every sealed segment is verified.",
+        at_least(1),
+    ),
+)
 SEGMENTS = (
     _shared(
         "log.segment.bytes",
@@ -296,7 +312,7 @@ RECORDS = (
         "Whether a replica that may miss records can lead when no other is left.",
     ),
 )
-LOG_SETTINGS = (*NEW_TOPICS, *RETENTION, *COMPACTION, *SEGMENTS, *RECORDS)
+LOG_SETTINGS = (*NEW_TOPICS, *RETENTION, *COMPACTION, *SCRUBBING, *SEGMENTS, *RECORDS)
 
 
 def _about(name: str, kind: ConfigType, default: str | None, about: str) -> ConfigDefinition:

@@ -1,0 +1,262 @@
+"""Verifies every sealed segment in the background, so that damage is found while other copies are whole.
+
+    one pass: each log, each sealed segment ── 1 MB in a thread ── a pause by the rate ── the next 1 MB …
+                                            └─ at its end: indexes and snapshot
+                        └─ before the first: identity, leader epochs, checkpoint
+
+A pass begins `interval` after the last one began, or when that is done. Where it is stands in the record
+`meta/scrub`, so that a node that is started again goes on there. What is damaged becomes known as if a
+reader had met it (see `segment_verifier`); files that can be rebuilt are.
+
+Left out: the growing segments, which are verified at a start, or once they are sealed.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from penstock.broker.partitions.leader_partition import Replica
+from penstock.broker.partitions.segment_verifier import STEP_BYTES, SegmentVerifier, VerificationResult
+from penstock.core.model import MILLISECOND, SECOND, Instant, Offset, StorageError, Timestamp
+from penstock.observability import Metrics
+from penstock.observability import log as events
+from penstock.runtime import ExecutorKind, Runtime, Timer
+from penstock.storage.data_directory import META, RecordFileDamaged, read_record, write_record
+from penstock.storage.disk import Disk
+
+RECORD = "scrub"
+# Small segments cost a job each: not one after the other.
+PAUSE_NS = 20 * MILLISECOND
+SAVE_NS = 10 * SECOND
+DONE = "done"
+
+
+class ScrubOptions(NamedTuple):
+    """How fast a pass goes, and how often there is one; a rate of 0 switches scrubbing off."""
+
+    bytes_per_second: int
+    interval_ms: int
+
+
+class ScrubMetrics(Metrics):
+    """What scrubbing has read and found, and what is damaged now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_verified = self.counter(
+            "penstock_scrub_bytes_total", "Bytes of sealed segments that were verified in the background."
+        ).of()
+        self.passes = self.counter(
+            "penstock_scrub_passes_total", "How often all sealed segments were verified."
+        ).of()
+        self.damaged_ranges = self.counter(
+            "penstock_scrub_damaged_ranges_total", "Damaged ranges that scrubbing has found."
+        ).of()
+        self.files_rebuilt = self.counter(
+            "penstock_scrub_files_rebuilt_total",
+            "Indexes, snapshots and other small files that were damaged or missing, and were rebuilt.",
+        ).of()
+        self.corrupt_ranges = self.gauge(
+            "penstock_corrupt_ranges", "Ranges of this node's logs that cannot be read."
+        )
+
+
+class ScrubPosition(NamedTuple):
+    """Which segment of which log was verified last: logs go by topic id and partition."""
+
+    log: str = ""
+    segment: int = -1
+
+
+class LogScrubber:
+    """One pass after another over the logs that `replicas` returns."""
+
+    def __init__(self, runtime: Runtime, replicas: Callable[[], list[Replica]], side_disk: Disk) -> None:
+        self._runtime = runtime
+        self._replicas = replicas
+        # Files are read and the record is written by threads, on a view of the disk of their own.
+        self._disk = side_disk
+        self._verifier = SegmentVerifier(runtime)
+        self._options = ScrubOptions(0, 0)
+        self._started = Timestamp(0)
+        self._position = ScrubPosition()
+        # What the pass has still to go through, and the segments of the present log: the next is last.
+        self._logs: list[Replica] = []
+        self._segments: list[Offset] = []
+        self._timer: Timer | None = None
+        self._is_running = False
+        self._is_saving = False
+        self._saved_at = Instant(0)
+        self._found = 0
+        self.metrics = ScrubMetrics()
+        self.metrics.corrupt_ranges.read(lambda: sum(len(one.log.corruption) for one in self._replicas()))
+
+    def start(self, options: ScrubOptions) -> None:
+        """Go on with the pass that a stop interrupted, or wait until the next one is due."""
+        self._options = options
+        self._saved_at = self._runtime.clock.now()
+        if options.bytes_per_second > 0:
+            self._is_running = True
+            self._restore()
+
+    def stop(self) -> None:
+        """Stop, and note where. Blocks for a moment if there is something to note."""
+        if not self._is_running:
+            return
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._logs and not self._is_saving:
+            try:
+                write_record(self._disk, META, RECORD, self._record())
+            except StorageError as error:
+                events.warning("scrub.position_not_saved", error=error)
+
+    def _restore(self) -> None:
+        try:
+            record = read_record(self._disk, META, RECORD)
+            started, log, segment = (record or "").split()
+            self._started = Timestamp(int(started))
+            self._position = ScrubPosition(log, int(segment))
+        except (StorageError, RecordFileDamaged, ValueError):
+            # It was never written, or is damaged itself: begin at the beginning.
+            self._begin_pass()
+            return
+        if log == DONE:
+            self._wait_for_next_pass()
+        else:
+            self._gather()
+
+    def _begin_pass(self) -> None:
+        self._started = self._runtime.clock.wall()
+        self._position = ScrubPosition()
+        self._found = 0
+        self._gather()
+
+    def _gather(self) -> None:
+        """Find what the pass has still to do."""
+        logs = {_name(replica): replica for replica in self._replicas()}
+        self._logs = [logs[name] for name in sorted(logs, reverse=True) if name >= self._position.log]
+        self._later(0, self._next)
+
+    def _later(self, bytes_read: int, go_on: Callable[[], None]) -> None:
+        """Go on when so many bytes have had their time."""
+        if self._is_running:
+            pause_ns = max(PAUSE_NS, bytes_read * SECOND // self._options.bytes_per_second)
+            self._timer = self._runtime.timers.at(Instant(self._runtime.clock.now() + pause_ns), go_on)
+
+    def _next(self) -> None:
+        """Go on with the next segment, or the next log that has one."""
+        while self._logs:
+            replica = self._logs[-1]
+            if not self._segments:
+                after = self._position.segment if self._position.log == _name(replica) else -1
+                sealed = [one.base_offset for one in replica.log.segments()[:-1]]
+                self._segments = [base for base in reversed(sealed) if base > after]
+                if self._segments and after < 0:
+                    self._check_files(replica, None)
+                    return
+            if self._segments:
+                self._verify(replica, self._segments[-1], 0, self._segments[-1])
+                return
+            self._logs.pop()
+        self._end_pass()
+
+    def _verify(self, replica: Replica, segment: Offset, position: int, offset: int) -> None:
+        verification = replica.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
+        if verification is None:
+            # Its end is reached, or it is gone.
+            self._check_files(replica, segment)
+            return
+
+        def verified(result: VerificationResult | None) -> None:
+            if result is None or result.position <= position:
+                self._segment_done(replica, segment)
+                return
+            count = result.position - position
+            self.metrics.bytes_verified.count += count
+            self.metrics.damaged_ranges.count += len(result.damage)
+            self._found += len(result.damage)
+            self._later(count, partial(self._verify, replica, segment, result.position, result.offset))
+
+        self._verifier.verify(replica, verification, verified)
+
+    def _check_files(self, replica: Replica, segment: Offset | None) -> None:
+        """Check the files beside a segment, or those of the log."""
+        check = replica.log.file_check(replica.topic_id, segment)
+        if check is None:
+            self._segment_done(replica, segment)
+            return
+
+        def checked(names: list[str]) -> None:
+            if not self._is_running:
+                return
+            try:
+                rebuilt = check.finish(names)
+            except StorageError as error:
+                failed(error)
+                return
+            if rebuilt:
+                self.metrics.files_rebuilt.count += len(rebuilt)
+                events.warning("scrub.files_rebuilt", partition=str(replica.name), files=rebuilt)
+            self._segment_done(replica, segment)
+
+        def failed(error: Exception) -> None:
+            events.warning("scrub.file_check_failed", partition=str(replica.name), error=error)
+            self._segment_done(replica, segment)
+
+        work = partial(check.work, self._disk)
+        self._runtime.spawn.spawn(work, checked, failed, ExecutorKind.DISK)
+
+    def _segment_done(self, replica: Replica, segment: Offset | None) -> None:
+        if not self._is_running:
+            return
+        if segment is None:
+            # The files of the log: its segments follow.
+            self._verify(replica, self._segments[-1], 0, self._segments[-1])
+            return
+        self._segments.pop()
+        self._position = ScrubPosition(_name(replica), segment)
+        if not self._segments:
+            self._logs.pop()
+        if self._runtime.clock.now() - self._saved_at >= SAVE_NS:
+            self._save()
+        self._later(0, self._next)
+
+    def _end_pass(self) -> None:
+        self.metrics.passes.count += 1
+        events.info("scrub.completed", damaged_ranges=self._found)
+        self._position = ScrubPosition(DONE, 0)
+        self._save()
+        self._wait_for_next_pass()
+
+    def _wait_for_next_pass(self) -> None:
+        left_ms = self._started + self._options.interval_ms - self._runtime.clock.wall()
+        # The wall clock may have been wrong: never wait for longer than an interval.
+        pause_ms = max(0, min(left_ms, self._options.interval_ms))
+        deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
+        self._timer = self._runtime.timers.at(deadline, self._begin_pass)
+
+    def _save(self) -> None:
+        """Note the position, in a thread."""
+
+        def saved(_: None) -> None:
+            self._is_saving = False
+
+        def failed(error: Exception) -> None:
+            self._is_saving = False
+            events.warning("scrub.position_not_saved", error=error)
+
+        self._saved_at = self._runtime.clock.now()
+        if not self._is_saving:
+            self._is_saving = True
+            write = partial(write_record, self._disk, META, RECORD, self._record())
+            self._runtime.spawn.spawn(write, saved, failed, ExecutorKind.DISK)
+
+    def _record(self) -> str:
+        return f"{self._started} {self._position.log or '-'} {self._position.segment}"
+
+
+def _name(replica: Replica) -> str:
+    """Logs are gone through in the order of this, which does not depend on what else there is."""
+    return f"{replica.topic_id}-{replica.name.partition}"

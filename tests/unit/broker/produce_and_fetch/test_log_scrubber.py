@@ -1,0 +1,179 @@
+"""The scrubber of a node, on the simulated runtime and disk."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
+from penstock.core.model import SECOND
+from tests.support.recorded_events import recorded_events
+
+if TYPE_CHECKING:
+    from tests.unit.broker.produce_and_fetch.conftest import Bench
+
+FAST = ScrubOptions(bytes_per_second=1 << 20, interval_ms=3_600_000)
+HOUR = 3_600 * SECOND
+DIRECTORY = "logs/orders/0"
+
+
+def filled(bench: "Bench") -> LeaderPartition:
+    """A log of several sealed segments, checkpointed."""
+    orders = bench.topic(segment_bytes="1100")
+    for _ in range(40):
+        bench.append(orders, b"x" * 50)
+    bench.run(20 * SECOND)
+    assert len(orders.log.segments()) > 4
+    # The node's own scrubber has had nothing to do when it started, and waits for a week.
+    bench.node.disk.remove("meta/scrub")
+    return orders
+
+
+def scrubber_of(bench: "Bench") -> LogScrubber:
+    return LogScrubber(bench.runtime, lambda: list(bench.backend.partitions), bench.node.disk)
+
+
+def sealed_bytes(partition: LeaderPartition) -> int:
+    return sum(segment.size_bytes for segment in partition.log.segments()[:-1])
+
+
+def test_a_pass_verifies_every_sealed_segment_and_the_next_one_comes_after_the_interval(
+    bench: "Bench",
+) -> None:
+    orders = filled(bench)
+    scrubber = scrubber_of(bench)
+
+    scrubber.start(FAST)
+    bench.run(60 * SECOND)
+    assert scrubber.metrics.passes.count == 1
+    assert scrubber.metrics.bytes_verified.count == sealed_bytes(orders)
+
+    bench.run(HOUR)
+    assert scrubber.metrics.passes.count == 2
+
+
+def test_a_pass_takes_the_time_that_its_rate_says(bench: "Bench") -> None:
+    orders = filled(bench)
+    scrubber = scrubber_of(bench)
+
+    scrubber.start(FAST._replace(bytes_per_second=100))
+    bench.run(10 * SECOND)
+
+    assert 0 < scrubber.metrics.bytes_verified.count <= 2_500
+    assert scrubber.metrics.bytes_verified.count < sealed_bytes(orders)
+    assert scrubber.metrics.passes.count == 0
+
+
+def test_a_rate_of_zero_switches_it_off(bench: "Bench") -> None:
+    filled(bench)
+    scrubber = scrubber_of(bench)
+
+    scrubber.start(FAST._replace(bytes_per_second=0))
+    bench.run(HOUR)
+
+    assert scrubber.metrics.passes.count == 0
+
+
+def test_a_pass_goes_on_where_a_stop_interrupted_it(bench: "Bench") -> None:
+    orders = filled(bench)
+    slow = FAST._replace(bytes_per_second=200)
+    first = scrubber_of(bench)
+    first.start(slow)
+    bench.run(9 * SECOND)
+    first.stop()
+    before = first.metrics.bytes_verified.count
+    assert 0 < before < sealed_bytes(orders)
+
+    second = scrubber_of(bench)
+    second.start(FAST)
+    bench.run(60 * SECOND)
+
+    # The segment that was not finished is verified once more.
+    assert second.metrics.passes.count == 1
+    assert sealed_bytes(orders) - before <= second.metrics.bytes_verified.count < sealed_bytes(orders)
+
+    third = scrubber_of(bench)
+    third.start(FAST)
+    bench.run(60 * SECOND)
+    assert third.metrics.passes.count == 0
+
+
+def test_a_damaged_position_is_where_everything_begins_again(bench: "Bench") -> None:
+    orders = filled(bench)
+    first = scrubber_of(bench)
+    first.start(FAST)
+    bench.run(60 * SECOND)
+    bench.node.disk.flip_bit("meta/scrub", 8)
+
+    second = scrubber_of(bench)
+    second.start(FAST)
+    bench.run(60 * SECOND)
+
+    assert second.metrics.bytes_verified.count == sealed_bytes(orders)
+
+
+def test_damage_is_counted_and_reported_with_its_range(bench: "Bench") -> None:
+    orders = filled(bench)
+    second = orders.log.segments()[1]
+    bench.node.disk.flip_bit(f"{DIRECTORY}/{second.base_offset:020d}.log", 8 * 70)
+    scrubber = scrubber_of(bench)
+
+    with recorded_events() as events:
+        scrubber.start(FAST)
+        bench.run(60 * SECOND)
+
+    assert scrubber.metrics.damaged_ranges.count == 1
+    (told,) = events.named("partition.corrupt_range")
+    assert (told["start"], told["end"]) == (second.base_offset, second.base_offset + 1)
+    (done,) = events.named("scrub.completed")
+    assert done["damaged_ranges"] == 1
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
+def test_a_damaged_file_of_a_segment_is_rebuilt(bench: "Bench", suffix: str) -> None:
+    orders = filled(bench)
+    second = orders.log.segments()[1]
+    path = f"{DIRECTORY}/{second.base_offset:020d}.{suffix}"
+    whole = bytes(bench.node.disk.open(path, readonly=True).map_readonly())
+    bench.node.disk.flip_bit(path, 8 * 3)
+    scrubber = scrubber_of(bench)
+
+    with recorded_events() as events:
+        scrubber.start(FAST)
+        bench.run(60 * SECOND)
+
+    assert bytes(bench.node.disk.open(path, readonly=True).map_readonly()) == whole
+    (told,) = events.named("scrub.files_rebuilt")
+    assert told["files"] == [path.removeprefix(f"{DIRECTORY}/")]
+    assert orders.log.corruption == ()
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epochs", "checkpoint"])
+@pytest.mark.parametrize("is_missing", [False, True], ids=["damaged", "missing"])
+def test_a_damaged_file_of_a_log_is_written_again(bench: "Bench", name: str, is_missing: bool) -> None:
+    filled(bench)
+    path = f"{DIRECTORY}/{name}"
+    whole = bytes(bench.node.disk.open(path, readonly=True).map_readonly())
+    if is_missing:
+        bench.node.disk.remove(path)
+    else:
+        bench.node.disk.flip_bit(path, 8 * 3)
+    scrubber = scrubber_of(bench)
+
+    scrubber.start(FAST)
+    bench.run(60 * SECOND)
+
+    assert bytes(bench.node.disk.open(path, readonly=True).map_readonly()) == whole
+    assert scrubber.metrics.files_rebuilt.count == 1
+
+
+def test_a_topic_that_is_deleted_meanwhile_ends_the_pass_early(bench: "Bench") -> None:
+    filled(bench)
+    scrubber = scrubber_of(bench)
+    scrubber.start(FAST._replace(bytes_per_second=200))
+    bench.run(10 * SECOND)
+
+    bench.backend.topics.delete(["orders"], lambda _: None)
+    bench.run(60 * SECOND)
+
+    assert scrubber.metrics.passes.count == 1
