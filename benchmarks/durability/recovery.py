@@ -40,7 +40,8 @@ from penstock.core.records import Record, write_batch
 from penstock.core.records.batch import seal
 
 TOPIC = "killed"
-PARTITIONS = 200
+# How many logs there are to recover, and how often at most that is tried; the last as often as is asked for.
+PARTITIONS = {6: 5, 200: None}
 VALUE_BYTES = 2_000
 CONNECTIONS = 8
 IN_FLIGHT = 256
@@ -54,7 +55,7 @@ LOOK_SECONDS = 0.002
 READ_SECONDS = 20.0
 READ_RECORDS = 10_000
 # Kafka takes many seconds to start; a few times show the order of magnitude.
-KAFKA_KILLS_MAX = 3
+KILLS_MAX = {KAFKA: 3}
 NOBODY = -1
 FLEXIBLE_PRODUCE = 9
 SIZE_BYTES = 4
@@ -131,7 +132,6 @@ class Victim:
     stop: Callable[["subprocess.Popen[bytes]"], None]
     port: int
     data_dir: Path
-    kills: int
 
     @property
     def address(self) -> tuple[str, int]:
@@ -141,34 +141,35 @@ class Victim:
 class NumberedFrames:
     """Produce requests of one record with a number, made by changing a request that is there already."""
 
-    def __init__(self, connection: BrokerConnection) -> None:
+    def __init__(self, connection: BrokerConnection, partitions: int) -> None:
         value = b"x" * VALUE_BYTES
         batch = bytes(write_batch([Record(0, time.time_ns() // 1_000_000, None, value, ())]))
         self._frames = [
-            produce_frame(connection, TOPIC, partition, batch, 1) for partition in range(PARTITIONS)
+            produce_frame(connection, TOPIC, partition, batch, 1) for partition in range(partitions)
         ]
         self._batch_start = self._frames[0].index(batch)
         self._batch_end = self._batch_start + len(batch)
         self._value_start = self._frames[0].index(value)
 
-    def frame(self, number: int) -> bytearray:
-        """The request for a number; good until the next one for the same partition."""
-        frame = self._frames[number % PARTITIONS]
+    def frame(self, number: int) -> bytes:
+        """The request for a number."""
+        frame = self._frames[number % len(self._frames)]
         _NUMBER.pack_into(frame, self._value_start, number)
         seal(frame, self._batch_start, self._batch_end)
-        return frame
+        return bytes(frame)
 
 
 class NumberedLoad:
     """Numbered records on several connections, and what became of them."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.acknowledgements = Acknowledgements(PARTITIONS)
+    def __init__(self, address: tuple[str, int], partitions: int) -> None:
+        self.acknowledgements = Acknowledgements(partitions)
+        self._partitions = partitions
         self._address = address
         first = open_connections(address, 1)[0]
         if first.versions[0] < FLEXIBLE_PRODUCE:
             raise ClientError(f"Produce {first.versions[0]} is too old for this measure")
-        self._frames = NumberedFrames(first)
+        self._frames = NumberedFrames(first, partitions)
         first.close()
 
     def run(self, seconds: float, kill: Callable[[], None]) -> None:
@@ -203,12 +204,12 @@ class NumberedLoad:
 
     def write_everywhere(self, deadline_s: float) -> None:
         """Write a record to every partition, again where it is refused."""
-        missing = set(range(PARTITIONS))
+        missing = set(range(self._partitions))
         with Flow(self._address) as flow:
             while missing:
-                numbers = [n for n in self._next_numbers(PARTITIONS) if n % PARTITIONS in missing]
-                answered = self._exchange(flow, numbers)
-                missing -= {number % PARTITIONS for number, accepted in answered.items() if accepted}
+                numbers = self._next_numbers(self._partitions)
+                answered = self._exchange(flow, [n for n in numbers if n % self._partitions in missing])
+                missing -= {number % self._partitions for number, accepted in answered.items() if accepted}
                 if missing and time.perf_counter() > deadline_s:
                     raise ClientError(f"{len(missing)} partitions did not accept a write in time")
 
@@ -218,8 +219,6 @@ class NumberedLoad:
         return range(start, start + count)
 
     def _send(self, flow: "Flow", numbers: Sequence[int]) -> None:
-        # No two go to the same partition, so that their frames are good at the same time.
-        assert len(numbers) <= PARTITIONS
         flow.numbers.extend(numbers)
         flow.socket.sendall(b"".join([self._frames.frame(number) for number in numbers]))
 
@@ -247,8 +246,8 @@ class NumberedLoad:
         partition, error, offset = _PLACE.unpack_from(response, name_end + _COUNT_BYTES)
         if error != ErrorCode.NONE:
             return False
-        if partition != number % PARTITIONS:
-            raise ClientError(f"the response to a write to {number % PARTITIONS} is for {partition}")
+        if partition != number % self._partitions:
+            raise ClientError(f"the response to a write to {number % self._partitions} is for {partition}")
         self.acknowledgements.note(partition, offset, number)
         return True
 
@@ -288,16 +287,17 @@ class Flow:
 class KilledBroker:
     """A broker with a load that survives it."""
 
-    def __init__(self, victim: Victim, seconds: float) -> None:
+    def __init__(self, victim: Victim, partitions: int, seconds: float) -> None:
         self.victim = victim
+        self._partitions = partitions
         self._seconds = seconds
         self._luck = random.Random(1)
         self._process = victim.start()
         try:
             self._await(lambda: TopicAdmin(self.endpoint) is not None)
-            TopicAdmin(self.endpoint).create(TOPIC, PARTITIONS, 1, {})
+            TopicAdmin(self.endpoint).create(TOPIC, partitions, 1, {})
             Peer(victim.name, self.endpoint).await_served(TOPIC)
-            self.load = NumberedLoad(victim.address)
+            self.load = NumberedLoad(victim.address, partitions)
         except BaseException:
             self.stop()
             raise
@@ -336,7 +336,7 @@ class KilledBroker:
         consumer: Any = Consumer(self.endpoint.settings(**settings))
         left = Peer(self.victim.name, self.endpoint).end_offsets(TOPIC)
         try:
-            consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+            consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(self._partitions)])
             while left:
                 messages = consumer.consume(min(READ_RECORDS, left), READ_SECONDS)
                 if not messages:
@@ -371,16 +371,19 @@ class KilledBroker:
 
 def recovery(run: Comparison) -> None:
     """Kill each side so many times, in turns, and check what is left at the end."""
-    with ExitStack() as stack:
-        brokers = {}
-        for victim in [*_trees(run, stack), *_kafka(run, stack)]:
-            print(f"recovery: starting {victim.name}", file=sys.stderr, flush=True)
-            brokers[victim.name] = KilledBroker(victim, run.seconds)
-            stack.callback(brokers[victim.name].stop)
-        for number in range(run.kills):
-            sides = {name: one for name, one in brokers.items() if number < one.victim.kills}
-            run.take("kill -9 under load", sides, KilledBroker.kill_and_start, range(number, number + 1))
-        run.take("after all kills", brokers, partial(_check, run), range(1))
+    for partitions, kills_max in PARTITIONS.items():
+        kills = run.kills if kills_max is None else min(run.kills, kills_max)
+        with ExitStack() as stack:
+            brokers = {}
+            for victim in [*_trees(run, stack), *_kafka(run, stack)]:
+                print(f"recovery: starting {victim.name}", file=sys.stderr, flush=True)
+                brokers[victim.name] = KilledBroker(victim, partitions, run.seconds)
+                stack.callback(brokers[victim.name].stop)
+            for number in range(kills):
+                sides = {name: one for name, one in brokers.items() if number < KILLS_MAX.get(name, kills)}
+                this_time = range(number, number + 1)
+                run.take(f"kill -9, {partitions} partitions", sides, KilledBroker.kill_and_start, this_time)
+            run.take(f"kept, {partitions} partitions", brokers, partial(_check, run), range(1))
 
 
 def _trees(run: Comparison, stack: ExitStack) -> Iterator[Victim]:
@@ -388,7 +391,7 @@ def _trees(run: Comparison, stack: ExitStack) -> Iterator[Victim]:
         root = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-", dir=run.directory))
         port, data_dir = free_port(), Path(root, "data")
         start = partial(launch, data_dir, f"127.0.0.1:{port}", settings=[EVERY], tree=tree)
-        yield Victim(name, start, stop, port, data_dir, run.kills)
+        yield Victim(name, start, stop, port, data_dir)
 
 
 def _kafka(run: Comparison, stack: ExitStack) -> Iterator[Victim]:
@@ -399,8 +402,7 @@ def _kafka(run: Comparison, stack: ExitStack) -> Iterator[Victim]:
     except PeerUnavailable as why:
         run.without_kafka(why)
         return
-    kills = min(run.kills, KAFKA_KILLS_MAX)
-    yield Victim(KAFKA, place.start, stop_kafka, place.port, place.root / "data", kills)
+    yield Victim(KAFKA, place.start, stop_kafka, place.port, place.root / "data")
 
 
 def _check(run: Comparison, broker: KilledBroker) -> Figures:
