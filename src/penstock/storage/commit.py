@@ -163,7 +163,7 @@ class GroupCommit:
             else:
                 files[file] = None
         targets: list[SyncableFile] = []
-        if frame is not None and frame.entries:
+        if frame is not None and frame.parts:
             assert journal is not None
             try:
                 targets += journal.write(frame)
@@ -199,7 +199,7 @@ class GroupCommit:
         for file, done in finished.requests:
             done(failed.get(file))
         journal = self._journal
-        if journal is not None:
+        if journal is not None and (journal.marks or journal.is_crowded):
             self._tend(journal)
 
     def _tend(self, journal: CommitJournal) -> None:

@@ -194,10 +194,15 @@ class PosixFile:
         return True
 
     def pwrite(self, position: int, data: Buffer) -> None:
-        with translated("pwrite", self._path):
-            _write_rest(self._descriptor, (data,), position, 0)
-        if data:
-            self._size = max(self._size, position + len(data))
+        length = len(data)
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written != length:
+                _write_rest(self._descriptor, (data,), position, written)
+        except OSError as error:
+            raise disk_error("pwrite", self._path, error.errno or 0) from error
+        if length and position + length > self._size:
+            self._size = position + length
 
     def pread(self, position: int, length: int) -> bytes:
         return _pread(self._descriptor, self._path, position, length)

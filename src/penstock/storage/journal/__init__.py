@@ -31,7 +31,7 @@ The modules: `codec` is the format, `recovery` reads a journal at a start, `jour
 Left out: compression, and journaling for logs that nobody waits for (`fsync.mode` interval and none).
 """
 
-from penstock.storage.journal.codec import EntryKind, JournalEntry, LogKey
+from penstock.storage.journal.codec import EntryKind, LogKey
 from penstock.storage.journal.journal import (
     NO_POSITION,
     CommitJournal,
@@ -52,7 +52,6 @@ __all__ = [
     "JournalPlace",
     "JournalPosition",
     "NO_POSITION",
-    "JournalEntry",
     "JournalFile",
     "EntryKind",
     "LogKey",

@@ -21,7 +21,6 @@ import enum
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
-from uuid import UUID
 
 from fastcrc import crc32
 
@@ -42,41 +41,37 @@ FRAME_MAGIC = b"PSJF"
 _FRAME = struct.Struct("<4sIQ")
 _CRCS = struct.Struct("<II")
 FRAME_BYTES = _FRAME.size + _CRCS.size
-_ENTRY = struct.Struct("<B16siqqiI")
+_ENTRY = struct.Struct("<B20sqqiI")
 ENTRY_BYTES = _ENTRY.size
-# Where a record batch keeps its leader epoch.
-_EPOCH = struct.Struct(">12xi")
-_BATCH_LENGTH = struct.Struct(">8xi")
+_PARTITION = struct.Struct("<i")
+# The length of a record batch behind these fields, and its leader epoch.
+_PREFIX = struct.Struct(">8xii")
 _BATCH_PREFIX_BYTES = 12
-# The batches of an entry have more than one leader epoch, or there are none.
-NO_EPOCH = LeaderEpoch(-1)
 
-LogKey: TypeAlias = tuple[TopicId, PartitionIndex]
+# The topic id and the partition, as they stand in an entry: every round looks logs up by it.
+LogKey: TypeAlias = bytes
+
+
+def log_key(topic_id: TopicId, partition: PartitionIndex) -> LogKey:
+    return topic_id.bytes + _PARTITION.pack(partition)
 
 
 class EntryKind(enum.IntEnum):
-    """What an entry says about its log."""
-
-    BATCHES = 1
-    DURABLE = 2
-
-
-class JournalEntry(NamedTuple):
-    """What one round made durable of one log.
+    """What an entry says about its log.
 
     BATCHES: what was appended from `start`, where the log ended before, to `end`; everything below
     `start` was durable then. DURABLE: everything below `end` is durable in the log's own files.
     """
 
-    kind: EntryKind
-    key: LogKey
-    start: Offset
-    end: Offset
-    batches: Sequence[bytes] = ()
+    BATCHES = 1
+    DURABLE = 2
 
 
 class EntryPlace(NamedTuple):
-    """An entry as it stands in a file: its batches are `length` bytes at `position`."""
+    """An entry as it stands in a file: its batches are `length` bytes at `position`.
+
+    `epoch` is the leader epoch of all of them, or -1.
+    """
 
     kind: EntryKind
     key: LogKey
@@ -153,33 +148,30 @@ def decode_state(content: Buffer) -> JournalState:
     return JournalState(journal_id, run, oldest, first, bool(closed))
 
 
-def encode_frame(sequence: int, entries: Sequence[JournalEntry], salt: int) -> bytes:
-    """A whole frame."""
-    parts: list[bytes] = []
-    for kind, (topic_id, partition), start, end, batches in entries:
-        length, epoch = 0, -1
-        if batches:
-            length = sum(map(len, batches))
-            (epoch,) = _EPOCH.unpack_from(batches[0])
-            if _last_epoch(batches[-1]) != epoch:
-                epoch = -1
-        parts.append(_ENTRY.pack(kind, topic_id.bytes, partition, start, end, epoch, length))
-        parts += batches
+def pack_batches(key: LogKey, start: Offset, end: Offset, batches: Sequence[bytes], size: int) -> bytes:
+    """What stands in front of an entry's batches, which have `size` bytes."""
+    first, last = batches[0], batches[-1]
+    (length, epoch), position = _PREFIX.unpack_from(first), 0
+    if len(batches) > 1 or _BATCH_PREFIX_BYTES + length != len(first):
+        # Epochs do not decrease: if the last batch has that of the first, all have.
+        length, latest = _PREFIX.unpack_from(last)
+        while (position := position + _BATCH_PREFIX_BYTES + length) < len(last):
+            length, latest = _PREFIX.unpack_from(last, position)
+        epoch = epoch if latest == epoch else -1
+    return _ENTRY.pack(EntryKind.BATCHES, key, start, end, epoch, size)
+
+
+def pack_durable(key: LogKey, end: Offset) -> bytes:
+    """An entry that says how far a log is durable."""
+    return _ENTRY.pack(EntryKind.DURABLE, key, end, end, -1, 0)
+
+
+def encode_frame(sequence: int, parts: Sequence[bytes], salt: int) -> bytes:
+    """A whole frame; `parts` are its entries."""
     payload = b"".join(parts)
     head = _FRAME.pack(FRAME_MAGIC, len(payload), sequence)
     crc = _crc32c(head, salt)
     return b"".join((head, _CRCS.pack(crc, _crc32c(payload, crc)), payload))
-
-
-def _last_epoch(batches: bytes) -> int:
-    """The leader epoch of the last of several batches."""
-    position = 0
-    while True:
-        (length,) = _BATCH_LENGTH.unpack_from(batches, position)
-        following = position + _BATCH_PREFIX_BYTES + length
-        if following >= len(batches):
-            return int(_EPOCH.unpack_from(batches, position)[0])
-        position = following
 
 
 def read_frame_header(content: Buffer, position: int, salt: int) -> FrameHeader | None:
@@ -216,11 +208,10 @@ def decode_entries(content: Buffer, start: int, end: int) -> Iterator[EntryPlace
     while position < end:
         if position + ENTRY_BYTES > end:
             raise CorruptionError("a journal frame ends in the middle of an entry")
-        kind, topic_id, partition, first, last, epoch, length = _ENTRY.unpack_from(content, position)
+        kind, key, first, last, epoch, length = _ENTRY.unpack_from(content, position)
         position += ENTRY_BYTES
         if position + length > end or not 0 <= first <= last or kind not in _KINDS:
             raise CorruptionError("an entry of the journal does not fit its frame")
-        key = (TopicId(UUID(bytes=topic_id)), PartitionIndex(partition))
         yield EntryPlace(_KINDS[kind], key, Offset(first), Offset(last), LeaderEpoch(epoch), position, length)
         position += length
 

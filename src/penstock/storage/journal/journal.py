@@ -23,15 +23,16 @@ from penstock.storage.journal.codec import (
     COUNT_BITS,
     ENTRY_BYTES,
     HEADER_BYTES,
-    EntryKind,
     FileHeader,
-    JournalEntry,
     JournalState,
     LogKey,
     decode_state,
     encode_file_header,
     encode_frame,
     encode_state,
+    log_key,
+    pack_batches,
+    pack_durable,
 )
 from penstock.storage.journal.recovery import JournaledLog, JournalRange, JournalScan
 
@@ -147,12 +148,14 @@ class LogJournal:
         reach = max(self.reach, synced)
         if not self.batches:
             return reach >= end
-        size = self.room_max - self.room + ENTRY_BYTES
-        if self.start > reach or size > frame.room:
+        size = self.room_max - self.room
+        if self.start > reach or size + ENTRY_BYTES > frame.room:
             self.drop()
             return False
-        frame.room -= size
-        frame.entries.append(JournalEntry(EntryKind.BATCHES, self.key, self.start, self.end, self.batches))
+        frame.room -= size + ENTRY_BYTES
+        frame.keys.append(self.key)
+        frame.parts.append(pack_batches(self.key, self.start, self.end, self.batches, size))
+        frame.parts += self.batches
         self.batches, self.room, self.reach = [], self.room_max, self.end
         return True
 
@@ -198,13 +201,18 @@ class LogJournal:
 
 
 class FrameBuilder:
-    """The entries of the next frame, and how many bytes it has room for."""
+    """The entries of the next frame, the logs they are about, and how many bytes there is room for."""
 
-    __slots__ = ("entries", "room")
+    __slots__ = ("keys", "parts", "room")
 
-    def __init__(self, room: int) -> None:
-        self.entries: list[JournalEntry] = []
-        self.room = room
+    def __init__(self) -> None:
+        self.keys: list[LogKey] = []
+        self.parts: list[bytes] = []
+        self.room = 0
+
+    def add_durable(self, key: LogKey, end: Offset) -> None:
+        self.keys.append(key)
+        self.parts.append(pack_durable(key, end))
 
 
 class JournalFile:
@@ -269,14 +277,17 @@ class CommitJournal:
         self._free: list[JournalFile] = []
         self._active: JournalFile
         self._spare: JournalFile | None = None
-        self._is_preparing = False
+        self._is_preparing = self._is_recycling = False
         # Logs that were asked for a checkpoint, and durable ends of those that cannot take one: still to
         # be written, and in which frame they were.
         self._asked: dict[LogKey, None] = {}
         self._carried: dict[LogKey, Offset] = {}
         self._written_again: dict[LogKey, int] = {}
-        self.frames = 0
-        self.frame_bytes = 0
+        self._frame = FrameBuilder()
+        # So that a frame fits into any file.
+        self._frame_bytes_max = options.file_bytes // 4
+        # Whether more files are full than should be.
+        self.is_crowded = False
 
     @classmethod
     def open(
@@ -345,7 +356,7 @@ class CommitJournal:
 
     def of(self, topic_id: TopicId, partition: PartitionIndex) -> LogJournal:
         """The part of the journal that is about one log."""
-        key = (topic_id, partition)
+        key = log_key(topic_id, partition)
         log = self._logs[key] = LogJournal(self, key)
         return log
 
@@ -357,14 +368,15 @@ class CommitJournal:
         """The next frame with what is waiting for it; None if the journal has failed."""
         if self.failure is not None:
             return None
-        frame = FrameBuilder(self.options.file_bytes // 4)
+        frame = self._frame
+        frame.keys, frame.parts, frame.room = [], [], self._frame_bytes_max
         if self._carried or self._written_again:
             self._carry(frame)
         if self.marks:
             for log, synced in self.marks.items():
                 if synced > log.reach:
                     log.reach = synced
-                    frame.entries.append(JournalEntry(EntryKind.DURABLE, log.key, synced, synced))
+                    frame.add_durable(log.key, synced)
             self.marks.clear()
         return frame
 
@@ -376,7 +388,7 @@ class CommitJournal:
             self._asked.pop(key, None)
         self._written_again.clear()
         for key, end in self._carried.items():
-            frame.entries.append(JournalEntry(EntryKind.DURABLE, key, end, end))
+            frame.add_durable(key, end)
             self._written_again[key] = self.sequence + 1
         self._carried.clear()
 
@@ -388,12 +400,12 @@ class CommitJournal:
         """
         self.sequence += 1
         active = self._active
-        content = encode_frame(self.sequence, frame.entries, active.salt)
+        content = encode_frame(self.sequence, frame.parts, active.salt)
         names: tuple[JournalNames, ...] = ()
         try:
             if active.position + len(content) > active.size:
                 active = self._rotate(len(content))
-                content = encode_frame(self.sequence, frame.entries, active.salt)
+                content = encode_frame(self.sequence, frame.parts, active.salt)
                 # The name of the file becomes durable with its first frame.
                 names = (self._names,)
             writer = active.writer
@@ -404,10 +416,8 @@ class CommitJournal:
             raise
         active.position += len(content)
         needed_by, sequence = active.needed_by, self.sequence
-        for entry in frame.entries:
-            needed_by[entry.key] = sequence
-        self.frames += 1
-        self.frame_bytes += len(content)
+        for key in frame.keys:
+            needed_by[key] = sequence
         return (writer, *names)
 
     def fail(self, error: StorageError) -> None:
@@ -446,7 +456,7 @@ class CommitJournal:
 
     def removed(self, topic_id: TopicId, partition: PartitionIndex) -> None:
         """The log is gone for good."""
-        key = (topic_id, partition)
+        key = log_key(topic_id, partition)
         log = self._logs.pop(key, None)
         if log is not None:
             self.marks.pop(log, None)
@@ -465,6 +475,7 @@ class CommitJournal:
         """Free the files at the front that no log needs."""
         while self._full and not self._full[0].needed_by:
             self._free.append(self._full.pop(0))
+        self.is_crowded = len(self._full) > self.options.full_files_max
         if self._free:
             self._prepare()
 
@@ -475,6 +486,7 @@ class CommitJournal:
         self._is_preparing = True
         disk, salt, base = self._side_disk, self._salts(), self.sequence
         former = self._free.pop(0) if self._free else None
+        self._is_recycling = former is not None
         oldest = self._front().number
         state = self._state = self._state._replace(oldest=oldest)
         size = self.options.file_bytes
@@ -485,12 +497,12 @@ class CommitJournal:
             return _make(disk, salt, base, size, NEXT)
 
         def done(spare: JournalFile) -> None:
-            self._is_preparing = False
+            self._is_preparing = self._is_recycling = False
             self._spare = spare
 
         def failed(error: Exception) -> None:
             # Perhaps the disk is full: what is needed is made when it is needed, or the journal fails then.
-            self._is_preparing = False
+            self._is_preparing = self._is_recycling = False
             events.warning("journal.spare_failed", error=error)
 
         self._spawn(work, done, failed)
@@ -505,7 +517,7 @@ class CommitJournal:
         A log that cannot take one, because it has stopped, was never opened or has lost something, must
         not keep the file for ever: its durable end is written again, and what the file holds is given up.
         """
-        if len(self._full) <= self.options.full_files_max:
+        if not self.is_crowded:
             return
         asked = 0
         for key in list(self._full[0].needed_by):
@@ -546,13 +558,12 @@ class CommitJournal:
         for key, sequence in list(active.items()):
             if self._checkpointed.get(key, 0) >= sequence:
                 del active[key]
-        if self._full or active or self.failure is not None or self._is_preparing:
+        if self._full or active or self.failure is not None or self._is_recycling:
             return
         state = self._state._replace(oldest=self._active.number + 1, closed=True)
         _write_state(self._disk, state)
-        for name in self._disk.listdir(DIRECTORY):
-            if name != STATE:
-                self._disk.remove(f"{DIRECTORY}/{name}")
+        for number in _numbers(self._disk):
+            self._disk.remove(path_of(number))
 
 
 def _numbers(disk: Disk) -> list[int]:

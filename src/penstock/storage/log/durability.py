@@ -82,8 +82,9 @@ class Durability:
         # Grows when small files that are on their way have become wrong.
         self.puts = 0
         self._temporaries = 0
-        # The file whose next round has not begun yet, if `share` was called for it.
-        self._sharing: File | None = None
+        # The file for which the next round was requested by `sync_shared`, until that round begins: it
+        # covers what is appended to the file until then.
+        self.sharing: File | None = None
         self._sealed: dict[File, None] = {}
 
     def stop(self, cause: BaseException) -> None:
@@ -114,18 +115,6 @@ class Durability:
                 journal.mark(end)
         done(None)
 
-    def is_sharing(self, file: File) -> bool:
-        """Whether a round that has not begun yet covers what is appended to the file now."""
-        return self._sharing is file
-
-    def share(self, file: File, end: Callable[[], Offset], done: Done) -> None:
-        """Make the log durable with the next round of the group commit.
-
-        Until it begins, `is_sharing` is true and further requests are not needed.
-        """
-        self._sharing = file
-        self.commit(file, end, done)
-
     def commit(self, file: File, end: Callable[[], Offset], done: Done) -> None:
         """Make the log durable with the next round, by its journal or by its active file.
 
@@ -136,8 +125,8 @@ class Durability:
 
         def begins(frame: FrameBuilder | None) -> bool:
             nonlocal reach
-            if self._sharing is file:
-                self._sharing = None
+            if self.sharing is file:
+                self.sharing = None
             if self.stopped is not None or generation != self._generation:
                 # A log that was removed meanwhile has no end, and one that was cut has another.
                 return False
@@ -234,7 +223,7 @@ class Durability:
     def forget_requests(self, synced: Offset) -> None:
         """The log was truncated: syncs already requested say nothing about the new end."""
         self._generation += 1
-        self._sharing = None
+        self.sharing = None
         self.cancel_puts()
         self.synced = synced
         if self._journal is not None:

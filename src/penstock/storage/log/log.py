@@ -17,7 +17,13 @@ from penstock.storage.disk import Disk
 from penstock.storage.journal import NO_POSITION, JournalPosition, LogJournal
 from penstock.storage.log import append, read, retention, truncate
 from penstock.storage.log import compaction as compacting
-from penstock.storage.log.checkpoint import BackgroundCheckpoint, CheckpointTimer, checkpoint_now, is_current
+from penstock.storage.log.checkpoint import (
+    BackgroundCheckpoint,
+    CheckpointTimer,
+    checkpoint_now,
+    covered,
+    is_current,
+)
 from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
 from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
@@ -279,8 +285,9 @@ class PartitionLog:
         segment = state.segments.active
         writer = segment.writer
         assert writer is not None
-        if not state.durability.is_sharing(writer):
-            state.durability.share(writer, partial(_reach, state, segment), done)
+        if state.durability.sharing is not writer:
+            state.durability.sharing = writer
+            state.durability.commit(writer, partial(_reach, state, segment), done)
 
     def use_journal(self, *, is_on: bool) -> None:
         """Whether appends go to the node's journal, which is worth it if somebody waits for syncs."""
@@ -424,9 +431,14 @@ class PartitionLog:
 
     def close(self) -> None:
         """Make everything durable, so that the next start reads no batch. Blocks."""
-        if self._state.stopped is None and not is_current(self._state):
-            checkpoint_now(self._state)
-        self._state.segments.close()
+        state = self._state
+        if state.stopped is None:
+            if not is_current(state):
+                checkpoint_now(state)
+            elif state.journal is not None:
+                # The last checkpoint may have been taken before what it covers went to the journal.
+                state.journal.checkpointed(covered(state))
+        state.segments.close()
 
 
 def _reach(state: LogState, segment: Segment) -> Offset:

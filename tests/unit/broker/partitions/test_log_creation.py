@@ -8,6 +8,7 @@ from penstock.broker.partitions.log_manager import AT_ONCE, LogCreation, LogCrea
 from penstock.core.model import PartitionIndex, TopicId
 from penstock.runtime import ExecutorKind, Job
 from penstock.storage.disk import CrashableDisk
+from penstock.storage.journal import NO_POSITION
 from penstock.storage.log import LogOptions
 
 
@@ -48,6 +49,7 @@ def order(number: int, told: list[str]) -> LogCreation:
         TopicId(UUID(int=1)),
         PartitionIndex(number),
         LogOptions(),
+        NO_POSITION,
         lambda: told.append(f"made {number}"),
         lambda error: told.append(f"failed {number}"),
     )

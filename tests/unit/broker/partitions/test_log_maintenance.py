@@ -31,6 +31,7 @@ from penstock.core.model import (
 )
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime import Callback, Runtime, Timer
+from penstock.storage.commit import Begins
 from penstock.storage.disk import CrashableDisk, DiskFailed, File
 from penstock.storage.log import LogOptions, PartitionLog
 
@@ -87,11 +88,11 @@ class Commit:
         self.requests = 0
 
     def request(
-        self, file: File, done: Callable[[StorageError | None], None], begins: Callback | None = None
+        self, file: File, done: Callable[[StorageError | None], None], begins: Begins | None = None
     ) -> None:
         self.requests += 1
         if begins is not None:
-            begins()
+            begins(None)
         done(self.failure)
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import Instant, LeaderEpoch, Offset, TopicId
+from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, TopicId
 from penstock.core.replica import EpochStart
 from penstock.storage.disk import FailureRule
 from penstock.storage.log import LogStopped, PartitionLog
@@ -191,3 +191,15 @@ class _NothingUnsynced(Random):
 
     def randint(self, a: int, b: int) -> int:
         return a
+
+
+def test_a_shared_sync_is_reported_though_somebody_else_asked_for_a_sync_before(bench: "Bench") -> None:
+    others: list[StorageError | None] = []
+    bench.log.checkpoint()
+    bench.append()
+    bench.log.sync(others.append)
+    bench.log.sync_shared(bench.answers.append)
+
+    bench.rounds.finish_all()
+
+    assert others == bench.answers == [None]

@@ -1,0 +1,210 @@
+"""What a start finds when files were damaged while the node was down."""
+
+import pytest
+
+from penstock.storage.journal import JournalOptions
+from tests.unit.storage.journal.conftest import JournalBench
+
+SEGMENT = "logs/orders/0/00000000000000000000.log"
+
+
+def settled(bench: JournalBench, rounds: int = 6) -> bytes:
+    """Some durable batches in the first log, in its file as well as in the journal."""
+    for _ in range(rounds):
+        bench.write(0)
+    bench.write(1)
+    bench.crashable = bench.crashable.copy()
+    for path in bench.crashable.files():
+        file = bench.crashable.open(path)
+        file.sync()
+        file.close()
+    return bench.content(0)
+
+
+def test_every_byte_of_a_tail_may_be_wrong() -> None:
+    original = JournalBench()
+    content = settled(original)
+
+    for byte in range(len(content)):
+        bench = JournalBench()
+        assert settled(bench) == content
+        bench.crashable.flip_bit(SEGMENT, byte * 8 + byte % 8)
+        bench.restart(power_cut=False)
+
+        assert bench.content(0) == content, f"byte {byte}"
+        assert bench.reports[0].lost is None
+
+
+def test_a_tail_may_be_cut_anywhere() -> None:
+    original = JournalBench()
+    content = settled(original)
+
+    for size in range(0, len(content), 7):
+        bench = JournalBench()
+        settled(bench)
+        bench.crashable.cut_short(SEGMENT, size)
+        bench.restart(power_cut=False)
+
+        assert bench.content(0) == content, f"size {size}"
+        assert bench.reports[0].lost is None
+
+
+def test_a_segment_above_the_recovery_point_may_be_gone(bench: JournalBench) -> None:
+    for _ in range(12):
+        bench.write(0)
+    assert len(bench.logs[0].segments()) > 1
+    before = bench.content(0)
+    last = bench.logs[0].segments()[-1].base_offset
+    bench.crashable = bench.crashable.copy()
+    bench.crashable.remove(f"logs/orders/0/{last:020d}.log")
+
+    bench.restart(power_cut=False)
+
+    assert bench.content(0) == before
+
+
+def test_what_the_journal_does_not_hold_is_lost_and_named() -> None:
+    bench = JournalBench()
+    bench.write(0)
+    bench.write(0, size=2000)
+    bench.write(0)
+    bench.crashable = bench.crashable.copy()
+    bench.crashable.cut_short("logs/orders/0/00000000000000000001.log", 500)
+
+    bench.restart(power_cut=False)
+
+    lost = bench.reports[0].lost
+    assert lost is not None
+    assert (lost.start, lost.end) == (1, 3)
+    assert bench.reports[1].lost is None
+
+
+def frames_of(bench: JournalBench) -> tuple[str, list[int]]:
+    """The active journal file and where its frames begin."""
+    name = f"meta/journal/{bench.journal_files()[-1]}"
+    file = bench.crashable.open(name, readonly=True)
+    content = file.pread(0, file.size())
+    starts, position = [], content.find(b"PSJF")
+    while position >= 0:
+        starts.append(position)
+        position = content.find(b"PSJF", position + 1)
+    return name, starts
+
+
+def test_a_damaged_frame_that_others_follow_puts_the_logs_in_doubt_that_it_may_be_about() -> None:
+    bench = JournalBench(logs=3)
+    bench.write(0)
+    bench.write(1)
+    bench.write(1)
+    bench.write(2)
+    name, starts = frames_of(bench)
+    bench.crashable.flip_bit(name, (starts[1] + 60) * 8)
+
+    bench.restart()
+
+    # The last two are named by a later frame: all before it was durable in the journal or the log.
+    assert [bool(report.doubt) for report in bench.reports] == [True, False, False]
+    assert bench.reports[1].lost is not None
+    assert bench.ends() == [1, 0, 1]
+
+
+def test_the_last_frame_is_taken_for_an_unfinished_write(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.write(0)
+    name, starts = frames_of(bench)
+    bench.crashable.flip_bit(name, (starts[-1] + 60) * 8)
+
+    bench.restart()
+
+    assert bench.ends() == [1, 0]
+    assert not bench.journal.damage
+
+
+def test_a_header_that_is_damaged_is_seen_by_the_frame_behind_it(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.write(0)
+    bench.write(0)
+    name, starts = frames_of(bench)
+    bench.crashable.flip_bit(name, (starts[1] + 9) * 8)
+
+    bench.restart()
+
+    assert bench.journal.damage
+    assert bench.reports[0].lost is not None
+    assert (bench.reports[0].lost.start, bench.reports[0].lost.end) == (1, 3)
+
+
+def test_a_missing_file_of_the_journal_is_a_loss(bench: JournalBench) -> None:
+    for _ in range(60):
+        bench.write(0)
+    assert len(bench.journal_files()) > 2
+    bench.crashable.remove(f"meta/journal/{bench.journal_files()[1]}")
+    bench.crashable.sync_directory("meta/journal")
+
+    bench.restart()
+
+    assert bench.journal.damage
+
+
+def test_the_newest_file_of_the_journal_is_missed_too(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.crashable.remove(f"meta/journal/{bench.journal_files()[-1]}")
+    bench.crashable.sync_directory("meta/journal")
+
+    bench.restart()
+
+    assert [bool(report.doubt) for report in bench.reports] == [True, True]
+
+
+@pytest.mark.parametrize("harm", ["removed", "damaged"])
+def test_a_journal_without_its_state_is_read_all_the_same_but_doubted(harm: str) -> None:
+    bench = JournalBench()
+    bench.write(0)
+    if harm == "removed":
+        bench.crashable.remove("meta/journal/state")
+        bench.crashable.sync_directory("meta/journal")
+    else:
+        bench.crashable.flip_bit("meta/journal/state", 100)
+
+    bench.restart()
+
+    assert bench.ends() == [1, 0]
+    assert bench.journal.damage
+    bench.write(0)
+    bench.restart()
+    assert bench.ends() == [2, 0]
+
+
+def test_a_journal_that_is_gone_altogether_puts_every_log_in_doubt(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.crashable.remove_tree("meta/journal")
+    bench.crashable.sync_directory("meta")
+
+    bench.restart()
+
+    assert [bool(report.doubt) for report in bench.reports] == [True, True]
+    bench.write(0)
+    before = bench.content(0)
+    bench.restart()
+    assert bench.content(0) == before
+
+
+def test_the_bytes_of_a_record_cannot_pass_for_a_frame() -> None:
+    bench = JournalBench(journal=JournalOptions(first_bytes=8192, file_bytes=32 << 10))
+    for _ in range(3):
+        bench.write(0)
+    name, starts = frames_of(bench)
+    file = bench.crashable.open(name, readonly=True)
+    frame = file.pread(starts[2], 24 + 4096)
+    other = JournalBench(journal=JournalOptions(first_bytes=8192, file_bytes=32 << 10))
+    other.salt = 1000
+    other.restart()
+    other.write(0)
+    name, starts = frames_of(other)
+    # A torn frame, in front of bytes that were a frame elsewhere.
+    other.crashable.open(name).pwrite(starts[0] + 30, frame)
+    other.crashable.open(name).sync()
+
+    other.restart()
+
+    assert not other.journal.damage

@@ -1,0 +1,130 @@
+"""The files of the journal: made, filled, freed, used again."""
+
+from penstock.core.model import PartitionIndex
+from penstock.storage.journal import JournalOptions
+from tests.unit.storage.journal.conftest import TOPIC, JournalBench
+
+
+def test_a_full_file_is_followed_by_the_next_one(bench: JournalBench) -> None:
+    for _ in range(40):
+        bench.write(0)
+    before = bench.content(0)
+    assert len(bench.journal_files()) > 1
+
+    bench.restart()
+
+    assert bench.content(0) == before
+    assert not bench.journal.damage
+
+
+def test_files_are_used_again_once_every_log_in_them_has_a_checkpoint() -> None:
+    bench = JournalBench()
+    for _ in range(400):
+        bench.write(0)
+        bench.write(1)
+        bench.do_work()
+
+    # The active one, one that is full, and those that wait for a checkpoint or for their next use.
+    assert len(bench.journal_files()) <= 5
+    before = bench.content(0), bench.content(1)
+    bench.restart()
+    assert (bench.content(0), bench.content(1)) == before
+    assert not bench.journal.damage
+
+
+def test_a_log_that_is_quiet_does_not_keep_files_for_ever() -> None:
+    bench = JournalBench()
+    bench.write(1)
+    for _ in range(400):
+        bench.write(0)
+        bench.do_work()
+
+    assert len(bench.journal_files()) <= 5
+
+
+def test_a_log_that_has_stopped_gives_up_its_files_but_not_its_end() -> None:
+    bench = JournalBench()
+    bench.write(1)
+    bench.write(1)
+    bench.logs[1]._state.durability.stop(OSError("its disk failed"))
+    for _ in range(400):
+        bench.write(0)
+        bench.do_work()
+
+    assert len(bench.journal_files()) <= 5
+    bench.restart()
+    assert bench.reports[1].lost is not None
+    assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+
+
+def test_a_loss_is_remembered_until_the_log_is_whole_again() -> None:
+    bench = JournalBench()
+    bench.append(1, size=2000)
+    bench.commit_all(1)
+    bench.write(1)
+    bench.crashable.cut_short("logs/orders/1/00000000000000000000.log", 0)
+    for _ in range(2):
+        bench.restart()
+        assert bench.reports[1].lost is not None
+        assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+    for _ in range(300):
+        bench.write(0)
+        bench.do_work()
+    bench.restart()
+    assert bench.reports[1].lost is not None
+
+    bench.write(1)
+    bench.write(1)
+    bench.restart()
+
+    assert bench.reports[1].lost is None
+
+
+def test_after_a_stop_in_order_the_journal_is_empty(bench: JournalBench) -> None:
+    for _ in range(100):
+        bench.write(0)
+        bench.do_work()
+    bench.close()
+
+    assert bench.journal_files() == []
+    bench.restart()
+    assert all(report.was_clean for report in bench.reports)
+    assert not bench.journal.damage
+
+
+def test_a_stop_in_order_leaves_nothing_though_a_checkpoint_was_taken_before_the_last_frame() -> None:
+    bench = JournalBench()
+    bench.append(0)
+    # The checkpoint covers what is appended, which goes into a frame all the same.
+    bench.logs[0].checkpoint()
+    bench.commit_all(0)
+    assert bench.logs[0].is_checkpointed
+    bench.close()
+
+    assert bench.journal_files() == []
+
+
+def test_a_removed_log_keeps_no_file(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.logs[0].abandon()
+    bench.journal.removed(TOPIC, PartitionIndex(0))
+    bench.logs = bench.logs[1:]
+    bench.close()
+
+    assert bench.journal_files() == []
+
+
+def test_frames_larger_than_the_first_file_go_to_one_that_is_large_enough() -> None:
+    options = JournalOptions(first_bytes=1024, file_bytes=16 << 10, entry_bytes_max=900, full_files_max=1)
+    bench = JournalBench(logs=6, journal=options)
+    bench.append(0)
+    bench.logs[0].sync(bench.answers.append)
+    for log in range(6):
+        bench.append(log, size=700)
+        bench.logs[log].sync(bench.answers.append)
+    bench.rounds.finish_all()
+    before = [bench.content(log) for log in range(6)]
+
+    bench.restart()
+
+    assert [bench.content(log) for log in range(6)] == before
