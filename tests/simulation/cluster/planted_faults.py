@@ -181,9 +181,9 @@ def anybody_may_be_elected(patch: Patch) -> None:
     elected = elections.elected
 
     def elect(
-        partition: PartitionState, image: MetadataImage, minimum: int, *, unclean: bool
+        partition: PartitionState, image: MetadataImage, minimum: int, *, unclean: bool, waited: bool = False
     ) -> PartitionState:
-        return elected(partition, image, minimum, unclean=True)
+        return elected(partition, image, minimum, unclean=True, waited=waited)
 
     patch.setattr(elections, "elected", elect)
 
