@@ -150,3 +150,19 @@ def test_a_whole_copy_outlives_a_damaged_one_whichever_comes_back_first(tmp_path
             cluster.await_in_sync(topic, 60)
 
         assert {topic: count_values(cluster, topic) for topic in topics} == dict.fromkeys(topics, 2 * RECORDS)
+
+
+def test_with_interval_syncs_a_crash_of_all_processes_costs_nothing(tmp_path: Path) -> None:
+    topics = ["interval"]
+    with cluster_of(tmp_path, *SETTINGS, "storage.fsync.mode=interval") as cluster:
+        create(cluster, topics)
+        produce(cluster, topics)
+        for node in cluster.nodes.values():
+            node.kill()
+
+        cluster.start()
+        cluster.await_in_sync("interval", 60)
+
+        assert count_values(cluster, "interval") == RECORDS
+        told = "".join(node.events.read_text() for node in cluster.nodes.values())
+        assert "partition.elected_with_loss" not in told

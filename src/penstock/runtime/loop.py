@@ -24,6 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import uvloop
@@ -42,6 +43,7 @@ from penstock.runtime.timers import LoopTimers
 # scans of each generation before the next older one is scanned.
 THRESHOLDS = (50_000, 20, 50)
 STUCK, WOUND_DOWN = 1, 0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A node that is told to stop is gone after five seconds, whatever it is doing:
 #
 #     0 s ── the service stops ── 4 s ── what was opened is closed ── 4.8 s: ExitWatchdog
@@ -240,6 +242,14 @@ class RuntimeOptions:
     admit: Admit | None = None
 
 
+def read_boot_id() -> str:
+    """The id that Linux gives to each start of the machine; empty elsewhere."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def open_runtime(
     loop: asyncio.AbstractEventLoop, supervisor: Supervisor, identity: NodeIdentity, options: RuntimeOptions
 ) -> Runtime:
@@ -262,7 +272,7 @@ def open_runtime(
     transport = SocketTransport(wiring, timers, lanes)
     supervisor.own(transport.close)
     sync = SupervisedSync(loop, helper, LoopSync(loop, clock, wiring.links), supervisor.deliver)
-    return Runtime(clock, timers, transport, sync, lanes, MachineEntropy())
+    return Runtime(clock, timers, transport, sync, lanes, MachineEntropy(), read_boot_id())
 
 
 def run(

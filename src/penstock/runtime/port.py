@@ -239,6 +239,9 @@ class Runtime:
     sync: DiskSync
     spawn: Executor
     entropy: Entropy
+    # Names the time since the machine started: what a process wrote in it is there after the process has
+    # ended, synced or not. Empty where nobody can tell.
+    boot_id: str = ""
 
 
 class Service(Protocol):

@@ -35,6 +35,7 @@ class SimulatedNode:
     ) -> None:
         self.name = name
         self.incarnations = 0
+        self._boots = 1
         self.pace = DiskSpeed()
         self._program = program
         self._network = network
@@ -89,6 +90,7 @@ class SimulatedNode:
             SimulatedSync(life, self.pace),
             SimulatedExecutor(life, self.pace),
             SimulatedEntropy(luck),
+            f"{self.name}/{self._boots}",
         )
         self._incarnation, self._service, self._stopping = life, None, False
         life.deliver("start", self.incarnations, self._run, runtime)
@@ -107,6 +109,7 @@ class SimulatedNode:
     def cut_power(self) -> None:
         """End the machine: of what was not synced, chance decides what is left."""
         self._end(power_lost=True)
+        self._boots += 1
         self._cache = self._cache.crash(self._luck)
 
     def replace_disk(self) -> None:

@@ -7,6 +7,7 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/clean           only while the node is stopped in order: its last broker epoch
     <data-dir>/meta/journal/        what was acknowledged and is not yet certain to be in the logs' own files
     <data-dir>/meta/scrub           how far old segments have been verified in the background
+    <data-dir>/meta/boot            the broker epoch of the last start, and the boot of its machine
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
@@ -15,6 +16,10 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
 The identity is durable before anything uses it, and is never made anew over logs that
 exist: a directory that lost its `meta` is damaged, not empty. The clean marker is removed,
 durably, before the first write after a start, so it is there only if it is true.
+
+The boot says what a crash can have cost: a process that ended in the boot that is still running left
+everything it wrote in the page cache. It is written after the broker has registered, under the epoch
+it got, so that a start which ended before that cannot hide what an earlier one lost.
 
 The files are small texts with a checksum, replaced as a whole: a person can read them, and
 damage shows. The content `b"directory-id 2f0c…\n"` is stored as
@@ -67,6 +72,7 @@ META = "meta"
 _LOCK = f"{META}/lock"
 _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster-id", "clean"
 _NODE_ID = "node-id"
+_BOOT = "boot"
 REPLICAS = f"{META}/replicas"
 ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
 
@@ -281,6 +287,24 @@ class DataDirectory:
             write_record(self._disk, META, _NODE_ID, str(node_id))
         elif value != str(node_id):
             raise WrongNode(value, node_id)
+
+    def surviving_epoch(self, boot_id: str) -> BrokerEpoch | None:
+        """The broker epoch of the last run, if that was in this very boot of the machine."""
+        try:
+            epoch, _, boot = (read_record(self._disk, META, _BOOT) or "").partition(" ")
+            return BrokerEpoch(int(epoch)) if boot == boot_id != "" else None
+        except (RecordFileDamaged, ValueError):
+            return None
+
+    def set_boot(self, epoch: BrokerEpoch, boot_id: str) -> None:
+        """Note that the broker runs under this epoch in this boot; durable when it returns."""
+        write_record(self._disk, META, _BOOT, f"{epoch} {boot_id}")
+
+    def forget_boot(self) -> None:
+        """Note that what was written may be lost although the machine goes on: a sync has failed."""
+        with suppress(NoSuchFile):
+            self._disk.remove(f"{META}/{_BOOT}")
+        self._disk.sync_directory(META)
 
     def partitions(self) -> list[PartitionDirectory]:
         """The partition directories found on disk, in order of path."""

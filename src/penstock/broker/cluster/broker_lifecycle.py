@@ -62,6 +62,7 @@ from penstock.core.model import (
     Instant,
     NodeId,
     PenstockError,
+    StorageError,
 )
 from penstock.core.raft import Member, ReadIndex
 from penstock.observability import log as events
@@ -572,7 +573,10 @@ class BrokerRegistrar:
     def _register(self) -> None:
         cluster_id = self._controller.image.cluster_id
         assert cluster_id is not None
-        node, clean = self._registration, self._directory.last_clean_epoch
+        node, kept = self._registration, self._directory.last_clean_epoch
+        if kept is None:
+            # A crash of the process alone: whatever it wrote is there.
+            kept = self._directory.surviving_epoch(self._runtime.boot_id)
         former = self._controller.image.broker(node.node_id)
         command = RegisterBroker(
             cluster_id,
@@ -581,7 +585,7 @@ class BrokerRegistrar:
             (*node.listeners, *self._peers),
             node.rack,
             SUPPORTED_FEATURES,
-            previous_epoch=NO_BROKER_EPOCH if clean is None else clean,
+            previous_epoch=NO_BROKER_EPOCH if kept is None else kept,
             synced=node.synced,
             incarnation=self._incarnation,
             known_epoch=NO_BROKER_EPOCH if former is None else former.epoch,
@@ -594,6 +598,11 @@ class BrokerRegistrar:
             return
         assert isinstance(reply, RegisteredBroker)
         self.epoch = reply.epoch
+        try:
+            self._directory.set_boot(reply.epoch, self._runtime.boot_id)
+        except StorageError as error:
+            # On a full disk, say. The next start finds the former epoch there and doubts what it has.
+            events.warning("broker.boot_not_stored", error=error)
         self._joined(reply.epoch)
 
     def _on_error(self, error: ApiError) -> None:

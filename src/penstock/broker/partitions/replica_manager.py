@@ -318,6 +318,7 @@ class ReplicaManager:
         # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
         self._image = EMPTY_IMAGE
+        self._directory: DataDirectory | None = None
         # By name: of two topics of one name, the second waits until the first is removed.
         self._making: dict[TopicPartition, None] = {}
         # Logs that wait for usable settings, and whether they are on disk already.
@@ -399,6 +400,7 @@ class ReplicaManager:
         moved to other brokers are removed.
         """
         self._image = image
+        self._directory = directory
         self._settings.on_metadata(image)
         self._repair.on_metadata(image)
         reports = []
@@ -571,12 +573,21 @@ class ReplicaManager:
         name = TopicPartition(topic.name, state.index)
         log, report = self._log_manager.open(name, topic.id, self._settings.log_options(topic.name))
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
-        replica.on_storage_error = partial(self._repair.resign, topic.id, name)
+        replica.on_storage_error = partial(self._on_storage_error, replica)
         self._replicas[topic.id, state.index] = replica
         self._reports.on_opened((topic.id, state.index), report)
         self._roles.assign(replica, state)
         self._reports.on_partition(topic.id, state)
         return report
+
+    def _on_storage_error(self, replica: Replica) -> None:
+        if replica.log.stopped is not None and self._directory is not None:
+            # The kernel has dropped what it could not write: it is not in the page cache any more.
+            try:
+                self._directory.forget_boot()
+            except StorageError as error:
+                events.warning("partition.boot_not_forgotten", partition=str(replica.name), error=error)
+        self._repair.resign(replica.topic_id, replica.name)
 
     def _make_missing(self) -> None:
         for topic, state in self._image.partitions_of(self._node_id):

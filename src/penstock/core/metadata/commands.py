@@ -47,10 +47,10 @@ class BootstrapCluster:
 class RegisterBroker:
     """A broker has started. Every registration is a new broker epoch.
 
-    `previous_epoch` is what the clean marker of its data directory says. `synced` says
-    whether everything it ever acknowledged was on disk first: a broker that cannot say so
-    and did not stop cleanly may have lost records, and leaves ISR and ELR. With `fenced`
-    it stays out of leadership until it is unfenced.
+    `previous_epoch` is the epoch after which nothing can have been lost: the broker stopped cleanly,
+    or its process ended and the machine went on. `synced` says whether everything it ever
+    acknowledged was on disk first: a broker that can say neither may have lost records, and
+    leaves ISR and ELR. With `fenced` it stays out of leadership until it is unfenced.
 
     `incarnation` names the run of the process, so that registering again does no harm, and
     `known_epoch` the newest epoch of this broker that it has seen: a registration that was on

@@ -112,8 +112,8 @@ def _loss(former: Broker | None, command: RegisterBroker) -> ReplicaLoss:
         return ReplicaLoss.NOTHING
     if command.directory_id != former.directory_id:
         return ReplicaLoss.EVERYTHING
-    stopped_cleanly = command.previous_epoch == former.epoch
-    kept_all = stopped_cleanly or (command.synced and former.synced)
+    survived = command.previous_epoch == former.epoch
+    kept_all = survived or (command.synced and former.synced)
     return ReplicaLoss.NOTHING if kept_all else ReplicaLoss.DOUBTFUL
 
 

@@ -229,7 +229,7 @@ class Broker(StoredStruct, frozen=True):
     listeners: tuple[BrokerEndpoint, ...] = ()
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
-    # The epoch on the clean marker of the data directory; -1 if the last stop was not clean.
+    # The epoch before this one, if nothing of it can be lost; -1 if the machine went down with it.
     previous_epoch: BrokerEpoch = NO_BROKER_EPOCH
     fenced: bool = True
     # About to stop: it keeps what no other broker can lead, and is never elected.

@@ -31,7 +31,7 @@ class Life:
     """One incarnation of a node: registers, and goes live as if its logs were open."""
 
     def __init__(self, runtime: Runtime, disk: Disk, machine: SimulatedNode, options: ClusterOptions) -> None:
-        directory = DataDirectory.open(disk, machine.identity.directory_id)
+        self.directory = directory = DataDirectory.open(disk, machine.identity.directory_id)
         store = QuorumStore(disk, disk, GroupCommit(runtime.sync))
         self.clock = runtime.clock
         self.epoch: BrokerEpoch | None = None

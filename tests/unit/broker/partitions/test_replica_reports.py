@@ -13,7 +13,8 @@ from penstock.core.metadata import (
     Reply,
     ReportReplicas,
 )
-from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset, PartitionIndex
+from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, LeaderEpoch, NodeId, Offset, PartitionIndex
+from penstock.core.records import check_batches
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import CorruptRange, LostTail, RecoveryReport
 from tests.support.recorded_events import recorded_events
@@ -217,3 +218,19 @@ def test_recovery_says_what_was_lost() -> None:
     assert loss_in(RecoveryReport(doubt="no journal")) == (ReplicaLoss.DOUBTFUL, -1)
     assert loss_in(RecoveryReport(lost=lost, doubt="no journal")) == (ReplicaLoss.TAIL, 40)
     assert loss_in(RecoveryReport(corruption=(damage,), lost=lost)) == (ReplicaLoss.RANGE, 20)
+
+
+@pytest.mark.parametrize("number", [2, 3], ids=["leader", "follower"])
+def test_after_a_failed_sync_nobody_counts_on_the_page_cache(bench: ReplicasBench, number: int) -> None:
+    broker = bench[number]
+    broker.directory.set_boot(BrokerEpoch(5), "monday")
+    for one in (2, 3):
+        bench[one].syncs.held = True
+    Producer(bench[2]).append(b"unsynced")
+    content = bench[2].led.log.read(Offset(8), 1 << 20).to_bytes()
+    bench[3].followed.append(content, check_batches(memoryview(content)))
+    assert broker.directory.surviving_epoch("monday") == 5
+
+    broker.syncs.finish(OSError(5, "the device is gone"))
+
+    assert broker.directory.surviving_epoch("monday") is None

@@ -145,6 +145,35 @@ def test_a_damaged_clean_marker_counts_as_a_crash() -> None:
     assert DataDirectory.open(disk, FIRST).last_clean_epoch is None
 
 
+def test_a_run_of_the_same_boot_is_known_by_its_epoch() -> None:
+    disk = CrashableDisk()
+    first = DataDirectory.open(disk, FIRST)
+    assert first.surviving_epoch("monday") is None
+    first.set_boot(BrokerEpoch(7), "monday")
+
+    killed = DataDirectory.open(disk.copy(), FIRST)
+    unplugged = DataDirectory.open(disk.crash(random.Random(1)), FIRST)
+
+    assert killed.surviving_epoch("monday") == 7
+    assert unplugged.surviving_epoch("tuesday") is None
+    # Where the boot is not known, any crash may have been one of the machine.
+    unplugged.set_boot(BrokerEpoch(8), "")
+    assert unplugged.surviving_epoch("") is None
+
+
+def test_a_boot_that_is_forgotten_or_damaged_counts_as_another_one() -> None:
+    disk = CrashableDisk()
+    directory = DataDirectory.open(disk, FIRST)
+    directory.forget_boot()
+    directory.set_boot(BrokerEpoch(7), "monday")
+    disk.flip_bit("meta/boot", 50)
+    assert directory.surviving_epoch("monday") is None
+
+    directory.set_boot(BrokerEpoch(7), "monday")
+    directory.forget_boot()
+    assert directory.surviving_epoch("monday") is None
+
+
 @pytest.mark.parametrize("name", ["format", "directory-id", "cluster-id"])
 def test_every_bit_of_the_identity_is_guarded(name: str) -> None:
     disk = CrashableDisk()
