@@ -28,6 +28,7 @@ class FollowerPartition:
 
     __slots__ = (
         "_clock",
+        "_on_divergence",
         "_on_storage_error",
         "_policy",
         "_sync_requested",
@@ -59,6 +60,7 @@ class FollowerPartition:
         self._clock = clock
         self._unclean_epoch = unclean_epoch
         self._on_storage_error = replica.on_storage_error
+        self._on_divergence = replica.on_divergence
         self._policy = replica.policy
         self._sync_requested = log.synced
         # An epoch in which this node led and wrote nothing must not stand behind the records of
@@ -124,6 +126,7 @@ class FollowerPartition:
         events.error("replica.truncation_refused", **fields)
         # The replica does not resign: what it has must not be given up.
         self.stop("its leader lacks committed records", wanted=True)
+        self._on_divergence(self.leader_epoch, offset)
         raise TruncationRefused(
             f"{self.name}: leader {self.leader} asks for a cut at {offset}, below the high watermark "
             f"{log.high_watermark}"

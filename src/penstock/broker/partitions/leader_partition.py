@@ -106,7 +106,7 @@ class ReplicaRole(Protocol):
 class Replica:
     """A log and its current role, if any: the log outlives roles, which change with leader epochs."""
 
-    __slots__ = ("log", "name", "on_storage_error", "policy", "role", "topic_id")
+    __slots__ = ("log", "name", "on_divergence", "on_storage_error", "policy", "role", "topic_id")
 
     def __init__(
         self, name: TopicPartition, topic_id: TopicId, log: PartitionLog, policy: SyncPolicy
@@ -119,6 +119,8 @@ class Replica:
         self.role: ReplicaRole | None = None
         # Called when a write failed: the disk is full, or broken.
         self.on_storage_error: Callable[[], None] = _ignore
+        # Called when the leader of this epoch asked for a cut of committed records at this offset.
+        self.on_divergence: Callable[[LeaderEpoch, Offset], None] = _ignore_divergence
 
     @property
     def is_usable(self) -> bool:
@@ -158,6 +160,10 @@ class Replica:
         role, self.role = self.role, None
         if role is not None:
             role.stop(reason, wanted=True)
+
+
+def _ignore_divergence(_epoch: LeaderEpoch, _offset: Offset) -> None:
+    """Do nothing."""
 
 
 def _ignore() -> None:

@@ -19,7 +19,7 @@ from penstock.broker.partitions.log_maintenance import LogMaintenance, LogMainte
 from penstock.broker.partitions.log_manager import LogManager, LogStore
 from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
 from penstock.broker.partitions.replica_repair import ReplicaRepair, Submit
-from penstock.broker.partitions.replica_reports import ReplicaReporter, state_loss
+from penstock.broker.partitions.replica_reports import DivergenceReporter, ReplicaReporter, state_loss
 from penstock.core.metadata import (
     EMPTY_IMAGE,
     NO_LEADER,
@@ -314,6 +314,7 @@ class ReplicaManager:
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
         self._repair = ReplicaRepair(node_id, runtime, self._all)
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
+        self._divergences = DivergenceReporter(node_id, runtime)
         self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair)
         # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
@@ -391,6 +392,7 @@ class ReplicaManager:
 
     def report_replicas(self, broker_epoch: BrokerEpoch, submit: Submit, done: Callback) -> None:
         """Tell the controller what the logs hold; `done` is called when it knows, before we may lead."""
+        self._divergences.start(broker_epoch, submit, self._image)
         self._reports.start(broker_epoch, submit, self._image, done)
 
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
@@ -459,6 +461,7 @@ class ReplicaManager:
         before, self._image = self._image, image
         self._repair.on_metadata(image)
         self._reports.on_metadata(image)
+        self._divergences.on_metadata(image)
         if self._settings.on_metadata(image):
             self._apply_settings()
         if before.topics is image.topics:
@@ -574,6 +577,7 @@ class ReplicaManager:
         log, report = self._log_manager.open(name, topic.id, self._settings.log_options(topic.name))
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
         replica.on_storage_error = partial(self._on_storage_error, replica)
+        replica.on_divergence = partial(self._divergences.report, replica)
         self._replicas[topic.id, state.index] = replica
         self._reports.on_opened((topic.id, state.index), report)
         self._roles.assign(replica, state)
@@ -706,6 +710,7 @@ class ReplicaManager:
         self.scrubber.stop()
         self._repair.stop()
         self._reports.stop()
+        self._divergences.stop()
         for timer in (self._retry, self._telling):
             if timer is not None:
                 timer.cancel()

@@ -6,6 +6,10 @@
 A report is where the log ends, in which epoch its last record was written, and what was lost of it
 since the last start: known from recovery, or because the log is missing. The replica counts as
 damaged until it is in sync again, whatever its leader has refilled meanwhile.
+
+A loss that nobody noticed shows later: the leader asks its followers to truncate what they know to be
+committed. They do not, and the controller deposes it for one of them, if that one is sure to have
+everything else (`DivergenceReporter`).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +22,7 @@ from penstock.core.metadata import (
     NO_LEADER_EPOCH,
     UNKNOWN_END,
     Command,
+    DeposeLeader,
     MetadataImage,
     PartitionReport,
     ReplicaLoss,
@@ -46,6 +51,7 @@ Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
 # A broker may have thousands of replicas, and one command must not block the controller's loop.
 REPORTS_PER_COMMAND = 1_000
 RETRY_MS = 100
+DEPOSE_RETRY_MS = 500
 
 
 class FoundLoss(NamedTuple):
@@ -201,6 +207,61 @@ class ReplicaReporter:
         done, self._done = self._done, None
         if done is not None:
             done()
+
+
+class DivergenceReporter:
+    """Has leaders deposed that lack committed records of this node's logs."""
+
+    def __init__(self, me: NodeId, runtime: Runtime) -> None:
+        self._me = me
+        self._runtime = runtime
+        self._image = EMPTY_IMAGE
+        self._epoch = BrokerEpoch(-1)
+        self._submit: Submit | None = None
+
+    def start(self, epoch: BrokerEpoch, submit: Submit, image: MetadataImage) -> None:
+        self._epoch, self._submit, self._image = epoch, submit, image
+
+    def stop(self) -> None:
+        self._submit = None
+
+    def on_metadata(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def report(self, replica: Replica, leader_epoch: LeaderEpoch, offset: Offset) -> None:
+        """The leader of this epoch asked for a cut of committed records, which was refused."""
+        topic, index = self._image.topic_by_id(replica.topic_id), replica.name.partition
+        state = None if topic is None else topic.partition(index)
+        if self._submit is None or state is None or state.leader_epoch != leader_epoch:
+            return
+        fields: dict[str, object] = {
+            "partition": str(replica.name),
+            "leader": state.leader,
+            "leader_epoch": leader_epoch,
+            "offset": offset,
+            "high_watermark": replica.log.high_watermark,
+        }
+
+        def answered(reply: Reply) -> None:
+            if not isinstance(reply, ApiError):
+                events.warning("partition.leader_deposed", **fields)
+            elif reply.kind is ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE:
+                # Once: this role has ended, and the next one begins with another leader epoch.
+                events.error("partition.leader_not_deposed", reason=reply.detail, **fields)
+            elif reply.kind not in (ErrorKind.FENCED_LEADER_EPOCH, ErrorKind.STALE_BROKER_EPOCH):
+                deadline = Instant(self._runtime.clock.now() + DEPOSE_RETRY_MS * MILLISECOND)
+                self._runtime.timers.at(deadline, lambda: self.report(replica, leader_epoch, offset))
+
+        command = DeposeLeader(
+            self._me,
+            self._epoch,
+            replica.topic_id,
+            index,
+            leader_epoch,
+            offset,
+            replica.log.high_watermark,
+        )
+        self._submit(command, answered)
 
 
 def state_loss(name: str, end: Offset, state: PartitionState) -> None:

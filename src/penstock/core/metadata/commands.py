@@ -268,6 +268,22 @@ class ResignReplica:
     index: PartitionIndex
 
 
+@dataclass(frozen=True, slots=True)
+class DeposeLeader:
+    """A follower was asked to truncate records that it knows to be committed: its leader lacks them.
+
+    The leader of this epoch asked for a cut at `offset`.
+    """
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    topic_id: TopicId
+    index: PartitionIndex
+    leader_epoch: LeaderEpoch
+    offset: Offset
+    high_watermark: Offset
+
+
 class ElectionType(enum.IntEnum):
     """Who shall lead; numbered as Kafka numbers them."""
 
@@ -333,14 +349,9 @@ BrokerCommand: TypeAlias = (
 )
 ConfigCommand: TypeAlias = AlterConfigs | IncrementalAlterConfigs
 TopicCommand: TypeAlias = CreateTopic | DeleteTopic | CreatePartitions
+ReplicaCommand: TypeAlias = AlterPartition | ResignReplica | DeposeLeader
 PartitionCommand: TypeAlias = (
-    AlterPartition
-    | ResignReplica
-    | ElectLeader
-    | ElectReported
-    | BalanceLeaders
-    | ReassignPartition
-    | WidenInternalTopics
+    ReplicaCommand | ElectLeader | ElectReported | BalanceLeaders | ReassignPartition | WidenInternalTopics
 )
 Command: TypeAlias = (
     BootstrapCluster

@@ -1,8 +1,8 @@
-"""Changes that replicas propose: another ISR, and a damaged replica that resigns."""
+"""Changes that replicas propose: another ISR, a damaged replica that resigns, a leader that lacks records."""
 
 import msgspec
 
-from penstock.core.metadata.commands import AlteredPartition, AlterPartition, ResignReplica
+from penstock.core.metadata.commands import AlteredPartition, AlterPartition, DeposeLeader, ResignReplica
 from penstock.core.metadata.decide_brokers import known_broker
 from penstock.core.metadata.decision import (
     ControllerConfig,
@@ -49,7 +49,7 @@ def change_partition(
 
 
 def _found(
-    image: MetadataImage, command: AlterPartition | ResignReplica
+    image: MetadataImage, command: AlterPartition | ResignReplica | DeposeLeader
 ) -> tuple[Topic, Partition] | ApiError:
     """The partition of a broker's command, if the broker uses its present epoch."""
     broker = known_broker(image, command.node_id, command.broker_epoch)
@@ -121,6 +121,37 @@ def resign_replica(
     # The leader may know the replica as caught up, from a fetch of before the damage was found.
     # Under a new leader epoch it must forget that, and cannot take the replica back unasked.
     changed = with_epochs(partition, after, renew=True)
+    assert changed is not None
+    draft = DecisionBuilder(image)
+    draft.add(PartitionChanged(topic.id, changed))
+    return draft.decision(AlteredPartition(changed))
+
+
+def depose_leader(image: MetadataImage, command: DeposeLeader, around: ControllerConfig) -> MetadataDecision:
+    """Let the replica lead that has the committed records which its leader lacks.
+
+    Only an eligible replica may: it is sure to have whatever this leader has committed. If it is not
+    eligible, the leader may have committed other records at the same offsets since.
+    """
+    found = _found(image, command)
+    if isinstance(found, ApiError):
+        return error_decision(found.kind, found.detail)
+    topic, partition = found
+    if command.leader_epoch != partition.leader_epoch or partition.leader == NO_LEADER:
+        return error_decision(ErrorKind.FENCED_LEADER_EPOCH, f"the leader epoch is {partition.leader_epoch}")
+    node_id, leader = command.node_id, partition.leader
+    if not image.may_lead(node_id):
+        return error_decision(ErrorKind.INELIGIBLE_REPLICA, f"broker {node_id} cannot lead now")
+    if node_id == leader or node_id not in partition.complete:
+        detail = (
+            f"leader {leader} lacks offsets {command.offset} to {command.high_watermark} of "
+            f"{topic.name}/{command.index}, but broker {node_id} may lack what it has committed since"
+        )
+        return error_decision(ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE, detail)
+    minimum, _ = ElectionRules(image, around).of(topic)
+    after = after_loss(partition, leader, minimum, ReplicaLoss.TAIL)
+    after = msgspec.structs.replace(with_isr(after, (node_id,), minimum), leader=node_id)
+    changed = with_epochs(partition, settled(after, image, minimum))
     assert changed is not None
     draft = DecisionBuilder(image)
     draft.add(PartitionChanged(topic.id, changed))

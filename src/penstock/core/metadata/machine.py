@@ -18,7 +18,7 @@ from penstock.core.metadata.decide_brokers import (
     update_features,
 )
 from penstock.core.metadata.decide_configs import alter_configs, incremental_alter_configs
-from penstock.core.metadata.decide_partitions import change_partition, resign_replica
+from penstock.core.metadata.decide_partitions import change_partition, depose_leader, resign_replica
 from penstock.core.metadata.decide_reassignment import reassign_partition, widen_internal_topics
 from penstock.core.metadata.decide_topics import create_topic, delete_topic
 from penstock.core.metadata.decision import ControllerConfig, MetadataDecision
@@ -121,12 +121,21 @@ class MetadataMachine:
             case _:
                 assert_never(command)
 
-    def _decide_partition(self, command: commands.PartitionCommand) -> MetadataDecision:
+    def _decide_replica(self, command: commands.ReplicaCommand) -> MetadataDecision:
         match command:
             case commands.AlterPartition():
                 return change_partition(self.image, command, self._config)
             case commands.ResignReplica():
                 return resign_replica(self.image, command, self._config)
+            case commands.DeposeLeader():
+                return depose_leader(self.image, command, self._config)
+            case _:
+                assert_never(command)
+
+    def _decide_partition(self, command: commands.PartitionCommand) -> MetadataDecision:
+        if isinstance(command, commands.ReplicaCommand):
+            return self._decide_replica(command)
+        match command:
             case commands.ElectLeader():
                 return elect_leader(self.image, command, self._config)
             case commands.ElectReported():

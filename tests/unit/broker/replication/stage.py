@@ -87,13 +87,17 @@ class Broker:
         reply = stage.perform(_registration(node_id, stage.name_of(node_id)))
         assert isinstance(reply, RegisteredBroker)
         self.broker_epoch = reply.epoch
-        stage.perform(UnfenceBroker(node_id, reply.epoch))
         directory = DataDirectory.open(disk, UUID(int=node_id))
         self.partitions.open_all(stage.machine.image, directory)
         stage.brokers[node_id] = self
         self.replication.on_metadata(stage.machine.image)
         self.replication.start(reply.epoch)
         self.partitions.start_repair(reply.epoch, self.submit)
+        unfence = UnfenceBroker(node_id, reply.epoch)
+        self.partitions.report_replicas(reply.epoch, self.submit, lambda: self.go_live(unfence))
+
+    def go_live(self, unfence: UnfenceBroker) -> None:
+        self.stage.perform(unfence)
 
     def follow(self, image: MetadataImage) -> None:
         self.partitions.on_metadata(image)

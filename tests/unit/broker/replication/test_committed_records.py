@@ -1,15 +1,19 @@
 """What is committed is not cut: not by a leader that lost it, and not by one that came back empty."""
 
+from uuid import UUID
+
 import pytest
 
-from penstock.core.metadata import ElectionType, ElectLeader, IncrementalAlterConfigs
+from penstock.core.metadata import ElectionType, ElectLeader, ElectReported, IncrementalAlterConfigs
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType
-from penstock.core.model import NodeId, Offset, PartitionIndex
+from penstock.core.model import NodeId, Offset, PartitionIndex, TopicId
+from penstock.storage.log import PartitionLog
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.replication.stage import Stage
 
 RECORDS = ["a", "b", "c"]
+TOPIC_ID = TopicId(UUID(int=ord("t")))
 
 
 @pytest.fixture
@@ -29,11 +33,16 @@ def remove_logs(stage: Stage, node: int) -> None:
     stage.world.nodes[stage.name_of(NodeId(node))].disk.remove_tree("logs/t")
 
 
-def restart_in_order(stage: Stage, node: int) -> None:
-    """A new incarnation of a follower, which keeps its high watermark; its leader tracks it anew."""
+def stop_in_order(stage: Stage, node: int) -> None:
+    """End a node, whose log then knows its high watermark."""
     stage.world.nodes[stage.name_of(NodeId(node))].stop()
     stage.run(1_000)
     stage.fence(node)
+
+
+def restart_in_order(stage: Stage, node: int) -> None:
+    """A new incarnation of a follower, which keeps its high watermark; its leader tracks it anew."""
+    stop_in_order(stage, node)
     stage.start(node)
     stage.run(5_000)
 
@@ -50,6 +59,63 @@ def test_a_follower_does_not_cut_what_its_leader_has_lost(stage: Stage) -> None:
     assert (refused["partition"], refused["offset"], refused["high_watermark"]) == ("t/0", 1, 3)
     assert events.named("replica.truncated") == []
     assert 3 not in stage.isr()
+
+
+def lose_tail_unnoticed(stage: Stage, node: int) -> None:
+    """Cut the log of a node that is down between two batches, as if it had never been longer."""
+    disk = stage.world.nodes[stage.name_of(NodeId(node))].disk
+    log, _ = PartitionLog.open(disk, "logs/t/0", TOPIC_ID)
+    log.truncate_to(Offset(1))
+    log.close()
+
+
+def test_a_leader_that_lacks_committed_records_is_deposed_for_one_that_has_them(stage: Stage) -> None:
+    """Broker 3 is eligible and knows what is committed; broker 2 came back with less, and leads."""
+    stage.kill(1)
+    stop_in_order(stage, 3)
+    stop_in_order(stage, 2)
+    lose_tail_unnoticed(stage, 2)
+    stage.start(2)
+    stage.run(1_000)
+    stage.perform(ElectReported(((TOPIC_ID, PartitionIndex(0)),)))
+    stage.run(100)
+    assert stage.leader().log.end == 1
+
+    with recorded_events() as events:
+        stage.start(3)
+        stage.run(3_000)
+
+    assert [stage.values(node) for node in (2, 3)] == [RECORDS] * 2
+    assert sorted(stage.isr()) == [2, 3]
+    (deposed,) = events.named("partition.leader_deposed")
+    assert (deposed["leader"], deposed["offset"], deposed["high_watermark"]) == (2, 1, 3)
+    assert events.named("partition.committed_records_truncated") == []
+
+
+def test_a_leader_that_may_have_committed_since_is_not_deposed(stage: Stage) -> None:
+    """Broker 3 left the ISR while the others could commit: they may have records that it lacks."""
+    # As if its files had been taken away from under it.
+    stage.leader().log.truncate_to(Offset(1))
+
+    with recorded_events() as events:
+        restart_in_order(stage, 3)
+
+    assert stage.values(3) == RECORDS
+    (kept,) = events.named("partition.leader_not_deposed")
+    assert (kept["partition"], kept["leader"], kept["offset"]) == ("t/0", 1, 1)
+
+
+def test_a_divergence_is_reported_until_a_controller_has_heard_of_it(stage: Stage) -> None:
+    stage.leader().log.truncate_to(Offset(1))
+    stop_in_order(stage, 3)
+    stage.drop_commands = 3
+
+    with recorded_events() as events:
+        stage.start(3)
+        stage.run(5_000)
+
+    assert stage.drop_commands == 0
+    assert len(events.named("partition.leader_not_deposed")) == 1
 
 
 def test_a_leader_that_lost_its_log_is_filled_by_those_who_have_it(stage: Stage) -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from penstock.core.metadata import (
     NO_LEADER,
+    AlteredPartition,
     CreateTopic,
+    DeposeLeader,
     ElectionType,
     ElectLeader,
     ElectReported,
@@ -16,6 +18,7 @@ from penstock.core.metadata import (
     PartitionReport,
     ReplicaAssignment,
     ReplicaLoss,
+    Reply,
     ReportReplicas,
     decode_fact,
     encode_fact,
@@ -319,3 +322,59 @@ def test_reports_are_part_of_the_log_and_of_snapshots() -> None:
 
     assert replay(EMPTY_IMAGE, facts) == machine.image
     assert orders(machine).reports[0].loss is ReplicaLoss.TAIL
+
+
+def diverged(machine: MetadataMachine, number: int, leader_epoch: int | None = None) -> Reply:
+    """A follower was asked to cut at 50 what it knows to be committed up to 100."""
+    epoch = orders(machine).leader_epoch if leader_epoch is None else LeaderEpoch(leader_epoch)
+    broker = broker_of(machine, number)
+    return perform(machine, DeposeLeader(broker.node_id, broker.epoch, *KEY, epoch, Offset(50), Offset(100)))
+
+
+def led_by_a_shortened_log() -> MetadataMachine:
+    """Replica 2 lost records without noticing, and leads alone; replica 3 is eligible."""
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 50)
+    grace_is_over(machine)
+    assert (orders(machine).leader, orders(machine).elr) == (2, (3,))
+    return machine
+
+
+def test_a_leader_that_lacks_committed_records_is_deposed_for_an_eligible_replica() -> None:
+    machine = led_by_a_shortened_log()
+    come_back(machine, 3, 100)
+    before = orders(machine)
+
+    reply = diverged(machine, 3)
+
+    state = orders(machine)
+    assert reply == AlteredPartition(state)
+    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (3, (3,), (), (2,))
+    assert state.leader_epoch == before.leader_epoch + 1
+    assert state.unclean_epoch == -1
+
+
+def kind_of(reply: Reply) -> ErrorKind | None:
+    return reply.kind if isinstance(reply, ApiError) else None
+
+
+def test_a_leader_is_not_deposed_for_a_replica_that_may_lack_what_it_committed() -> None:
+    machine = led_by_a_shortened_log()
+    come_back(machine, 1, 100)
+    before = orders(machine)
+
+    assert kind_of(diverged(machine, 1)) is ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert orders(machine) == before
+
+
+def test_only_the_present_leader_is_deposed_and_only_for_a_live_replica() -> None:
+    machine = led_by_a_shortened_log()
+    assert kind_of(diverged(machine, 3)) is ErrorKind.INELIGIBLE_REPLICA
+    come_back(machine, 3, 100)
+
+    assert kind_of(diverged(machine, 3, orders(machine).leader_epoch - 1)) is ErrorKind.FENCED_LEADER_EPOCH
+    assert kind_of(diverged(machine, 2)) is ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    fence(machine, 2)
+    fence(machine, 3)
+    assert kind_of(diverged(machine, 3)) is ErrorKind.FENCED_LEADER_EPOCH
