@@ -80,6 +80,8 @@ SHUTDOWN_RETRY_MS = 50
 REGISTRATION_RETRY_MS = 100
 # A heartbeat that no leader answered is sent again after this part of the interval.
 RETRIES_PER_BEAT = 4
+# As often as Raft's own heartbeats, which these rounds take the place of.
+CONFIRMATIONS_PER_BEAT = 5
 # The lease is shorter than the session by this part: the clocks of two nodes run at speeds that differ.
 CLOCK_DRIFT_PART = 100
 # A broker that was replaced counts as live until its session is over.
@@ -123,6 +125,11 @@ class BrokerSessionTracker(BasePeerWatcher):
         self._fencing: dict[NodeId, None] = {}
         self._brokers: object = None
         self._timer: Timer | None = None
+        # Heartbeats of live brokers that wait for a majority, and when it may be asked again.
+        self._unconfirmed: list[tuple[SendHeartbeat, Respond]] = []
+        self._confirm_ns = options.heartbeat_ms * MILLISECOND // CONFIRMATIONS_PER_BEAT
+        self._confirm_at = Instant(0)
+        self._confirm_timer: Timer | None = None
         desk.serve(SendHeartbeat, self._on_heartbeat)
         hub.watch(self)
         controller.subscribe(self._follow)
@@ -163,9 +170,35 @@ class BrokerSessionTracker(BasePeerWatcher):
             respond(NotController(self._controller.leader, None))
         elif presence.presence is BrokerPresence.LIVE:
             self._until[heartbeat.node_id] = Instant(self._runtime.clock.now() + self._session_ns)
-            self._quorum.read(lambda outcome: respond(self._confirmed(heartbeat, outcome)))
+            self._unconfirmed.append((heartbeat, respond))
+            self._confirm_soon()
         else:
             respond(presence)
+
+    def _confirm_soon(self) -> None:
+        """Ask the majority at once, or a little after it was last asked, for all heartbeats that wait.
+
+        A round goes to every member of the quorum, brokers included: one for each heartbeat would be
+        too many in a large cluster.
+        """
+        now = self._runtime.clock.now()
+        if self._confirm_timer is not None:
+            return
+        if now >= self._confirm_at:
+            self._confirm()
+        else:
+            self._confirm_timer = self._runtime.timers.at(self._confirm_at, self._confirm)
+
+    def _confirm(self) -> None:
+        self._confirm_timer = None
+        self._confirm_at = Instant(self._runtime.clock.now() + self._confirm_ns)
+        waiting, self._unconfirmed = self._unconfirmed, []
+
+        def read(outcome: CommandOutcome) -> None:
+            for heartbeat, respond in waiting:
+                respond(self._confirmed(heartbeat, outcome))
+
+        self._quorum.read(read)
 
     def _presence(self, heartbeat: SendHeartbeat) -> SendHeartbeatReply | None:
         """How the committed metadata sees the broker; None while this node knows too little."""
