@@ -1,6 +1,7 @@
 """Use cases: what a node does for clients, whichever server they are connected to.
 
     produce, fetch, list_offsets   records in and out
+    lease                          until when this node may answer for what it leads
     topics, configs, producer_ids  what clients manage through the controller
     partitions/                    the logs of this node, and its role in each
     replication/                   keeping followers' logs equal to their leader's
