@@ -35,7 +35,8 @@ The modules:
 * `append` and `read` are the hot paths; `durability` is what is synced, and how more gets there;
 * `segment` is one file of batches, `index` the way into it;
 * `files` are the small files, `file_names` what all files are called;
-* `checkpoint` takes checkpoints, `recovery` opens a log from one, `scrub` looks for damage later;
+* `checkpoint` takes checkpoints, `recovery` opens a log from one, `scrub` looks for damage later,
+  `refill` replaces what is damaged by another replica's;
 * `retention` removes records at the start, `truncate` at the end, `compaction` in between.
 
 Some calls block on the disk and say so: creating, opening, closing, truncating, deleting. All
@@ -57,6 +58,7 @@ from penstock.storage.log.compaction import (
 from penstock.storage.log.durability import Committer, ImmediateCommit
 from penstock.storage.log.log import PartitionLog
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
+from penstock.storage.log.refill import GoodBytes, MissingRange, SegmentDraft
 from penstock.storage.log.scrub import FileCheck, ScrubStep, Verification, VerifiedBytes
 from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
 from penstock.storage.log.types import (
@@ -93,6 +95,9 @@ __all__ = [
     "RecoveryReport",
     "TailTruncation",
     "ScrubStep",
+    "SegmentDraft",
+    "GoodBytes",
+    "MissingRange",
     "FileCheck",
     "Verification",
     "VerifiedBytes",

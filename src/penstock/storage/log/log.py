@@ -27,6 +27,7 @@ from penstock.storage.log.checkpoint import (
 from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
 from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
+from penstock.storage.log.refill import SegmentDraft, begin_refill
 from penstock.storage.log.scrub import (
     FileCheck,
     ScrubStep,
@@ -373,6 +374,20 @@ class PartitionLog:
     def file_check(self, topic_id: TopicId, base_offset: Offset | None) -> FileCheck | None:
         """The check of a sealed segment's indexes and snapshot, or of the files of the whole log."""
         return file_check(self._state, topic_id, base_offset)
+
+    def begin_refill(self, token: str, *, may_have_gaps: bool) -> SegmentDraft | None:
+        """The new form of the first damaged sealed segment, to be written by threads; None if there is none.
+
+        `token` must be unique to it. A log that is compacted elsewhere `may_have_gaps` between offsets.
+        """
+        return begin_refill(self._state, token, may_have_gaps=may_have_gaps)
+
+    def finish_refill(self, draft: SegmentDraft) -> bool:
+        """Put it in place; False if the log has changed too much since. Blocks for a few syncs."""
+        is_done = draft.finish()
+        if is_done:
+            self.checkpoint()
+        return is_done
 
     def quarantine(self, base_offset: Offset) -> None:
         """Move a damaged segment to the quarantine, which leaves a hole, or go on behind it. Blocks."""

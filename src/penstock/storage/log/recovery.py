@@ -119,7 +119,7 @@ def copy_to_quarantine(state: LogState, file: File, position: int, name: str) ->
     None if the disk has no room: a full disk must not keep the log from opening.
     """
     aside = f"{state.directory}/{QUARANTINE}"
-    path = _free_path(state, f"{aside}/{name}")
+    path = free_path(state.disk, f"{aside}/{name}")
     state.disk.make_directory(aside)
     copy = state.disk.open(path, create=True)
     try:
@@ -136,10 +136,10 @@ def copy_to_quarantine(state: LogState, file: File, position: int, name: str) ->
     return path
 
 
-def _free_path(state: LogState, path: str) -> str:
+def free_path(disk: Disk, path: str) -> str:
     """`path`, or the first numbered variant of it that no earlier start has used."""
     number, free = 1, path
-    while state.disk.exists(free):
+    while disk.exists(free):
         number += 1
         free = f"{path}.{number}"
     return free

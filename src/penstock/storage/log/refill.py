@@ -1,0 +1,273 @@
+"""A damaged segment is written anew: what is good is copied, what is damaged comes from another replica.
+
+    old   │ good ────────────┊ damaged ┊ good ──────────────────┊ damaged ┊ good ─│
+    new   │ copied, verified │ fetched │ copied, verified       │ fetched │ copied│
+
+Everything is checked as it is written: CRC, offsets, and leader epochs. Two logs that agree on the epoch of
+an offset agree on its record, so it does not matter which replica it comes from.
+
+The new files are written beside the old ones by threads and take their names as those of a compaction do: the
+checkpoint says so first (see `recovery`). The damaged bytes are kept in the quarantine.
+"""
+
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from penstock.core.model import Offset, StorageError
+from penstock.core.records import BatchHeader, CorruptBatch, check_batches
+from penstock.core.replica import LeaderEpochHistory
+from penstock.storage.disk import Buffer, DetachedReader, Disk, File, NoSuchFile
+from penstock.storage.log.checkpoint import checkpoint_now, write_checkpoint
+from penstock.storage.log.file_names import CLEANED, LOG, QUARANTINE, TEMPORARY, numbered
+from penstock.storage.log.index import OFFSETS, TIMES, ActiveIndex, encode_words, footer
+from penstock.storage.log.recovery import CUT, SWAPPED_SUFFIXES, free_path
+from penstock.storage.log.segment import SCAN_BYTES, Segment, checked_batches
+from penstock.storage.log.state import LogState
+
+COPY_BYTES = 8 << 20
+
+
+class GoodBytes(NamedTuple):
+    """A part of the old file to be copied."""
+
+    position: int
+    stop: int
+
+
+class MissingRange(NamedTuple):
+    """Offsets to be fetched from another replica."""
+
+    start: Offset
+    end: Offset
+
+
+class SegmentDraft:
+    """The new form of one damaged segment. Threads write it, one at a time; the loop asks what comes next."""
+
+    __slots__ = (
+        "_base_offset",
+        "_damage",
+        "_directory",
+        "_end_offset",
+        "_epochs",
+        "_expected",
+        "_file",
+        "_index",
+        "_is_gapless",
+        "_may_have_gaps",
+        "_parts",
+        "_reader",
+        "_segment",
+        "_size_bytes",
+        "_state",
+        "_token",
+        "_truncations",
+    )
+
+    def __init__(self, state: LogState, segment: Segment, token: str, *, may_have_gaps: bool) -> None:
+        assert segment.damage
+        self._state = state
+        self._segment = segment
+        self._damage = segment.damage
+        self._token = token
+        self._directory = state.directory
+        self._base_offset = segment.base_offset
+        self._end_offset = state.segments.reach_of(segment, state.end)
+        self._epochs = LeaderEpochHistory(state.epochs.entries())
+        self._truncations = state.stats.truncations
+        self._may_have_gaps = may_have_gaps or not segment.gapless
+        self._is_gapless = True
+        self._expected: int = segment.base_offset
+        self._index = ActiveIndex(segment.base_offset, state.options)
+        self._size_bytes = 0
+        self._file: File | None = None
+        self._reader: DetachedReader | None = None
+        with suppress(NoSuchFile):
+            self._reader = DetachedReader(segment.file.opened())
+        # Good and missing parts in turns, the next one last.
+        self._parts: list[GoodBytes | MissingRange] = []
+        position = 0
+        for damage in segment.damage:
+            if position < damage.position:
+                self._parts.append(GoodBytes(position, damage.position))
+            self._parts.append(MissingRange(damage.start, damage.end))
+            position = damage.stop
+        if position < segment.size_bytes:
+            self._parts.append(GoodBytes(position, segment.size_bytes))
+        self._parts.reverse()
+
+    @property
+    def next(self) -> GoodBytes | MissingRange | None:
+        """What has to be written next; None if everything is."""
+        if not self._parts:
+            return None
+        part = self._parts[-1]
+        if isinstance(part, MissingRange):
+            return MissingRange(max(part.start, Offset(self._expected)), part.end)
+        return part
+
+    def copy(self, disk: Disk) -> None:
+        """Copy some of the next good part. For a thread; raises CorruptBatch if it is not good after all."""
+        part = self._parts.pop()
+        assert isinstance(part, GoodBytes)
+        if self._reader is None:
+            raise CorruptBatch("the file is missing")
+        position = part.position
+        for batch in checked_batches(self._reader, part.position, part.stop):
+            self._write(disk, batch.content, [batch.header])
+            position += batch.header.size_bytes
+            if position - part.position >= COPY_BYTES and position < part.stop:
+                self._parts.append(GoodBytes(position, part.stop))
+                return
+
+    def add(self, disk: Disk, batches: Buffer) -> None:
+        """Write what came for the next missing range. For a thread; raises CorruptBatch if it is not that."""
+        part = self._parts[-1]
+        assert isinstance(part, MissingRange)
+        headers = check_batches(batches, compacted=True)
+        if not headers or headers[-1].next_offset > part.end:
+            raise CorruptBatch(f"these are not the records of {part.start}..{part.end}")
+        self._write(disk, batches, headers)
+        if self._expected >= part.end:
+            self._parts.pop()
+
+    def nothing_more(self) -> bool:
+        """The other replica has no more of the missing range; returns whether that can be."""
+        if not self._may_have_gaps:
+            return False
+        self._parts.pop()
+        return True
+
+    def deleted_before(self, start: Offset) -> None:
+        """The other replica has deleted everything before `start`."""
+        part = self._parts[-1]
+        assert isinstance(part, MissingRange)
+        self._expected = max(self._expected, min(start, part.end))
+        self._is_gapless = False
+        if self._expected >= part.end:
+            self._parts.pop()
+
+    def _write(self, disk: Disk, batches: Buffer, headers: list[BatchHeader]) -> None:
+        # Nothing changes before all is known to be right: another replica may be asked for the same.
+        expected, is_gapless = self._expected, self._is_gapless
+        for header in headers:
+            is_gapless = self._check(header, expected) and is_gapless
+            expected = header.next_offset
+        position = self._size_bytes
+        for header in headers:
+            self._index.note(header.base_offset, header.last_offset, position, header.max_timestamp)
+            position += header.size_bytes
+        self._expected, self._is_gapless = expected, is_gapless
+        if self._file is None:
+            self._file = disk.open(self._draft(LOG), create=True, exclusive=True)
+        self._size_bytes = self._file.append(batches)
+
+    def _check(self, header: BatchHeader, expected: int) -> bool:
+        """Raise CorruptBatch if a batch does not belong here; returns whether it follows without a gap."""
+        if header.base_offset != expected:
+            gap_is_fine = self._may_have_gaps or not self._is_gapless
+            if header.base_offset < expected or not gap_is_fine:
+                raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
+        if header.next_offset > self._end_offset:
+            raise CorruptBatch(f"offset {header.last_offset} is not in segment {self._base_offset}")
+        epoch = self._epochs.epoch_at(Offset(header.base_offset))
+        if epoch >= 0 and header.leader_epoch != epoch:
+            raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {epoch} should")
+        return header.base_offset == expected
+
+    def seal(self, disk: Disk) -> None:
+        """Bring the new files to the device, and the damaged bytes to the quarantine. For a thread."""
+        if self._reader is not None:
+            self._keep_damaged(disk, self._reader)
+        file = self._file or disk.open(self._draft(LOG), create=True, exclusive=True)
+        file.sync()
+        file.close()
+        self._index.close_times(self._end_offset - 1)
+        for shape, words in ((OFFSETS, self._index.offsets), (TIMES, self._index.times)):
+            rows = encode_words(words)
+            index_file = disk.open(self._draft(shape.suffix), create=True, exclusive=True)
+            try:
+                index_file.append(rows + footer(shape, rows))
+                index_file.sync()
+            finally:
+                index_file.close()
+
+    def _keep_damaged(self, disk: Disk, reader: DetachedReader) -> None:
+        aside = f"{self._directory}/{QUARANTINE}"
+        disk.make_directory(aside)
+        for damage in self._damage:
+            path = free_path(disk, f"{aside}/{damage.start:020d}{CUT}")
+            try:
+                with closing(disk.open(path, create=True)) as kept:
+                    for position in range(damage.position, damage.stop, SCAN_BYTES):
+                        kept.append(reader.pread(position, min(SCAN_BYTES, damage.stop - position)))
+                    kept.sync()
+            except StorageError:
+                # It cannot be read, or there is no room: what could be copied of it is there.
+                continue
+        disk.sync_directory(aside)
+
+    def cancel(self, disk: Disk) -> None:
+        """Remove the new files; what cannot be removed now is removed at the next start."""
+        self._close()
+        for suffix in SWAPPED_SUFFIXES:
+            with suppress(StorageError):
+                disk.remove(self._draft(suffix))
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def finish(self) -> bool:
+        """Put the new files in place; False if the log has changed too much since. Blocks for a few syncs."""
+        state, segment = self._state, self._segment
+        self._close()
+        is_there = any(present is segment for present in state.segments)
+        if not is_there or self._truncations != state.stats.truncations or state.stopped is not None:
+            return False
+        try:
+            if segment.base_offset >= state.checkpoint.segment:
+                # The checkpoint on disk must know it as sealed.
+                checkpoint_now(state)
+            for suffix in SWAPPED_SUFFIXES:
+                name = f"{state.directory}/{numbered(self._base_offset, suffix)}{CLEANED}"
+                state.disk.rename(self._draft(suffix), name)
+            state.disk.sync_directory(state.directory)
+            rows = tuple(
+                row._replace(size_bytes=self._size_bytes, gapless=self._is_gapless, swapping=True)
+                if row.base_offset == self._base_offset
+                else row
+                for row in state.checkpoint.sealed
+            )
+            checkpoint = replace(state.checkpoint, sealed=rows)
+            write_checkpoint(state, checkpoint)
+            for suffix in SWAPPED_SUFFIXES:
+                # Not by `redo_swaps`, which would remove what a compaction is writing now.
+                name = f"{state.directory}/{numbered(self._base_offset, suffix)}"
+                state.disk.rename(name + CLEANED, name)
+            state.disk.sync_directory(state.directory)
+        except StorageError as failed:
+            # The checkpoint may or may not be on disk. If it is, the next start needs the new files.
+            state.durability.stop(failed)
+            raise
+        state.set_damage(segment, ())
+        index = state.segments.index_of(self._base_offset)
+        state.segments.replace(index, self._size_bytes, gapless=self._is_gapless)
+        new = state.segments[index]
+        new.cleaned, new.tombstones_until = segment.cleaned, segment.tombstones_until
+        new.file.remember_time()
+        return True
+
+    def _draft(self, suffix: str) -> str:
+        return f"{self._directory}/{numbered(self._base_offset, suffix)}.{self._token}{TEMPORARY}"
+
+
+def begin_refill(state: LogState, token: str, *, may_have_gaps: bool) -> SegmentDraft | None:
+    """The draft for the first damaged segment that does not grow; None if there is none."""
+    for segment in state.segments.items[:-1]:
+        if segment.damage:
+            return SegmentDraft(state, segment, token, may_have_gaps=may_have_gaps)
+    return None
