@@ -17,6 +17,7 @@ from penstock.core.model import (
     CorruptionError,
     LeaderEpoch,
     Offset,
+    PartitionIndex,
     ProducerEpoch,
     ProducerId,
     Timestamp,
@@ -34,6 +35,18 @@ from penstock.core.replica import (
     encode_snapshot,
 )
 from penstock.storage.disk import CrashableDisk
+from penstock.storage.journal.codec import (
+    FileHeader,
+    JournalState,
+    decode_state,
+    encode_file_header,
+    encode_frame,
+    encode_state,
+    log_key,
+    pack_batches,
+    pack_durable,
+)
+from penstock.storage.journal.recovery import JournalScan
 from penstock.storage.log import LogOptions, PartitionLog
 from penstock.storage.log.files import (
     Checkpoint,
@@ -236,4 +249,49 @@ def whole_logs() -> list[Target]:
     ]
 
 
-TARGETS = (*small_files(), *index_files(), *whole_logs())
+def some_entries(rng: random.Random) -> bytes:
+    """The payload of a frame."""
+    parts = []
+    for number in range(rng.randint(1, 3)):
+        key, start = log_key(TOPIC, PartitionIndex(number)), Offset(rng.randint(0, 9))
+        batch = bytes(write_batch(random_records(rng, 1)))
+        parts += [pack_batches(key, start, Offset(start + 1), [batch], len(batch)), batch]
+    parts.append(pack_durable(log_key(TOPIC, PartitionIndex(9)), Offset(5)))
+    return b"".join(parts)
+
+
+def a_journal_file(rng: random.Random) -> bytes:
+    """A journal file with some frames, and room behind them."""
+    content = bytearray(encode_file_header(FileHeader(5, 0, 77)))
+    for sequence in range(5, 5 + rng.randint(1, 5)):
+        content += encode_frame(sequence, [some_entries(rng)], 77)
+    return bytes(content + bytes(200))
+
+
+def read_journal(data: bytes) -> None:
+    """Read a journal file, and whatever it says about its logs."""
+    scan = JournalScan()
+    try:
+        scan.read(1, data)
+    finally:
+        scan.finish(1000)
+        for key in scan.logs():
+            known = scan.recover(key, 0)
+            assert all(found.entry.position + found.entry.length <= len(data) for found in known.ranges)
+
+
+def journal_files() -> list[Target]:
+    def reframed(data: bytes) -> None:
+        read_journal(encode_file_header(FileHeader(5, 0, 77)) + encode_frame(5, [data], 77))
+
+    def state(rng: random.Random) -> bytes:
+        return encode_state(JournalState(rng.randrange(2**63), 3, 1, rng.randrange(9), closed=False))
+
+    return [
+        Target("storage.journal", a_journal_file, read_journal, (CorruptionError,)),
+        Target("storage.journal.behind-the-crc", some_entries, reframed, (CorruptionError,)),
+        Target("storage.journal.state", state, decode_state, (CorruptionError,)),
+    ]
+
+
+TARGETS = (*small_files(), *index_files(), *whole_logs(), *journal_files())

@@ -16,16 +16,24 @@ Left out: logs whose disk failed are not opened again before the node starts aga
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.core.model import MILLISECOND, Instant, PartitionIndex, StorageError, TopicId, TopicPartition
+from penstock.core.model import (
+    MILLISECOND,
+    Instant,
+    Offset,
+    PartitionIndex,
+    StorageError,
+    TopicId,
+    TopicPartition,
+)
 from penstock.observability import log as events
 from penstock.runtime import Entropy, Executor, ExecutorKind, Runtime
 from penstock.storage.commit import GroupCommit
-from penstock.storage.data_directory import LOGS, CreatedReplicas, partition_path
+from penstock.storage.data_directory import LOGS, CreatedReplicas, ReplicaKey, partition_path
 from penstock.storage.disk import Disk, File, NoSuchFile
 from penstock.storage.journal import NO_POSITION, CommitJournal, JournalPosition
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
@@ -209,6 +217,16 @@ class LogManager:
         _report(name, report)
         log.set_file_remover(self._remover.remove)
         return log, report
+
+    def durable_end(self, key: ReplicaKey) -> Offset:
+        """Up to where a log that is missing was durable, as far as the journal knows."""
+        journal = self._store.journal
+        return Offset(0) if journal is None else journal.durable_end(*key)
+
+    def forget_others(self, keys: Iterable[ReplicaKey]) -> None:
+        """Only these logs are still this node's: the journal need not keep anything for others."""
+        if self._store.journal is not None:
+            self._store.journal.forget_others(keys)
 
     def create(
         self,

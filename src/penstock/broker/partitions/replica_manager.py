@@ -450,11 +450,14 @@ class ReplicaManager:
         for key, (topic, state) in expected.items():
             reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
             if reason and key not in self._replicas and key not in self._offline:
+                if end := self._log_manager.durable_end(key):
+                    reason = f"{reason}; it was durable up to offset {end}"
                 self._repair.on_log_lost(topic, state, reason)
                 self._reports.on_lost(key)
         for key in known:
             if key not in expected:
                 created.discard(key)
+        self._log_manager.forget_others(expected)
 
     def on_metadata(self, image: MetadataImage) -> None:
         """Bring the logs and their roles in step with a new image."""

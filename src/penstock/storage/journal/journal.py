@@ -11,7 +11,7 @@ The state file says which file is the oldest that is needed, before an older one
 file that is missing behind it is a loss, one before it is not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -537,6 +537,18 @@ class CommitJournal:
         """What was found at the start about a log, behind its checkpoint."""
         after = checkpoint.sequence if checkpoint.journal_id == self.journal_id else 0
         return self._scan.recover(key, after)
+
+    def durable_end(self, topic_id: TopicId, partition: PartitionIndex) -> Offset:
+        """Up to where a log was durable that was not opened yet, as far as the journal knows."""
+        return self._scan.recover(log_key(topic_id, partition), 0).durable
+
+    def forget_others(self, logs: Iterable[tuple[TopicId, PartitionIndex]]) -> None:
+        """Besides those that were opened, only these logs are still the node's: forget all others."""
+        known = {log_key(topic_id, partition) for topic_id, partition in logs}
+        for key in self._scan.logs():
+            if key not in known and key not in self._logs:
+                self._scan.forget(key)
+                self._release(key, self.sequence)
 
     def read(self, found: JournalRange) -> bytes:
         """The batches of a range that was found at the start. Blocks."""

@@ -137,7 +137,7 @@ class JournalScan:
             self._logs.setdefault(entry.key, []).append(JournalRange(sequence, number, entry))
             named[entry.key] = sequence
 
-    def keys(self) -> Sequence[LogKey]:
+    def logs(self) -> Sequence[LogKey]:
         """Every log that the journal names."""
         return tuple(self._logs)
 

@@ -128,3 +128,17 @@ def test_frames_larger_than_the_first_file_go_to_one_that_is_large_enough() -> N
     bench.restart()
 
     assert [bench.content(log) for log in range(6)] == before
+
+
+def test_logs_that_are_not_the_nodes_any_more_keep_no_file(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.write(1)
+    bench.logs = bench.logs[:1]
+    bench.restart()
+    assert bench.journal.durable_end(TOPIC, PartitionIndex(1)) == 1
+
+    bench.journal.forget_others([(TOPIC, PartitionIndex(0))])
+
+    assert bench.journal.durable_end(TOPIC, PartitionIndex(1)) == 0
+    bench.close()
+    assert bench.journal_files() == []

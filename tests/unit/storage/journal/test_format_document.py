@@ -1,0 +1,63 @@
+"""The worked example of docs/formats/journal.md is what the code writes, and reads."""
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+from penstock.core.model import Offset, PartitionIndex, TopicId
+from penstock.storage.journal.codec import (
+    COUNT_BITS,
+    FRAME_BYTES,
+    EntryKind,
+    decode_entries,
+    encode_frame,
+    is_whole,
+    log_key,
+    pack_batches,
+    pack_durable,
+    read_frame_header,
+)
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "journal.md"
+TOPIC = TopicId(UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
+SEQUENCE, SALT = 3 << COUNT_BITS | 7, 9
+BATCH = bytes.fromhex("0000000000000029 0000000a 00000005 02 0000000000")
+
+
+def example() -> bytes:
+    block = re.search(r"^```frame\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    assert block is not None
+    return b"".join(bytes.fromhex(line.split("   ")[0]) for line in block[1].splitlines())
+
+
+def test_the_frame_of_the_document_is_what_is_written() -> None:
+    first, second = log_key(TOPIC, PartitionIndex(1)), log_key(TOPIC, PartitionIndex(0))
+    parts = [
+        pack_batches(first, Offset(41), Offset(42), [BATCH], len(BATCH)),
+        BATCH,
+        pack_durable(second, Offset(1000)),
+    ]
+
+    assert encode_frame(SEQUENCE, parts, SALT) == example()
+
+
+def test_the_frame_of_the_document_is_read() -> None:
+    content = example()
+
+    header = read_frame_header(content, 0, SALT)
+
+    assert header is not None
+    assert header.sequence == SEQUENCE
+    assert is_whole(content, 0, header)
+    batches, durable = decode_entries(content, FRAME_BYTES, len(content))
+    assert (batches.kind, batches.start, batches.end, batches.epoch) == (EntryKind.BATCHES, 41, 42, 5)
+    assert content[batches.position : batches.position + batches.length] == BATCH
+    assert (durable.kind, durable.end, durable.length) == (EntryKind.DURABLE, 1000, 0)
+
+
+def test_another_salt_or_sequence_does_not_fit() -> None:
+    content = bytearray(example())
+
+    assert read_frame_header(bytes(content), 0, SALT + 1) is None
+    content[8] ^= 1
+    assert read_frame_header(bytes(content), 0, SALT) is None
