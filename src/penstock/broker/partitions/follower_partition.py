@@ -10,6 +10,9 @@ from penstock.core.records import BatchHeader
 from penstock.observability import log as events
 from penstock.runtime import Clock
 
+# How much of what an unclean election costs is kept: the copy is made while the loop waits.
+KEPT_BYTES_MAX = 64 << 20
+
 
 class TruncationRefused(PenstockError):
     """The leader asked a follower to truncate committed records."""
@@ -22,8 +25,8 @@ class FollowerPartition:
     `on_synced` is called after every sync.
 
     Committed records are never truncated, unless an unclean election has taken place since the last
-    record here was written. In any other case a leader without them has lost them, and this log may
-    be the last that has them.
+    record here was written; then they go to the quarantine first. In any other case a leader without
+    them has lost them, and this log may be the last that has them.
     """
 
     __slots__ = (
@@ -121,7 +124,15 @@ class FollowerPartition:
             "unclean_epoch": self._unclean_epoch,
         }
         if self._unclean_epoch > log.epochs.epoch_at(Offset(log.end - 1)):
-            events.warning("partition.committed_records_truncated", **fields)
+            with self._stopping_if_failed():
+                kept = log.keep_tail(offset, KEPT_BYTES_MAX)
+            events.warning(
+                "partition.committed_records_truncated",
+                **fields,
+                lost_bytes=kept.size_bytes,
+                kept=kept.path,
+                kept_bytes=kept.kept_bytes,
+            )
             return
         events.error("replica.truncation_refused", **fields)
         # The replica does not resign: what it has must not be given up.

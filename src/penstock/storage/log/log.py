@@ -45,6 +45,7 @@ from penstock.storage.log.types import (
     AppendedRange,
     CorruptRange,
     FileRange,
+    KeptTail,
     LogAbandoned,
     LogOptions,
     LogStats,
@@ -345,6 +346,10 @@ class PartitionLog:
             self._state.stats.compactions += 1
             self.checkpoint()
         return compacted
+
+    def keep_tail(self, offset: Offset, bytes_max: int) -> KeptTail:
+        """Copy what `truncate_to` would cut off to the quarantine, within a bound. Blocks."""
+        return truncate.keep_tail(self._state, offset, bytes_max)
 
     def truncate_to(self, offset: Offset) -> Offset:
         """Cut off every batch that reaches `offset`; returns the new end. Blocks until it is durable."""

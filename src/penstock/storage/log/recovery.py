@@ -113,8 +113,10 @@ _EEXIST = 17
 SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
 
 
-def copy_to_quarantine(state: LogState, file: File, position: int, name: str) -> str | None:
-    """Copy a file from `position` on into the quarantine, durably; returns where it is.
+def copy_to_quarantine(
+    state: LogState, file: File, position: int, name: str, end: int | None = None
+) -> str | None:
+    """Copy a file from `position` on, up to `end`, into the quarantine, durably; returns where it is.
 
     None if the disk has no room: a full disk must not keep the log from opening.
     """
@@ -123,8 +125,9 @@ def copy_to_quarantine(state: LogState, file: File, position: int, name: str) ->
     state.disk.make_directory(aside)
     copy = state.disk.open(path, create=True)
     try:
-        for at in range(position, file.size(), SCAN_BYTES):
-            copy.append(file.pread(at, SCAN_BYTES))
+        end = file.size() if end is None else end
+        for at in range(position, end, SCAN_BYTES):
+            copy.append(file.pread(at, min(SCAN_BYTES, end - at)))
         copy.sync()
     except DiskFull:
         copy.close()

@@ -9,10 +9,10 @@ from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import NO_TIMESTAMP
-from penstock.storage.log.recovery import producers_at
+from penstock.storage.log.recovery import CUT, copy_to_quarantine, producers_at
 from penstock.storage.log.segment import Segment, headers
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import LogStopped
+from penstock.storage.log.types import KeptTail, LogStopped
 
 
 def truncate_to(state: LogState, offset: Offset) -> Offset:
@@ -61,6 +61,24 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         roll(state, end)
         state.set_damage(segment, damage)
     return end
+
+
+def keep_tail(state: LogState, offset: Offset, bytes_max: int) -> KeptTail:
+    """Copy the batches from `offset` on to the quarantine, the first `bytes_max` bytes of them."""
+    first = state.segments.index_of(max(offset, state.start))
+    path, kept, total = None, 0, 0
+    for index in range(first, len(state.segments)):
+        segment = state.segments[index]
+        position = _place_of_cut(state, index, offset)[0] if index == first else 0
+        total += segment.size_bytes - position
+        end = min(segment.size_bytes, position + bytes_max - kept)
+        if end <= position:
+            continue
+        name = f"{max(offset, segment.base_offset):020d}{CUT}"
+        copied = copy_to_quarantine(state, segment.file, position, name, end)
+        if copied is not None:
+            path, kept = path or copied, kept + end - position
+    return KeptTail(path, kept, total)
 
 
 def truncate_fully(state: LogState, start: Offset) -> None:

@@ -134,6 +134,17 @@ class RestoredTail(NamedTuple):
     end: Offset
 
 
+class KeptTail(NamedTuple):
+    """Batches that were copied to the quarantine before they are truncated.
+
+    `path` is the first of the files, if the disk had room for one.
+    """
+
+    path: str | None
+    kept_bytes: int
+    size_bytes: int
+
+
 class SegmentSummary(NamedTuple):
     """One segment, for listings and metrics."""
 

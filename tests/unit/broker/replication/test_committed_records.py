@@ -8,6 +8,7 @@ from penstock.core.metadata import ElectionType, ElectLeader, ElectReported, Inc
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType
 from penstock.core.model import NodeId, Offset, PartitionIndex, TopicId
+from penstock.core.records import read_records
 from penstock.storage.log import PartitionLog
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.replication.stage import Stage
@@ -159,14 +160,20 @@ def test_an_unclean_election_that_was_asked_for_cuts_what_only_others_had() -> N
     stage.start(2)
     stage.run(100)
 
-    stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
-    stage.run(100)
-    stage.append("d")
-    stage.unfence(1)
-    stage.run(5_000)
+    with recorded_events() as events:
+        stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
+        stage.run(100)
+        stage.append("d")
+        stage.unfence(1)
+        stage.run(5_000)
 
     assert stage.values(1) == stage.values(2) == ["a", "d"]
     assert stage.isr() == [1, 2]
+    (cut,) = events.named("partition.committed_records_truncated")
+    assert (cut["offset"], cut["high_watermark"]) == (1, 3)
+    kept = stage.world.nodes["n1"].disk.open(str(cut["kept"]), readonly=True)
+    content = kept.pread(0, kept.size())
+    assert [record.value for record in read_records(content)] == [b"b", b"c"]
 
 
 def test_an_unclean_election_that_the_topic_allows_cuts_what_only_others_had() -> None:

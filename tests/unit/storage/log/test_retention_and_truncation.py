@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.model import LeaderEpoch, Offset, StorageError, Timestamp
-from penstock.core.records import ControlType
+from penstock.core.records import ControlType, check_batches
 from penstock.core.replica import ACCEPTED, DuplicateBatch
 from penstock.storage.disk import FailureRule
 from penstock.storage.log import LogOptions, LogStopped, OffsetOutOfRange
@@ -242,3 +242,37 @@ def test_files_that_nobody_came_to_remove_go_when_the_log_is_opened(bench: "Benc
 
     assert [name for name in bench.disk.listdir(bench.log.directory) if ".deleted" in name] == []
     assert bench.log.start == 9
+
+
+def test_what_will_be_cut_can_be_kept_in_the_quarantine(bench: "Bench") -> None:
+    three_segments(bench)
+    sizes = [segment.size_bytes for segment in bench.log.segments()]
+
+    kept = bench.log.keep_tail(Offset(6), 1 << 20)
+
+    assert (kept.kept_bytes, kept.size_bytes) == (sizes[1] // 2 + sizes[2],) * 2
+    copies = [f"{6:020d}.cut", f"{8:020d}.cut"]
+    assert kept.path == f"{bench.log.directory}/quarantine/{copies[0]}"
+    cut = [bench.disk.open(f"{bench.log.directory}/quarantine/{name}", readonly=True) for name in copies]
+    assert [copy.size() for copy in cut] == [sizes[1] // 2, sizes[2]]
+    headers = check_batches(memoryview(cut[0].pread(0, cut[0].size())))
+    assert [header.base_offset for header in headers] == [6]
+    assert bench.everything() == [0, 2, 4, 6, 8, 10]
+
+
+def test_what_is_kept_has_a_bound(bench: "Bench") -> None:
+    three_segments(bench)
+    sizes = [segment.size_bytes for segment in bench.log.segments()]
+
+    kept = bench.log.keep_tail(Offset(0), sizes[0] + 10)
+
+    assert (kept.kept_bytes, kept.size_bytes) == (sizes[0] + 10, sum(sizes))
+
+
+def test_a_full_disk_keeps_nothing_and_says_so(bench: "Bench") -> None:
+    three_segments(bench)
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends=".cut", times=3))
+
+    kept = bench.log.keep_tail(Offset(0), 1 << 20)
+
+    assert (kept.path, kept.kept_bytes) == (None, 0)
