@@ -12,7 +12,7 @@ from penstock.sim.world import RunResult
 def test_every_run_is_shown_with_its_seed_faults_and_result(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["sim", "--nodes", "1", "--seed", "7", "--runs", "2"])
 
-    first, second, summary, faults = capsys.readouterr().out.splitlines()
+    first, second, summary, faults, visited, *names = capsys.readouterr().out.splitlines()
     assert code == 0
     assert first.startswith("seed 7 ok: ")
     assert ", faults " in first
@@ -21,6 +21,8 @@ def test_every_run_is_shown_with_its_seed_faults_and_result(capsys: pytest.Captu
     assert summary.startswith("seeds 7 to 8: 2 runs, ")
     assert summary.endswith("no anomaly")
     assert faults.startswith("faults ")
+    assert visited == "visited, and in how many runs"
+    assert "log.checkpoints" in [name.split()[0] for name in names]
 
 
 def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +31,7 @@ def test_json_is_one_object_per_run(capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
     assert [(verdict["seed"], verdict["passed"]) for verdict in verdicts] == [(7, True), (8, True)]
+    assert all(verdict["visited"]["group.commits"] > 0 for verdict in verdicts)
 
 
 def test_without_a_seed_one_is_drawn_and_shown(capsys: pytest.CaptureFixture[str]) -> None:

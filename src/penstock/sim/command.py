@@ -80,6 +80,8 @@ class _Report:
         self._seconds = 0.0
         self._runs = self._events = self._operations = 0
         self._faults: Counter[str] = Counter()
+        self._visited: Counter[str] = Counter()
+        self._runs_visiting: Counter[str] = Counter()
         self.failed = 0
 
     def add(self, result: RunResult, seconds: float) -> None:
@@ -90,6 +92,8 @@ class _Report:
         self._events += result.events
         self._operations += result.operations
         self._faults.update(result.faults)
+        self._visited.update(result.visited)
+        self._runs_visiting.update(result.visited.keys())
         self.failed += not result.passed
         if self._json:
             line = json.loads(result.to_json()) | {"events_per_second": round(result.events / seconds)}
@@ -134,6 +138,14 @@ class _Report:
             + (f"{self.failed} FAILED" if self.failed else "no anomaly")
         )
         typer.echo("faults " + (_counted(self._faults) or "none"))
+        self._show_visited()
+
+    def _show_visited(self) -> None:
+        """What the runs came across: how often, and in how many of them."""
+        if self._visited:
+            typer.echo("visited, and in how many runs")
+        for name, count in sorted(self._visited.items()):
+            typer.echo(f"    {name:40} {count:>9,} {self._runs_visiting[name]:>6,}")
 
 
 def _counted(faults: Mapping[str, int]) -> str:

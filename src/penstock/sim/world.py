@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from penstock.core.model import CorruptionError, StorageError
 from penstock.sim.network import SimulatedNetwork
@@ -33,6 +33,8 @@ class World:
         self._broken: dict[str, None] = {}
         # Nodes whose files were damaged on purpose, and whether they have refused to start with them.
         self.damaged: dict[str, bool] = {}
+        # How a node ends that the others do not accept for the time being.
+        self.refusals: tuple[type[Exception], ...] = ()
 
     def random(self, purpose: str) -> random.Random:
         """A generator of its own per purpose, so that one more draw here changes nothing there."""
@@ -53,6 +55,8 @@ class World:
         node.kill()
         if isinstance(failure, CorruptionError) and node.name in self.damaged:
             self.damaged[node.name] = True
+        elif isinstance(failure, self.refusals) and node.name in self.damaged:
+            pass  # on another disk it is another one, as long as the others take the old one for alive
         elif not isinstance(failure, StorageError):
             self._broken[node.name] = None
             self.failures.append(f"{node.name} died of {type(failure).__name__}: {failure}")
@@ -85,6 +89,8 @@ class RunResult:
     virtual_ms: int
     faults: dict[str, int]
     trace: str
+    # What the run came across, and how often.
+    visited: dict[str, int] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:

@@ -29,9 +29,17 @@ def test_a_node_that_falls_again_and_again_loses_and_doubles_nothing(seed: int) 
 
 
 def test_a_run_in_which_nothing_is_acknowledged_proves_nothing() -> None:
-    verdict = run_cluster(1, replace(ALONE, idempotent_producers=0, healing_ns=SECOND))
+    verdict = run_cluster(1, replace(ALONE, idempotent_producers=0, members=0, faulty_ns=SECOND))
 
-    assert verdict.anomalies == ("stuck: only 0 records were acknowledged, 1 s after the last fault",)
+    assert verdict.anomalies == ("vacuous: only 0 records were acknowledged under faults",)
+
+
+def test_a_run_whose_groups_commit_nothing_proves_nothing() -> None:
+    verdict = run_cluster(1, replace(ALONE, commits_min=10_000, faulty_ns=SECOND // 2))
+
+    assert len(verdict.anomalies) == 1
+    assert verdict.anomalies[0].startswith("vacuous: only ")
+    assert verdict.anomalies[0].endswith(" offsets were committed under faults")
 
 
 def test_a_run_is_repeated_by_its_seed() -> None:

@@ -14,6 +14,7 @@
     world      nodes and clients of one run
     clients    the clients
     journal    the checkers of a run
+    coverage   what a run came across: transitions, and events of nodes
     run        one run from its start to its result
 
 Clients live outside of the nodes, on hosts of their own: they speak the Kafka protocol to the nodes'

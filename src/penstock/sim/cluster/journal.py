@@ -10,6 +10,7 @@ from penstock.sim.checkers.log import LogHistory
 from penstock.sim.checkers.metadata import MetadataChecker
 from penstock.sim.checkers.quorum import QuorumChecker
 from penstock.sim.checkers.watermarks import WatermarkChecker
+from penstock.sim.cluster.coverage import Coverage
 
 Place = tuple[str, int]
 
@@ -25,11 +26,20 @@ class Journal:
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
     eligibility: EligibilityChecker = field(default_factory=EligibilityChecker)
+    coverage: Coverage = field(default_factory=Coverage)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
 
     def log(self, topic: str, index: int) -> LogHistory:
         return self.logs.setdefault((topic, index), LogHistory())
+
+    def visited(self) -> dict[str, int]:
+        """What the run came across, by name."""
+        self.coverage.add("group.commits", self.groups.commits)
+        self.coverage.add("group.generations", self.groups.generations)
+        self.coverage.add("answers.checked", self.freshness.answers)
+        self.coverage.add("quorum.elections", self.quorum.elections)
+        return self.coverage.visited()
 
     @property
     def acknowledged(self) -> int:

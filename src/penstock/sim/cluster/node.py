@@ -1,7 +1,7 @@
 """A whole node on a simulated machine: what production runs, with a probe for the checkers."""
 
 import enum
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
@@ -21,6 +21,7 @@ from penstock.sim.node import SimulatedNode
 from penstock.sim.tcp import SimulatedTcp
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import Disk
+from penstock.storage.log import PartitionLog
 
 SETTING = "max.message.bytes"
 
@@ -147,6 +148,11 @@ class ClusterNode:
     def protocol_errors(self) -> int:
         """In all its incarnations."""
         return sum(process.protocol_errors for process in self._processes)
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """Every log of every incarnation."""
+        for process in self._processes:
+            yield from (replica.log for replica in process.backstage.partitions)
 
     def __call__(self, runtime: Runtime, disk: Disk) -> SimulatedBroker:
         """Begin an incarnation; what a simulated machine runs."""

@@ -35,7 +35,9 @@ class SimulatedClusterOptions:
     partitions: int = 2
     idempotent_producers: int = 2
     consumers: int = 1
+    # Members of each group; those of the second group are static.
     members: int = 2
+    groups: int = 2
     admins: int = 1
     # Between two batches of one producer to one partition, on average.
     pace_ms: float = 40
@@ -48,6 +50,9 @@ class SimulatedClusterOptions:
     # Whether a node that was stopped or cut off may give no answer that others could contradict.
     fresh: bool = False
     plan: FaultPlan | None = None
+    # A run in which less is done under faults proves little, and is an error.
+    acknowledged_min: int = 100
+    commits_min: int = 5
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
@@ -61,6 +66,7 @@ class SimulatedClusterOptions:
             nodes=luck.choice((3, 3, 3, 3, 3, 3, 5)),
             partitions=luck.randint(1, 3),
             pace_ms=luck.choice((10, 20, 40)),
+            groups=luck.randint(1, 3),
             faulty_ns=luck.choice((2, 3, 4)) * SECOND,
             sync_max_ns=luck.choice((1, 2, 10, 40)) * MILLISECOND,
             checkpoint_ms=luck.choice((60, 300, 1_000)),

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage
 from penstock.core.model import NodeId
-from penstock.sim.checkers.eligibility import EligibilityChecker, VoterLog
-from penstock.sim.cluster.journal import Place
+from penstock.sim.checkers.eligibility import VoterLog
+from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode
 from penstock.sim.world import World
 
@@ -18,10 +18,9 @@ from penstock.sim.world import World
 class EligibilityProbe:
     """Compares the newest committed metadata with the logs that it speaks of."""
 
-    def __init__(
-        self, checker: EligibilityChecker, world: World, nodes: Mapping[NodeId, ClusterNode]
-    ) -> None:
-        self._checker = checker
+    def __init__(self, journal: Journal, world: World, nodes: Mapping[NodeId, ClusterNode]) -> None:
+        self._checker = journal.eligibility
+        self._coverage = journal.coverage
         self._world = world
         self._nodes = nodes
         self._places: tuple[Place, ...] = ()
@@ -36,10 +35,17 @@ class EligibilityProbe:
     def metadata_committed(self, node: ClusterNode, version: int, image: MetadataImage) -> None:
         """A node has a new image of committed metadata."""
         if version > self._version:
-            self._version, self._image = version, image
+            before, self._version, self._image = self._image, version, image
             for place in self._places:
+                self._compare(before, image, place)
                 self.look(place)
         self._look_at_quorum(node)
+
+    def _compare(self, before: MetadataImage | None, after: MetadataImage, place: Place) -> None:
+        old = None if before is None else before.partition(*place)
+        new = after.partition(*place)
+        if old is not None and new is not None and new is not old:
+            self._coverage.partition_changed(old, new)
 
     def acknowledged(self, place: Place, key: str, end: int) -> None:
         """A producer was told that all in-sync replicas have what is below `end`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from penstock.broker.cluster.bootstrap import BootstrapFailed
 from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, MetadataImage
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.runtime import Address
@@ -18,10 +19,8 @@ from penstock.sim.node import SimulatedNode
 from penstock.sim.tcp import SimulatedTcp
 from penstock.sim.world import World
 
-GROUP = "readers"
+STATIC_GROUP = "group-2"
 EVENTS_MAX = 300_000
-# A run with fewer acknowledged records than this proves little.
-ACKNOWLEDGED_MIN = 30
 # So many records more on every partition mean that the cluster works again.
 PROGRESS = 5
 
@@ -34,18 +33,21 @@ class ClusterWorld:
     ) -> None:
         self.options = options
         self.world = World(seed)
+        self.world.refusals = (BootstrapFailed,)
         self.world.scheduler.events_max = EVENTS_MAX
         self.journal = Journal()
         self.journal.freshness.is_active = self.journal.groups.is_fresh = options.fresh
         self.nodes: dict[NodeId, ClusterNode] = {}
         self.tcp = SimulatedTcp(self.world.network)
-        self.probe = EligibilityProbe(self.journal.eligibility, self.world, self.nodes)
+        self.probe = EligibilityProbe(self.journal, self.world, self.nodes)
         for number in range(1, options.nodes + 1):
             self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make))
         self.places = [(TOPIC, index) for index in range(options.partitions)]
         self.probe.watch(self.places)
         self._progress = [0 for _ in self.places]
+        self.waits_for_groups = False
         self.creator = TopicCreator(self, options)
+        self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
         self.producers = self._producers()
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
@@ -70,7 +72,11 @@ class ClusterWorld:
         places, options = self.places, self.options
         return [
             *(AssignedConsumer(self, f"consumer-{n}", places) for n in range(options.consumers)),
-            *(SimulatedMember(self, f"member-{n}", GROUP, places) for n in range(options.members)),
+            *(
+                SimulatedMember(self, f"member-{group}-{n}", group, places, static=group == STATIC_GROUP)
+                for group in self.groups
+                for n in range(options.members)
+            ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
         ]
 
@@ -100,31 +106,38 @@ class ClusterWorld:
         for other in self.others:
             other.stop()
 
-    def has_acknowledged(self) -> bool:
-        """Whether enough was acknowledged for a run to prove something."""
-        return self.journal.acknowledged >= ACKNOWLEDGED_MIN
+    def too_little(self) -> Iterator[str]:
+        """What was done too little for a run to prove something."""
+        options, journal = self.options, self.journal
+        if journal.acknowledged < options.acknowledged_min:
+            yield f"only {journal.acknowledged} records were acknowledged"
+        if self.groups and journal.groups.commits < options.commits_min:
+            yield f"only {journal.groups.commits} offsets were committed"
+
+    def has_done_enough(self) -> bool:
+        return next(self.too_little(), None) is None
 
     def waiting_clients(self) -> Iterator[str]:
         """Producers that have something to send or to wait for, and readers that have something to read."""
-        if not self.has_acknowledged():
-            yield f"only {self.journal.acknowledged} records were acknowledged"
+        yield from self.too_little()
         for producer in self.producers:
             if not producer.finished:
                 yield f"{producer.host} has unacknowledged batches"
         for place in self.places:
             history = self.journal.log(*place)
             end = 1 + max(history.acknowledged.values(), default=-1)
-            committed = self.journal.groups.committed_offset(GROUP, place)
-            if self.options.members and max(committed, 0) < end:
-                yield f"the group is at {committed} of {place}, which ends at {end} or later"
+            for group in self.groups:
+                committed = self.journal.groups.committed_offset(group, place)
+                if max(committed, 0) < end:
+                    yield f"{group} is at {committed} of {place}, which ends at {end} or later"
             for reader in self.others:
                 if isinstance(reader, AssignedConsumer) and (at := reader.furthest(place)) < end:
                     yield f"{reader.host} has read {place} to {at}; it ends at {end} or later"
 
     def works_again(self) -> bool:
-        """Whether enough was acknowledged by now; nodes that ended of a fault are started again."""
+        """Whether enough was done by now; nodes that ended of a fault are started again."""
         self.world.start_all()
-        return self.has_acknowledged()
+        return self.has_done_enough()
 
     def clients_are_done(self) -> bool:
         """Whether clients have got all they wanted; nodes that ended of a fault are started again."""
@@ -154,9 +167,14 @@ class ClusterWorld:
         return None if newest is None else newest.image
 
     def works(self) -> bool:
-        """Whether something was acknowledged on every partition since this last returned True."""
+        """Whether something was done since this last returned True.
+
+        Something was acknowledged on every partition and, where it is waited for, committed by a group.
+        """
         counts = [len(self.journal.log(*place).acknowledged) for place in self.places]
-        if any(now < before + PROGRESS for now, before in zip(counts, self._progress, strict=True)):
+        if self.groups and self.waits_for_groups:
+            counts.append(PROGRESS * self.journal.groups.commits)
+        if any(now < before + PROGRESS for now, before in zip(counts, self._progress, strict=False)):
             return False
         self._progress = counts
         return True

@@ -18,7 +18,7 @@ from penstock.sim.cluster.options import TOPIC
 from penstock.sim.tcp import SimulatedTcp
 from penstock.sim.world import World
 
-PATIENCE_NS = 1_500 * MILLISECOND
+PATIENCE_NS = 700 * MILLISECOND
 BACKOFF_MS = 30
 # How often a new connection begins with ApiVersions.
 ASK_VERSIONS = 0.3
@@ -77,11 +77,12 @@ class VersionPolicy(enum.Enum):
 class ProtocolVersions:
     """The version of each API that one client speaks: the newest as a rule, the oldest, or any."""
 
-    def __init__(self, luck: random.Random) -> None:
+    def __init__(self, luck: random.Random, policy: VersionPolicy | None = None) -> None:
         self._luck = luck
-        self._vintage = luck.choices(
-            (VersionPolicy.NEWEST, VersionPolicy.OLDEST, VersionPolicy.ANY), (6, 1, 1)
-        )[0]
+        self._vintage = (
+            policy
+            or luck.choices((VersionPolicy.NEWEST, VersionPolicy.OLDEST, VersionPolicy.ANY), (6, 1, 1))[0]
+        )
         self._chosen: dict[type[Message], int] = {}
 
     def of(self, request: type[Message], *, until: int | None = None) -> int:
@@ -104,12 +105,12 @@ class ProtocolVersions:
 class SimulatedClient:
     """A process on a host of its own."""
 
-    def __init__(self, nodes: ClusterNodes, host: str) -> None:
+    def __init__(self, nodes: ClusterNodes, host: str, policy: VersionPolicy | None = None) -> None:
         self.host = host
         self.nodes = nodes
         self.journal = nodes.journal
         self.luck = nodes.world.random(f"client {host}")
-        self.versions = ProtocolVersions(nodes.world.random(f"versions {host}"))
+        self.versions = ProtocolVersions(nodes.world.random(f"versions {host}"), policy)
         self._scheduler = nodes.world.scheduler
         self._connections: dict[int, ClientConnection] = {}
         self._addresses: dict[int, Address] = nodes.bootstrap()

@@ -13,7 +13,7 @@ and then a member sleeps for longer than its session lasts, and goes on as if no
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core.model import MILLISECOND, SECOND
+from penstock.core.model import MILLISECOND
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.core.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -46,7 +46,7 @@ from penstock.core.protocol.messages.sync_group import (
 )
 from penstock.core.protocol.schema import ZERO_UUID
 from penstock.sim.checkers.groups import CommitAttempt, MemberHeartbeat, OffsetQuery
-from penstock.sim.cluster.clients.client import PATIENCE_NS, ClusterNodes
+from penstock.sim.cluster.clients.client import PATIENCE_NS, ClusterNodes, VersionPolicy
 from penstock.sim.cluster.clients.connection import Observe
 from penstock.sim.cluster.clients.consumers import (
     FETCH_BYTES,
@@ -60,9 +60,9 @@ from penstock.sim.cluster.options import TOPIC
 
 SESSION_MS = 900
 HEARTBEAT_MS = 250
-STEP_MS = 40
+STEP_MS = 20
 # A join waits for the others, as long as the rebalance may take.
-JOIN_PATIENCE_NS = 3 * SECOND
+JOIN_PATIENCE_NS = 1_500 * MILLISECOND
 CRASHES, LEAVES, NAPS, GHOSTS = 0.01, 0.01, 0.02, 0.02
 NAP_MS = 1_400
 PROTOCOL_TYPE, PROTOCOL = "consumer", "turns"
@@ -77,6 +77,7 @@ NOT_STORED = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.OFFSET_METADATA_TOO_LARGE,
 )
+REMOVED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 COORDINATOR_BATCHES_SINCE = 4
 LEAVE_BATCHES_SINCE = 3
 OFFSET_FETCH_BATCHES_SINCE = 8
@@ -88,9 +89,13 @@ COMMIT_GENERATIONS_SINCE = 1
 class SimulatedMember(FetchClient):
     """One process of a group. What it was is forgotten when it begins again as somebody new."""
 
-    def __init__(self, nodes: ClusterNodes, host: str, group: str, places: list[Place]) -> None:
-        super().__init__(nodes, host)
+    def __init__(
+        self, nodes: ClusterNodes, host: str, group: str, places: list[Place], *, static: bool = False
+    ) -> None:
+        super().__init__(nodes, host, VersionPolicy.NEWEST if static else None)
         self._group = group
+        # The name under which it comes back after a crash (KIP-345); old protocols have none.
+        self._instance_id = host if static else None
         self._places = places
         self._stopped = False
         # Responses to requests of an earlier turn are ignored.
@@ -178,6 +183,7 @@ class SimulatedMember(FetchClient):
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=SESSION_MS,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=(JoinGroupRequestProtocol(name=PROTOCOL, metadata=b""),),
         )
@@ -193,22 +199,24 @@ class SimulatedMember(FetchClient):
             self._member_id, self._generation = reply.member_id, reply.generation_id
             self._sync(reply)
         else:
-            self._begin(forget=reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+            self._begin(forget=reply.error_code in REMOVED)
 
     def _sync(self, joined: JoinGroupResponse) -> None:
         assignments: tuple[SyncGroupRequestAssignment, ...] = ()
         if joined.leader == joined.member_id:
             # Everybody is given the whole plan, so that a mixture of two plans cannot go unnoticed.
             self._plans += 1
-            members = [member.member_id for member in joined.members]
-            plan = f"{self.host}/{self._plans};{','.join(members)}".encode()
+            names = [member.group_instance_id or member.member_id for member in joined.members]
+            plan = f"{self.host}/{self._plans};{','.join(names)}".encode()
             assignments = tuple(
-                SyncGroupRequestAssignment(member_id=member, assignment=plan) for member in members
+                SyncGroupRequestAssignment(member_id=member.member_id, assignment=plan)
+                for member in joined.members
             )
         request = SyncGroupRequest(
             group_id=self._group,
             generation_id=self._generation,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=PROTOCOL,
             assignments=assignments,
@@ -225,16 +233,17 @@ class SimulatedMember(FetchClient):
 
     def _synced(self, reply: object) -> None:
         if not isinstance(reply, SyncGroupResponse) or reply.error_code:
-            self._begin(forget=_code(reply) == ErrorCode.UNKNOWN_MEMBER_ID)
+            self._begin(forget=_code(reply) in REMOVED)
             return
         plan = bytes(reply.assignment)
         members = plan.partition(b";")[2].decode().split(",")
-        if self._member_id not in members:
+        name = self._instance_id or self._member_id
+        if name not in members:
             self.journal.failures.append(f"not assigned: {self.host} has no part in {plan!r}")
             return
-        mine = self._places[members.index(self._member_id) :: len(members)]
+        mine = self._places[members.index(name) :: len(members)]
         for place in mine:
-            self.journal.groups.owns(self._group, self._generation, place, self._member_id)
+            self.journal.groups.owns(self._group, self._generation, place, name)
         self._beat()
         if mine:
             self._ask_offsets(mine)
@@ -271,7 +280,10 @@ class SimulatedMember(FetchClient):
             self.after_ms(HEARTBEAT_MS, self._now(self._beat))
             return
         request = HeartbeatRequest(
-            group_id=self._group, generation_id=self._generation, member_id=self._member_id
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
         )
         heartbeat, sent_at = self.journal.groups.beating(self._group, self._generation), self.now
         self._submit(request, lambda reply: self._heard(heartbeat, sent_at, reply))
@@ -284,7 +296,7 @@ class SimulatedMember(FetchClient):
             self.journal.groups.beat(heartbeat)
             self.after_ms(HEARTBEAT_MS, self._now(self._beat))
         else:
-            self._begin(forget=reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+            self._begin(forget=reply.error_code in REMOVED)
 
     def _step(self) -> None:
         """Read from one partition, and then commit, or do something rash."""
@@ -309,6 +321,10 @@ class SimulatedMember(FetchClient):
             self._read(self.luck.choice(list(self._positions)))
 
     def _leave(self) -> None:
+        if self._instance_id is not None:
+            # A static member does not leave when it stops: it goes, and comes back.
+            self._begin(forget=True)
+            return
         version = self.versions.of(LeaveGroupRequest)
         request = (
             LeaveGroupRequest(
@@ -387,6 +403,7 @@ class SimulatedMember(FetchClient):
             group_id=self._group,
             generation_id_or_member_epoch=attempt.generation,
             member_id=self._member_id,
+            group_instance_id=self._instance_id,
             topics=(
                 OffsetCommitRequestTopic(
                     topic_id=topic_id or ZERO_UUID,

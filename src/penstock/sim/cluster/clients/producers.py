@@ -22,9 +22,9 @@ from penstock.sim.cluster.journal import Place
 from penstock.sim.values import batch_of
 
 IN_FLIGHT_MAX = 5
-RECORDS_MAX = 3
+RECORDS_MAX = 8
 LEADER_ACKS, ALL_ACKS = 1, -1
-TIMEOUT_MS = 1_000
+TIMEOUT_MS = 600
 TOPIC_IDS_SINCE = 13
 
 
