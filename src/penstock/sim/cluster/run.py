@@ -216,15 +216,8 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     if not _wait(cluster, CREATION_NS, lambda: cluster.creator.finished):
         return [] if cluster.has_failed else ["stuck: there is no topic to work with"]
     cluster.start_clients()
-    nemesis.begin()
-    _wait(cluster, options.faulty_ns, lambda: False)
-    # Where little was done, the faults go on, but each waits until the cluster works again.
-    cluster.waits_for_groups = True
-    if not cluster.has_done_enough():
-        nemesis.relent()
-    if not _wait(cluster, RELENTING * options.faulty_ns, cluster.has_done_enough) and not cluster.has_failed:
+    if not _suffer(cluster, nemesis):
         return [f"vacuous: {little} under faults" for little in cluster.too_little()]
-    nemesis.end()
     if not _wait(cluster, options.healing_ns, cluster.works_again):
         return _stuck(cluster, "after the last fault")
     cluster.finish_producers()
@@ -239,6 +232,20 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     if not _settle(cluster):
         return _stuck(cluster, "after the last power cut")
     return judge(cluster)
+
+
+def _suffer(cluster: ClusterWorld, nemesis: Nemesis) -> bool:
+    """Let the faults happen; returns whether enough was done meanwhile, or something went wrong."""
+    faulty_ns = cluster.options.faulty_ns
+    nemesis.begin()
+    _wait(cluster, faulty_ns, lambda: False)
+    if not cluster.has_done_enough():
+        # The faults go on, but each waits until the cluster works again.
+        cluster.waits_for_groups = True
+        nemesis.relent()
+        _wait(cluster, RELENTING * faulty_ns, cluster.has_done_enough)
+    nemesis.end()
+    return cluster.has_done_enough() or cluster.has_failed
 
 
 def _wait(cluster: ClusterWorld, duration_ns: int, enough: Callable[[], bool]) -> bool:
