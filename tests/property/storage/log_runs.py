@@ -18,7 +18,14 @@ from penstock.sim.checkers.durability import (
 from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, NoSuchFile, PowerCut
 from penstock.storage.journal import LogJournal
-from penstock.storage.log import DamagedRange, IncompleteLog, LogOptions, PartitionLog, RecoveryReport
+from penstock.storage.log import (
+    DamagedRange,
+    IncompleteLog,
+    LogOptions,
+    PartitionLog,
+    RecoveryReport,
+    SuspectSegment,
+)
 
 TOPIC = TopicId(UUID(int=1))
 DIRECTORY = "logs/orders/0"
@@ -141,7 +148,7 @@ class Lives:
             try:
                 content = self.log.read(offset, 1).to_bytes()
                 by_time = self.log.offset_for_timestamp(Timestamp(offset * MS_PER_OFFSET))
-            except DamagedRange as damage:
+            except (DamagedRange, SuspectSegment) as damage:
                 wrong.append(LogViolation(LogAnomaly.BLAMED, str(damage)))
                 continue
             if content != batch.content:

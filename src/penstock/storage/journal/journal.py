@@ -193,11 +193,15 @@ class LogJournal:
         """The batches of a range. Blocks."""
         return self.journal.read(found)
 
-    def opened(self, end: Offset, lost_end: Offset) -> None:
-        """The log was recovered and all below `end` is durable; below `lost_end`, it lost something."""
+    def opened(self, end: Offset, lost_end: Offset, *, is_checkpointed: bool = True) -> None:
+        """The log was recovered and all below `end` is durable; below `lost_end`, it lost something.
+
+        Without a checkpoint, what the journal has about the log is still needed.
+        """
         self.reach, self.lost_end = end, lost_end
         self.is_on = self.journal.failure is None
-        self.journal.opened(self.key, is_whole=end >= lost_end)
+        if is_checkpointed:
+            self.journal.opened(self.key, is_whole=end >= lost_end)
 
 
 class FrameBuilder:

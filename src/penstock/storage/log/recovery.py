@@ -634,10 +634,34 @@ def open_log(
     recover_tail(state, following, report, known)
     if journal is not None:
         restore_tail(state, journal, known, report)
+    _note_found(state, report)
+    if journal is not None and _is_only_longer(state, following, report):
+        _keep_in_journal(state, known)
+        journal.opened(state.end, state.lost_end, is_checkpointed=False)
+        return state, report
     _settle(state, following, report)
     if journal is not None:
         journal.opened(state.end, state.lost_end)
     return state, report
+
+
+def _is_only_longer(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> bool:
+    """Whether the log is as a process left it that was killed: good batches behind its checkpoint."""
+    as_it_was = not (following or report.indexes_rebuilt or report.epochs_rebuilt or report.checkpoint_lost)
+    whole = not (report.cut or report.restored or report.lost or report.doubt or state.damage)
+    return as_it_was and whole and state.stopped is None and state.end > state.checkpoint.recovery_point
+
+
+def _keep_in_journal(state: LogState, known: JournaledLog) -> None:
+    """Take the log as it is, without a checkpoint: a node may have thousands, and clients wait.
+
+    What the journal holds is durable there. A checkpoint follows in the background; until then the
+    journal keeps what it has about the log.
+    """
+    if state.end > known.durable:
+        assert state.segments.active.writer is not None
+        state.segments.active.writer.sync()
+    state.durability.synced = state.end
 
 
 def _check_topic(disk: Disk, directory: str, topic_id: TopicId) -> None:
@@ -803,13 +827,16 @@ def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
     state.epochs.truncate_to(state.checkpoint.recovery_point)
 
 
-def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
-    """Make what was recovered durable, so that it is not recovered again."""
+def _note_found(state: LogState, report: RecoveryReport) -> None:
     state.start = max(state.start, state.segments[0].base_offset)
     state.high_watermark = min(state.high_watermark, state.end)
     state.stats.indexes_rebuilt += report.indexes_rebuilt
     report.end = state.end
     report.corruption = tuple(state.damage.values())
+
+
+def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
+    """Make what was recovered durable, so that it is not recovered again."""
     changed = state.end != state.checkpoint.recovery_point or report.cut is not None
     changed = changed or bool(following) or report.indexes_rebuilt > 0
     changed = changed or report.epochs_rebuilt or report.checkpoint_lost or report.restored is not None
