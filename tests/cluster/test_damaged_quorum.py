@@ -1,6 +1,8 @@
 """Damaged files of the metadata quorum lose nothing acknowledged, and end no node but their own."""
 
 import json
+import re
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tests.support.nodes import NodeProcess
 
 # Fewer partitions to look after than by default.
 SETTINGS = ("groups.offsets_partitions=3",)
+TOPIC = "acknowledged"
 # Ten facts per change, and more entries than a leader keeps for members that lag.
 CHANGES = 1_200
 KEYS = (
@@ -58,52 +61,77 @@ def roles(cluster: ClusterProcesses) -> tuple[int, int, int]:
     return leader, voter, away
 
 
-def entry_with(directory: Path, text: bytes) -> tuple[Path, int]:
-    """The segment of the raft log that holds these bytes, and where."""
-    for path in sorted(directory.glob("log/*.log"), reverse=True):
-        position = path.read_bytes().rfind(text)
-        if position >= 0:
-            return path, position
-    raise AssertionError(f"{text!r} is not in {directory}")
+def create_without(cluster: ClusterProcesses, away: int) -> None:
+    """Create topics that one voter never hears of; the first is not the last that was written."""
+    kill(cluster, away)
+    topics = TopicAdmin(Endpoint(cluster.bootstrap))
+    topics.create(TOPIC, 1, 2, {})
+    topics.create("later", 1, 2, {})
 
 
-def test_a_flipped_bit_in_one_voters_tail_loses_no_topic_that_another_voter_never_saw(tmp_path: Path) -> None:
+def flip_bits(paths: Iterable[Path]) -> None:
+    """Damage every copy of the topic's entry in these files."""
+    places = [
+        (path, found.start()) for path in paths for found in re.finditer(TOPIC.encode(), path.read_bytes())
+    ]
+    assert places
+    for path, position in places:
+        flip_bit(path, position)
+
+
+def is_known(cluster: ClusterProcesses, number: int) -> bool:
+    (topic,) = cluster.metadata(number, [TOPIC]).topics
+    return topic.error_code == 0
+
+
+def test_a_flipped_bit_in_one_voters_tail_is_restored_from_its_journal(tmp_path: Path) -> None:
     with cluster_of(tmp_path, *SETTINGS) as cluster:
         leader, voter, away = roles(cluster)
-        kill(cluster, away)
-        TopicAdmin(Endpoint(cluster.bootstrap)).create("acknowledged", 1, 2, {})
+        create_without(cluster, away)
         kill(cluster, voter, leader)
-        flip_bit(*entry_with(raft_directory(cluster.nodes[voter]), b"acknowledged"))
+        flip_bits(raft_directory(cluster.nodes[voter]).glob("log/*.log"))
+
+        # These two are a majority, and one of them still knows the topic.
+        for number in (voter, away):
+            cluster.nodes[number].launch()
+        for number in (voter, away):
+            cluster.nodes[number].await_ready()
+
+        assert is_known(cluster, voter)
+        assert is_known(cluster, away)
+
+
+def test_a_topic_that_one_voter_has_lost_and_another_never_saw_is_not_lost(tmp_path: Path) -> None:
+    with cluster_of(tmp_path, *SETTINGS) as cluster:
+        leader, voter, away = roles(cluster)
+        create_without(cluster, away)
+        kill(cluster, voter, leader)
+        directory = raft_directory(cluster.nodes[voter])
+        flip_bits(directory.glob("log/*.log"))
+        flip_bits(directory.with_name("journal").glob("*.journal"))
 
         # These two are a majority, and neither has the topic.
         for number in (voter, away):
             cluster.nodes[number].launch()
         until(
-            lambda: [
-                event
-                for n in (voter, away)
-                for event in events_of(cluster.nodes[n], "quorum.election_blocked")
-            ],
+            lambda: any(
+                events_of(cluster.nodes[number], "quorum.election_blocked") for number in (voter, away)
+            ),
             "an election fails because of the doubt",
         )
         cluster.nodes[leader].launch()
         for node in cluster.nodes.values():
             node.await_ready()
 
-        for number in cluster.nodes:
-            (topic,) = cluster.metadata(number, ["acknowledged"]).topics
-            assert topic.error_code == 0
+        assert all(is_known(cluster, number) for number in cluster.nodes)
         assert len(events_of(cluster.nodes[voter], "quorum.log_damaged")) == 1
-        until(
-            lambda: not (raft_directory(cluster.nodes[voter]) / "doubt").exists(), "the voter is sure again"
-        )
+        until(lambda: not (directory / "doubt").exists(), "the voter is sure again")
 
 
 def test_a_voter_without_its_hard_state_takes_no_part_until_all_others_have_answered(tmp_path: Path) -> None:
     with cluster_of(tmp_path, *SETTINGS) as cluster:
         leader, voter, away = roles(cluster)
-        kill(cluster, away)
-        TopicAdmin(Endpoint(cluster.bootstrap)).create("acknowledged", 1, 2, {})
+        create_without(cluster, away)
         kill(cluster, voter, leader)
         ballot = raft_directory(cluster.nodes[voter]) / "ballot"
         ballot.unlink()
@@ -116,9 +144,7 @@ def test_a_voter_without_its_hard_state_takes_no_part_until_all_others_have_answ
         for node in cluster.nodes.values():
             node.await_ready()
 
-        for number in cluster.nodes:
-            (topic,) = cluster.metadata(number, ["acknowledged"]).topics
-            assert topic.error_code == 0
+        assert all(is_known(cluster, number) for number in cluster.nodes)
         until(lambda: ballot.exists() and not ballot.with_name("doubt").exists(), "it votes again")
         # It counts: without the leader of now, it takes this voter to elect another.
         kill(cluster, cluster.controller())

@@ -224,10 +224,11 @@ def recover(
         raise MetadataLost(
             "no metadata snapshot can be read: restore meta/raft, or rejoin with an empty directory"
         )
-    if loss:
-        _note_loss(disk, log.end, loss)
+    is_noted = bool(loss) and _note_loss(disk, log.end, loss)
     _cut_damage(disk, log, snapshot.meta.index)
     _fit(log, snapshot)
+    if is_noted:
+        log.accept_loss()
     store = _load(disk, log, snapshot)
     assert log.synced == log.end, "a recovered log is durable"
     recovered = recover_state(disk, store, joined=joined)
@@ -268,8 +269,8 @@ def _recover_hard_state(disk: Disk, *, is_used: bool) -> HardState | None:
     return hard_state or BLANK_BALLOT
 
 
-def _note_loss(disk: Disk, end: Offset, reason: str) -> None:
-    """The log ends at `end`, and was longer: say so, and remember it before anything relies on it."""
+def _note_loss(disk: Disk, end: Offset, reason: str) -> bool:
+    """The log ends at `end`, and was longer: say so; returns whether that is durable now. Blocks."""
     events.error("quorum.log_damaged", last_index=int(end), reason=reason)
     try:
         hard_state = read_hard_state(disk)
@@ -278,6 +279,7 @@ def _note_loss(disk: Disk, end: Offset, reason: str) -> None:
     if hard_state is not None:
         # Without one the doubt begins when a term is found; until then its absence says enough.
         write_doubt(disk, hard_state.term)
+    return hard_state is not None
 
 
 def _cut_damage(disk: Disk, log: PartitionLog, covered: Index) -> None:

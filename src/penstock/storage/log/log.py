@@ -305,6 +305,18 @@ class PartitionLog:
         self.checkpoint()
         return True
 
+    def accept_loss(self) -> None:
+        """Go on without what was durable and is gone, because that is recorded elsewhere by now. Blocks.
+
+        Until then every start reports it again.
+        """
+        state = self._state
+        if state.end < state.lost_end:
+            state.lost_end = Offset(0)
+            checkpoint_now(state)
+            if state.journal is not None:
+                state.journal.opened(state.end, state.lost_end)
+
     def set_file_remover(self, discard: Callable[[list[str], int], None]) -> None:
         """Have `discard` remove deleted files, no earlier than after so many milliseconds.
 

@@ -1,4 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +16,7 @@ from penstock.broker.cluster.raft_storage import (
     write_snapshot,
 )
 from penstock.core.metadata import ClusterIdSet
-from penstock.core.model import CorruptionError, Offset, Timestamp
+from penstock.core.model import CorruptionError, Offset, PartitionIndex, Timestamp, TopicId
 from penstock.core.raft import (
     BLANK_BALLOT,
     EMPTY_CONFIGURATION,
@@ -27,8 +29,11 @@ from penstock.core.raft import (
     SnapshotMeta,
     Term,
 )
-from penstock.storage.commit import GroupCommit
+from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk
+from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace
+from penstock.storage.log import PartitionLog
+from penstock.storage.log.files import read_file
 from tests.property.raft.raft_arena import member_of
 from tests.support.recorded_events import recorded_events
 
@@ -320,3 +325,75 @@ def test_a_doubt_that_cannot_be_read_is_a_doubt_as_of_the_last_term() -> None:
 
     write_doubt(disk, None)
     assert open_again(disk).recovered.doubt is None
+
+
+class SyncsAtOnce:
+    def sync(self, files: Sequence[SyncableFile], done: Callable[[OSError | None], None]) -> None:
+        for file in files:
+            file.sync()
+        done(None)
+
+
+def journaled(disk: CrashableDisk, *, expected: bool = True) -> QuorumStore:
+    """As a node opens it: the journal first."""
+    salts = count(7)
+    place = JournalPlace(disk, disk, lambda: next(salts), lambda work, done, _failed: done(work()))
+    journal = CommitJournal.open(place, JournalOptions(first_bytes=4096, file_bytes=8192), expected=expected)
+    return QuorumStore(disk, disk, GroupCommit(SyncsAtOnce(), journal=journal), journal)
+
+
+def with_journaled_entries(disk: CrashableDisk) -> None:
+    """Five entries, each in a frame of its own, and a node that was killed."""
+    place = journaled(disk, expected=False)
+    found = recover(place, Configuration((A, B)), QuorumOptions(), lambda: 0, joined=False)
+    write_hard_state(disk, HardState(TERM, B))
+    for index in range(1, 6):
+        found.store.append([facts_entry(index, TERM, index)], NOW)
+        found.store.sync(lambda error: None)
+
+
+def recover_journaled(disk: CrashableDisk) -> RecoveredQuorum:
+    return recover(journaled(disk), EMPTY_CONFIGURATION, QuorumOptions(), lambda: 0, joined=False)
+
+
+def test_a_tail_that_the_journal_has_is_restored_without_doubt() -> None:
+    disk = new_disk()
+    with_journaled_entries(disk)
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) * 3 // 5 + 40))
+
+    again = recover_journaled(disk)
+
+    assert again.store.last == 5
+    assert again.recovered.doubt is None
+
+
+def test_entries_that_log_and_journal_have_lost_are_reported_until_the_doubt_is_durable() -> None:
+    disk = new_disk()
+    with_journaled_entries(disk)
+    disk.cut_short(SEGMENT, disk.size(SEGMENT) * 3 // 5)
+    (path,) = [path for path in disk.files() if path.endswith("001.journal")]
+    content = read_file(disk, path) or b""
+    fourth = content.index(encode_facts(Offset(4), [FACT]))
+    disk.flip_bit(path, 8 * fourth)
+
+    with recorded_events() as seen:
+        # Killed before the doubt is durable.
+        crashed = disk.copy()
+        crashed_log = journaled(crashed)
+        assert crashed_log.journal is not None
+        PartitionLog.open(
+            crashed,
+            "meta/raft/log",
+            TopicId(UUID(int=1)),
+            commit=crashed_log.commit,
+            journal=crashed_log.journal.of(TopicId(UUID(int=1)), PartitionIndex(0)),
+        )
+        again = recover_journaled(crashed.copy())
+    assert (again.store.last, again.recovered.doubt) == (3, TERM)
+    assert seen.named("quorum.log_damaged")[0]["last_index"] == 3
+
+    first = recover_journaled(disk)
+    assert (first.store.last, first.recovered.doubt) == (3, TERM)
+    # The doubt is over; what was lost is not reported once more.
+    write_doubt(disk, None)
+    assert recover_journaled(disk).recovered.doubt is None
