@@ -5,7 +5,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ElectionType, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
@@ -30,7 +38,18 @@ def fill(bootstrap: str, replicas: int) -> None:
     """Records in several segments, each acknowledged by all replicas."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     config = {"segment.bytes": str(SEGMENT_BYTES), "min.insync.replicas": str(min(2, replicas))}
-    admin.create_topics([NewTopic(TOPIC, 1, replicas, config=config)])[TOPIC].result(timeout=30)
+
+    def is_there() -> bool:
+        # Again, if the controller changes just then.
+        made = admin.create_topics([NewTopic(TOPIC, 1, replicas, config=config)], request_timeout=10)[TOPIC]
+        try:
+            made.result(timeout=15)
+        except (KafkaException, TimeoutError) as error:
+            code = error.args[0].code() if isinstance(error, KafkaException) else None
+            return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    until(is_there, f"{TOPIC} is created")
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "batch.num.messages": 5, "linger.ms": 1, **QUIET}
     )

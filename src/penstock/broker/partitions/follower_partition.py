@@ -40,6 +40,7 @@ class FollowerPartition:
         "leader_epoch",
         "log",
         "name",
+        "needs_refill",
         "on_synced",
         "stopped",
         "topic_id",
@@ -59,6 +60,9 @@ class FollowerPartition:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.stopped = False
+        # Whether damaged segments have to be filled from other replicas before anything is fetched: a
+        # follower that has caught up would join the ISR, and could be elected with a hole in its log.
+        self.needs_refill = False
         self.on_synced: Callable[[], None] | None = None
         self._clock = clock
         self._unclean_epoch = unclean_epoch
@@ -170,6 +174,10 @@ class FollowerPartition:
         self._sync_requested = max(self._sync_requested, self.log.synced)
         if policy.before_acknowledging:
             self.sync_behind()
+
+    def on_damage(self) -> None:
+        """More damage was found: let nobody rely on this replica."""
+        self._on_storage_error()
 
     def log_start_moved(self) -> None:
         """Do nothing: nobody reads from a follower."""

@@ -259,10 +259,11 @@ class ReplicaRoles:
         if isinstance(role, FollowerPartition) and role.leader_epoch == state.leader_epoch:
             return False
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
-        self._repair.repair(replica, state)
+        needs_refill = self._repair.repair(replica, state)
         followed = FollowerPartition(
             replica, state.leader, state.leader_epoch, self._runtime.clock, state.unclean_epoch
         )
+        followed.needs_refill = needs_refill
         replica.role = followed
         self.followed[replica.topic_id, replica.name.partition] = followed
         return True
@@ -311,6 +312,8 @@ class ReplicaManager:
         # Cached results of `options`, by topic: every batch needs them.
         self.known_options: Mapping[str, TopicOptions] = self._settings.known
         self._log_manager = LogManager(runtime, store)
+        # For threads: see `LogStore`.
+        self.side_disk = store.side_disk
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
         self._repair = ReplicaRepair(node_id, runtime, self._all)
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
@@ -351,6 +354,14 @@ class ReplicaManager:
     def find_followed(self, topic_id: TopicId, index: int) -> FollowerPartition | None:
         """The partition, if this node follows its leader."""
         return self._roles.followed.get((topic_id, index))
+
+    def find_replica(self, topic_id: TopicId, index: int) -> Replica | None:
+        """The log, whatever its role."""
+        return self._replicas.get((topic_id, index))
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether a log of the topic may have gaps that another replica's does not have yet."""
+        return self._settings.compaction(topic) is not None
 
     def find_log(self, topic: str, index: int) -> Replica | None:
         """The log, whatever its role."""

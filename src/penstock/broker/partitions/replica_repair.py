@@ -3,11 +3,13 @@
     damage is found ──► ResignReplica ──► committed: no one relies on this replica any more
                                              │  a new leader epoch, in which this node follows
                                              ▼
-                        damaged segments go to quarantine, the log is cut before the first of them,
-                        and the leader sends the rest again
+                        the damaged ranges of its segments are fetched from other replicas, and then
+                        the leader is followed again (see `broker.replication.segment_refill`)
 
 Nothing is removed before the resignation is committed: until then this replica may be the only one
-that has the records behind the damage. A log that failed (its sync did) resigns as well and stays
+that has the records behind the damage. If the growing segment is damaged when the node starts, there is
+no telling where it ended: damaged segments go to quarantine, the log is cut before the first of them,
+and the leader sends the rest again. A log that failed (its sync did) resigns as well and stays
 as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
 there is room, so that nobody waits for it until then. The only complete replica cannot resign: its
 error is reported, and what can be read is read.
@@ -21,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from penstock.broker.partitions.follower_partition import FollowerPartition
 from penstock.broker.partitions.leader_partition import Replica
 from penstock.core.metadata import EMPTY_IMAGE, Command, MetadataImage, Reply, ResignReplica, Topic
 from penstock.core.metadata import Partition as PartitionState
@@ -101,21 +104,28 @@ class ReplicaRepair:
         self._lost.pop((topic_id, state.index), None)
         return True
 
-    def repair(self, replica: Replica, state: PartitionState) -> None:
-        """Quarantine what is damaged, if no one relies on it. Blocks; call it in a new leader epoch."""
+    def repair(self, replica: Replica, state: PartitionState) -> bool:
+        """Repair what is damaged, if no one relies on it; call it in a new leader epoch.
+
+        Returns whether segments have to be filled before the leader is followed. If the last segment is
+        damaged, what is damaged goes to the quarantine instead, with all behind it; that blocks.
+        """
         log = replica.log
         damaged = log.corruption
         if not damaged or self.is_relied_on(state) or not _can_mend(replica):
-            return
-        end = min(damage.segment for damage in damaged)
+            return False
+        if log.stopped is None:
+            return True
+        segments = list(dict.fromkeys(damage.segment for damage in damaged))
         try:
-            for damage in damaged:
-                log.quarantine(damage.segment)
-            log.truncate_to(end)
+            for segment in segments:
+                log.quarantine(segment)
+            log.truncate_to(segments[0])
         except StorageError as error:
             events.error("partition.repair_failed", partition=str(replica.name), error=error)
         else:
             events.warning("partition.repaired", partition=str(replica.name), end=log.end)
+        return False
 
     def resign(self, topic_id: TopicId, name: TopicPartition) -> None:
         """Something could not be written or created: let the others continue without this replica."""
@@ -146,8 +156,12 @@ class ReplicaRepair:
         state = self._image.partition(replica.name.topic, replica.name.partition)
         if state is None or len(state.replicas) == 1:
             return
+        role = replica.role
+        if isinstance(role, FollowerPartition) and role.needs_refill:
+            # It is being repaired.
+            return
         # A follower is repaired in a new leader epoch; one that cannot be has nothing to gain.
-        if self.is_relied_on(state) or (_can_mend(replica) and replica.role is not None):
+        if self.is_relied_on(state) or (_can_mend(replica) and role is not None):
             self._resign(replica.topic_id, replica.name.partition)
 
     def _resign(self, topic_id: TopicId, index: PartitionIndex) -> None:

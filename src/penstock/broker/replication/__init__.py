@@ -12,6 +12,7 @@
     replication    the service: routes frames, one fetcher per leader node
     fetcher        the follower's side
     fetch_server   the leader's side
+    segment_refill damaged ranges, fetched from any replica that has them
     isr_manager    proposes ISR changes for partitions led here
     protocol       the frames
     options        options and metrics

@@ -11,6 +11,8 @@
     progress   4 │ broker epoch 8 │ session 4 │ number 4 │ rows 4
       row      topic id 16 │ partition 4 │ leader epoch 4 │ synced 8
     corrupt    5 │ topic id 16 │ partition 4 │ leader epoch 4 │ position 8
+    range      6 │ topic id 16 │ partition 4 │ number 4 │ start 8 │ end 8
+    records    7 │ topic id 16 │ partition 4 │ number 4 │ status 1 │ log start 8, then whole batches
 
 A partition's key is the twenty bytes of its topic id and number: both sides look it up by those
 bytes, without decoding them. Fetch positions are log ends: the next offset wanted.
@@ -34,6 +36,8 @@ _RESTART = struct.Struct("<BII")
 _PROGRESS = struct.Struct("<BqIII")
 _PROGRESS_ROW = struct.Struct("<20siq")
 _DOUBT = struct.Struct("<B20siq")
+_RANGE = struct.Struct("<B20sIqq")
+_RECORDS = struct.Struct("<B20sIBq")
 _INDEX = struct.Struct("<i")
 _TOPIC_ID_BYTES = 16
 
@@ -46,6 +50,8 @@ class ReplicationFrameKind(enum.IntEnum):
     RESTART = 3
     PROGRESS = 4
     CORRUPT_BATCH = 5
+    RANGE_FETCH = 6
+    RANGE_RESPONSE = 7
 
 
 class ReplicaFetchStatus(enum.IntEnum):
@@ -138,8 +144,33 @@ class CorruptBatchReport(NamedTuple):
     position: int
 
 
+class RangeFetch(NamedTuple):
+    """A replica asks another one, whatever its role, for committed records that are damaged here."""
+
+    key: bytes
+    number: int
+    start: int
+    end: int
+
+
+class RangeFetchResponse(NamedTuple):
+    """The first batches of the range; none: there is nothing between `start` and `end`."""
+
+    key: bytes
+    number: int
+    status: int
+    log_start: int
+    batches: Buffer
+
+
 Frame: TypeAlias = (
-    ReplicaFetch | ReplicaFetchResponse | RestartSession | FollowerProgress | CorruptBatchReport
+    ReplicaFetch
+    | ReplicaFetchResponse
+    | RestartSession
+    | FollowerProgress
+    | CorruptBatchReport
+    | RangeFetch
+    | RangeFetchResponse
 )
 
 
@@ -188,7 +219,16 @@ def encode_corrupt_batch_report(doubt: CorruptBatchReport) -> bytes:
     return _DOUBT.pack(ReplicationFrameKind.CORRUPT_BATCH, *doubt)
 
 
-def decode(frame: memoryview) -> Frame:
+def encode_range_fetch(fetch: RangeFetch) -> bytes:
+    return _RANGE.pack(ReplicationFrameKind.RANGE_FETCH, *fetch)
+
+
+def encode_range_response(response: RangeFetchResponse) -> list[Buffer]:
+    """The parts of a response."""
+    return [_RECORDS.pack(ReplicationFrameKind.RANGE_RESPONSE, *response[:4]), response.batches]
+
+
+def decode(frame: memoryview) -> Frame:  # noqa: C901 - one case per kind
     """Decode a peer's frame, or raise ProtocolError."""
     kind = frame[0] if len(frame) else 0
     try:
@@ -203,6 +243,10 @@ def decode(frame: memoryview) -> Frame:
                 return _decode_progress(frame)
             case ReplicationFrameKind.CORRUPT_BATCH:
                 return _decode_doubt(frame)
+            case ReplicationFrameKind.RANGE_FETCH:
+                return _decode_range(frame)
+            case ReplicationFrameKind.RANGE_RESPONSE:
+                return _decode_records(frame)
             case _:
                 raise ProtocolError(f"unknown replication frame kind {kind}")
     except struct.error:
@@ -260,6 +304,19 @@ def _decode_doubt(frame: memoryview) -> CorruptBatchReport:
     if position < 0:
         raise ProtocolError("a corrupt-batch report has a negative offset")
     return CorruptBatchReport(key, leader_epoch, position)
+
+
+def _decode_range(frame: memoryview) -> RangeFetch:
+    _, key, number, start, end = _RANGE.unpack_from(frame)
+    _expect(frame, _RANGE.size)
+    if not 0 <= start < end:
+        raise ProtocolError(f"a range fetch asks for {start}..{end}")
+    return RangeFetch(key, number, start, end)
+
+
+def _decode_records(frame: memoryview) -> RangeFetchResponse:
+    _, key, number, status, log_start = _RECORDS.unpack_from(frame)
+    return RangeFetchResponse(key, number, status, log_start, frame[_RECORDS.size :])
 
 
 def _expect(frame: memoryview, length: int) -> None:

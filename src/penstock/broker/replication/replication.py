@@ -9,12 +9,15 @@ from penstock.broker.replication.options import ReplicationMetrics, ReplicationO
 from penstock.broker.replication.protocol import (
     CorruptBatchReport,
     FollowerProgress,
+    RangeFetch,
+    RangeFetchResponse,
     ReplicaFetch,
     ReplicaFetchResponse,
     RestartSession,
     decode,
     key_of,
 )
+from penstock.broker.replication.segment_refill import RangeFetchServer, SegmentRefill
 from penstock.core.metadata import PEER_LISTENER, MetadataImage, broker_setting
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
 from penstock.core.replica import UNKNOWN_EPOCH
@@ -44,6 +47,8 @@ class ReplicationService:
         self._node_id = node_id
         self._broker_epoch = UNKNOWN_EPOCH
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
+        self._refills: dict[bytes, SegmentRefill] = {}
+        self._image: MetadataImage | None = None
         self._is_running = False
         self._check_timer: Timer | None = None
         # As in the last image, which shares unchanged parts with the next.
@@ -54,6 +59,9 @@ class ReplicationService:
         self.isr_manager = IsrManager(runtime, node_id, submit, self._options, self.metrics)
         self.fetch_server = ReplicaFetchServer(
             runtime, partitions, self._options, self.metrics, self.isr_manager.consider
+        )
+        self._range_server = RangeFetchServer(
+            runtime, partitions, self._options.partition_bytes_max, self.fetch_server.throttle
         )
         hub.serve(Channel.REPLICATION, self)
         hub.watch(self, Channel.REPLICATION)
@@ -68,6 +76,7 @@ class ReplicationService:
 
     def on_metadata(self, image: MetadataImage) -> None:
         """New metadata was committed. Call this after `ReplicaManager.on_metadata`."""
+        self._image = image
         if self._brokers is not image.brokers:
             self._brokers = image.brokers
             self._peers.keep("replication", _peers_of(image, self._node_id))
@@ -87,8 +96,10 @@ class ReplicationService:
         self.fetch_server.stop()
         for fetcher in self._fetchers.values():
             fetcher.stop()
+        for refill in self._refills.values():
+            refill.stop()
 
-    def received(self, peer: Peer, frame: memoryview) -> None:
+    def received(self, peer: Peer, frame: memoryview) -> None:  # noqa: C901 - one case per message
         """A frame of the replication channel."""
         if not self._is_running:
             return
@@ -106,6 +117,12 @@ class ReplicationService:
                 self.fetch_server.on_corrupt_batch(message)
             case ReplicaFetchResponse() | RestartSession():
                 self._heard_of_leader(peer.node_id, message)
+            case RangeFetch():
+                self._range_server.fetch(peer, message)
+            case RangeFetchResponse():
+                refill = self._refills.get(message.key)
+                if refill is not None:
+                    refill.answered(peer.node_id, message)
 
     def _heard_of_leader(self, node: NodeId, message: ReplicaFetchResponse | RestartSession) -> None:
         fetcher = self._fetchers.get(node)
@@ -133,8 +150,8 @@ class ReplicationService:
             return
         by_leader: dict[NodeId, dict[bytes, FollowerPartition]] = {node: {} for node in self._fetchers}
         for followed in self._partitions.followed():
-            if followed.stopped:
-                # Its log takes no more writes.
+            if followed.stopped or followed.needs_refill:
+                # Its log takes no more writes, or has to be repaired first.
                 continue
             key = key_of(followed.topic_id, followed.name.partition)
             by_leader.setdefault(followed.leader, {})[key] = followed
@@ -143,9 +160,50 @@ class ReplicationService:
             if fetcher is None:
                 fetcher = self._fetchers[node] = self._new_fetcher(node)
             fetcher.set_partitions(wanted)
+        self._set_refills()
         self.fetch_server.roles_changed()
         self.isr_manager.roles_changed(self._partitions.led())
         self._look_later()
+
+    def _set_refills(self) -> None:
+        """Repair what has to be repaired before its leader is followed."""
+        wanted = {
+            key_of(one.topic_id, one.name.partition): one
+            for one in self._partitions.followed()
+            if one.needs_refill and not one.stopped
+        }
+        for key, refill in list(self._refills.items()):
+            if wanted.get(key) is not refill.followed:
+                self._refills.pop(key).stop()
+        for key, followed in wanted.items():
+            if key not in self._refills:
+                self._refills[key] = refill = self._new_refill(key, followed)
+                refill.start()
+
+    def _new_refill(self, key: bytes, followed: FollowerPartition) -> SegmentRefill:
+        def send(node: NodeId, frame: Buffer) -> bool:
+            return self._peers.send(Channel.REPLICATION, node, frame)
+
+        def sources() -> list[NodeId]:
+            state = None if self._image is None else self._image.partition(*followed.name)
+            others = () if state is None else state.replicas
+            known = (followed.leader, self._node_id)
+            return [followed.leader, *(node for node in others if node not in known)]
+
+        def done() -> None:
+            del self._refills[key]
+            followed.needs_refill = False
+            self._roles_changed()
+
+        return SegmentRefill(
+            self._runtime,
+            self._partitions.side_disk,
+            followed,
+            sources,
+            send,
+            done,
+            may_have_gaps=self._partitions.is_compacted(followed.name.topic),
+        )
 
     def _look_later(self) -> None:
         """Check every partition later, once for many changes."""

@@ -98,6 +98,10 @@ class SegmentDraft:
         self._parts.reverse()
 
     @property
+    def base_offset(self) -> Offset:
+        return self._base_offset
+
+    @property
     def next(self) -> GoodBytes | MissingRange | None:
         """What has to be written next; None if everything is."""
         if not self._parts:
@@ -109,7 +113,7 @@ class SegmentDraft:
 
     def copy(self, disk: Disk) -> None:
         """Copy some of the next good part. For a thread; raises CorruptBatch if it is not good after all."""
-        part = self._parts.pop()
+        part = self._parts[-1]
         assert isinstance(part, GoodBytes)
         if self._reader is None:
             raise CorruptBatch("the file is missing")
@@ -118,8 +122,9 @@ class SegmentDraft:
             self._write(disk, batch.content, [batch.header])
             position += batch.header.size_bytes
             if position - part.position >= COPY_BYTES and position < part.stop:
-                self._parts.append(GoodBytes(position, part.stop))
+                self._parts[-1] = GoodBytes(position, part.stop)
                 return
+        self._parts.pop()
 
     def add(self, disk: Disk, batches: Buffer) -> None:
         """Write what came for the next missing range. For a thread; raises CorruptBatch if it is not that."""

@@ -5,6 +5,8 @@ from pathlib import Path
 from uuid import UUID
 
 from penstock.broker.replication.protocol import (
+    RangeFetch,
+    RangeFetchResponse,
     ReplicaFetch,
     ReplicaFetchPartition,
     ReplicaFetchResponse,
@@ -12,6 +14,8 @@ from penstock.broker.replication.protocol import (
     ReplicaFetchStatus,
     decode,
     encode_fetch,
+    encode_range_fetch,
+    encode_range_response,
     encode_response,
     key_of,
 )
@@ -22,9 +26,9 @@ FIRST_COLUMN = re.compile(r"^((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", re.MULTILI
 KEY = key_of(TopicId(UUID("0190163d-8694-739b-aea5-966c26f8ad91")), 3)
 
 
-def example(heading: str) -> bytes:
+def example(heading: str, number: int = 0) -> bytes:
     section = PAGE.read_text().split(f"## {heading}\n")[1]
-    block = section.split("```")[1]
+    block = section.split("```")[1 + 2 * number]
     return bytes.fromhex(" ".join(FIRST_COLUMN.findall(block)))
 
 
@@ -46,6 +50,18 @@ def test_the_answer_of_the_page_reads_as_the_page_says() -> None:
     assert isinstance(answer, ReplicaFetchResponse)
     assert [(found, bytes(content)) for found, content in answer.rows] == [(row, b"")]
     assert b"".join(encode_response(2, 0, [row], [b""])) == shown
+
+
+def test_the_range_of_the_page_reads_as_the_page_says() -> None:
+    fetch = RangeFetch(KEY, 7, 1_000, 1_005)
+    response = RangeFetchResponse(KEY, 7, ReplicaFetchStatus.DAMAGED, 0, b"")
+
+    asked, answered = (example("Worked example: a range", number) for number in range(2))
+
+    assert decode(memoryview(asked)) == fetch
+    assert encode_range_fetch(fetch) == asked
+    assert decode(memoryview(answered)) == response
+    assert b"".join(encode_range_response(response)) == answered
 
 
 def test_the_page_has_every_status() -> None:

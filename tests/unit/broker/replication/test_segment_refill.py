@@ -1,0 +1,104 @@
+"""Damaged ranges come from other replicas, and nothing else does."""
+
+from penstock.core.model import NodeId, Offset
+from tests.unit.broker.replication.stage import Stage
+
+VALUES = [f"{number:03d}" + "x" * 60 for number in range(40)]
+
+
+def filled() -> Stage:
+    """Three replicas of a log of several segments, all in sync."""
+    stage = Stage()
+    stage.create(1, 2, 3, segment_bytes="1100")
+    for value in VALUES:
+        stage.append(value)
+    stage.run(2_000)
+    assert stage.isr() == [1, 2, 3]
+    assert len(stage.log(1).segments()) > 3
+    return stage
+
+
+def rot(stage: Stage, node: int, offset: int) -> None:
+    """Damage the batch at this offset; each has one record."""
+    log = stage.log(node)
+    (piece,) = log.read(Offset(offset), 1).ranges
+    stage.world.nodes[f"n{node}"].disk.flip_bit(piece.file.path, 8 * (piece.position + 65))
+
+
+def scrub(stage: Stage, node: int) -> None:
+    for _ in stage.log(node).scrub():
+        pass
+
+
+def test_a_leader_hands_over_and_gets_back_the_damaged_batches_alone() -> None:
+    stage = filled()
+    rot(stage, 1, 3)
+    rot(stage, 1, 20)
+    sent = sum(broker.replication.metrics.bytes_sent.count for broker in stage.brokers.values())
+
+    scrub(stage, 1)
+    stage.run(8_000)
+
+    assert stage.leader() is stage.brokers[NodeId(2)].partitions.find("t", 0)
+    assert [stage.values(node) for node in (1, 2, 3)] == [VALUES] * 3
+    assert stage.isr() == [1, 2, 3]
+    assert stage.log(1).corruption == ()
+    # No fetch of a follower was needed for it.
+    assert sum(broker.replication.metrics.bytes_sent.count for broker in stage.brokers.values()) == sent
+    kept = stage.world.nodes["n1"].disk.listdir("logs/t/0/quarantine")
+    assert kept == [f"{3:020d}.cut", f"{20:020d}.cut"]
+
+
+def test_a_follower_is_repaired_while_the_leader_goes_on() -> None:
+    stage = filled()
+    rot(stage, 3, 10)
+
+    scrub(stage, 3)
+    stage.run(8_000)
+    stage.append("more")
+    stage.run(1_000)
+
+    assert stage.leader() is stage.brokers[NodeId(1)].partitions.find("t", 0)
+    assert [stage.values(node) for node in (1, 2, 3)] == [[*VALUES, "more"]] * 3
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_whoever_is_repaired_is_not_in_sync_before_it_is_whole() -> None:
+    stage = filled()
+    rot(stage, 3, 10)
+    scrub(stage, 3)
+    # Nobody else has what is missing: what they have there is rotten, too, and both are needed.
+    stage.run(20)
+    for node in (1, 2):
+        rot(stage, node, 10)
+
+    stage.run(20_000)
+
+    assert NodeId(3) not in stage.isr()
+    assert stage.log(3).end == len(VALUES)
+
+
+def test_a_replica_that_is_not_the_leader_helps_out() -> None:
+    stage = filled()
+    # The second one will lead, and has lost the same.
+    rot(stage, 1, 10)
+    rot(stage, 2, 10)
+
+    scrub(stage, 1)
+    stage.run(20_000)
+
+    assert [stage.values(node) for node in (1, 2, 3)] == [VALUES] * 3
+    assert stage.isr() == [1, 2, 3]
+
+
+def test_a_repair_goes_on_with_the_next_leader() -> None:
+    stage = filled()
+    rot(stage, 3, 10)
+    scrub(stage, 3)
+    stage.kill(1)
+    stage.run(8_000)
+    stage.start(1)
+    stage.run(8_000)
+
+    assert [stage.values(node) for node in (1, 2, 3)] == [VALUES] * 3
+    assert stage.isr() == [1, 2, 3]
