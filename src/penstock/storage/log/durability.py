@@ -12,6 +12,7 @@ A sync that failed stops the log for good. The kernel drops pages that it could 
 and calls the next sync a success, so trying again would turn a loss into a lie.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -20,6 +21,7 @@ from penstock.storage.commit import Begins, SyncableFile
 from penstock.storage.disk import Disk, File
 from penstock.storage.journal import FrameBuilder, LogJournal
 from penstock.storage.log.file_names import TEMPORARY
+from penstock.storage.log.segment import Segment
 from penstock.storage.log.types import LogStopped
 
 Done: TypeAlias = Callable[[StorageError | None], None]
@@ -86,6 +88,9 @@ class Durability:
         # covers what is appended to the file until then.
         self.sharing: File | None = None
         self._sealed: dict[File, None] = {}
+        # Requests of `commit` in their order: those whose round has not begun, and those whose has.
+        self._gathering: deque[tuple[File, Callable[[Segment], Offset], Segment, Done, int]] = deque()
+        self._running: deque[tuple[Done, int, Offset]] = deque()
 
     def stop(self, cause: BaseException) -> None:
         """Take no more writes; the first cause is kept."""
@@ -115,35 +120,39 @@ class Durability:
                 journal.mark(end)
         done(None)
 
-    def commit(self, file: File, end: Callable[[], Offset], done: Done) -> None:
+    def commit(self, file: File, end: Callable[[Segment], Offset], segment: Segment, done: Done) -> None:
         """Make the log durable with the next round, by its journal or by its active file.
 
-        When the round begins, `end` returns the end of the log in this file or before it; everything
-        below that is durable when `done` is called.
+        When the round begins, `end` returns the end of the log in this segment or before it;
+        everything below that is durable when `done` is called.
         """
-        generation, reach = self._generation, self.synced
+        self._gathering.append((file, end, segment, done, self._generation))
+        self._commit.request(file, self._finish, self._begin)
 
-        def begins(frame: FrameBuilder | None) -> bool:
-            nonlocal reach
-            if self.sharing is file:
-                self.sharing = None
-            if self.stopped is not None or generation != self._generation:
-                # A log that was removed meanwhile has no end, and one that was cut has another.
-                return False
-            journal = self._journal
-            reach = end()
-            if journal is None or not journal.is_on:
-                return False
-            if frame is None:
-                journal.drop()
-                journal.is_on = False
-                return False
-            return journal.take(frame, reach, self.synced)
+    def _begin(self, frame: FrameBuilder | None) -> bool:
+        """The round of the oldest request begins: put what was appended into the frame, if there is one."""
+        file, end, segment, done, generation = self._gathering.popleft()
+        if self.sharing is file:
+            self.sharing = None
+        if self.stopped is not None or generation != self._generation:
+            # A log that was removed meanwhile has no end, and one that was cut has another.
+            self._running.append((done, generation, Offset(0)))
+            return False
+        reach = end(segment)
+        self._running.append((done, generation, reach))
+        journal = self._journal
+        if journal is None or not journal.is_on:
+            return False
+        if frame is None:
+            journal.drop()
+            journal.is_on = False
+            return False
+        return journal.take(frame, reach, self.synced)
 
-        def finished(error: StorageError | None) -> None:
-            self._reached(error, generation, reach, done)
-
-        self._commit.request(file, finished, begins)
+    def _finish(self, error: StorageError | None) -> None:
+        """The round of the oldest request that has begun is over."""
+        done, generation, reach = self._running.popleft()
+        self._reached(error, generation, reach, done)
 
     def request_names(self, done: Done | None = None) -> None:
         """Sync the directory."""

@@ -8,7 +8,6 @@ round, a start would find a hole and have to call it corruption.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader
@@ -38,7 +37,6 @@ from penstock.storage.log.scrub import (
     verification_at,
     verification_of,
 )
-from penstock.storage.log.segment import Segment
 from penstock.storage.log.state import LogServices, LogState
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
@@ -276,7 +274,7 @@ class PartitionLog:
             return
         segment = state.segments.active
         assert segment.writer is not None
-        state.durability.commit(segment.writer, partial(_reach, state, segment), done)
+        state.durability.commit(segment.writer, state.reach, segment, done)
 
     def sync_shared(self, done: Done) -> None:
         """Like `sync`, for frequent appends: of the calls until the next round begins, only the first counts.
@@ -289,7 +287,7 @@ class PartitionLog:
         assert writer is not None
         if state.durability.sharing is not writer:
             state.durability.sharing = writer
-            state.durability.commit(writer, partial(_reach, state, segment), done)
+            state.durability.commit(writer, state.reach, segment, done)
 
     def use_journal(self, *, is_on: bool) -> None:
         """Whether appends go to the node's journal, which is worth it if somebody waits for syncs."""
@@ -471,10 +469,3 @@ class PartitionLog:
                 # The last checkpoint may have been taken before what it covers went to the journal.
                 state.journal.checkpointed(covered(state))
         state.segments.close()
-
-
-def _reach(state: LogState, segment: Segment) -> Offset:
-    """The end of what is in this segment or before it, which was the active one once."""
-    if segment is state.segments.active:
-        return state.end
-    return state.segments.reach_of(segment, state.end)

@@ -122,6 +122,11 @@ class LogState:
         for known in segment.damage:
             self.damage[known.start] = known
 
+    def reach(self, segment: Segment) -> Offset:
+        """The end of what is in this segment or before it, which was the active one once."""
+        segments = self.segments
+        return self.end if segment is segments.active else segments.reach_of(segment, self.end)
+
     @property
     def stopped(self) -> BaseException | None:
         """Why nothing may be written: a failed sync, or damage in the segment that would grow."""

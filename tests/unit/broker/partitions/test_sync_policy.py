@@ -129,8 +129,7 @@ def test_a_round_covers_what_was_appended_until_it_began_and_nothing_later() -> 
 
     bench.commit.begin()
     bench.append()
-    first, *_ = bench.commit.requests
-    first[1](None)
+    bench.commit.requests.pop(0)[1](None)
 
     assert bench.acknowledged == [1, 2]
 
@@ -146,8 +145,7 @@ def test_a_segment_that_is_rolled_before_the_round_begins_counts_up_to_its_own_e
     bench.partition.log.roll()
     bench.append()
     bench.commit.begin()
-    shared = bench.commit.requests[0]
-    shared[1](None)
+    bench.commit.requests.pop(0)[1](None)
 
     assert bench.acknowledged == [1]
 
