@@ -455,6 +455,8 @@ class CommitJournal:
             return
         self._asked.pop(key, None)
         self._checkpointed[key] = position.sequence
+        # A log that was opened without a checkpoint has one now.
+        self._scan.forget(key)
         if self._full:
             self._release(key, position.sequence)
 
