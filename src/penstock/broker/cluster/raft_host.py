@@ -46,6 +46,7 @@ from penstock.broker.cluster.raft_codec import (
 from penstock.broker.cluster.raft_snapshots import SnapshotManager
 from penstock.broker.cluster.raft_storage import (
     DIRECTORY,
+    EntriesMissing,
     MetadataSnapshot,
     RaftStorage,
     encode_snapshot,
@@ -238,15 +239,19 @@ def recover(
 def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStorage:
     try:
         return RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
+    except EntriesMissing as hole:
+        _note_loss(disk, hole.offset, f"entries {hole.offset + 1} to {log.end} cannot be used: {hole}")
+        _keep_copies(disk, log, Offset(0))
+        log.truncate_to(hole.offset)
     except CorruptionError:
         # Below the checkpoint damage shows only when it is read.
         for _ in log.scrub():
             pass
         if not log.corruption:
             raise
-    _cut_damage(disk, log, snapshot.meta.index)
+        _cut_damage(disk, log, snapshot.meta.index)
     _fit(log, snapshot)
-    return RaftStorage(log, snapshot.meta, snapshot.end, LAG_MAX)
+    return _load(disk, log, snapshot)
 
 
 def recover_state(disk: Disk, store: RaftStorage, *, joined: bool) -> RecoveredState:
@@ -285,10 +290,11 @@ def _note_loss(disk: Disk, end: Offset, reason: str) -> bool:
 def _cut_damage(disk: Disk, log: PartitionLog, covered: Index) -> None:
     """Make the log end in front of damage, unless a snapshot covers all of it; keep a copy. Blocks."""
     damaged = log.corruption
-    behind = [damage for damage in damaged if damage.end > covered]
+    # In the last segment nobody knows how much followed the damage.
+    behind = [damage for damage in damaged if damage.end > covered or damage.segment == log.active_start]
     if behind:
         first = min(behind, key=lambda damage: damage.start)
-        reason = f"entries {first.start + 1} to {log.end} cannot be read: {first.reason}"
+        reason = f"what follows entry {first.start} cannot be read: {first.reason}"
         # First of all: a power cut after the cut would leave a log that looks whole.
         _note_loss(disk, first.start, reason)
         _keep_copies(disk, log, first.segment)

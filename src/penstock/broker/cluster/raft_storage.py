@@ -58,6 +58,16 @@ from penstock.storage.log.file_names import TEMPORARY
 from penstock.storage.log.files import FileKind, frame, read_file, replace_durably, unframe
 
 READ_BYTES = 1 << 20
+
+
+class EntriesMissing(CorruptionError):
+    """The log has a hole: behind `offset` comes an entry that does not follow."""
+
+    def __init__(self, offset: Offset, found: Offset) -> None:
+        super().__init__(f"entry {found + 1} follows entry {offset}")
+        self.offset = offset
+
+
 DIRECTORY = "meta/raft"
 SUFFIX = ".snapshot"
 KEPT = 2
@@ -168,7 +178,7 @@ def _record(entry: Entry, now: Timestamp) -> Record:
 
 def _read(log: PartitionLog) -> Iterator[Entry]:
     """Every entry of the log. Blocks on the disk."""
-    start = log.start
+    start = expected = log.start
     while start < log.end:
         content = memoryview(log.read(start, READ_BYTES).to_bytes())
         position = 0
@@ -176,6 +186,10 @@ def _read(log: PartitionLog) -> Iterator[Entry]:
             end = position + header.size_bytes
             for record in read_records(content[position:end]):
                 if record.offset >= start:
+                    if record.offset != expected:
+                        # The offset of a batch is not covered by its CRC.
+                        raise EntriesMissing(expected, Offset(record.offset))
+                    expected = Offset(expected + 1)
                     assert record.value is not None, "an entry is a record's value"
                     term = Term(log.epochs.epoch_at(Offset(record.offset)))
                     yield Entry(Index(record.offset + 1), term, decode_content(bytes(record.value)))

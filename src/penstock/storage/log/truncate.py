@@ -21,7 +21,8 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     An epoch that begins at the end goes even if no batch does: it wrote nothing, and on the
     leader another epoch may have written there.
     """
-    if offset >= state.end:
+    if offset >= state.end and not (state.damage and state.stopped is not None):
+        # Damage in the last segment may begin where the readable part ends.
         state.epochs_changed = state.epochs.truncate_to(state.end) or state.epochs_changed
         return state.end
     if offset < state.start or offset < state.segments[0].base_offset:
@@ -41,7 +42,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     try:
         state.segments.reopen_last()
         segment.size_bytes = position
-        damage = [known for known in segment.damage if known.end <= end]
+        damage = [known for known in segment.damage if known.start < end and known.end <= end]
         state.set_damage(segment, ())
         state.active_index.truncate(end, position, latest)
         _end_at(state, end, producers)
@@ -121,7 +122,9 @@ def _refuse_if_failed(state: LogState) -> None:
 def _place_of_cut(state: LogState, index: int, offset: Offset) -> tuple[int, Offset]:
     """Where in the segment to cut, and the offset that the log will end at."""
     segment = state.segments[index]
-    damage = segment.damage_at(offset)
+    # Damage at the end of the log has bytes, but no offsets.
+    at_end = (known for known in segment.damage if known.start == offset)
+    damage = segment.damage_at(offset) or next(at_end, None)
     if damage is not None:
         offset = damage.start
     if offset == segment.base_offset:

@@ -277,6 +277,31 @@ def test_a_flipped_bit_below_the_checkpoint_cuts_the_log_in_front_of_it() -> Non
     assert open_again(disk).store.last == 4
 
 
+def test_damage_behind_the_last_readable_entry_is_cut_off_without_a_checkpoint() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    disk.flip_bit(SEGMENT, 8 * (disk.size(SEGMENT) * 4 // 5 + 40))
+    disk.remove("meta/raft/log/checkpoint")
+
+    again = open_again(disk)
+
+    assert (again.store.last, again.recovered.doubt) == (4, TERM)
+    assert again.store.log.corruption == ()
+
+
+def test_a_hole_between_entries_is_damage() -> None:
+    disk = new_disk()
+    with_entries(disk)
+    batch_bytes = disk.size(SEGMENT) // 5
+    # The fifth entry claims to be the sixth: offsets are not covered by a batch's CRC.
+    disk.open(SEGMENT).pwrite(4 * batch_bytes, (5).to_bytes(8, "big"))
+    disk.remove("meta/raft/log/checkpoint")
+
+    again = open_again(disk)
+
+    assert (again.store.last, again.store.log.end, again.recovered.doubt) == (4, 4, TERM)
+
+
 def test_damage_that_a_snapshot_covers_loses_nothing() -> None:
     disk = new_disk()
     options = QuorumOptions(segment_bytes=600)
