@@ -1,6 +1,6 @@
 """Verifies every sealed segment in the background, so that damage is found while other copies are whole.
 
-    one pass: each log, each sealed segment ── 1 MB in a thread ── a pause by the rate ── the next 1 MB …
+    one pass: each log, each sealed segment ── 256 KB in a thread ── a pause by the rate ── the next …
                                             └─ at its end: indexes and snapshot
                         └─ before the first: identity, leader epochs, checkpoint
 
@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.broker.partitions.leader_partition import Replica
-from penstock.broker.partitions.segment_verifier import STEP_BYTES, SegmentVerifier, VerificationResult
+from penstock.broker.partitions.segment_verifier import SegmentVerifier, VerificationResult
 from penstock.core.model import MILLISECOND, SECOND, Instant, Offset, StorageError, Timestamp
 from penstock.observability import Metrics
 from penstock.observability import log as events
@@ -25,6 +25,8 @@ from penstock.storage.data_directory import META, RecordFileDamaged, read_record
 from penstock.storage.disk import Disk
 
 RECORD = "scrub"
+# A thread that computes keeps the loop waiting for a moment, again and again: not for long.
+STEP_BYTES = 256 << 10
 # Small segments cost a job each: not one after the other.
 PAUSE_NS = 20 * MILLISECOND
 SAVE_NS = 10 * SECOND

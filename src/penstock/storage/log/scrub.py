@@ -31,8 +31,18 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from fastcrc import crc32
+
 from penstock.core.model import CorruptionError, Offset, StorageError, TopicId
-from penstock.core.records import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, read_header
+from penstock.core.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    check_batch,
+    read_header,
+)
 from penstock.core.replica import LeaderEpochHistory, decode_snapshot
 from penstock.storage.disk import DetachedReader, Disk, NoSuchFile
 from penstock.storage.log.append import roll
@@ -58,7 +68,7 @@ from penstock.storage.log.files import (
 )
 from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, SHAPES, SealedIndex, parse_sealed
 from penstock.storage.log.recovery import keep_snapshot
-from penstock.storage.log.segment import MAGIC, Segment, checked_batches
+from penstock.storage.log.segment import BATCH_LENGTH_MIN, MAGIC, SCAN_BYTES, Segment, checked_batches
 from penstock.storage.log.state import LogState
 from penstock.storage.log.types import CorruptRange, FileRange
 
@@ -67,6 +77,8 @@ STEP_BYTES = 1 << 20
 SEARCH_BYTES = 64 << 10
 MAGIC_POSITION = 16
 _OFFSET = struct.Struct(">q")
+# Base offset, length, leader epoch, magic, CRC and last offset delta.
+_CHECKED = struct.Struct(">qiibI2xi")
 UNLIMITED = 2**63 - 1
 
 
@@ -157,11 +169,15 @@ class Verification:
             try:
                 if self._reader is None:
                     raise CorruptBatch("the file is missing")
-                for batch in checked_batches(self._reader, position, self.end):
+                before = position
+                position, expected = self._skip_good(self._reader, position, expected)
+                if position == before:
+                    # Large, or bad: then this raises, and says why.
+                    batch = next(checked_batches(self._reader, position, self.end))
                     self._check_place(batch.header, expected)
                     position, expected = position + batch.header.size_bytes, batch.header.next_offset
-                    if position - self.position >= self._limit_bytes:
-                        return VerifiedBytes(position, expected, tuple(damage))
+                if position - self.position >= self._limit_bytes:
+                    return VerifiedBytes(position, expected or 0, tuple(damage))
             except (CorruptBatch, StorageError) as bad:
                 start = self.base_offset if expected is None else expected
                 if self._rows is None:
@@ -172,6 +188,40 @@ class Verification:
                 )
                 position, expected = stop, following
         return VerifiedBytes(position, self.base_offset if expected is None else expected, tuple(damage))
+
+    def _skip_good(  # noqa: C901 - straight on purpose, since logs have many small batches
+        self, reader: DetachedReader, position: int, expected: int | None
+    ) -> tuple[int, int | None]:
+        """Go on behind the batches of one chunk that are good."""
+        wanted = min(SCAN_BYTES, self._limit_bytes, self.end - position)
+        chunk = memoryview(reader.pread(position, wanted))
+        size, at, unpack, crc32c = len(chunk), 0, _CHECKED.unpack_from, crc32.iscsi
+        base_offset, end_offset, gapless = self.base_offset, self._end_offset, self._gapless
+        # The epoch of the last batch, and up to where it reaches.
+        epoch, epoch_end = -1, -1
+        while at + HEADER_BYTES <= size:
+            offset, length, leader_epoch, magic, crc, last_delta = unpack(chunk, at)
+            stop = at + PREFIX_BYTES + length
+            if magic != MAGIC or length < BATCH_LENGTH_MIN or last_delta < 0 or stop > size:
+                break
+            if expected is None:
+                if offset < base_offset:
+                    break
+            elif offset != expected and (gapless or offset < expected):
+                break
+            if offset >= epoch_end:
+                epoch, epoch_end = self._epoch_at(offset)
+            if (leader_epoch != epoch and epoch >= 0) or offset + last_delta >= end_offset:
+                break
+            if crc32c(chunk[at + CRC_START : stop]) != crc:
+                break
+            expected, at = offset + last_delta + 1, stop
+        return position + at, expected
+
+    def _epoch_at(self, offset: int) -> tuple[int, int]:
+        """The epoch that wrote `offset`, and the offset where the next one begins."""
+        following = (entry.start for entry in self._epochs.entries() if entry.start > offset)
+        return self._epochs.epoch_at(Offset(offset)), next(following, UNLIMITED)
 
     def _check_place(self, header: BatchHeader, expected: int | None) -> None:
         """Offset and leader epoch stand outside the CRC: compare them with what is known."""
