@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError
+from penstock.core.model import MILLISECOND, Instant, PenstockError, ProtocolError, TopicPartition
 from penstock.core.protocol.frames import API_VERSIONS_KEY, read_request_header
 from penstock.observability import log
 from penstock.runtime import Clock
@@ -85,6 +85,7 @@ class KafkaConnection:
         "listener",
         "metrics",
         "responses",
+        "served_offsets",
         "tcp",
     )
 
@@ -96,6 +97,8 @@ class KafkaConnection:
         self.clock = door.clock
         self.metrics = door.metrics
         self.fetch_sessions = door.fetch_sessions
+        # The offset of the last fetch that was sent records, of each partition, and how often it came again.
+        self.served_offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._routes = door.routes.by_key
         self.responses = ResponseQueue(pipe, door.flush_soon, door.response_memory.moved)
         pipe.account(door.response_memory.moved)

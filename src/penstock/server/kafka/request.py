@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from penstock.core.model import ProtocolError
+from penstock.core.model import ProtocolError, TopicPartition
 from penstock.core.protocol.codec import Message
 from penstock.core.protocol.frames import RequestHeader, response_frame
 from penstock.core.protocol.messages.registry import Api
@@ -135,6 +135,7 @@ class RequestConnection(Protocol):
     backend: Backend
     authorizer: Authorizer | None
     fetch_sessions: FetchSessionCache
+    served_offsets: dict[TopicPartition, tuple[int, int]]
     clock: Clock
     metrics: KafkaMetrics
     tcp: TcpConnection

@@ -8,8 +8,9 @@ round, a start would find a hole and have to call it corruption.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
-from penstock.core.model import Instant, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
+from penstock.core.model import Instant, LeaderEpoch, Offset, PenstockError, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader
 from penstock.core.replica import AbortedTransaction, EpochStart, LeaderEpochHistory, ProducerStateManager
 from penstock.storage.disk import Disk
@@ -54,6 +55,8 @@ from penstock.storage.log.types import (
 )
 
 DEFAULTS = LogOptions()
+# More than a client is sent at once.
+DISTRUSTED_BYTES = 64 << 20
 
 
 class PartitionLog:
@@ -385,6 +388,12 @@ class PartitionLog:
     ) -> Verification | None:
         """The verification of so many bytes of a segment, from a batch on; None if there is no such place."""
         return verification_at(self._state, base_offset, position, expected, limit_bytes=limit_bytes)
+
+    def distrust(self, offset: Offset) -> None:
+        """Have what a reader gets from this offset on verified again, before it is served."""
+        with suppress(PenstockError):
+            for piece in read.read(self._state, offset, DISTRUSTED_BYTES, None).ranges:
+                piece.file.unverify(piece.position, piece.length)
 
     def file_check(self, topic_id: TopicId, base_offset: Offset | None) -> FileCheck | None:
         """The check of a sealed segment's indexes and snapshot, or of the files of the whole log."""

@@ -118,6 +118,12 @@ class SegmentReader:
         end = position + length
         return all(stop <= position or start >= end for start, stop in self.unverified)
 
+    def unverify(self, position: int, length: int) -> None:
+        """Verify this range again before it is served."""
+        end = position + length
+        self.verified(position, end)
+        self.unverified = sorted([*self.unverified, (position, end)])
+
     def distrust(self) -> None:
         """Verify everything again before it is served."""
         self.unverified = [(0, EVERYTHING)]

@@ -46,6 +46,8 @@ class ServableFile(File, Protocol):
 
     def is_verified(self, position: int, length: int) -> bool: ...
 
+    def unverify(self, position: int, length: int) -> None: ...
+
 
 class FileRange:
     """Bytes of a segment, ready for sendfile. The file stays readable when the segment is deleted.

@@ -235,3 +235,19 @@ def test_more_least_bytes_than_an_answer_may_hold_are_not_waited_for(client: "Cl
     answer = ask(client, greedy)
 
     assert rows(answer) == {0: (0, 1, 1)}
+
+
+def test_a_client_that_asks_for_the_same_again_gets_it_verified(stage: "Stage", client: "Client") -> None:
+    for _ in range(3):
+        produce(client)
+    assert rows(ask(client, fetch({0: 0}))) == {0: (0, 3, 3)}
+    # A bit flips in memory: nothing tells that from what was written.
+    disk = stage.world.nodes["node"].disk
+    content = disk._content("flip", "logs/orders/0/00000000000000000000.log").present
+    content[len(content) // 2] ^= 1
+
+    again = ask(client, fetch({0: 0}))
+    behind = ask(client, fetch({0: 1}))
+
+    assert rows(again) == {0: (0, 3, 1)}
+    assert rows(behind) == {0: (ErrorCode.CORRUPT_MESSAGE, 3, 0)}
