@@ -85,6 +85,15 @@ class JournaledLogs(RuleBasedStateMachine):
 
         (self.logs[log].sync_shared if shared else self.logs[log].sync)(done)
 
+    @rule(log=LOG, sizes=st.lists(st.sampled_from([1, 50, 300]), min_size=1, max_size=3))
+    def publish(self, log: int, sizes: list[int]) -> None:
+        """Append and wait until it is durable, as a producer does."""
+        for size in sizes:
+            self.append(log, size)
+        self.sync(log, shared=False)
+        self.finish_round()
+        self.finish_round()
+
     @rule()
     def finish_round(self) -> None:
         self.rounds.finish()

@@ -465,7 +465,10 @@ class PartitionLog:
 
         What was read of it may be on its way to a client: such ranges stay readable.
         """
-        self._state.durability.stop(LogAbandoned(f"the log {self.directory} was removed"))
+        durability = self._state.durability
+        durability.stop(LogAbandoned(f"the log {self.directory} was removed"))
+        # Small files that are on their way must not end up in a log that is made in its place.
+        durability.forget_requests(durability.synced)
         self._state.segments.abandon()
 
     def close(self) -> None:

@@ -203,3 +203,20 @@ def test_a_shared_sync_is_reported_though_somebody_else_asked_for_a_sync_before(
     bench.rounds.finish_all()
 
     assert others == bench.answers == [None]
+
+
+def test_a_checkpoint_under_way_does_not_touch_a_log_that_is_made_in_place_of_a_removed_one(
+    bench: "Bench",
+) -> None:
+    bench.append()
+    bench.log.checkpoint()
+    for _ in range(2):
+        bench.rounds.finish()
+    bench.log.abandon()
+    bench.disk.remove_tree(bench.log.directory)
+    PartitionLog.create(bench.disk, bench.log.directory, TOPIC, bench.options)
+
+    bench.rounds.finish_all()
+
+    log, report = PartitionLog.open(bench.disk, bench.log.directory, TOPIC, bench.options)
+    assert (report.recovery_point, log.end) == (0, 0)
