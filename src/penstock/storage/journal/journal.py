@@ -85,7 +85,7 @@ class JournalOptions:
 
     first_bytes: int = 1 << 20
     file_bytes: int = 16 << 20
-    entry_bytes_max: int = 64 << 10
+    entry_bytes_max: int = 32 << 10
     full_files_max: int = 2
 
 

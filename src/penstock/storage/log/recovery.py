@@ -11,6 +11,9 @@ or has a wrong CRC ends the log: it is cut there, and the report says where. Unl
 is plainly an unfinished write, it is copied to the quarantine, since good batches behind a
 damaged one may be in it. After a clean stop the tail is empty and no batch is read at all.
 
+With a journal the log is then continued from there, and its end is compared with what was durable:
+if it is short even so, the report says which offsets are lost.
+
 Producer state, epochs and indexes that are missing or damaged are rebuilt from the batches.
 
 A start also finishes a compaction that the power cut interrupted:
