@@ -87,7 +87,7 @@ class ReplicaReporter:
         self._done: Callback | None = None
         self._waiting: dict[Key, None] = {}
         # What was said last of a partition without a leader, so that it is not repeated.
-        self._said: dict[Key, tuple[LeaderEpoch, PartitionReport]] = {}
+        self._said: dict[Key, PartitionReport] = {}
         self._is_underway = False
         self._timer: Timer | None = None
 
@@ -140,26 +140,30 @@ class ReplicaReporter:
             self._soon(0)
 
     def _is_news(self, key: Key, state: PartitionState) -> bool:
-        row, known = self._report_of(key), state.report(self._me)
-        if self._said.get(key) == (state.leader_epoch, row):
+        row, known = self._report_of(key, state), state.report(self._me)
+        if self._said.get(key) == row:
             return False
         return (
             known is None
-            or known.broker_epoch != self._epoch
+            or (known.broker_epoch, known.leader_epoch) != (self._epoch, row.leader_epoch)
             or (known.position, known.loss) != ((row.last_epoch, row.end), row.loss)
         )
 
-    def _report_of(self, key: Key) -> PartitionReport:
+    def _report_of(self, key: Key, state: PartitionState) -> PartitionReport:
         found, replica = self._losses.get(key, LOST_NOTHING), self._logs.get(key)
         if replica is None:
             # Lost, or not created yet: then nothing was ever acknowledged from it.
-            return PartitionReport(*key, NO_LEADER_EPOCH, Offset(0), found.loss)
+            return PartitionReport(*key, NO_LEADER_EPOCH, Offset(0), state.leader_epoch, found.loss)
         log = replica.log
+        if found.loss is ReplicaLoss.EVERYTHING and log.end > log.start:
+            # A leader has begun to fill it again.
+            found = FoundLoss(ReplicaLoss.TAIL)
         if log.corruption and found.loss < ReplicaLoss.RANGE:
             found = FoundLoss(ReplicaLoss.RANGE, max(damage.end for damage in log.corruption))
         elif log.stopped is not None and not found.loss:
             found = FoundLoss(ReplicaLoss.DOUBTFUL)
-        return PartitionReport(*key, log.epochs.epoch_at(Offset(log.end - 1)), log.end, *found)
+        last_epoch = log.epochs.epoch_at(Offset(log.end - 1))
+        return PartitionReport(*key, last_epoch, log.end, state.leader_epoch, *found)
 
     def _soon(self, pause_ms: int) -> None:
         if self._timer is None:
@@ -183,8 +187,8 @@ class ReplicaReporter:
             topic = self._image.topic_by_id(key[0])
             state = None if topic is None else topic.partition(key[1])
             if state is not None:
-                rows.append(self._report_of(key))
-                self._said[key] = (state.leader_epoch, rows[-1])
+                rows.append(self._report_of(key, state))
+                self._said[key] = rows[-1]
         self._is_underway = True
         self._submit(
             ReportReplicas(self._me, self._epoch, tuple(rows)), lambda reply: self._on_reply(keys, reply)

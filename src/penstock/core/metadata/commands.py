@@ -93,6 +93,8 @@ class PartitionReport(NamedTuple):
     partition: PartitionIndex
     last_epoch: LeaderEpoch
     end: Offset
+    # The leader epoch of the partition, as the broker knows it.
+    leader_epoch: LeaderEpoch
     loss: ReplicaLoss = ReplicaLoss.NOTHING
     former_end: Offset = UNKNOWN_END
 

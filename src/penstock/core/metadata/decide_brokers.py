@@ -174,7 +174,7 @@ def report_replicas(
             continue
         minimum, unclean = rules.of(topic)
         report = ReplicaReport(
-            broker.node_id, broker.epoch, row.last_epoch, row.end, row.loss, row.former_end
+            broker.node_id, broker.epoch, row.last_epoch, row.end, row.loss, row.former_end, row.leader_epoch
         )
         after = reported(partition, report, minimum)
         after = elected(after, draft.image, minimum, unclean=unclean)

@@ -205,7 +205,7 @@ def elected(
     unbroken = (n for n in candidates if n in partition.elr and partition.report(n) is None)
     eligible = next(unbroken, None)
     if eligible is not None:
-        return msgspec.structs.replace(with_isr(partition, (eligible,), minimum), leader=eligible)
+        return _led_by(partition, eligible, minimum)
     after = _elected_by_reports(partition, image, minimum, unclean=unclean, waited=waited)
     if after.leader != NO_LEADER:
         return after
@@ -224,7 +224,7 @@ def _elected_by_reports(
     if best is None:
         return partition
     if _is_whole(partition, image, best, waited=waited or unclean):
-        return _led_by_reported(partition, best.node_id, minimum)
+        return _led_by(partition, best.node_id, minimum)
     if unclean or _is_all_there_is(partition, image, waited=waited):
         return _started_over(partition, best.node_id)
     return partition
@@ -236,7 +236,7 @@ def _longest(partition: Partition, image: MetadataImage) -> ReplicaReport | None
     alone = len(partition.replicas) == 1
     able = [
         report
-        for report in partition.reports
+        for report in partition.answers
         if report.node_id in order and (alone or report.loss is not ReplicaLoss.EVERYTHING)
     ]
 
@@ -256,7 +256,7 @@ def _is_whole(partition: Partition, image: MetadataImage, best: ReplicaReport, *
     """Whether this log has every committed record, as far as the replicas that were asked can tell."""
     whole = [
         report
-        for report in partition.reports
+        for report in partition.answers
         if report.loss is ReplicaLoss.NOTHING and report.node_id in partition.complete
     ]
     if not any(best.position >= report.position for report in whole):
@@ -277,17 +277,14 @@ def _is_all_there_is(partition: Partition, image: MetadataImage, *, waited: bool
 
 
 def _silent(partition: Partition, image: MetadataImage, nodes: Nodes) -> bool:
-    """Whether one of these replicas has not reported, or is gone again."""
-    return any(partition.report(node_id) is None or not image.is_live(node_id) for node_id in nodes)
+    """Whether one of these replicas has not reported since there is no leader, or is gone again."""
+    answered = [report.node_id for report in partition.answers if image.is_live(report.node_id)]
+    return any(node_id not in answered for node_id in nodes)
 
 
-def _led_by_reported(partition: Partition, leader: NodeId, minimum: int) -> Partition:
-    """The partition under a leader that has every committed record; who lost some is not eligible."""
-    after = msgspec.structs.replace(with_isr(partition, (leader,), minimum), leader=leader)
-    for report in partition.reports:
-        if report.loss and report.node_id in after.elr:
-            after = after_loss(after, report.node_id, minimum, report.loss)
-    return after
+def _led_by(partition: Partition, leader: NodeId, minimum: int) -> Partition:
+    """The partition under a leader that has every committed record, and is alone in sync for now."""
+    return msgspec.structs.replace(with_isr(partition, (leader,), minimum), leader=leader)
 
 
 def _started_over(partition: Partition, leader: NodeId) -> Partition:

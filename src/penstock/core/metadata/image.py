@@ -278,6 +278,8 @@ class ReplicaReport(StoredStruct, frozen=True):
     loss: ReplicaLoss = ReplicaLoss.NOTHING
     # Where the log ended once, as far as that is known: what is lost lies between `end` and here.
     former_end: Offset = UNKNOWN_END
+    # The partition's leader epoch when this was found. Under a leader of a later one the log has changed.
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
 
     @property
     def position(self) -> tuple[LeaderEpoch, Offset]:
@@ -327,6 +329,11 @@ class Partition(StoredStruct, frozen=True):
     def report(self, node_id: NodeId) -> ReplicaReport | None:
         """What a replica has reported."""
         return next((report for report in self.reports if report.node_id == node_id), None)
+
+    @property
+    def answers(self) -> tuple[ReplicaReport, ...]:
+        """The reports that were made since the partition has no leader."""
+        return tuple(report for report in self.reports if report.leader_epoch == self.leader_epoch)
 
     @property
     def target(self) -> tuple[NodeId, ...]:

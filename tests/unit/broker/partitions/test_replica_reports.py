@@ -182,7 +182,7 @@ def test_a_log_that_was_lost_counts_as_lost_until_it_is_in_sync_again(bench: Rep
 
     bench.fence(3)
     bench[2].settle()
-    assert (reports.last.end, reports.last.loss) == (8, ReplicaLoss.EVERYTHING)
+    assert (reports.last.end, reports.last.loss) == (8, ReplicaLoss.TAIL)
 
     bench.unfence(3)
     bench.copy(2)
@@ -196,7 +196,9 @@ def test_a_log_that_was_lost_counts_as_lost_until_it_is_in_sync_again(bench: Rep
 def test_a_leader_that_misses_records_says_which(bench: ReplicasBench) -> None:
     crash_all(bench, remove_directory, 2)
     place = (TOPIC_ID, PartitionIndex(0))
-    row = PartitionReport(*place, LeaderEpoch(0), Offset(8), ReplicaLoss.TAIL, Offset(12))
+    row = PartitionReport(
+        *place, LeaderEpoch(0), Offset(8), bench.state.leader_epoch, ReplicaLoss.TAIL, Offset(12)
+    )
     bench.perform(ReportReplicas(NodeId(3), broker_of(bench.machine, 3).epoch, (row,)))
     bench.unfence(3)
     come_back(bench, 2)

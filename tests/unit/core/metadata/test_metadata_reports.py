@@ -67,7 +67,8 @@ def report(
     epoch: int = 0,
     former_end: int = -1,
 ) -> None:
-    row = PartitionReport(*KEY, LeaderEpoch(epoch), Offset(end), loss, Offset(former_end))
+    at = orders(machine).leader_epoch
+    row = PartitionReport(*KEY, LeaderEpoch(epoch), Offset(end), at, loss, Offset(former_end))
     perform(machine, ReportReplicas(NodeId(number), broker_of(machine, number).epoch, (row,)))
 
 
@@ -281,6 +282,10 @@ def test_under_a_leader_only_an_eligible_replica_is_listened_to() -> None:
     # Its leader falls: the replica restarted since it was in sync, so the leader is waited for.
     fence(machine, 1)
     assert orders(machine).leader == NO_LEADER
+    # What it said under that leader says nothing about now.
+    grace_is_over(machine)
+    assert orders(machine).leader == NO_LEADER
+    report(machine, 2, 110)
     grace_is_over(machine)
     assert orders(machine).leader == 2
 

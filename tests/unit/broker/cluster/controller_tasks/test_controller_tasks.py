@@ -132,7 +132,9 @@ def test_an_election_waits_for_reports_until_the_grace_period_is_over() -> None:
     stage.until(lambda: leaders_of(stage, "n1") == [NO_LEADER])
 
     epoch = register(stage, 2, fenced=True)
-    row = PartitionReport(TOPIC, PartitionIndex(0), LeaderEpoch(0), Offset(10))
+    state = stage.image("n1").partition("t", 0)
+    assert state is not None
+    row = PartitionReport(TOPIC, PartitionIndex(0), LeaderEpoch(0), Offset(10), state.leader_epoch)
     stage.submit("n1", ReportReplicas(NodeId(2), epoch, (row,)))
     stage.submit("n1", UnfenceBroker(NodeId(2), epoch))
     stage.run_ms(900)
