@@ -115,7 +115,8 @@ class ReplicaReporter:
         """Report every log that an election may depend on; `done` is called when that is committed."""
         self._epoch, self._submit, self._image, self._done = epoch, submit, image, done
         for topic, state in image.partitions_of(self._me):
-            if state.leader == NO_LEADER or self._me in (*state.complete, *state.last_known_elr):
+            counts = state.leader == NO_LEADER or self._me in (*state.complete, *state.last_known_elr)
+            if counts and self._is_needed((topic.id, state.index), state):
                 self._waiting[topic.id, state.index] = None
         self._send()
 
@@ -135,9 +136,13 @@ class ReplicaReporter:
             self._losses.pop(key, None)
         if state.leader != NO_LEADER or self._submit is None:
             self._said.pop(key, None)
-        elif self._is_news(key, state):
+        elif self._is_needed(key, state) and self._is_news(key, state):
             self._waiting[key] = None
             self._soon(0)
+
+    def _is_needed(self, key: Key, state: PartitionState) -> bool:
+        """Whether there is something to say: the only replica that lost nothing leads in any case."""
+        return len(state.replicas) > 1 or self._report_of(key, state).loss is not ReplicaLoss.NOTHING
 
     def _is_news(self, key: Key, state: PartitionState) -> bool:
         row, known = self._report_of(key, state), state.report(self._me)

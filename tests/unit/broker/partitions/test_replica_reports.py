@@ -236,3 +236,19 @@ def test_after_a_failed_sync_nobody_counts_on_the_page_cache(bench: ReplicasBenc
     broker.syncs.finish(OSError(5, "the device is gone"))
 
     assert broker.directory.surviving_epoch("monday") is None
+
+
+@pytest.mark.parametrize(("damage", "sent"), [(spare, 0), (remove_directory, 1)])
+def test_the_only_replica_reports_what_it_lost_and_nothing_else(
+    damage: Callable[[CrashableDisk], None], sent: int
+) -> None:
+    bench = ReplicasBench().create(1)
+    Producer(bench[1]).append(b"here")
+    damage(bench[1].disk)
+    bench.perform(registration(1, fenced=True))
+    bench.restart(1)
+
+    reports = come_back(bench, 1)
+
+    assert len(reports.sent) == sent
+    assert bench.state.leader == 1
