@@ -52,6 +52,7 @@ Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
 REPORTS_PER_COMMAND = 1_000
 RETRY_MS = 100
 DEPOSE_RETRY_MS = 500
+REPLACED = (ErrorKind.STALE_BROKER_EPOCH, ErrorKind.UNKNOWN_BROKER)
 
 
 class FoundLoss(NamedTuple):
@@ -203,8 +204,8 @@ class ReplicaReporter:
         self._is_underway = False
         if not isinstance(reply, ApiError):
             self._send()
-        elif reply.kind is ErrorKind.STALE_BROKER_EPOCH:
-            # A later broker runs under this id, which the heartbeat finds out as well.
+        elif reply.kind in REPLACED:
+            # Another broker runs under this id, or none shall: the heartbeat finds that out as well.
             self._settle()
         else:
             for key in keys:
@@ -257,7 +258,7 @@ class DivergenceReporter:
             elif reply.kind is ErrorKind.ELIGIBLE_LEADERS_NOT_AVAILABLE:
                 # Once: this role has ended, and the next one begins with another leader epoch.
                 events.error("partition.leader_not_deposed", reason=reply.detail, **fields)
-            elif reply.kind not in (ErrorKind.FENCED_LEADER_EPOCH, ErrorKind.STALE_BROKER_EPOCH):
+            elif reply.kind is not ErrorKind.FENCED_LEADER_EPOCH and reply.kind not in REPLACED:
                 deadline = Instant(self._runtime.clock.now() + DEPOSE_RETRY_MS * MILLISECOND)
                 self._runtime.timers.at(deadline, lambda: self.report(replica, leader_epoch, offset))
 

@@ -145,10 +145,11 @@ def test_a_broker_is_not_ready_to_lead_before_its_reports_are_committed(bench: R
     assert len(reports.sent) == 2
 
 
-def test_a_broker_that_was_replaced_does_not_report_for_ever(bench: ReplicasBench) -> None:
+@pytest.mark.parametrize("kind", [ErrorKind.STALE_BROKER_EPOCH, ErrorKind.UNKNOWN_BROKER])
+def test_a_broker_that_was_replaced_does_not_report_for_ever(bench: ReplicasBench, kind: ErrorKind) -> None:
     crash_all(bench, spare, 2)
     reports = Reports(bench, 2)
-    reports.error = ApiError(ErrorKind.STALE_BROKER_EPOCH)
+    reports.error = ApiError(kind)
 
     reports.start()
 

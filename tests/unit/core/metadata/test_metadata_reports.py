@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from penstock.core.metadata import (
@@ -15,6 +16,7 @@ from penstock.core.metadata import (
     IncrementalAlterConfigs,
     MetadataMachine,
     Partition,
+    PartitionChanged,
     PartitionReport,
     ReplicaAssignment,
     ReplicaLoss,
@@ -383,3 +385,15 @@ def test_only_the_present_leader_is_deposed_and_only_for_a_live_replica() -> Non
     fence(machine, 2)
     fence(machine, 3)
     assert kind_of(diverged(machine, 3)) is ErrorKind.FENCED_LEADER_EPOCH
+
+
+def test_partitions_of_older_logs_have_no_reports() -> None:
+    machine = started()
+    fact = PartitionChanged(TOPIC_ID, orders(machine))
+    content = encode_fact(fact)
+    tag, topic_id, row = msgspec.msgpack.decode(content[1:])
+
+    older = content[:1] + msgspec.msgpack.encode([tag, topic_id, row[:-1]])
+
+    assert len(older) < len(content)
+    assert decode_fact(older) == fact
