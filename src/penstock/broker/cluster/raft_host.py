@@ -191,8 +191,12 @@ class RecoveredQuorum:
 
 
 def is_blank(disk: Disk) -> bool:
-    """Whether no raft state was ever written here. Blocks."""
-    return not disk.exists(f"{LOG}/{IDENTITY}") and read_hard_state(disk) is None
+    """Whether this directory has taken part in no quorum so far. Blocks."""
+    return not disk.exists(f"{LOG}/{IDENTITY}") and not _has_voted(disk)
+
+
+def _has_voted(disk: Disk) -> bool:
+    return read_hard_state(disk) not in (None, BLANK_BALLOT)
 
 
 def recover(
@@ -232,7 +236,7 @@ def recover(
         log.accept_loss()
     store = _load(disk, log, snapshot)
     assert log.synced == log.end, "a recovered log is durable"
-    recovered = recover_state(disk, store, joined=joined)
+    recovered = recover_state(disk, store)
     return RecoveredQuorum(store, recovered, snapshot.image, snapshot.end, snapshot.facts)
 
 
@@ -254,24 +258,22 @@ def _load(disk: Disk, log: PartitionLog, snapshot: MetadataSnapshot) -> RaftStor
     return _load(disk, log, snapshot)
 
 
-def recover_state(disk: Disk, store: RaftStorage, *, joined: bool) -> RecoveredState:
+def recover_state(disk: Disk, store: RaftStorage) -> RecoveredState:
     """Hard state, configurations and doubt of this member. Blocks."""
-    hard_state = _recover_hard_state(disk, is_used=joined or store.last > 0)
+    hard_state = _recover_hard_state(disk)
     term = store.term_at(store.last) or Term(0) if hard_state is None else hard_state.term
     return RecoveredState(hard_state, store.configurations(), read_doubt(disk, term))
 
 
-def _recover_hard_state(disk: Disk, *, is_used: bool) -> HardState | None:
+def _recover_hard_state(disk: Disk) -> HardState | None:
     """The hard state; None if it is lost: another vote in its place could be the second in a term."""
     try:
-        hard_state = read_hard_state(disk)
-        reason = f"{DIRECTORY}/ballot is missing"
+        hard_state, reason = read_hard_state(disk), f"{DIRECTORY}/ballot is missing"
     except CorruptionError as damage:
-        hard_state, is_used, reason = None, True, str(damage)
-    if hard_state is None and is_used:
+        hard_state, reason = None, str(damage)
+    if hard_state is None:
         events.error("quorum.hard_state_lost", reason=reason)
-        return None
-    return hard_state or BLANK_BALLOT
+    return hard_state
 
 
 def _note_loss(disk: Disk, end: Offset, reason: str) -> bool:
@@ -319,13 +321,15 @@ def _keep_copies(disk: Disk, log: PartitionLog, start: Offset) -> None:
 def _found(place: QuorumStore, founders: Configuration, *, joined: bool) -> None:
     """Write the initial snapshot, unless this directory has voted or applied something before."""
     former = load_newest(place.disk)
-    is_used = read_hard_state(place.disk) is not None or (former is not None and former.meta.index > 0)
+    is_used = _has_voted(place.disk) or (former is not None and former.meta.index > 0)
     if joined or is_used:
         raise MetadataLost("the raft log is missing: restore meta/raft, or rejoin with an empty directory")
     if former is None or former.meta.configuration != founders:
         # A bootstrap that was interrupted before the log existed does not count.
         content = encode_snapshot(bootstrap_snapshot(founders), Offset(0), ())
         write_snapshot(place.disk, bootstrap_snapshot().index, content)
+    # From now on a hard state that is missing was lost.
+    write_hard_state(place.disk, BLANK_BALLOT)
 
 
 def _fit(log: PartitionLog, snapshot: MetadataSnapshot) -> None:
@@ -599,7 +603,7 @@ class RaftHost:
         self._timer = self._runtime.timers.at(deadline, self._begin_again)
 
     def _begin_again(self) -> None:
-        self.raft = self._build(recover_state(self._disk, self.store, joined=False))
+        self.raft = self._build(recover_state(self._disk, self.store))
         self.failure = self._deadline = None
         self._set_timer()
 

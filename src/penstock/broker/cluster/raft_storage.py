@@ -38,7 +38,6 @@ from penstock.broker.cluster.raft_codec import (
 from penstock.core.metadata import EMPTY_IMAGE, Fact, MetadataImage, replay
 from penstock.core.model import CorruptionError, LeaderEpoch, NodeId, Offset, Timestamp
 from penstock.core.raft import (
-    BLANK_BALLOT,
     Configuration,
     ConfigurationAt,
     Entry,
@@ -294,7 +293,6 @@ def read_hard_state(disk: Disk) -> HardState | None:
 
 def write_hard_state(disk: Disk, ballot: HardState) -> None:
     """Store term and vote; they survive a power cut when this returns. Blocks."""
-    assert ballot != BLANK_BALLOT
     member = ballot.voted_for
     vote = f"{_NOBODY} {_NOBODY}" if member is None else f"{member.node_id} {member.directory_id}"
     write_record(disk, DIRECTORY, _NAME, f"{ballot.term} {vote}")

@@ -320,9 +320,13 @@ def test_damage_that_a_snapshot_covers_loses_nothing() -> None:
     assert again.recovered.doubt is None
 
 
-def test_a_missing_hard_state_is_a_lost_one_if_the_log_has_entries() -> None:
+@pytest.mark.parametrize("entries", [0, 5])
+def test_a_missing_hard_state_is_a_lost_one(entries: int) -> None:
     disk = new_disk()
-    with_entries(disk)
+    if entries:
+        with_entries(disk)
+    else:
+        open_again(disk, Configuration((A, B))).store.log.close()
     disk.remove("meta/raft/ballot")
 
     with recorded_events() as seen:
