@@ -22,6 +22,7 @@ image alone.
     quorum_admin         the quorum as operators see and change it
     raft_host            Raft on the runtime port: steps, effects, recovery
     raft_storage         log, snapshots and hard state in <data-dir>/meta/raft/
+    raft_recovery        what a start finds of them: damage, losses, a lost hard state
     raft_snapshots       taking, sending and installing snapshots off the loop
     raft_codec           messages and log entries as bytes
     peers                links to the other nodes

@@ -37,7 +37,8 @@ from penstock.broker.cluster.node_addresses import AddressBook, HelloExchange
 from penstock.broker.cluster.peers import PeerManager
 from penstock.broker.cluster.quorum import QuorumOptions, QuorumStore
 from penstock.broker.cluster.quorum_admin import QuorumAdmin
-from penstock.broker.cluster.raft_host import RaftQuorum, RaftSetup, is_blank
+from penstock.broker.cluster.raft_host import RaftQuorum, RaftSetup
+from penstock.broker.cluster.raft_recovery import is_blank
 from penstock.broker.cluster.rpc import IntroductionReply, PeerRpc, Voter
 from penstock.core.metadata import PEER_LISTENER, BrokerEndpoint, ControllerConfig, MetadataImage
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant

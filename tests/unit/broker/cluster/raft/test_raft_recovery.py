@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.cluster import MetadataLost, QuorumOptions, QuorumStore
 from penstock.broker.cluster.raft_codec import encode_facts
-from penstock.broker.cluster.raft_host import RecoveredQuorum, recover
+from penstock.broker.cluster.raft_recovery import RecoveredQuorum, recover
 from penstock.broker.cluster.raft_storage import (
     encode_snapshot,
     load_newest,
