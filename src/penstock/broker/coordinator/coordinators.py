@@ -90,7 +90,7 @@ class Coordinators(Generic[M, C, F]):
         self._partitions = partitions
         self._topics = topics
         self._topic_name = spec.topic
-        replay = LogReplay(runtime.timers, runtime.spawn)
+        replay = LogReplay(runtime)
         self._context = CoordinatorContext(
             spec, runtime, replay, partitions.lease, options or CoordinatorOptions()
         )

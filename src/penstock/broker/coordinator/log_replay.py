@@ -2,19 +2,24 @@
 
 All partitions of a node that starts come at once. They are read one after another, so that a
 turn of the loop is held up by one step however many of them wait; what is not in the page
-cache is brought there by a disk thread first.
+cache, or was not verified since the node started, is read and verified by a disk thread first: an
+offset stands outside of its batch's CRC, and a wrong one would end the replay too early.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.broker.partitions import LeaderPartition, PartitionStopped
+from penstock.broker.partitions import (
+    LeaderPartition,
+    PartitionStopped,
+    SegmentVerifier,
+    VerificationResult,
+)
 from penstock.core.model import CorruptionError, Offset, PenstockError
 from penstock.core.records import check_batches, read_records
 from penstock.observability import log as events
-from penstock.runtime import Executor, ExecutorKind, Timers
-from penstock.storage.disk import warmer
+from penstock.runtime import Runtime
 from penstock.storage.log import FileRange
 
 # About 125 positions of a group: two milliseconds of decoding.
@@ -35,9 +40,9 @@ class ReplayRequest(NamedTuple):
 class LogReplay:
     """Reads one log at a time, in the order of the requests, but first those that a client waits for."""
 
-    def __init__(self, timers: Timers, spawn: Executor) -> None:
-        self._timers = timers
-        self._spawn = spawn
+    def __init__(self, runtime: Runtime) -> None:
+        self._timers = runtime.timers
+        self._verifier = SegmentVerifier(runtime)
         self._waiting: deque[ReplayRequest] = deque()
         self._position = Offset(0)
         self._skipped = 0
@@ -83,17 +88,25 @@ class LogReplay:
         found = partition.log.read(self._position, STEP_BYTES).ranges
         if not found:
             self._end(CorruptionError(f"{partition.name}: nothing can be read at {self._position}"))
-        elif found[0].is_warm():
+        elif found[0].is_servable():
             self._take(found[0])
         else:
-            self._warm(found[0])
+            self._verify(partition, found[0])
 
-    def _warm(self, cold: FileRange) -> None:
-        def go_on(_: object) -> None:
-            # Reading again may wait for the device, should the pages be gone already.
-            self._take(cold)
+    def _verify(self, partition: LeaderPartition, piece: FileRange) -> None:
+        verification = partition.log.verification(piece)
+        assert verification is not None, "nothing has changed since the read"
 
-        self._spawn.spawn(warmer(cold.file, cold.position, cold.length), go_on, go_on, ExecutorKind.DISK)
+        def verified(result: VerificationResult | None) -> None:
+            if result is None or result.damage:
+                self._end(CorruptionError(f"{partition.name}: damaged at {self._position} or behind"))
+            elif partition.stopped is not None:
+                self._end(PartitionStopped(str(partition.stopped)))
+            else:
+                # Reading again may wait for the device, should the pages be gone already.
+                self._take(piece)
+
+        self._verifier.verify(partition, verification, verified)
 
     def _take(self, found: FileRange) -> None:
         try:

@@ -130,7 +130,8 @@ class LogState:
     @property
     def stopped(self) -> BaseException | None:
         """Why nothing may be written: a failed sync, or damage in the segment that would grow."""
-        damage = self.segments.active.damage if self.damage else ()
+        # A log that was closed has no segments.
+        damage = self.segments.active.damage if self.damage and len(self.segments) else ()
         if damage and self.durability.stopped is None:
             return CorruptionError(
                 f"its last segment is damaged at offset {damage[0].start}: {damage[0].reason}"

@@ -211,6 +211,17 @@ def test_a_segment_that_was_cut_meanwhile_is_not_blamed(bench: "Bench") -> None:
     assert bench.log.corruption == ()
 
 
+def test_a_damaged_log_can_be_closed(bench: "Bench") -> None:
+    size = sealed(bench)
+    bench.flip(f"{FIRST}.log", size + 65)
+    for _ in bench.log.scrub():
+        pass
+
+    bench.log.close()
+
+    assert bench.log.stopped is None
+
+
 def test_truncation_behind_a_damaged_range_keeps_what_lies_between(bench: "Bench") -> None:
     size = sealed(bench)
     bench.flip(f"{FIRST}.log", size + 65)
