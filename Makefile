@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 SECONDS ?= 30
 PYSPARK ?= 4.2
 
-.PHONY: help setup demo test sparktest suites check lint format bench fuzz dev native clean
+.PHONY: help setup demo test sparktest suites check lint format bench simfaults fuzz dev native clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ format: $(INSTALLED) ## Rewrite the code in house format
 
 bench: $(INSTALLED) ## Run the micro-benchmarks and store the figures as JSON
 	$(BIN)/python -m benchmarks.micro
+
+simfaults: $(INSTALLED) ## Plant every fault of the simulator's tests, and print the runs it takes to find it (minutes)
+	$(BIN)/python -m tests.simulation.cluster.planted_faults
 
 fuzz: $(INSTALLED) ## Fuzz every parser (SECONDS=30 each; 600 for a full run)
 	$(BIN)/python -m fuzz --seconds $(SECONDS)

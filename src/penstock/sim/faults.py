@@ -84,6 +84,8 @@ class FaultTarget(enum.Enum):
     ANYBODY = "anybody"
     LEADER = "leader"
     CONTROLLER = "controller"
+    # One that was elected since the last fault of this kind.
+    NEW_CONTROLLER = "new-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class FaultPlan:
     aims: tuple[FaultTarget, ...] = (FaultTarget.ANYBODY,)
     # Whether the next fault waits until the world works again: what is down cannot fall.
     patient: bool = False
+    # Whether faults hit nobody else, if whom they are aimed at is not there just now.
+    strict: bool = False
 
     @staticmethod
     def draw(luck: random.Random) -> "FaultPlan":
@@ -228,17 +232,22 @@ class Nemesis:
             self._world.scheduler.after(PATIENCE_NS, self._strike)
             return
         self._waits = 0
-        kind = self._luck.choice(self._plan.kinds)
         victim = self._victim()
+        if victim is None:
+            self._schedule_next()
+            return
+        kind = self._luck.choice(self._plan.kinds)
         self.counts[kind.value] += 1
         self._world.note(victim.name, "fault", kind.value)
         self._carry_out(kind, victim)
         self._schedule_next()
 
-    def _victim(self) -> SimulatedNode:
+    def _victim(self) -> SimulatedNode | None:
         aims = self._plan.aims
         aim = aims[0] if len(aims) == 1 else self._luck.choice(aims)
         found = self._find(aim) if self._find is not None and aim is not FaultTarget.ANYBODY else None
+        if found is None and self._plan.strict:
+            return None
         return found or self._luck.choice(list(self._world.nodes.values()))
 
     def _carry_out(self, kind: FaultKind, victim: SimulatedNode) -> None:

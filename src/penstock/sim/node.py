@@ -53,6 +53,8 @@ class SimulatedNode:
         self._incarnation: Incarnation | None = None
         self._service: Service | None = None
         self._stopping = False
+        # Whether the last incarnation fell by itself, perhaps in the middle of a write.
+        self.has_failed = False
 
     @property
     def identity(self) -> NodeIdentity:
@@ -94,11 +96,13 @@ class SimulatedNode:
         )
         self._incarnation, self._service, self._stopping = life, None, False
         life.deliver("start", self.incarnations, self._run, runtime)
+        self.has_failed = not life.alive
 
     def _run(self, runtime: Runtime) -> None:
         self._service = self._program(runtime, self._disk)
 
     def _fail(self, failure: BaseException) -> None:
+        self.has_failed = True
         self._died(self, failure)
 
     def kill(self) -> None:

@@ -4,9 +4,13 @@ Each fault is planted by patching one method or function, or by another machine 
 and runs in the circumstances in which it does harm. `runs_max` is the bound: so many seeds, from 1
 on, are enough for the checkers to notice. It is several times what is needed on average, since any
 change of the code deals other cards.
+
+    python -m tests.simulation.cluster.planted_faults      the runs that each fault needs now
+
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -21,17 +25,25 @@ from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderParti
 from penstock.broker.replication import ReplicationOptions, ReplicationService, fetch_server
 from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic_group import ClassicGroup
-from penstock.core.metadata import NO_LEADER, CreatedTopic, MetadataImage, Ok, elections
+from penstock.core.metadata import (
+    NO_LEADER,
+    AlterPartition,
+    CreatedTopic,
+    MetadataImage,
+    Ok,
+    decide_partitions,
+    elections,
+)
 from penstock.core.metadata import Partition as PartitionState
-from penstock.core.model import MILLISECOND, SECOND, ErrorKind, Instant, NodeId, Offset, ProducerId
+from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Instant, NodeId, Offset, ProducerId
 from penstock.core.protocol.messages.fetch import FetchRequestPartition
-from penstock.core.raft import Raft
+from penstock.core.raft import Effect, Event, PersistHardState, Raft
 from penstock.core.records import BatchHeader
 from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.server.kafka.backend import AdvertisedListener
 from penstock.server.kafka.fetch_sessions import FetchSessionPartition
-from penstock.sim.cluster import MakeProcess, SimulatedBroker, SimulatedClusterOptions
+from penstock.sim.cluster import MakeProcess, SimulatedBroker, SimulatedClusterOptions, run_cluster
 from penstock.sim.cluster.options import STATIC, node_options
 from penstock.sim.faults import FaultKind, FaultPlan, FaultTarget
 from penstock.sim.network import FAIR, NetworkFaults
@@ -55,6 +67,18 @@ def with_raft(raft_type: type[Raft]) -> MakeProcess:
             return WrongBackstage(self._runtime, storage, options, listeners)
 
     return WrongProcess
+
+
+class VotesAreNotOnDisk(Raft):
+    """After a restart it knows its term, and not whom it has voted for."""
+
+    def step(self, event: Event, now: Instant) -> list[Effect]:
+        return [
+            PersistHardState(effect.hard_state._replace(voted_for=None))
+            if isinstance(effect, PersistHardState)
+            else effect
+            for effect in super().step(event, now)
+        ]
 
 
 def nothing(patch: Patch) -> None:
@@ -231,6 +255,83 @@ def leaders_forget_what_producers_sent(patch: Patch) -> None:
     patch.setattr(ProducerStateManager, "check", lambda self, header: ACCEPTED)
 
 
+def stale_partition_epochs_are_accepted(patch: Patch) -> None:
+    problem = decide_partitions._problem_with_epochs
+
+    def problem_but_not_that(partition: PartitionState, command: AlterPartition) -> ApiError | None:
+        error = problem(partition, command)
+        return None if error is not None and error.kind is ErrorKind.STALE_PARTITION_EPOCH else error
+
+    patch.setattr(decide_partitions, "_problem_with_epochs", problem_but_not_that)
+
+
+def isr_changes_keep_the_partition_epoch(patch: Patch) -> None:
+    with_epochs = elections.with_epochs
+
+    def with_old_epoch(
+        before: PartitionState, after: PartitionState, *, renew: bool = False
+    ) -> PartitionState | None:
+        changed = with_epochs(before, after, renew=renew)
+        if changed is None:
+            return None
+        return msgspec.structs.replace(changed, partition_epoch=before.partition_epoch)
+
+    patch.setattr(decide_partitions, "with_epochs", with_old_epoch)
+
+
+def proposals_of_unknown_fate_are_forgotten(patch: Patch) -> None:
+    ended = IsrTracker.proposal_ended
+
+    def ended_for_good(self: IsrTracker, *, accepted: bool | None) -> bool:
+        if accepted is not None or self._asked is None:
+            return ended(self, accepted=accepted)
+        self._asked = None
+        return self._recount()
+
+    patch.setattr(IsrTracker, "proposal_ended", ended_for_good)
+
+
+def followers_join_the_isr_at_the_high_watermark(patch: Patch) -> None:
+    """Which may be behind, as long as the leader has not reached the start of its epoch."""
+    belongs = IsrTracker._belongs
+
+    def belongs_at_the_watermark(self: IsrTracker, node: NodeId, log_end: Offset, now: Instant) -> bool:
+        follower = self.follower(node)
+        if follower is None or node in self.assignment.isr:
+            return belongs(self, node, log_end, now)
+        known = follower.broker_epoch >= 0 and not follower.refused
+        return known and follower.synced >= self.high_watermark
+
+    patch.setattr(IsrTracker, "_belongs", belongs_at_the_watermark)
+
+
+def eligible_replicas_outlive_the_minimum(patch: Patch) -> None:
+    with_isr = elections.with_isr
+
+    def with_old_elr(partition: PartitionState, isr: tuple[NodeId, ...], minimum: int) -> PartitionState:
+        after = with_isr(partition, isr, minimum)
+        kept = tuple(node for node in partition.elr if node not in isr)
+        return msgspec.structs.replace(after, elr=kept) if len(isr) >= minimum else after
+
+    patch.setattr(elections, "with_isr", with_old_elr)
+    patch.setattr(decide_partitions, "with_isr", with_old_elr)
+
+
+def generations_are_not_checked_on_commit(patch: Patch) -> None:
+    commit = import_module("penstock.core.groups.offsets")
+    error_kind = commit._why_not_commit
+
+    def whatever_the_generation(group: ClassicGroup | None, command: CommitOffsets) -> ErrorKind | None:
+        kind: ErrorKind | None = error_kind(group, command)
+        return None if kind is ErrorKind.ILLEGAL_GENERATION else kind
+
+    patch.setattr(commit, "_why_not_commit", whatever_the_generation)
+
+
+def group_sessions_never_end(patch: Patch) -> None:
+    patch.setattr("penstock.core.groups.classic_protocol._end_sessions", lambda *_: None)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -259,6 +360,54 @@ ANY_OR_CONTROLLER = (FaultTarget.ANYBODY, FaultTarget.CONTROLLER)
 BLACKOUTS = replace(options((FaultKind.POWER_CUT_ALL,), lasting_ms=1_000, sync_ms=200), partitions=3)
 CONTROLLERS_FALL = options(
     (FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=800, sync_ms=60, aims=ANY_OR_CONTROLLER
+)
+# Controllers that have hardly been elected when they are cut off, and logs that are caught up in steps.
+CONTROLLERS_COME_AND_GO = replace(
+    options((FaultKind.ISOLATE,), lasting_ms=900, sync_ms=40, aims=(FaultTarget.CONTROLLER,)),
+    plan=FaultPlan(
+        (FaultKind.ISOLATE,),
+        30 * MILLISECOND,
+        3_000 * MILLISECOND,
+        NetworkFaults(delay_max_ns=60 * MILLISECOND),
+        (FaultTarget.NEW_CONTROLLER,),
+        strict=True,
+    ),
+    faulty_ns=12 * SECOND,
+    consumers=0,
+    members=0,
+    admins=2,
+    raft_append_bytes=100,
+)
+# Followers leave the ISR and come back all the time, and controllers fall meanwhile.
+ISR_COMES_AND_GOES = replace(
+    options(
+        (FaultKind.KILL, FaultKind.ONE_WAY_CUT),
+        lasting_ms=5_000,
+        sync_ms=40,
+        aims=(FaultTarget.CONTROLLER, FaultTarget.ANYBODY),
+        weather=NetworkFaults(delay_max_ns=80 * MILLISECOND),
+    ),
+    nodes=5,
+    partitions=3,
+    members=0,
+    consumers=0,
+    admins=0,
+    faulty_ns=8 * SECOND,
+    static={**STATIC, "replica.lag.time.max.ms": "60"},
+)
+# The same, and it is the leaders that fall.
+ISR_AND_LEADERS_COME_AND_GO = replace(
+    options(
+        (FaultKind.KILL,),
+        lasting_ms=600,
+        sync_ms=40,
+        weather=NetworkFaults(delay_max_ns=80 * MILLISECOND),
+    ),
+    partitions=3,
+    members=0,
+    consumers=0,
+    admins=0,
+    static={**STATIC, "replica.lag.time.max.ms": "60"},
 )
 LEADERS_FALL = options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=800, sync_ms=20, aims=ANY_OR_LEADER)
 # Long enough that others are elected while the leader and its clients know nothing of it.
@@ -338,6 +487,8 @@ class PlantedFault:
     plant: Callable[[Patch], None]
     circumstances: SimulatedClusterOptions
     runs_max: int
+    # A seed that found it last: tried first, so that the tests are quick as long as it still does.
+    hint: int = 1
     make: MakeProcess = SimulatedBroker
     name: str = ""
 
@@ -347,14 +498,18 @@ class PlantedFault:
 
 FAULTS = [
     PlantedFault(
-        nothing, CONTROLLERS_FALL, 5, with_raft(planted.VotesWithoutSyncing), "a vote is not on disk"
+        nothing,
+        CONTROLLERS_FALL,
+        5,
+        make=with_raft(VotesAreNotOnDisk),
+        name="a vote is not on disk",
     ),
     PlantedFault(
         nothing,
         BLACKOUTS,
         10,
-        with_raft(planted.AnswersBeforeTheSync),
-        "a controller claims entries that it has not synced",
+        make=with_raft(planted.AnswersBeforeTheSync),
+        name="a controller claims entries that it has not synced",
     ),
     PlantedFault(controller_answers_before_the_commit, CONTROLLERS_FALL, 5),
     PlantedFault(follower_claims_what_it_has_not_synced, BLACKOUTS, 15),
@@ -375,4 +530,45 @@ FAULTS = [
     PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),
     PlantedFault(leaders_forget_what_producers_sent, ALONE, 10),
     PlantedFault(consumers_read_to_the_log_end, ALONE, 10, name="consumers read what is not on disk"),
+    PlantedFault(
+        nothing,
+        CONTROLLERS_COME_AND_GO,
+        80,
+        hint=4,
+        make=with_raft(planted.CommitsEarlierTermsByCounting),
+        name="entries of old terms are committed by counting",
+    ),
+    PlantedFault(stale_partition_epochs_are_accepted, ISR_COMES_AND_GOES, 20, hint=5),
+    PlantedFault(isr_changes_keep_the_partition_epoch, ISR_COMES_AND_GOES, 10),
+    PlantedFault(proposals_of_unknown_fate_are_forgotten, ISR_COMES_AND_GOES, 20, hint=3),
+    PlantedFault(followers_join_the_isr_at_the_high_watermark, ISR_AND_LEADERS_COME_AND_GO, 60, hint=2),
+    PlantedFault(eligible_replicas_outlive_the_minimum, ISR_COMES_AND_GOES, 20),
+    PlantedFault(generations_are_not_checked_on_commit, MANY_NAPS, 30),
+    PlantedFault(group_sessions_never_end, MANY_NAPS, 20),
 ]
+
+
+def runs_needed(fault: PlantedFault, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """How many of the seeds it takes until the fault is noticed, and what is noticed."""
+    for number, seed in enumerate(seeds, 1):
+        verdict = run_cluster(seed, fault.circumstances, fault.make)
+        if not verdict.passed:
+            return number, verdict.anomalies[0]
+    return None
+
+
+def print_table(words: Sequence[str]) -> None:
+    """Every fault, or those with one of the words in their names: seeds from 1 on."""
+    for fault in FAULTS:
+        if words and not any(word in str(fault) for word in words):
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            fault.plant(patch)
+            found = runs_needed(fault, range(1, fault.runs_max + 1))
+        runs, anomaly = found or (None, "not found")
+        sys.stdout.write(f"{fault!s:60} {runs or '-':>4} of {fault.runs_max:<4} {anomaly[:90]}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    print_table(sys.argv[1:])

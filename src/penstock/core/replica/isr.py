@@ -144,6 +144,14 @@ class IsrTracker:
         return self._state
 
     @property
+    def counting(self) -> tuple[NodeId, ...]:
+        """Every replica that may be in the ISR: the high watermark waits for them."""
+        counting: dict[NodeId, None] = dict.fromkeys(self._state.isr)
+        counting.update(dict.fromkeys(self._asked or ()))
+        counting.update(self._unsettled or {})
+        return tuple(counting)
+
+    @property
     def has_min_isr(self) -> bool:
         """Whether enough replicas are in sync to take a write that all of them shall keep."""
         state = self._state
@@ -284,10 +292,7 @@ class IsrTracker:
 
     def _recount(self) -> bool:
         """Compute anew which followers the high watermark waits for."""
-        counting: dict[NodeId, None] = dict.fromkeys(self._state.isr)
-        counting.update(dict.fromkeys(self._asked or ()))
-        counting.update(self._unsettled or {})
-        self._counting = tuple(self._states_of(counting))
+        self._counting = tuple(self._states_of(self.counting))
         # With fewer, the controller keeps replicas eligible that have left the ISR (KIP-966):
         # they hold all that is below the high watermark only as long as it stands still.
         self._may_advance = self.has_min_isr

@@ -8,10 +8,11 @@ An election that shows a loss needs the right node to fall at the right time. Th
 possible lasts much longer, and is an anomaly by itself:
 
     ineligible      a replica may be elected, and lacks what was acknowledged
+    not counted     a replica is in sync, and the leader does not wait for it
     uncommitted     a voter that lacks a committed entry of the quorum's log could be elected
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +45,15 @@ class EligibilityChecker:
                 self._note(
                     f"ineligible: {node} {how} of {partition} with a log that is synced up to {position}, "
                     f"though all below {end} was acknowledged"
+                )
+
+    def counted(self, partition: Hashable, isr: Iterable[int], counting: Collection[int]) -> None:
+        """The committed ISR, and those for whom the leader of that epoch waits before it acknowledges."""
+        for node in isr:
+            if node not in counting:
+                self._note(
+                    f"not counted: {node} is in sync of {partition}, and the leader waits for "
+                    f"{sorted(counting)} only"
                 )
 
     def committed(self, index: int, voters: int, logs: Mapping[int, VoterLog]) -> None:

@@ -7,7 +7,7 @@ and for whole controllers in the simulator.
 
 from collections.abc import Callable, Sequence
 
-from penstock.core.raft import Entry, Index, Member, Term
+from penstock.core.raft import Entry, HardState, Index, Member, Term
 
 
 class QuorumChecker:
@@ -29,6 +29,15 @@ class QuorumChecker:
     def content(self) -> list[Entry]:
         """Every committed entry, in order."""
         return [self._committed[index][0] for index in sorted(self._committed)]
+
+    def restarted(self, member: Member, before: HardState, after: HardState) -> None:
+        """A member is back: it must know its term, and whom it has voted for in it."""
+        forgot_vote = after.term == before.term and before.voted_for not in (None, after.voted_for)
+        if after.term < before.term or forgot_vote:
+            self._note(
+                f"forgotten vote: {member.node_id} was in term {before.term}, and is back in term {after.term}"
+                + (" without its vote" if forgot_vote else "")
+            )
 
     def became_leader(
         self, member: Member, term: Term, term_at: Callable[[Index], Term | None], covered: Index

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, assert_never
 from penstock.broker.partitions import LeaderPartition, Replica
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
-from penstock.core.raft import Index
+from penstock.core.raft import HardState, Index, Member, Raft
 from penstock.node import Node, NodeOptions, NodeStorage
 from penstock.node.node import KAFKA, PEER, ReservedAddresses
 from penstock.node.services import NodeServices
@@ -65,6 +65,8 @@ class Probe(Protocol):
     def metadata_committed(self, node: "ClusterNode", version: int, image: MetadataImage) -> None: ...
 
     def acknowledged(self, place: Place, key: str, end: int) -> None: ...
+
+    def is_damaged(self, node: "ClusterNode") -> bool: ...
 
 
 class MakeProcess(Protocol):
@@ -131,6 +133,17 @@ class ClusterNode:
         return None if process is None else process.backstage
 
     @property
+    def raft(self) -> Raft | None:
+        """Its member of the quorum, while the node is up and takes part."""
+        backstage = self.backstage
+        return backstage.quorum.raft if backstage is not None and backstage.quorum._is_started else None
+
+    @property
+    def member(self) -> Member | None:
+        """Who it is in the quorum."""
+        return None if self.backstage is None else self.backstage.member.me
+
+    @property
     def backend(self) -> Backend | None:
         """The services behind the listener, while the node is up and ready for clients."""
         process = self.process
@@ -168,8 +181,23 @@ class ClusterNode:
         controller = process.backstage.controller
         controller.add_task(LeaderProbe(process.backstage, self._journal))
         controller.subscribe(lambda image: self.probe.metadata_committed(self, controller.committed, image))
+        before = self._hard_state
         process.start()
+        self._compare_hard_state(before)
         return process
+
+    @property
+    def _hard_state(self) -> HardState | None:
+        """That of the newest incarnation that took part in the quorum: durable, or nothing came of it."""
+        started = [process for process in self._processes if process.backstage.quorum._is_started]
+        return started[-1].backstage.quorum.raft._state.hard_state if started else None
+
+    def _compare_hard_state(self, before: HardState | None) -> None:
+        after, raft = self._hard_state, self._processes[-1].backstage.quorum
+        # Its files may be damaged, or it fell in the middle of a write.
+        excused = self.probe.is_damaged(self) or self.machine.has_failed
+        if before is not None and after is not None and raft._is_started and not excused:
+            self._journal.quorum.restarted(self._processes[-1].backstage.member.me, before, after)
 
     def _ready(self, process: SimulatedBroker) -> None:
         backend = process.backend
@@ -231,7 +259,9 @@ class ClusterNode:
         partition = self._fetch_server().partitions.find(*place)
         if partition is None:
             return -1
-        self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, end)
+        # A new leader's high watermark may be behind: until it has caught up, consumers wait.
+        told = end if partition.is_established else None
+        self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, told)
         return partition.leader_epoch
 
     def _fetch_server(self) -> Backend:

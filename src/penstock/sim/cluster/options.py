@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
 from penstock.core.model import MILLISECOND, SECOND, NodeId
+from penstock.core.raft import RaftOptions
 from penstock.node import ListenerOptions, NodeOptions
 from penstock.runtime import Address
 from penstock.sim.faults import FaultPlan
@@ -45,10 +46,12 @@ class SimulatedClusterOptions:
     healing_ns: int = 60 * SECOND
     # How long a sync takes at most: slow disks leave time between a write and its sync.
     sync_max_ns: int = 2 * MILLISECOND
+    # How many bytes of the quorum's log travel in one message: few, so that logs are caught up in steps.
+    raft_append_bytes: int = 400
     # How old checkpoints of logs become: little, so that some are under way when a fault comes.
     checkpoint_ms: int = 300
     # Whether a node that was stopped or cut off may give no answer that others could contradict.
-    fresh: bool = False
+    fresh: bool = True
     plan: FaultPlan | None = None
     # A run in which less is done under faults proves little, and is an error.
     acknowledged_min: int = 100
@@ -70,6 +73,8 @@ class SimulatedClusterOptions:
             faulty_ns=luck.choice((2, 3, 4)) * SECOND,
             sync_max_ns=luck.choice((1, 2, 10, 40)) * MILLISECOND,
             checkpoint_ms=luck.choice((60, 300, 1_000)),
+            raft_append_bytes=luck.choice((200, 1_000, 256 << 10)),
+            static={**STATIC, "replica.lag.time.max.ms": luck.choice(("150", "400", "1000"))},
         )
 
 
@@ -94,6 +99,7 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         journal=JOURNAL,
         static=options.static,
         quorum=QUORUM,
+        raft=RaftOptions(append_bytes_max=options.raft_append_bytes),
         # Runs last for seconds: a partition whose replica does not come back must not wait for most of one.
         sessions=BrokerSessionOptions(report_grace_ms=1_000),
     )

@@ -32,6 +32,10 @@ class EligibilityProbe:
         """These partitions are used by clients."""
         self._places = (*places, (OFFSETS_TOPIC, 0))
 
+    def is_damaged(self, node: ClusterNode) -> bool:
+        """Whether files of it were damaged on purpose."""
+        return node.machine.name in self._world.damaged
+
     def metadata_committed(self, node: ClusterNode, version: int, image: MetadataImage) -> None:
         """A node has a new image of committed metadata."""
         if version > self._version:
@@ -63,6 +67,8 @@ class EligibilityProbe:
         led = None if leader is None or leader.backend is None else leader.backend.partitions.find(*place)
         if led is not None and led.leader_epoch == partition.leader_epoch:
             self._checker.acknowledged(key, led.high_watermark)
+            if led.stopped is None:
+                self._checker.counted(key, partition.isr, led.isr.counting)
         self._checker.may_lead(key, "is in sync", self._synced(place, partition.isr))
         self._checker.may_lead(key, "is eligible", self._synced(place, partition.elr))
 
@@ -71,15 +77,15 @@ class EligibilityProbe:
         for node_id in node_ids:
             node = self._nodes[node_id]
             replica = node.last_replica(place)
-            if replica is not None and node.machine.name not in self._world.damaged:
+            if replica is not None and not self.is_damaged(node):
                 positions[int(node_id)] = int(replica.log.synced)
         return positions
 
     def _look_at_quorum(self, leader: ClusterNode) -> None:
         """A leader has committed an entry: no voter without it may be electable."""
-        if leader.backstage is None or not leader.backstage.controller.is_leading:
+        raft = leader.raft
+        if raft is None or raft.leader != leader.member:
             return
-        raft = leader.backstage.quorum.raft
         term = raft._state.log.term_at(raft.commit)
         if term is None:
             return  # a snapshot has it
@@ -87,8 +93,8 @@ class EligibilityProbe:
         logs = {}
         for node_id in voters:
             node = self._nodes[node_id]
-            if node.backstage is not None and node.machine.name not in self._world.damaged:
-                log = node.backstage.quorum.raft._state.log
+            if node.raft is not None and not self.is_damaged(node):
+                log = node.raft._state.log
                 has_entry = log.snapshot.index >= raft.commit or log.term_at(raft.commit) == term
                 logs[int(node_id)] = VoterLog(int(log.last_term), int(log.last), has_entry)
         self._checker.committed(raft.commit, len(voters), logs)

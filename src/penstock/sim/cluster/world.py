@@ -21,6 +21,8 @@ from penstock.sim.world import World
 
 STATIC_GROUP = "group-2"
 EVENTS_MAX = 300_000
+# A controller is new in its term, and again if it has survived a fault for so long.
+NEW_AGAIN_NS = 1_500 * MILLISECOND
 # So many records more on every partition mean that the cluster works again.
 PROGRESS = 5
 
@@ -46,6 +48,8 @@ class ClusterWorld:
         self.probe.watch(self.places)
         self._progress = [0 for _ in self.places]
         self.waits_for_groups = False
+        # The newest term whose leader a fault was aimed at.
+        self._aimed_term, self._aimed_at = -1, 0
         self.creator = TopicCreator(self, options)
         self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
         self.producers = self._producers()
@@ -181,9 +185,20 @@ class ClusterWorld:
 
     def find(self, aim: FaultTarget) -> SimulatedNode | None:
         """The machine that leads a partition that clients use, or the metadata quorum."""
-        if aim is FaultTarget.CONTROLLER:
-            leading = [node for node in self.nodes.values() if _leads_quorum(node)]
-            return leading[0].machine if leading else None
+        if aim in (FaultTarget.CONTROLLER, FaultTarget.NEW_CONTROLLER):
+            # One that was cut off takes itself for the leader of an older term still.
+            terms = {
+                node: node.raft.term for node in self.nodes.values() if _leads_quorum(node) and node.raft
+            }
+            newest = max(terms, key=lambda node: terms[node], default=None)
+            if newest is None:
+                return None
+            term, now = terms[newest], self.world.scheduler.now
+            is_new = term > self._aimed_term or now > self._aimed_at + NEW_AGAIN_NS
+            if aim is FaultTarget.NEW_CONTROLLER and not is_new:
+                return None
+            self._aimed_term, self._aimed_at = term, now
+            return newest.machine
         image = self.newest_image()
         luck = self.world.random(f"aim {self.world.scheduler.now}")
         place = luck.choice([*self.places, (OFFSETS_TOPIC, 0)])
@@ -194,4 +209,6 @@ class ClusterWorld:
 
 
 def _leads_quorum(node: ClusterNode) -> bool:
-    return node.backstage is not None and node.backstage.controller.is_leading
+    """Whether it is the leader of the quorum's term, established or not."""
+    raft = node.raft
+    return raft is not None and raft.leader == node.member

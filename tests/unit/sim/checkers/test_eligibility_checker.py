@@ -56,3 +56,13 @@ def test_voters_that_are_down_have_no_vote() -> None:
     checker.committed(2, 3, {1: VoterLog(4, 2, True), 3: VoterLog(3, 2, has_entry=False)})
 
     assert checker.anomalies == []
+
+
+def test_a_leader_that_does_not_wait_for_a_member_of_the_isr_is_an_anomaly() -> None:
+    checker = EligibilityChecker()
+    checker.counted("p", [1, 2], {1, 2, 3})
+    assert checker.anomalies == []
+
+    checker.counted("p", [1, 2, 3], {1, 2})
+
+    assert checker.anomalies == ["not counted: 3 is in sync of p, and the leader waits for [1, 2] only"]

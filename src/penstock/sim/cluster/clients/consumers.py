@@ -249,7 +249,8 @@ class AssignedConsumer(FetchClient):
         def observe(response: ListOffsetsResponse) -> None:
             node = self.nodes.node(node_id)
             for row in [row for row in _ends(response) if row.error_code == ErrorCode.NONE]:
-                node.answers(reading.place, known, row.offset)
+                if version:  # the first one has a list of offsets
+                    node.answers(reading.place, known, row.offset)
                 if version >= LIST_EPOCHS_SINCE:  # older ones do not say in which epoch
                     node.tells_end(reading.place, row.leader_epoch, row.offset)
 

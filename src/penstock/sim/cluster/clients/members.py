@@ -109,7 +109,7 @@ class SimulatedMember(FetchClient):
         # When the last heartbeat was sent that was answered.
         self._heard_at = 0
         # What it owned before the last rebalance, and the generation of that time.
-        self._former: tuple[int, dict[Place, int]] | None = None
+        self._before: tuple[int, dict[Place, int]] | None = None
         # A request that comes late comes on another connection.
         self._ghost = FetchClient(nodes, host)
 
@@ -125,11 +125,11 @@ class SimulatedMember(FetchClient):
         """Join (again): as somebody new, or under the id it has."""
         self._turn += 1
         if self._positions and not forget:
-            self._former = (self._generation, self._positions)
+            self._before = (self._generation, self._positions)
         self._generation = -1
         self._positions = {}
         if forget:
-            self._former = None
+            self._before = None
             self._member_id = ""
         if not self._stopped:
             self._locate(self._join)
@@ -314,7 +314,7 @@ class SimulatedMember(FetchClient):
         elif luck < CRASHES + LEAVES + NAPS:
             self._asleep_until = self.now + NAP_MS * MILLISECOND
             self.after_ms(NAP_MS, self._now(self._commit), self.luck.choice(list(self._positions)))
-        elif luck < CRASHES + LEAVES + NAPS + GHOSTS and self._former is not None:
+        elif luck < CRASHES + LEAVES + NAPS + GHOSTS and self._before is not None:
             self._commit_as_before()
             self._rest()
         else:
@@ -380,10 +380,11 @@ class SimulatedMember(FetchClient):
 
     def _commit_as_before(self) -> None:
         """A commit of the generation before, which was on its way for long: it must be refused."""
-        assert self._former is not None
+        assert self._before is not None
         assert self._coordinator is not None
-        generation, positions = self._former
-        self._former = None
+        (generation, positions), self._before = self._before, None
+        if generation == self._generation:
+            return  # a static member came back without a rebalance
         place = self.luck.choice(list(positions))
         attempt = self.journal.groups.committing(self._group, place, generation, positions[place])
         request, version = self._commit_request(attempt, place)
