@@ -35,7 +35,7 @@ class QuorumChecker:
         forgot_vote = after.term == before.term and before.voted_for not in (None, after.voted_for)
         if after.term < before.term or forgot_vote:
             self._note(
-                f"forgotten vote: {member.node_id} was in term {before.term}, and is back in term {after.term}"
+                f"forgotten vote: {member.node_id} was in term {before.term}, and is back in {after.term}"
                 + (" without its vote" if forgot_vote else "")
             )
 
