@@ -204,15 +204,16 @@ def find_frame(content: bytes, position: int, salt: int, sequence_min: int) -> i
 
 def decode_entries(content: Buffer, start: int, end: int) -> Iterator[EntryPlace]:
     """The entries between two positions of a file; raises CorruptionError."""
-    position = start
+    position, unpack = start, _ENTRY.unpack_from
     while position < end:
         if position + ENTRY_BYTES > end:
             raise CorruptionError("a journal frame ends in the middle of an entry")
-        kind, key, first, last, epoch, length = _ENTRY.unpack_from(content, position)
+        kind, key, first, last, epoch, length = unpack(content, position)
         position += ENTRY_BYTES
         if position + length > end or not 0 <= first <= last or kind not in _KINDS:
             raise CorruptionError("an entry of the journal does not fit its frame")
-        yield EntryPlace(_KINDS[kind], key, Offset(first), Offset(last), LeaderEpoch(epoch), position, length)
+        # Not by its constructor: a start may read hundreds of thousands.
+        yield tuple.__new__(EntryPlace, (_KINDS[kind], key, first, last, epoch, position, length))
         position += length
 
 

@@ -288,6 +288,8 @@ class CommitJournal:
         self._carried: dict[LogKey, Offset] = {}
         self._written_again: dict[LogKey, int] = {}
         self._frame = FrameBuilder()
+        # The file that was last read from, since a log's ranges often are in the same one.
+        self._reader: File | None = None
         # So that a frame fits into any file.
         self._frame_bytes_max = options.file_bytes // 4
         # Whether more files are full than should be.
@@ -558,8 +560,12 @@ class CommitJournal:
 
     def read(self, found: JournalRange) -> bytes:
         """The batches of a range that was found at the start. Blocks."""
-        with closing(self._disk.open(path_of(found.number), readonly=True)) as file:
-            return file.pread(found.entry.position, found.entry.length)
+        reader = self._reader
+        if reader is None or reader.path != path_of(found.number):
+            if reader is not None:
+                reader.close()
+            reader = self._reader = self._disk.open(path_of(found.number), readonly=True)
+        return reader.pread(found.entry.position, found.entry.length)
 
     def opened(self, key: LogKey, *, is_whole: bool) -> None:
         """A log was recovered; if it is whole, its checkpoint covers all that was found about it."""

@@ -73,12 +73,22 @@ class JournalScan:
         self.named: dict[int, dict[LogKey, int]] = {}
         # The file of the last frame, where it is, and its bytes.
         self.last_frame: tuple[int, int, bytes] | None = None
+        self._last_place = (0, 0)
         self._logs: dict[LogKey, list[JournalRange]] = {}
         # Why the frames between the last one and the next one are missing, if they are.
         self._hole = ""
 
     def read(self, number: int, content: bytes) -> None:
         """Read one file; they come in order of their numbers. Raises CorruptionError."""
+        self._last_place = (0, 0)
+        try:
+            self._read(number, content)
+        finally:
+            start, end = self._last_place
+            if end:
+                self.last_frame = (number, start, content[start:end])
+
+    def _read(self, number: int, content: bytes) -> None:
         header = decode_file_header(content)
         named = self.named[number] = {}
         expected = self.last + 1
@@ -97,9 +107,10 @@ class JournalScan:
                 and is_whole(content, position, frame)
             ):
                 start = position + FRAME_BYTES
-                self.last_frame = (number, position, content[position : start + frame.length])
+                place = (position, start + frame.length)
                 position = start + frame.length
                 self._take(frame.sequence, number, list(decode_entries(content, start, position)), named)
+                self._last_place = place
                 expected = frame.sequence + 1
             else:
                 later = find_frame(content, position, header.salt, expected + 1)
@@ -131,11 +142,17 @@ class JournalScan:
             self._hole = ""
 
     def _take(self, sequence: int, number: int, entries: list[EntryPlace], named: dict[LogKey, int]) -> None:
-        self._fill(sequence)
+        if self._hole:
+            self._fill(sequence)
         self.last = sequence
+        logs = self._logs
         for entry in entries:
-            self._logs.setdefault(entry.key, []).append(JournalRange(sequence, number, entry))
-            named[entry.key] = sequence
+            key = entry[1]
+            found = logs.get(key)
+            if found is None:
+                found = logs[key] = []
+            found.append(tuple.__new__(JournalRange, (sequence, number, entry)))
+            named[key] = sequence
 
     def logs(self) -> Sequence[LogKey]:
         """Every log that the journal names."""

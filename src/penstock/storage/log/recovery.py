@@ -31,7 +31,7 @@ Left out: repair from another replica. That is the broker's work, after it has l
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,7 +45,6 @@ from penstock.storage.journal import (
     NOTHING_JOURNALED,
     JournaledLog,
     JournalPosition,
-    JournalRange,
     LogJournal,
 )
 from penstock.storage.log import file_names
@@ -479,10 +478,8 @@ def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, repo
     """Continue the log with what the journal has behind its end, and say what is missing even so."""
     if state.stopped is None:
         first = state.end
-        for found in known.ranges:
-            entry = found.entry
-            if entry.end > state.end and not (entry.start <= state.end and _restore(state, journal, found)):
-                break
+        with suppress(CorruptionError, StorageError, OffsetsNotIncreasing):
+            _restore(state, journal, known)
         if state.end > first:
             report.restored = RestoredTail(first, state.end)
     report.doubt = known.doubt
@@ -492,19 +489,35 @@ def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, repo
         report.lost = LostTail(state.end, known.durable, reason)
 
 
-def _restore(state: LogState, journal: LogJournal, found: JournalRange) -> bool:
-    """Append the batches of one range that lie behind the end; returns whether that was possible."""
-    try:
-        content = journal.read(found)
-        for batch in check_batches(content):
-            size = batch.size_bytes
-            if batch.base_offset >= state.end:
-                now = seen_at(state, batch.max_timestamp)
-                append_as_follower(state, content[:size], [batch], now)
-            content = content[size:]
-    except (CorruptionError, StorageError, OffsetsNotIncreasing):
-        return False
-    return True
+def _restore(state: LogState, journal: LogJournal, known: JournaledLog) -> None:
+    """Append the batches behind the end, for as far as they follow one another.
+
+    Several at a time, since a range may be a single small batch.
+    """
+    content, end = bytearray(), state.end
+    for found in known.ranges:
+        entry = found.entry
+        if entry.end <= end:
+            continue
+        if entry.start > end:
+            break
+        content += journal.read(found)
+        end = entry.end
+        if len(content) >= SCAN_BYTES:
+            _append_behind(state, content)
+            content.clear()
+    _append_behind(state, content)
+
+
+def _append_behind(state: LogState, content: bytearray) -> None:
+    """Append those of the batches that lie behind the end."""
+    headers = check_batches(content)
+    position = 0
+    while headers and headers[0].base_offset < state.end:
+        position += headers.pop(0).size_bytes
+    if headers:
+        latest = max(header.max_timestamp for header in headers)
+        append_as_follower(state, bytes(content[position:]), headers, seen_at(state, latest))
 
 
 def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs: _JournaledEpochs) -> None:
