@@ -4,8 +4,9 @@
              needed     needed     frame │ frame │ next here
 
 A file is free when every log that it names has a durable checkpoint behind what the file holds for
-it. Files are freed from the front, and used again at the back under a new number. The next file is
-made ready off the loop while the active one is being filled.
+it, or was synced itself and its end written again (`relieve`). Files are freed from the front, and
+used again at the back under a new number. The next file is made ready off the loop while the active
+one is being filled.
 
 The state file says which file is the oldest that is needed, before an older one is used again: a
 file that is missing behind it is a loss, one before it is not.
@@ -14,6 +15,7 @@ file that is missing behind it is a loss, one before it is not.
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from penstock.core.model import CorruptionError, Offset, PartitionIndex, StorageError, TopicId
@@ -44,8 +46,8 @@ TEMPORARY = ".tmp"
 # What a file is called that has no number yet: made off the loop, or on it when that comes too late.
 NEXT, INLINE = "next", "inline"
 ZEROS = bytes(1 << 20)
-# How many logs are asked for a checkpoint after one round, when files run out.
-CHECKPOINTS_PER_ROUND = 8
+# How many logs are synced after one round, when too many files are full.
+SYNCS_PER_ROUND = 8
 
 
 class Spawn(Protocol):
@@ -79,8 +81,8 @@ class JournalOptions:
     """Sizes of the journal.
 
     The first file is small, so that nodes start quickly. `entry_bytes_max` is what one log may put
-    into one frame: more is synced in its own file. Logs are asked for a checkpoint when more than
-    `full_files_max` files are full.
+    into one frame: more is synced in its own file. Logs are synced to free a file when more than
+    `full_files_max` are full.
     """
 
     first_bytes: int = 1 << 20
@@ -99,6 +101,13 @@ class JournalPosition(NamedTuple):
 NO_POSITION = JournalPosition()
 
 
+class CarriedEnd(NamedTuple):
+    """A log's durable end that is written again: frames up to `sequence` are not needed for it then."""
+
+    end: Offset
+    sequence: int
+
+
 class LogJournal:
     """What one log has appended since the last round, and what the journal holds of it.
 
@@ -107,7 +116,6 @@ class LogJournal:
 
     __slots__ = (
         "batches",
-        "checkpoint",
         "end",
         "is_on",
         "journal",
@@ -117,6 +125,7 @@ class LogJournal:
         "room",
         "room_max",
         "start",
+        "sync_file",
     )
 
     def __init__(self, journal: "CommitJournal", key: LogKey) -> None:
@@ -132,8 +141,8 @@ class LogJournal:
         self.reach = Offset(0)
         # Where the log ended before it lost something.
         self.lost_end = Offset(0)
-        # Takes a checkpoint of the log in the background; returns whether it can.
-        self.checkpoint: Callable[[], bool] | None = None
+        # Syncs the log's own file, then calls back; returns whether it can.
+        self.sync_file: Callable[[Callable[[StorageError | None], None]], bool] | None = None
 
     def drop(self) -> None:
         """Forget what was appended: the log's own file is synced instead, or it was cut."""
@@ -174,7 +183,7 @@ class LogJournal:
         """The log was cut, durably, and its checkpoint says so."""
         self.drop()
         self.reach = end
-        self.journal.marks.pop(self, None)
+        self.journal.was_cut(self)
 
     @property
     def position(self) -> JournalPosition:
@@ -282,11 +291,11 @@ class CommitJournal:
         self._active: JournalFile
         self._spare: JournalFile | None = None
         self._is_preparing = self._is_recycling = False
-        # Logs that were asked for a checkpoint, and durable ends of those that cannot take one: still to
-        # be written, and in which frame they were.
+        # Logs that `relieve` has chosen; durable ends that the next frame is to hold, and that the last
+        # one held.
         self._asked: dict[LogKey, None] = {}
-        self._carried: dict[LogKey, Offset] = {}
-        self._written_again: dict[LogKey, int] = {}
+        self._carried: dict[LogKey, CarriedEnd] = {}
+        self._written_again: dict[LogKey, CarriedEnd] = {}
         self._frame = FrameBuilder()
         # The file that was last read from, since a log's ranges often are in the same one.
         self._reader: File | None = None
@@ -387,16 +396,14 @@ class CommitJournal:
         return frame
 
     def _carry(self, frame: FrameBuilder) -> None:
-        """Write the durable ends again of logs that cannot take a checkpoint."""
-        for key, sequence in self._written_again.items():
+        """Write durable ends again, so that older frames about these logs are not needed."""
+        for key, carried in self._written_again.items():
             # The frame is durable now, for the next one begins.
-            self._release(key, sequence - 1)
+            self._release(key, carried.sequence)
             self._asked.pop(key, None)
-        self._written_again.clear()
-        for key, end in self._carried.items():
-            frame.add_durable(key, end)
-            self._written_again[key] = self.sequence + 1
-        self._carried.clear()
+        self._written_again, self._carried = self._carried, {}
+        for key, carried in self._written_again.items():
+            frame.add_durable(key, carried.end)
 
     def write(self, frame: FrameBuilder) -> tuple[File | JournalNames, ...]:
         """Write the frame; returns what has to be synced before anything in it is durable.
@@ -462,12 +469,18 @@ class CommitJournal:
         if self._full:
             self._release(key, position.sequence)
 
+    def was_cut(self, log: LogJournal) -> None:
+        """What is still to be written about a log's end is not true any more."""
+        self.marks.pop(log, None)
+        self._carried.pop(log.key, None)
+        self._asked.pop(log.key, None)
+
     def removed(self, topic_id: TopicId, partition: PartitionIndex) -> None:
         """The log is gone for good."""
         key = log_key(topic_id, partition)
         log = self._logs.pop(key, None)
         if log is not None:
-            self.marks.pop(log, None)
+            self.was_cut(log)
         self._scan.forget(key)
         self._checkpointed.pop(key, None)
         self._active.needed_by.pop(key, None)
@@ -520,10 +533,11 @@ class CommitJournal:
         return (self._free or self._full or [self._active])[0]
 
     def relieve(self) -> None:
-        """Ask some of the logs that keep the oldest file from being free for a checkpoint.
+        """Have some of the logs synced that keep the oldest file from being free.
 
-        A log that cannot take one, because it has stopped, was never opened or has lost something, must
-        not keep the file for ever: its durable end is written again, and what the file holds is given up.
+        When a log's own file is synced, its durable end is written again, and what older files hold
+        is not needed. So is that of a log that cannot be synced, because it has stopped, was never
+        opened or has lost something: it must not keep the file for ever, and its end stays known.
         """
         if not self.is_crowded:
             return
@@ -534,12 +548,21 @@ class CommitJournal:
             self._asked[key] = None
             log = self._logs.get(key)
             if log is None:
-                self._carried[key] = self._scan.recover(key, 0).durable
-            elif log.checkpoint is None or not log.checkpoint():
-                self._carried[key] = max(log.reach, log.lost_end)
+                self._carried[key] = CarriedEnd(self._scan.recover(key, 0).durable, self.sequence)
+            elif log.sync_file is None or not log.sync_file(partial(self._synced, log, self.sequence)):
+                self._carried[key] = CarriedEnd(max(log.reach, log.lost_end), self.sequence)
             asked += 1
-            if asked == CHECKPOINTS_PER_ROUND:
+            if asked == SYNCS_PER_ROUND:
                 return
+
+    def _synced(self, log: LogJournal, sequence: int, error: StorageError | None) -> None:
+        """All that the frames up to `sequence` hold of a log is in its own file, if there was no error."""
+        if self._logs.get(log.key) is not log:
+            return
+        if error is None:
+            self._carried[log.key] = CarriedEnd(log.reach, sequence)
+        else:
+            self._asked.pop(log.key, None)
 
     def recover(self, key: LogKey, checkpoint: JournalPosition) -> JournaledLog:
         """What was found at the start about a log, behind its checkpoint."""

@@ -72,7 +72,7 @@ class PartitionLog:
         self._state = state
         self._timer = CheckpointTimer()
         if state.journal is not None:
-            state.journal.checkpoint = self._relieve_journal
+            state.journal.sync_file = self._sync_file
 
     @classmethod
     def create(  # noqa: PLR0913 - all but the first four are optional and named
@@ -298,12 +298,14 @@ class PartitionLog:
         if journal is not None:
             journal.switch(is_on=is_on)
 
-    def _relieve_journal(self) -> bool:
-        """Take a checkpoint, so that the journal may forget what it holds of this log, if one would do."""
+    def _sync_file(self, done: Done) -> bool:
+        """Sync the log's own file, so that the journal need not hold what is in it, if that would do."""
         state = self._state
         if state.stopped is not None or state.end < state.lost_end:
             return False
-        self.checkpoint()
+        writer = state.segments.active.writer
+        assert writer is not None
+        state.durability.request(writer, state.end, done)
         return True
 
     def accept_loss(self) -> None:

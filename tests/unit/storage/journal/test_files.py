@@ -1,6 +1,6 @@
 """The files of the journal: made, filled, freed, used again."""
 
-from penstock.core.model import PartitionIndex
+from penstock.core.model import Offset, PartitionIndex
 from penstock.storage.journal import JournalOptions
 from tests.unit.storage.journal.conftest import TOPIC, JournalBench
 
@@ -142,3 +142,20 @@ def test_logs_that_are_not_the_nodes_any_more_keep_no_file(bench: JournalBench) 
     assert bench.journal.durable_end(TOPIC, PartitionIndex(1)) == 0
     bench.close()
     assert bench.journal_files() == []
+
+
+def test_an_end_that_is_to_be_written_again_is_forgotten_when_the_log_is_cut() -> None:
+    # At some of these moments the end of the quiet log is about to be written again.
+    for writes in range(40, 130, 2):
+        bench = JournalBench()
+        bench.write(1)
+        for _ in range(writes):
+            bench.write(0)
+        bench.logs[1].truncate_to(Offset(0))
+        bench.write(0)
+        bench.write(0)
+
+        bench.restart()
+
+        assert bench.ends()[1] == 0
+        assert bench.reports[1].lost is None, f"after {writes} writes"
