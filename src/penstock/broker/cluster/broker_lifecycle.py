@@ -506,11 +506,12 @@ class ControlledShutdown:
             self._later(self._await_successor)
 
     def _successor(self) -> Member | None:
-        """The voter with the longest log, if this node leads and there are others."""
+        """The voter with the longest log, if this node leads and there are others that can."""
         raft = self._quorum.raft
         if self._quorum.leader_epoch is None:
             return None
-        others = [voter for voter in raft.configuration.voters if voter in raft.followers]
+        known = [voter for voter in raft.configuration.voters if voter in raft.followers]
+        others = [voter for voter in known if raft.followers[voter].doubt is None]
         return max(others, key=lambda voter: raft.followers[voter].match, default=None)
 
     def _later(self, again: Callback) -> None:

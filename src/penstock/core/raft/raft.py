@@ -738,6 +738,10 @@ class Leader(Role):
         if command.target not in state.configuration.voters:
             state.refuse(command.ticket, ErrorKind.VOTER_NOT_FOUND, "is no voter")
             return
+        peer = self._replication.of(command.target)
+        if peer is not None and peer.doubt is not None:
+            state.refuse(command.ticket, ErrorKind.QUORUM_BUSY, "has lost entries, and cannot lead yet")
+            return
         state.effects.append(CommandResult(command.ticket, TransferStarted()))
         if command.target != state.me:
             self._handover.begin(command.target)
