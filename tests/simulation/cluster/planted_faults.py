@@ -19,9 +19,13 @@ import msgspec
 import pytest
 
 from penstock.broker.cluster import Controller
+from penstock.broker.cluster.broker_lifecycle import BrokerHeartbeat
 from penstock.broker.cluster.member import ClusterOptions as MemberOptions
 from penstock.broker.coordinator import Coordinator
+from penstock.broker.fetch import FetchService
+from penstock.broker.lease import FOREVER, BrokerLease
 from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderPartition
+from penstock.broker.produce import ProduceService
 from penstock.broker.replication import ReplicationOptions, ReplicationService, fetch_server
 from penstock.core.groups import CommitOffsets
 from penstock.core.groups.classic_group import ClassicGroup
@@ -332,6 +336,41 @@ def group_sessions_never_end(patch: Patch) -> None:
     patch.setattr("penstock.core.groups.classic_protocol._end_sessions", lambda *_: None)
 
 
+def brokers_answer_without_a_lease(patch: Patch) -> None:
+    def take_it(self: BrokerHeartbeat) -> None:
+        self.lease.until = FOREVER
+
+    patch.setattr(BrokerHeartbeat, "voters_changed", take_it)
+
+
+def the_lease_is_longer_than_the_session(patch: Patch) -> None:
+    build = BrokerHeartbeat.__init__
+
+    def build_wrong(self: BrokerHeartbeat, *arguments: Any) -> None:
+        build(self, *arguments)
+        self._lease_ns *= 2
+
+    patch.setattr(BrokerHeartbeat, "__init__", build_wrong)
+
+
+def _ignores_the_lease(patch: Patch, service: type[Any]) -> None:
+    build = service.__init__
+
+    def build_wrong(self: Any, *arguments: Any) -> None:
+        build(self, *arguments)
+        self._lease = BrokerLease(FOREVER)
+
+    patch.setattr(service, "__init__", build_wrong)
+
+
+def fetches_ignore_the_lease(patch: Patch) -> None:
+    _ignores_the_lease(patch, FetchService)
+
+
+def writes_to_the_leader_alone_ignore_the_lease(patch: Patch) -> None:
+    _ignores_the_lease(patch, ProduceService)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -413,6 +452,11 @@ LEADERS_FALL = options((FaultKind.KILL, FaultKind.ISOLATE), lasting_ms=800, sync
 # Long enough that others are elected while the leader and its clients know nothing of it.
 LEADERS_ARE_CUT_OFF = replace(
     options((FaultKind.ISOLATE,), lasting_ms=4_500, sync_ms=10), faulty_ns=8 * SECOND
+)
+# The same, and processes that stand still: no answer may be older than what others were told.
+LEADERS_STAND_STILL = replace(
+    options((FaultKind.PAUSE, FaultKind.ISOLATE), lasting_ms=4_500, sync_ms=10, aims=ANY_OR_LEADER),
+    faulty_ns=12 * SECOND,
 )
 # Followers are always behind, and leaders die before they have caught up.
 LONG_TAILS = replace(
@@ -527,6 +571,10 @@ FAULTS = [
     PlantedFault(groups_answer_before_the_log_is_replicated, MANY_MEMBERS, 20),
     PlantedFault(old_generations_may_commit, MANY_NAPS, 20),
     PlantedFault(fetch_sessions_keep_old_positions, LEADERS_FALL, 10),
+    PlantedFault(brokers_answer_without_a_lease, LEADERS_STAND_STILL, 10),
+    PlantedFault(the_lease_is_longer_than_the_session, LEADERS_STAND_STILL, 10),
+    PlantedFault(fetches_ignore_the_lease, LEADERS_STAND_STILL, 20),
+    PlantedFault(writes_to_the_leader_alone_ignore_the_lease, LEADERS_STAND_STILL, 40),
     PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),
     PlantedFault(leaders_forget_what_producers_sent, ALONE, 10),
     PlantedFault(consumers_read_to_the_log_end, ALONE, 10, name="consumers read what is not on disk"),
