@@ -132,6 +132,7 @@ class NodeServices:
             if self._without_broker is not None:
                 self._without_broker()
             return
+        self.partitions.scrubber.on_pass(self.member.quorum.verify_snapshot)
         # Not earlier: only under the new broker epoch does the metadata say what this node leads.
         reports = self.partitions.open_all(image, self._storage.directory)
         self._is_open = True

@@ -586,6 +586,11 @@ class RaftQuorum:
         if raft.term == 0 and raft.leader is None:
             self._host.step(LeaderGone(None))
 
+    def verify_snapshot(self) -> None:
+        """Check the newest snapshot on disk, and replace it if it is damaged."""
+        if self._host.failure is None:
+            self._host.snapshotting.verify()
+
     def transfer(self, target: Member, done: Done) -> None:
         """Hand leadership over."""
         self._ask(TransferLeadership(self._next_ticket(), target), done)

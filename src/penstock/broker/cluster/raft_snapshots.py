@@ -114,6 +114,19 @@ class SnapshotManager:
         else:
             self._spawn.spawn(lambda: read_snapshot(disk, meta), ready, failed, ExecutorKind.DISK)
 
+    def verify(self) -> None:
+        """Read the present snapshot in a thread; if it is damaged, another one takes its place."""
+        disk, meta = self._disk, self._store.snapshot
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, CorruptionError):
+                self._replace_damaged(meta, error)
+            else:
+                events.warning("quorum.snapshot_read_failed", index=meta.index, error=error)
+
+        if meta.index and self._job is None:
+            self._spawn.spawn(lambda: read_snapshot(disk, meta), _ignore, failed, ExecutorKind.DISK)
+
     def _replace_damaged(self, meta: SnapshotMeta, error: CorruptionError) -> None:
         if meta != self._store.snapshot or self._job is not None:
             return  # a newer one takes its place
@@ -157,3 +170,7 @@ class SnapshotManager:
     def close(self) -> None:
         if self._job is not None:
             self._job.cancel()
+
+
+def _ignore(_: bytes) -> None:
+    """Do nothing: the snapshot is as it should be."""

@@ -3,6 +3,7 @@
     one pass: each log, each sealed segment ── 256 KB in a thread ── a pause by the rate ── the next …
                                             └─ at its end: indexes and snapshot
                         └─ before the first: identity, leader epochs, checkpoint
+              └─ before all of it: what `on_pass` was given, as the snapshot of the metadata
 
 A pass begins `interval` after the last one began, or when that is done. Where it is stands in the record
 `meta/scrub`, so that a node that is started again goes on there. What is damaged becomes known as if a
@@ -90,8 +91,13 @@ class LogScrubber:
         self._is_saving = False
         self._saved_at = Instant(0)
         self._found = 0
+        self._on_pass: list[Callable[[], None]] = []
         self.metrics = ScrubMetrics()
         self.metrics.corrupt_ranges.read(lambda: sum(len(one.log.corruption) for one in self._replicas()))
+
+    def on_pass(self, check: Callable[[], None]) -> None:
+        """Call `check` at the beginning of every pass."""
+        self._on_pass.append(check)
 
     def start(self, options: ScrubOptions) -> None:
         """Go on with the pass that a stop interrupted, or wait until the next one is due."""
@@ -133,6 +139,8 @@ class LogScrubber:
         self._started = self._runtime.clock.wall()
         self._position = ScrubPosition()
         self._found = 0
+        for check in self._on_pass:
+            check()
         self._gather()
 
     def _gather(self) -> None:

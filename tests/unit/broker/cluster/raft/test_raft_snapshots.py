@@ -114,6 +114,20 @@ def test_a_damaged_snapshot_is_not_sent_and_a_new_one_takes_its_place(damage: st
     assert found.image.cluster_id == FACT.cluster_id
 
 
+def test_a_snapshot_that_is_found_damaged_in_the_background_is_replaced() -> None:
+    stage = Stage()
+
+    stage.manager.verify()
+    stage.timers.run()
+    assert stage.damaged == 0
+
+    stage.disk.flip_bit(PATH, 8 * 30)
+    stage.manager.verify()
+    stage.timers.run()
+    assert stage.damaged == 1
+    assert stage.manager.is_due(Offset(7), 1_000)
+
+
 def test_a_snapshot_that_arrives_damaged_is_dropped() -> None:
     stage = Stage()
     rotten = bytearray(CONTENT)
