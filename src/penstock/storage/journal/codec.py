@@ -35,6 +35,7 @@ _STATE_MAGIC = b"PSJS"
 _STATE = struct.Struct("<4sIQQQQQ")
 # The bits of a sequence that count frames: 200 years of one a second, 7 of 5,000.
 COUNT_BITS = 40
+COUNT_MASK = (1 << COUNT_BITS) - 1
 _CRC = struct.Struct("<I")
 _VERSION = 1
 FRAME_MAGIC = b"PSJF"

@@ -182,7 +182,7 @@ class LogJournal:
     def cut(self, end: Offset) -> None:
         """The log was cut, durably, and its checkpoint says so."""
         self.drop()
-        self.reach = end
+        self.reach, self.lost_end = end, Offset(0)
         self.journal.was_cut(self)
 
     @property
@@ -193,6 +193,10 @@ class LogJournal:
     def checkpointed(self, position: JournalPosition) -> None:
         """A checkpoint that covers frames up to this one is durable."""
         self.journal.checkpointed(self.key, position)
+
+    def checkpoint_failed(self) -> None:
+        """A checkpoint came to nothing: the journal may ask for another one."""
+        self.journal.ask_again(self.key)
 
     def recover(self, checkpoint: JournalPosition) -> JournaledLog:
         """What the journal found at its start about this log, behind its checkpoint."""
@@ -209,6 +213,7 @@ class LogJournal:
         """
         self.reach, self.lost_end = end, lost_end
         self.is_on = self.journal.failure is None
+        self.journal.withdraw(self.key)
         if is_checkpointed:
             self.journal.opened(self.key, is_whole=end >= lost_end)
 
@@ -296,6 +301,8 @@ class CommitJournal:
         self._asked: dict[LogKey, None] = {}
         self._carried: dict[LogKey, CarriedEnd] = {}
         self._written_again: dict[LogKey, CarriedEnd] = {}
+        # Whether every log of the node was opened that can be. Until then, nothing is given up.
+        self._are_logs_open = False
         self._frame = FrameBuilder()
         # The file that was last read from, since a log's ranges often are in the same one.
         self._reader: File | None = None
@@ -482,9 +489,19 @@ class CommitJournal:
         if log is not None:
             self.was_cut(log)
         self._scan.forget(key)
+        self.withdraw(key)
+        self.ask_again(key)
         self._checkpointed.pop(key, None)
         self._active.needed_by.pop(key, None)
         self._release(key, self.sequence)
+
+    def withdraw(self, key: LogKey) -> None:
+        """The durable end of a log that was to be written again is not right any more."""
+        self._carried.pop(key, None)
+
+    def ask_again(self, key: LogKey) -> None:
+        """The log may be asked for a checkpoint once more."""
+        self._asked.pop(key, None)
 
     def _release(self, key: LogKey, sequence: int) -> None:
         for file in self._full:
@@ -536,17 +553,18 @@ class CommitJournal:
         """Have some of the logs synced that keep the oldest file from being free.
 
         When a log's own file is synced, its durable end is written again, and what older files hold
-        is not needed. So is that of a log that cannot be synced, because it has stopped, was never
-        opened or has lost something: it must not keep the file for ever, and its end stays known.
+        is not needed. So is that of a log that cannot be synced, because it has stopped, cannot be
+        opened or has lost something: it must not keep the file for ever, and its end stays known. A log
+        that is only opened later needs what the file holds.
         """
         if not self.is_crowded:
             return
         asked = 0
         for key in list(self._full[0].needed_by):
-            if key in self._asked:
+            log = self._logs.get(key)
+            if key in self._asked or (log is None and not self._are_logs_open):
                 continue
             self._asked[key] = None
-            log = self._logs.get(key)
             if log is None:
                 self._carried[key] = CarriedEnd(self._scan.recover(key, 0).durable, self.sequence)
             elif log.sync_file is None or not log.sync_file(partial(self._synced, log, self.sequence)):
@@ -574,7 +592,8 @@ class CommitJournal:
         return self._scan.recover(log_key(topic_id, partition), 0).durable
 
     def forget_others(self, logs: Iterable[tuple[TopicId, PartitionIndex]]) -> None:
-        """Besides those that were opened, only these logs are still the node's: forget all others."""
+        """All logs are open that can be. Besides them, only these are still the node's: forget all others."""
+        self._are_logs_open = True
         known = {log_key(topic_id, partition) for topic_id, partition in logs}
         for key in self._scan.logs():
             if key not in known and key not in self._logs:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from penstock.core.model import Offset
 from penstock.storage.journal.codec import (
+    COUNT_MASK,
     FRAME_BYTES,
     HEADER_BYTES,
     EntryKind,
@@ -90,15 +91,16 @@ class JournalScan:
 
     def _read(self, number: int, content: bytes) -> None:
         header = decode_file_header(content)
+        # What came before the first frame of the oldest file was not needed any more.
+        is_any = is_oldest = not (self.named or self._hole)
         named = self.named[number] = {}
         expected = self.last + 1
         if header.base > expected:
-            if self.last and header.previous != self.last:
-                self.miss("the last frames before a start are missing")
+            is_begun = is_oldest or header.base & COUNT_MASK == 1
+            if not (header.previous == self.last if self.last else is_begun):
+                self.miss("the last frames of a file are missing")
             expected = header.base
         position = HEADER_BYTES
-        # The first frame of all may have any sequence: what came before it was not needed any more.
-        is_any = not self.last and not self._hole
         while True:
             frame = read_frame_header(content, position, header.salt)
             if (

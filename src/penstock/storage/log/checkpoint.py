@@ -187,7 +187,7 @@ class BackgroundCheckpoint:
         try:
             index_files = flush_index(state)
         except StorageError as failed:
-            self._done(failed)
+            self._is_over(failed)
             return
         for file in index_files:
             state.durability.request_file(file, close=True)
@@ -228,8 +228,12 @@ class BackgroundCheckpoint:
             self._done(None)
 
     def _names_durable(self, error: StorageError | None) -> None:
-        if error is None and self._state.journal is not None:
-            self._state.journal.checkpointed(self._captured.journal)
+        journal = self._state.journal
+        assert journal is not None
+        if error is None:
+            journal.checkpointed(self._captured.journal)
+        else:
+            journal.checkpoint_failed()
 
     def _put(self, name: str, content: bytes, done: Done) -> None:
         try:
@@ -239,6 +243,9 @@ class BackgroundCheckpoint:
 
     def _is_over(self, error: StorageError | None) -> bool:
         overtaken = self._puts != self._state.durability.puts
-        if error is not None or overtaken:
-            self._done(error)
-        return error is not None or overtaken
+        if error is None and not overtaken:
+            return False
+        if self._state.journal is not None:
+            self._state.journal.checkpoint_failed()
+        self._done(error)
+        return True

@@ -122,16 +122,19 @@ class JournalBench:
         self._begin()
         self.logs, self.reports = [], []
         for number in range(count):
-            log, report = PartitionLog.open(
-                self.disk,
-                path_of(number),
-                TOPIC,
-                OPTIONS,
-                commit=self.commit,
-                journal=self.journal.of(TOPIC, PartitionIndex(number)),
-            )
-            self.logs.append(log)
-            self.reports.append(report)
+            self.open_log(number)
+
+    def open_log(self, number: int) -> None:
+        log, report = PartitionLog.open(
+            self.disk,
+            path_of(number),
+            TOPIC,
+            OPTIONS,
+            commit=self.commit,
+            journal=self.journal.of(TOPIC, PartitionIndex(number)),
+        )
+        self.logs.append(log)
+        self.reports.append(report)
 
     def close(self) -> None:
         for log in self.logs:

@@ -208,3 +208,17 @@ def test_the_bytes_of_a_record_cannot_pass_for_a_frame() -> None:
     other.restart()
 
     assert not other.journal.damage
+
+
+def test_all_frames_of_the_oldest_file_may_be_gone(bench: JournalBench) -> None:
+    bench.write(1)
+    while len(bench.journal_files()) < 2:
+        bench.write(0)
+    bench.crashable = bench.crashable.copy()
+    # Nothing but its header is left.
+    bench.crashable.cut_short(f"meta/journal/{bench.journal_files()[0]}", 512)
+
+    bench.restart()
+
+    assert bench.journal.damage
+    assert bench.reports[1].doubt

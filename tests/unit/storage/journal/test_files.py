@@ -1,6 +1,9 @@
 """The files of the journal: made, filled, freed, used again."""
 
+import errno
+
 from penstock.core.model import Offset, PartitionIndex
+from penstock.storage.disk import FailureRule
 from penstock.storage.journal import JournalOptions
 from tests.unit.storage.journal.conftest import TOPIC, JournalBench
 
@@ -159,3 +162,101 @@ def test_an_end_that_is_to_be_written_again_is_forgotten_when_the_log_is_cut() -
 
         assert bench.ends()[1] == 0
         assert bench.reports[1].lost is None, f"after {writes} writes"
+
+
+def start_without_log_1(bench: JournalBench, *, power_cut: bool) -> bytes:
+    """Start with a journal that has too many files, log 1 in all of them; returns what log 1 holds."""
+    bench.write(1)
+    while len(bench.journal_files()) < 2:
+        bench.write(0)
+    bench.write(1)
+    before = bench.content(1)
+    bench.logs = bench.logs[:1]
+    bench.restart(power_cut=power_cut)
+    assert bench.journal.is_crowded
+    return before
+
+
+def test_a_log_that_is_opened_late_is_restored_all_the_same(bench: JournalBench) -> None:
+    before = start_without_log_1(bench, power_cut=True)
+    # The quorum's log goes on while the node joins its cluster; partitions are opened when it has.
+    for _ in range(200):
+        bench.write(0)
+        bench.do_work()
+
+    bench.open_log(1)
+
+    assert bench.reports[1].lost is None
+    assert bench.content(1) == before
+
+
+def test_a_log_that_is_opened_late_after_a_kill_survives_a_power_cut(bench: JournalBench) -> None:
+    before = start_without_log_1(bench, power_cut=False)
+    for _ in range(4):
+        bench.write(0)
+        bench.do_work()
+    # As the process left it: no checkpoint is taken, for the journal has it.
+    bench.open_log(1)
+    assert bench.reports[1].restored is None
+    for _ in range(30):
+        bench.write(0)
+        bench.do_work()
+
+    bench.restart()
+
+    assert bench.reports[1].lost is None
+    assert bench.content(1) == before
+
+
+def test_once_all_logs_are_open_one_that_cannot_be_keeps_no_file(bench: JournalBench) -> None:
+    start_without_log_1(bench, power_cut=True)
+    bench.journal.forget_others([(TOPIC, PartitionIndex(number)) for number in range(2)])
+    for _ in range(200):
+        bench.write(0)
+        bench.do_work()
+
+    assert len(bench.journal_files()) <= 5
+    bench.open_log(1)
+    assert bench.reports[1].lost is not None
+    assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+
+
+def test_a_log_whose_checkpoint_failed_is_asked_again() -> None:
+    bench = JournalBench()
+    bench.write(1)
+    bench.disk.fail(FailureRule("open", errno.ENOSPC, "orders/1/leader-epochs.1.tmp"))
+    for _ in range(400):
+        bench.write(0)
+        bench.do_work()
+
+    assert bench.logs[1].stopped is None
+    assert len(bench.journal_files()) <= 5
+
+
+def test_a_log_that_was_cut_is_not_said_to_have_been_longer() -> None:
+    bench = JournalBench()
+    bench.write(1)
+    bench.logs[1].checkpoint()
+    bench.rounds.finish_all()
+    bench.append(1, size=2000)
+    bench.commit_all(1)
+    bench.write(1)
+    bench.crashable.cut_short("logs/orders/1/00000000000000000001.log", 0)
+    bench.restart()
+    assert bench.reports[1].lost is not None
+    while not bench.journal._carried:
+        bench.rounds.finish_all()
+        bench.do_work()
+        for _ in range(2):
+            bench.append(0)
+            bench.logs[0].sync(bench.answers.append)
+        # The next round has begun when the log is asked for a checkpoint, and what it has lost is to be
+        # written with the one after that.
+        bench.rounds.finish()
+
+    bench.logs[1].truncate_to(Offset(0))
+    bench.rounds.finish_all()
+    bench.write(0)
+    bench.restart()
+
+    assert bench.reports[1].lost is None
