@@ -169,7 +169,7 @@ class LearnerReconciler(PeriodicTask):
 class ReportGracePeriod:
     """Gives the replicas of a partition without a leader some time to report, from the first report on.
 
-    Afterwards it asks for an election, and again whenever something about the partition changes.
+    Afterwards it asks for an election, and again whenever the partition or the brokers change.
     """
 
     def __init__(self, runtime: Runtime, controller: Controller, grace_ms: int) -> None:
@@ -196,9 +196,15 @@ class ReportGracePeriod:
             self._timer = None
 
     def _follow(self, image: MetadataImage) -> None:
-        if not self._controller.is_leading or image.topics is self._image.topics:
+        before = self._image
+        if not self._controller.is_leading or (
+            image.topics is before.topics and image.brokers is before.brokers
+        ):
             return
-        before, self._image = self._image, image
+        self._image = image
+        if image.brokers is not before.brokers and self._over:
+            # One that has reported may be able to lead only now.
+            self._ask(list(self._over))
         for topic_id in before.topics.keys_missing_in(image.topics):
             gone = before.topic_by_id(topic_id)
             assert gone is not None

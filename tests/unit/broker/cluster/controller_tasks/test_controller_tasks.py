@@ -144,6 +144,30 @@ def test_an_election_waits_for_reports_until_the_grace_period_is_over() -> None:
     assert leaders_of(stage, "n1") == [2]
 
 
+def test_a_broker_that_can_lead_only_after_the_grace_period_is_elected_then() -> None:
+    """Broker 2 has reported, but is not live when the period ends; it changes nothing but the broker."""
+    stage = ClusterStage()
+    sessions = BrokerSessionOptions(report_grace_ms=1_000)
+    stage.add(replace(member_options(1, ()), sessions=sessions))
+    stage.start("n1")
+    stage.until(lambda: stage.is_live("n1"))
+    for number in (2, 3):
+        register(stage, number, fenced=False)
+    placed = (ReplicaAssignment(PartitionIndex(0), (NodeId(2), NodeId(3))),)
+    stage.submit("n1", CreateTopic("t", TOPIC, assignments=placed, configs=(("min.insync.replicas", "2"),)))
+    stage.until(lambda: leaders_of(stage, "n1") == [NO_LEADER])
+
+    epoch = register(stage, 2, fenced=True)
+    row = PartitionReport(TOPIC, PartitionIndex(0), LeaderEpoch(0), Offset(10))
+    stage.submit("n1", ReportReplicas(NodeId(2), epoch, (row,)))
+    stage.run_ms(1_100)
+    assert leaders_of(stage, "n1") == [NO_LEADER]
+    stage.submit("n1", UnfenceBroker(NodeId(2), epoch))
+    stage.run_ms(100)
+
+    assert leaders_of(stage, "n1") == [2]
+
+
 def register(stage: ClusterStage, number: int, *, fenced: bool) -> BrokerEpoch:
     cluster_id = stage.image("n1").cluster_id
     assert cluster_id is not None
