@@ -531,7 +531,7 @@ class CommitJournal:
 
         def work() -> JournalFile:
             if former is not None:
-                return _recycle(disk, state, former, salt, base)
+                return _recycle(disk, state, former, salt, base, size)
             return _make(disk, salt, base, size, NEXT)
 
         def done(spare: JournalFile) -> None:
@@ -643,13 +643,17 @@ def _make(disk: Disk, salt: int, base: int, size: int, name: str, previous: int 
     try:
         writer.truncate(0)
         writer.append(encode_file_header(FileHeader(base + 1, previous, salt)))
-        while (written := writer.size()) < size:
-            writer.append(ZEROS[: size - written])
+        _fill(writer, size)
         writer.sync()
     except StorageError:
         writer.close()
         raise
     return JournalFile(0, size, salt, writer)
+
+
+def _fill(writer: File, size: int) -> None:
+    while (written := writer.size()) < size:
+        writer.append(ZEROS[: size - written])
 
 
 def _write_again(disk: Disk, number: int, position: int, frame: bytes) -> None:
@@ -663,8 +667,14 @@ def _write_again(disk: Disk, number: int, position: int, frame: bytes) -> None:
         file.sync()
 
 
-def _recycle(disk: Disk, state: JournalState, former: JournalFile, salt: int, base: int) -> JournalFile:
-    """Make a free file ready to be written again. Blocks."""
+def _recycle(  # noqa: PLR0913 - what a file is made of
+    disk: Disk, state: JournalState, former: JournalFile, salt: int, base: int, size: int
+) -> JournalFile:
+    """Make a free file ready to be written again. Blocks.
+
+    One that was made small, or was cut, becomes as large as others: otherwise it would be ready for ever,
+    and too small for each frame that comes.
+    """
     # First, durably, that nobody has to find it.
     _write_state(disk, state)
     path = f"{DIRECTORY}/{NEXT}{SPARE}"
@@ -672,11 +682,12 @@ def _recycle(disk: Disk, state: JournalState, former: JournalFile, salt: int, ba
     writer = disk.open(path)
     try:
         writer.pwrite(0, encode_file_header(FileHeader(base + 1, 0, salt)))
+        _fill(writer, size)
         writer.sync()
+        return JournalFile(0, writer.size(), salt, writer)
     except StorageError:
         writer.close()
         raise
-    return JournalFile(0, former.size, salt, writer)
 
 
 def _write_state(disk: Disk, state: JournalState) -> None:

@@ -260,3 +260,19 @@ def test_a_log_that_was_cut_is_not_said_to_have_been_longer() -> None:
     bench.restart()
 
     assert bench.reports[1].lost is None
+
+
+def test_small_files_grow_when_they_are_used_again() -> None:
+    options = JournalOptions(first_bytes=1024, file_bytes=16 << 10, entry_bytes_max=900, full_files_max=1)
+    bench = JournalBench(logs=4, journal=options)
+    bench.write(0)
+    for _ in range(200):
+        for log in range(4):
+            bench.append(log, size=700)
+            bench.logs[log].sync(bench.answers.append)
+        bench.rounds.finish_all()
+        bench.do_work()
+
+    assert len(bench.journal_files()) <= 6
+    sizes = [bench.crashable.size(f"meta/journal/{name}") for name in bench.journal_files()]
+    assert sizes == [16 << 10] * len(sizes)
