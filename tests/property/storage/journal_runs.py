@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core.model import PartitionIndex
+from penstock.core.model import PartitionIndex, StorageError
 from penstock.sim.checkers.durability import LogAnomaly, LogViolation
 from penstock.storage.commit import GroupCommit
 from penstock.storage.disk import Disk
@@ -22,17 +22,22 @@ class HeldWork:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self._waiting: list[tuple[Callable[[], Any], Callable[[Any], None], Callable[[Exception], None]]] = []
 
     def spawn(
         self, work: Callable[[], Any], done: Callable[[Any], None], failed: Callable[[Exception], None]
     ) -> None:
-        self._waiting.append((work, done))
+        self._waiting.append((work, done, failed))
 
     def finish(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for work, done in waiting:
-            done(work())
+        for work, done, failed in waiting:
+            try:
+                outcome = work()
+            except StorageError as error:
+                failed(error)
+            else:
+                done(outcome)
 
 
 class JournaledLives(Lives):
@@ -52,7 +57,7 @@ class JournaledLives(Lives):
         place = JournalPlace(disk, disk, lambda: self.chance.getrandbits(32), self.work.spawn)
         self.journal = CommitJournal.open(place, JOURNAL, expected=self._is_journal_made)
         self._is_journal_made = True
-        if self.journal.damage and not self.disk_fails:
+        if self.journal.damage:
             self.violations.append(LogViolation(LogAnomaly.BLAMED, self.journal.damage))
         return GroupCommit(self._rounds, journal=self.journal), self.journal.of(TOPIC, ZERO)
 

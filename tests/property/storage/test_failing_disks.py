@@ -12,13 +12,14 @@ from penstock.runtime.sync_helper import sync_blocking
 from penstock.sim.checkers.durability import LogAnomaly
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, FailureRule
+from tests.property.storage.journal_runs import JournaledLives
 from tests.property.storage.log_runs import Lives, Rounds
 
 # More for a long run: PENSTOCK_POWER_CUTS=20000.
 POWER_CUTS = int(os.environ.get("PENSTOCK_POWER_CUTS", "1200")) // 2
 CHUNKS = 4
-OPERATIONS = ["append", "append", "sync", "sync_directory", "rename", "open", "truncate", "remove"]
-PLACES = ["", ".log", ".log", "index", "checkpoint.tmp", ".tmp"]
+OPERATIONS = ["append", "append", "sync", "sync_directory", "rename", "open", "truncate", "remove", "pwrite"]
+PLACES = ["", ".log", ".log", "index", "checkpoint.tmp", ".tmp", ".spare"]
 
 
 class RoundsByAHelper(Rounds):
@@ -81,8 +82,14 @@ class FailingLives(Lives):
                 self.checker.refused(end)
 
 
-def run_failing(seed: int, rounds: type[Rounds] = RoundsByAHelper) -> FailingLives:
-    run = FailingLives(seed, rounds)
+class FailingJournaledLives(FailingLives, JournaledLives):
+    """The same with a journal on the same disk."""
+
+
+def run_failing(
+    seed: int, rounds: type[Rounds] = RoundsByAHelper, lives: type[FailingLives] = FailingLives
+) -> FailingLives:
+    run = lives(seed, rounds)
     for _ in range(5):
         run.live(run.chance.randint(10, 50), run.chance.choice([run.chance.randint(1, 120), None]))
         if run.violations:
@@ -90,13 +97,16 @@ def run_failing(seed: int, rounds: type[Rounds] = RoundsByAHelper) -> FailingLiv
     return run
 
 
+@pytest.mark.parametrize("lives", [FailingLives, FailingJournaledLives])
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_no_guarantee_is_broken_on_a_disk_that_fails_and_then_loses_power(chunk: int) -> None:
+def test_no_guarantee_is_broken_on_a_disk_that_fails_and_then_loses_power(
+    chunk: int, lives: type[FailingLives]
+) -> None:
     cuts = failures = 0
     seed = chunk
 
     while cuts < POWER_CUTS // CHUNKS:
-        run = run_failing(seed)
+        run = run_failing(seed, lives=lives)
         assert run.violations == [], f"seed {seed}"
         cuts += run.power_cuts
         failures += run.failures

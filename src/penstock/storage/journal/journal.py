@@ -12,6 +12,7 @@ The state file says which file is the oldest that is needed, before an older one
 file that is missing behind it is a loss, one before it is not.
 """
 
+import errno as errnos
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.core.model import CorruptionError, Offset, PartitionIndex, StorageError, TopicId
 from penstock.observability import log as events
-from penstock.storage.disk import Disk, File, NoSuchFile
+from penstock.storage.disk import Disk, DiskFailed, File, NoSuchFile
 from penstock.storage.journal.codec import (
     COUNT_BITS,
     ENTRY_BYTES,
@@ -627,9 +628,13 @@ class CommitJournal:
         if self._full or active or self.failure is not None or self._is_recycling:
             return
         state = self._state._replace(oldest=self._active.number + 1, closed=True)
-        _write_state(self._disk, state)
-        for number in _numbers(self._disk):
-            self._disk.remove(path_of(number))
+        try:
+            _write_state(self._disk, state)
+            for number in _numbers(self._disk):
+                self._disk.remove(path_of(number))
+        except StorageError as error:
+            # The next start reads what is left, and finds nothing that it needs.
+            events.warning("journal.not_emptied", error=error)
 
 
 def _numbers(disk: Disk) -> list[int]:
@@ -702,8 +707,19 @@ def _write_state(disk: Disk, state: JournalState) -> None:
 
 
 def _read(disk: Disk, path: str) -> bytes:
+    """The content of a file; raises CorruptionError if the device cannot read it any more.
+
+    Any other failure may pass, and the node had better not start now: what the journal holds would be
+    given up.
+    """
     with closing(disk.open(path, readonly=True)) as file:
-        return file.pread(0, file.size())
+        size = file.size()
+        try:
+            return file.pread(0, size)
+        except DiskFailed as error:
+            if error.errno != errnos.EIO:
+                raise
+            raise CorruptionError(str(error)) from error
 
 
 def _read_state(disk: Disk, scan: JournalScan, *, expected: bool) -> JournalState | None:
@@ -713,7 +729,7 @@ def _read_state(disk: Disk, scan: JournalScan, *, expected: bool) -> JournalStat
         if expected:
             scan.miss("the journal is missing")
         return None
-    except (CorruptionError, StorageError) as error:
+    except CorruptionError as error:
         scan.miss(f"the state of the journal cannot be read: {error}")
         return None
 
@@ -728,5 +744,5 @@ def _read_files(disk: Disk, state: JournalState, scan: JournalScan) -> None:
             continue
         try:
             scan.read(number, _read(disk, path_of(number)))
-        except (CorruptionError, StorageError) as error:
+        except CorruptionError as error:
             scan.miss(f"the journal file {path_of(number)} cannot be read: {error}")
