@@ -158,7 +158,9 @@ def test_a_broker_that_can_lead_only_after_the_grace_period_is_elected_then() ->
     stage.until(lambda: leaders_of(stage, "n1") == [NO_LEADER])
 
     epoch = register(stage, 2, fenced=True)
-    row = PartitionReport(TOPIC, PartitionIndex(0), LeaderEpoch(0), Offset(10))
+    partition = stage.image("n1").partition("t", 0)
+    assert partition is not None
+    row = PartitionReport(TOPIC, PartitionIndex(0), LeaderEpoch(0), Offset(10), partition.leader_epoch)
     stage.submit("n1", ReportReplicas(NodeId(2), epoch, (row,)))
     stage.run_ms(1_100)
     assert leaders_of(stage, "n1") == [NO_LEADER]
