@@ -64,7 +64,9 @@ def roles(cluster: ClusterProcesses) -> tuple[int, int, int]:
 def create_without(cluster: ClusterProcesses, away: int) -> None:
     """Create topics that one voter never hears of; the first is not the last that was written."""
     kill(cluster, away)
-    topics = TopicAdmin(Endpoint(cluster.bootstrap))
+    # The client must not try the node that is gone first.
+    running = ",".join(str(cluster.listener(number, "kafka")) for number in cluster.running)
+    topics = TopicAdmin(Endpoint(running))
     topics.create(TOPIC, 1, 2, {})
     topics.create("later", 1, 2, {})
 
