@@ -143,8 +143,9 @@ class FetchService:
 
         def settle(index: int, result: VerificationResult | None) -> None:
             nonlocal left
-            if result is None or result.damage:
-                found[index] = _read_verified(wanted[index], limits)
+            if result is None or not result.is_whole:
+                was_read = result is not None and result.is_current
+                found[index] = _read_verified(wanted[index], limits, was_read=was_read)
             left -= 1
             if left == 0:
                 done(found)
@@ -173,13 +174,18 @@ class FetchService:
                 self._verifier.suspect(partition, Offset(want.offset))
 
 
-def _read_verified(want: FetchPartition, limits: FetchLimits) -> FetchedPartition:
-    """Read once more, now that damage was found; nothing that was not verified."""
+def _read_verified(want: FetchPartition, limits: FetchLimits, *, was_read: bool) -> FetchedPartition:
+    """Read once more, now that damage was found or the log has changed; nothing that was not verified.
+
+    If it `was_read` from the device just now, what is not damaged is as good as it was then.
+    """
     assert isinstance(want.partition, LeaderPartition)
     part = read_one(want.partition, want, limits, 0)
     piece = part.records
-    if piece is not None and not piece.file.is_verified(piece.position, piece.length):
-        return part._replace(records=None)
+    if piece is not None:
+        check = piece.file.is_verified if was_read else piece.file.is_servable
+        if not check(piece.position, piece.length):
+            return part._replace(records=None)
     return part
 
 

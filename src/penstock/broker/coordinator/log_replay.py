@@ -98,10 +98,11 @@ class LogReplay:
         assert verification is not None, "nothing has changed since the read"
 
         def verified(result: VerificationResult | None) -> None:
-            if result is None or result.damage:
-                self._end(CorruptionError(f"{partition.name}: damaged at {self._position} or behind"))
-            elif partition.stopped is not None:
-                self._end(PartitionStopped(str(partition.stopped)))
+            if result is None:
+                self._end(CorruptionError(f"{partition.name}: {self._position} could not be verified"))
+            elif not result.is_whole or partition.stopped is not None:
+                # Reads what is left before the damage, or finds it there.
+                self._step()
             else:
                 # Reading again may wait for the device, should the pages be gone already.
                 self._take(piece)

@@ -27,9 +27,15 @@ class VerifiedLog(Protocol):
 
 
 class VerificationResult(NamedTuple):
-    """The new damage, and which position and offset of the segment were reached."""
+    """The new damage, and which position and offset of the segment were reached.
+
+    Unless it `is_whole`, something is damaged, or the segment was replaced or cut meanwhile (it is not
+    `is_current`): then what was read before must be read again.
+    """
 
     damage: tuple[CorruptRange, ...]
+    is_whole: bool
+    is_current: bool
     position: int
     offset: int
 
@@ -58,7 +64,7 @@ class SegmentVerifier:
             if isinstance(outcome, Verification):
                 self.verify(owner, outcome, done)
                 return
-            for damage in outcome:
+            for damage in outcome.damage:
                 events.error(
                     "partition.corrupt_range",
                     partition=str(owner.name),
@@ -67,9 +73,9 @@ class SegmentVerifier:
                     end=damage.end,
                     reason=damage.reason,
                 )
-            if outcome:
+            if outcome.damage:
                 owner.on_damage()
-            done(VerificationResult(outcome, found.position, found.offset))
+            done(VerificationResult(*outcome, found.position, found.offset))
 
         def failed(error: Exception) -> None:
             events.warning("partition.verification_failed", partition=str(owner.name), error=error)

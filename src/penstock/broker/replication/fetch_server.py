@@ -348,7 +348,7 @@ class ResponseBuilder:
 
         def ready(result: VerificationResult | None) -> None:
             row.is_warming = False
-            if result is not None and not result.damage:
+            if result is not None and result.is_whole:
                 # It is read again, and goes out as it is then.
                 row.verified = place
             self._wake(session)

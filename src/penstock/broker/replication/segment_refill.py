@@ -252,7 +252,7 @@ class RangeFetchServer:
 
         def verified(result: VerificationResult | None) -> None:
             try:
-                content = NO_BYTES if result is None or result.damage else ranges[0].to_bytes()
+                content = NO_BYTES if result is None or not result.is_whole else ranges[0].to_bytes()
             except PenstockError:
                 content = NO_BYTES
             status = ReplicaFetchStatus.OK if content else ReplicaFetchStatus.DAMAGED

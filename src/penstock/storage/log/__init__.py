@@ -59,7 +59,13 @@ from penstock.storage.log.durability import Committer, ImmediateCommit
 from penstock.storage.log.log import PartitionLog
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
 from penstock.storage.log.refill import GoodBytes, MissingRange, SegmentDraft
-from penstock.storage.log.scrub import FileCheck, ScrubStep, Verification, VerifiedBytes
+from penstock.storage.log.scrub import (
+    FileCheck,
+    ScrubStep,
+    Verification,
+    VerificationOutcome,
+    VerifiedBytes,
+)
 from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
@@ -100,6 +106,7 @@ __all__ = [
     "MissingRange",
     "FileCheck",
     "Verification",
+    "VerificationOutcome",
     "VerifiedBytes",
     "SuspectSegment",
     "Compaction",

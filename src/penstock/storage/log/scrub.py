@@ -102,6 +102,17 @@ class VerifiedBytes(NamedTuple):
     stopped: str | None = None
 
 
+class VerificationOutcome(NamedTuple):
+    """The damage that nobody knew of, and whether there was none at all, known or not.
+
+    It says nothing unless it `is_current`: the segment was replaced or cut meanwhile.
+    """
+
+    damage: tuple[CorruptRange, ...]
+    is_whole: bool
+    is_current: bool = True
+
+
 class Verification:
     """Verifies some bytes of one segment: `work` in a thread, the rest on the loop."""
 
@@ -269,11 +280,11 @@ class Verification:
                 if self.base_offset <= offset < self._end_offset:
                     yield position + at
 
-    def finish(self, found: VerifiedBytes) -> "Verification | tuple[CorruptRange, ...]":
-        """Take over what was found; returns the new damage, or what has to be looked at next."""
+    def finish(self, found: VerifiedBytes) -> "Verification | VerificationOutcome":
+        """Take over what was found; returns the outcome, or what has to be looked at next."""
         state, segment = self._state, self._segment
         if not self._is_valid():
-            return ()
+            return VerificationOutcome((), is_whole=False, is_current=False)
         segment.file.verified(self.position, found.position)
         for damage in found.damage:
             segment.file.unverified.append((damage.position, damage.stop))
@@ -284,7 +295,7 @@ class Verification:
         if news and segment is state.segments.active:
             # A damaged segment must not grow: the log goes on in another one.
             roll(state, state.end)
-        return news
+        return VerificationOutcome(news, is_whole=not found.damage)
 
     def _exact(self, found: VerifiedBytes) -> "Verification":
         """Look at the rest of the segment, from where a batch was bad, with the help of the index."""
@@ -439,8 +450,8 @@ def scrub(
             while isinstance(outcome, Verification):
                 found = (step := outcome).work()
                 outcome = step.finish(found)
-            if outcome:
-                for damage in outcome:
+            if outcome.damage:
+                for damage in outcome.damage:
                     yield ScrubStep(base_offset, found.position - position, damage)
             else:
                 yield ScrubStep(base_offset, found.position - position, None)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import SECOND, ErrorKind
+from penstock.core.model import SECOND, ErrorKind, Offset
 from penstock.core.records import read_records
 from penstock.core.records.batch import check_batches
 from penstock.storage.disk import FailureRule
@@ -90,3 +90,27 @@ def test_a_log_that_takes_writes_goes_on_doing_so_when_it_is_damaged(bench: "Ben
     bench.written(orders, b"4")
 
     assert values(fetch(bench, orders, 4)) == [b"4"]
+
+
+def test_of_two_readers_at_the_same_time_neither_gets_anything_damaged(bench: "Bench") -> None:
+    orders, size = filled(bench)
+    bench.node.disk.flip_bit(SEGMENT, 8 * (2 * size + 66))
+
+    answers = [bench.fetch(AT_ONCE, FetchPartition(orders, 0, 1 << 20)) for _ in range(3)]
+    bench.run(SECOND)
+
+    for ((found,),) in answers:
+        assert values(found) == [b"0", b"1"]
+
+
+def test_a_range_whose_segment_is_cut_while_it_is_verified_is_not_served(bench: "Bench") -> None:
+    orders, size = filled(bench)
+    bench.node.disk.flip_bit(SEGMENT, 8 * (2 * size + 66))
+
+    answers = bench.fetch(AT_ONCE, FetchPartition(orders, 2, 1 << 20))
+    # As a new leader epoch would have it; then the same offsets are written anew.
+    orders.log.truncate_to(Offset(3))
+    bench.run(SECOND)
+
+    ((found,),) = answers
+    assert found.records is None

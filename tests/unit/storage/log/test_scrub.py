@@ -8,7 +8,14 @@ import pytest
 from penstock.core.model import LeaderEpoch, Offset, Timestamp
 from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.disk import FailureRule
-from penstock.storage.log import CorruptRange, DamagedRange, FileRange, SuspectSegment, Verification
+from penstock.storage.log import (
+    CorruptRange,
+    DamagedRange,
+    FileRange,
+    SuspectSegment,
+    Verification,
+    VerificationOutcome,
+)
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench
@@ -31,11 +38,11 @@ def piece_at(bench: "Bench", offset: int, max_bytes: int = 1) -> FileRange:
 
 def verify(bench: "Bench", piece: FileRange) -> tuple[CorruptRange, ...]:
     """Verify a range as the broker does; returns the damage that was found."""
-    outcome: Verification | tuple[CorruptRange, ...] | None = bench.log.verification(piece)
+    outcome: Verification | VerificationOutcome | None = bench.log.verification(piece)
     assert outcome is not None
     while isinstance(outcome, Verification):
         outcome = outcome.finish(outcome.work())
-    return outcome
+    return outcome.damage
 
 
 def damaged(bench: "Bench") -> list[tuple[int, int]]:
@@ -207,7 +214,7 @@ def test_a_segment_that_was_cut_meanwhile_is_not_blamed(bench: "Bench") -> None:
     found = verification.work()
 
     assert found.stopped is not None
-    assert verification.finish(found) == ()
+    assert verification.finish(found) == VerificationOutcome((), is_whole=False, is_current=False)
     assert bench.log.corruption == ()
 
 
