@@ -182,11 +182,15 @@ def _read_verified(want: FetchPartition, limits: FetchLimits, *, was_read: bool)
     assert isinstance(want.partition, LeaderPartition)
     part = read_one(want.partition, want, limits, 0)
     piece = part.records
-    if piece is not None:
-        check = piece.file.is_verified if was_read else piece.file.is_servable
-        if not check(piece.position, piece.length):
-            return part._replace(records=None)
-    return part
+    if piece is None:
+        return part
+    check = piece.file.is_verified if was_read else piece.file.is_servable
+    try:
+        is_good = check(piece.position, piece.length)
+    except StorageError:
+        # The file cannot be opened; the client's next fetch finds out what is the matter.
+        is_good = False
+    return part if is_good else part._replace(records=None)
 
 
 class DelayedFetch:
