@@ -478,7 +478,8 @@ def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, repo
     """Continue the log with what the journal has behind its end, and say what is missing even so."""
     if state.stopped is None:
         first = state.end
-        with suppress(CorruptionError, StorageError, OffsetsNotIncreasing):
+        # On a full disk the log opens all the same, so that room can be made; the next start tries again.
+        with suppress(CorruptionError, DiskFull, OffsetsNotIncreasing):
             _restore(state, journal, known)
         if state.end > first:
             report.restored = RestoredTail(first, state.end)
