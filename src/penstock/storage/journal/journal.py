@@ -407,6 +407,8 @@ class CommitJournal:
         """Write durable ends again, so that older frames about these logs are not needed."""
         for key, carried in self._written_again.items():
             # The frame is durable now, for the next one begins.
+            if key not in self._logs:
+                self._scan.give_up(key)
             self._release(key, carried.sequence)
             self._asked.pop(key, None)
         self._written_again, self._carried = self._carried, {}
@@ -525,6 +527,10 @@ class CommitJournal:
         self._is_preparing = True
         disk, salt, base = self._side_disk, self._salts(), self.sequence
         former = self._free.pop(0) if self._free else None
+        if self._reader is not None:
+            # It may be of the file that is about to be used again.
+            self._reader.close()
+            self._reader = None
         self._is_recycling = former is not None
         oldest = self._front().number
         state = self._state = self._state._replace(oldest=oldest)
@@ -672,7 +678,7 @@ def _write_again(disk: Disk, number: int, position: int, frame: bytes) -> None:
         file.sync()
 
 
-def _recycle(  # noqa: PLR0913 - what a file is made of
+def _recycle(
     disk: Disk, state: JournalState, former: JournalFile, salt: int, base: int, size: int
 ) -> JournalFile:
     """Make a free file ready to be written again. Blocks.

@@ -17,7 +17,7 @@ replica's end tells it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.model import Offset
+from penstock.core.model import LeaderEpoch, Offset
 from penstock.storage.journal.codec import (
     COUNT_MASK,
     FRAME_BYTES,
@@ -163,6 +163,14 @@ class JournalScan:
     def forget(self, key: LogKey) -> None:
         """The log was recovered, or is gone."""
         self._logs.pop(key, None)
+
+    def give_up(self, key: LogKey) -> None:
+        """The files with the log's batches are used again: only its durable end stays known."""
+        known = self._logs.get(key)
+        if known:
+            end = self.recover(key, 0).durable
+            entry = EntryPlace(EntryKind.DURABLE, key, end, end, LeaderEpoch(-1), 0, 0)
+            self._logs[key] = [known[-1]._replace(entry=entry)]
 
     def recover(self, key: LogKey, after: int) -> JournaledLog:
         """What the frames behind the sequence `after` say about a log."""
