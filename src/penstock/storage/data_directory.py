@@ -60,7 +60,7 @@ from penstock.core.model import (
 )
 from penstock.storage.disk import DirectoryLocked, Disk, Lock, NoSuchFile
 from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, LOG, parse_numbered
-from penstock.storage.log.files import decode_identity, read_file
+from penstock.storage.log.files import decode_identity, read_if_good
 
 LOGS = "logs"
 SET_ASIDE = "set-aside"
@@ -143,10 +143,10 @@ def list_partitions(disk: Disk) -> Iterator[PartitionDirectory]:
 
 def _read_identity(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
     path = partition_path(partition)
-    content = read_file(disk, f"{path}/{IDENTITY}")
-    if content is None:
-        return PartitionDirectory(partition, path, None)
     try:
+        content = read_if_good(disk, f"{path}/{IDENTITY}")
+        if content is None:
+            return PartitionDirectory(partition, path, None)
         topic_id = decode_identity(content)
     except CorruptionError as damage:
         return PartitionDirectory(partition, path, None, str(damage))

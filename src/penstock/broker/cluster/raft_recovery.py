@@ -31,7 +31,7 @@ from penstock.broker.cluster.raft_storage import (
     write_snapshot,
 )
 from penstock.core.metadata import MetadataImage
-from penstock.core.model import CorruptionError, Offset, PartitionIndex, TopicId
+from penstock.core.model import CorruptionError, Offset, PartitionIndex, StorageError, TopicId
 from penstock.core.raft import (
     BLANK_BALLOT,
     Configuration,
@@ -42,7 +42,7 @@ from penstock.core.raft import (
     bootstrap_snapshot,
 )
 from penstock.observability import log as events
-from penstock.storage.disk import Disk, DiskFull
+from penstock.storage.disk import Disk
 from penstock.storage.journal import LogJournal
 from penstock.storage.log import IncompleteLog, LogOptions, PartitionLog, RecoveryReport
 from penstock.storage.log.file_names import IDENTITY, QUARANTINE, numbered
@@ -186,12 +186,12 @@ def _cut_damage(disk: Disk, log: PartitionLog, covered: Index) -> None:
 
 
 def _keep_copies(disk: Disk, log: PartitionLog, start: Offset) -> None:
-    """Copy the segments from this one on to the quarantine, as far as the disk has room."""
+    """Copy the segments from this one on to the quarantine, if they can be read and the disk has room."""
     aside = f"{LOG}/{QUARANTINE}"
     disk.make_directory(aside)
-    with suppress(DiskFull):
-        for segment in log.segments():
-            name = numbered(segment.base_offset, SEGMENT)
+    for segment in log.segments():
+        name = numbered(segment.base_offset, SEGMENT)
+        with suppress(StorageError):
             content = read_file(disk, f"{LOG}/{name}") if segment.base_offset >= start else None
             if content is not None:
                 replace_durably(disk, aside, name, content)

@@ -68,7 +68,9 @@ LOST_NOTHING = FoundLoss(ReplicaLoss.NOTHING)
 def loss_in(report: RecoveryReport) -> FoundLoss:
     """What opening a log has shown."""
     if report.corruption:
-        return FoundLoss(ReplicaLoss.RANGE, max(damage.end for damage in report.corruption))
+        ends = [damage.end for damage in report.corruption]
+        # The journal may know more of a growing segment than what is left of it.
+        return FoundLoss(ReplicaLoss.RANGE, max([*ends, report.lost.end] if report.lost else ends))
     if report.lost is not None:
         return FoundLoss(ReplicaLoss.TAIL, report.lost.end)
     return FoundLoss(ReplicaLoss.DOUBTFUL) if report.doubt else LOST_NOTHING

@@ -33,6 +33,7 @@ scanned instead.
 """
 
 import enum
+import errno as errnos
 import itertools
 import struct
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ from fastcrc import crc32
 
 from penstock.core.model import LeaderEpoch, Offset, Timestamp, TopicId
 from penstock.core.replica import EpochStart, LeaderEpochHistory
-from penstock.storage.disk import Buffer, Disk, NoSuchFile
+from penstock.storage.disk import Buffer, Disk, DiskFailed, NoSuchFile
 from penstock.storage.journal import NO_POSITION, JournalPosition
 from penstock.storage.log.file_names import TEMPORARY
 from penstock.storage.log.types import CorruptFile
@@ -110,6 +111,16 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         return file.pread(0, file.size())
     finally:
         file.close()
+
+
+def read_if_good(disk: Disk, path: str) -> bytes | None:
+    """Like `read_file`; raises CorruptFile if the device cannot read it. Any other failure may pass."""
+    try:
+        return read_file(disk, path)
+    except DiskFailed as error:
+        if error.errno != errnos.EIO:
+            raise
+        raise CorruptFile(str(error)) from error
 
 
 def write_temporary(disk: Disk, path: str, content: bytes) -> None:

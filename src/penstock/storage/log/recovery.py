@@ -29,6 +29,7 @@ which some may have happened. A compaction does not begin while a checkpoint on 
 Left out: repair from another replica. That is the broker's work, after it has left the ISR.
 """
 
+import errno as errnos
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -38,7 +39,7 @@ from typing import NamedTuple
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
 from penstock.core.records import BatchHeader, BatchIncomplete, CorruptBatch, check_batches
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
-from penstock.storage.disk import Disk, DiskFull, File
+from penstock.storage.disk import Disk, DiskFailed, DiskFull, File
 from penstock.storage.disk.port import disk_error
 from penstock.storage.journal import (
     NO_POSITION,
@@ -73,6 +74,7 @@ from penstock.storage.log.files import (
     frame,
     parse_epoch_rows,
     read_file,
+    read_if_good,
     replace_durably,
     unframe,
 )
@@ -433,7 +435,7 @@ def recover_tail(
     damaged = state.stopped is not None
     epochs = _JournaledEpochs(known)
     if not damaged:
-        scan_segment(state, state.checkpoint.position, report, epochs)
+        damaged = not scan_segment(state, state.checkpoint.position, report, epochs)
     for index, base_offset in enumerate(following):
         if report.cut is not None or (base_offset != state.end and not damaged):
             # Segments begin where the log ends; this one belongs to an end that is gone.
@@ -443,7 +445,6 @@ def recover_tail(
             # What followed the recovery point in the damaged segment is gone as well.
             hurt = state.segments.active
             state.set_damage(hurt, (*hurt.damage[:-1], hurt.damage[-1]._replace(end=base_offset)))
-        damaged = False
         for file in state.segments.seal_active(state.end):
             file.sync()
             file.close()
@@ -452,7 +453,7 @@ def recover_tail(
         segment = state.segments.add_active(base_offset)
         # Without a checkpoint it is unknown which segments were compacted and have gaps.
         segment.gapless = not report.checkpoint_lost
-        scan_segment(state, 0, report, epochs)
+        damaged = not scan_segment(state, 0, report, epochs)
 
 
 class _JournaledEpochs:
@@ -521,8 +522,11 @@ def _append_behind(state: LogState, content: bytearray) -> None:
         append_as_follower(state, bytes(content[position:]), headers, seen_at(state, latest))
 
 
-def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs: _JournaledEpochs) -> None:
-    """Check every batch from `position` on and update the state; cut at the first that is not good."""
+def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs: _JournaledEpochs) -> bool:
+    """Check every batch from `position` on and update the state; cut at the first that is not good.
+
+    Nothing is cut if that could be wrong: False is returned, and the rest of the segment is damaged.
+    """
     segment = state.segments.active
     start = position
     try:
@@ -533,6 +537,11 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs:
             position = batch.position + batch.header.size_bytes
             report.bytes_read += batch.header.size_bytes
             report.batches_read += 1
+    except DiskFailed as unreadable:
+        if unreadable.errno != errnos.EIO:
+            raise
+        # The device cannot read it any more: that must not keep the node from starting.
+        state.note_damage(len(state.segments) - 1, state.end, position, str(unreadable))
     except CorruptBatch as corrupt:
         if report.checkpoint_lost:
             # Without a recovery point it is unknown what was durable: cut nothing.
@@ -540,6 +549,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs:
         else:
             _cut(state, segment, position, corrupt, report)
     _write_again(segment, start, position)
+    return not segment.damage
 
 
 def _write_again(segment: Segment, start: int, end: int) -> None:
@@ -705,10 +715,10 @@ def _tidy(disk: Disk, directory: str) -> list[Offset]:
 
 
 def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
-    content = read_file(disk, f"{directory}/{file_names.CHECKPOINT}")
-    if content is None:
-        return None
     try:
+        content = read_if_good(disk, f"{directory}/{file_names.CHECKPOINT}")
+        if content is None:
+            return None
         checkpoint = decode_checkpoint(content)
         decode_snapshot(checkpoint.producers)
         parse_epoch_rows(checkpoint.epochs)
@@ -813,7 +823,7 @@ def _load_tables(
         tables = [
             parse_rows(
                 shape,
-                read_file(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b"",
+                read_if_good(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b"",
                 *mark,
             )
             for shape, mark in zip(SHAPES, checkpoint.marks, strict=True)
@@ -828,8 +838,8 @@ def _load_tables(
 
 def _restore_epochs(state: LogState, report: RecoveryReport) -> None:
     """From the checkpoint, which changes together with the rest; the file of their own is a copy."""
-    content = read_file(state.disk, f"{state.directory}/{file_names.EPOCHS}")
     try:
+        content = read_if_good(state.disk, f"{state.directory}/{file_names.EPOCHS}")
         copy = decode_epochs(content or b"")
     except CorruptionError:
         report.epochs_rebuilt = True

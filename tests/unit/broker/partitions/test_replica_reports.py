@@ -220,7 +220,8 @@ def test_recovery_says_what_was_lost() -> None:
     assert loss_in(RecoveryReport()) == (ReplicaLoss.NOTHING, -1)
     assert loss_in(RecoveryReport(doubt="no journal")) == (ReplicaLoss.DOUBTFUL, -1)
     assert loss_in(RecoveryReport(lost=lost, doubt="no journal")) == (ReplicaLoss.TAIL, 40)
-    assert loss_in(RecoveryReport(corruption=(damage,), lost=lost)) == (ReplicaLoss.RANGE, 20)
+    assert loss_in(RecoveryReport(corruption=(damage,))) == (ReplicaLoss.RANGE, 20)
+    assert loss_in(RecoveryReport(corruption=(damage,), lost=lost)) == (ReplicaLoss.RANGE, 40)
 
 
 @pytest.mark.parametrize("number", [2, 3], ids=["leader", "follower"])

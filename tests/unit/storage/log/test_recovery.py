@@ -1,5 +1,6 @@
 """What opening a log finds after a clean stop, a crash, and damage."""
 
+import errno
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -7,6 +8,7 @@ import pytest
 
 from penstock.core.model import Offset, ProducerId, Timestamp, TopicId
 from penstock.core.replica import DuplicateBatch
+from penstock.storage.disk import DiskFailed, FailureRule
 from penstock.storage.log import DamagedRange, IncompleteLog, LogStopped, PartitionLog, WrongTopic
 
 if TYPE_CHECKING:
@@ -304,3 +306,75 @@ def test_a_scrub_notices_a_flipped_bit_anywhere_in_a_batch(bench: "Bench", byte:
     found = [step.damage for step in bench.log.scrub() if step.damage]
 
     assert [damage.start for damage in found] == [4]
+
+
+def test_without_a_checkpoint_what_lies_behind_damage_stays_in_the_log(bench: "Bench") -> None:
+    bench.fill(40)
+    bases = bench.segment_bases()
+    assert len(bases) > 2
+    batch = bench.headers()[0].size_bytes
+    bench.disk.remove(f"{bench.log.directory}/checkpoint")
+    bench.flip(f"{FIRST}.log", 2 * batch + 70)
+
+    report = bench.reopen(clean=False)
+
+    assert report.cut is None
+    assert [(damage.start, damage.end) for damage in report.corruption] == [(4, bases[1])]
+    assert bench.segment_bases() == bases
+    assert (bench.log.end, bench.log.stopped) == (80, None)
+    assert bench.bases(bases[1])[0] == bases[1]
+
+
+def test_a_tail_that_cannot_be_read_does_not_keep_a_log_from_opening(bench: "Bench") -> None:
+    bench.fill(40)
+    bases = bench.segment_bases()
+    bench.disk.fail(FailureRule("pread", errno.EIO, f"{bases[1]:020d}.log", times=1000))
+
+    report = bench.reopen(clean=False)
+
+    assert report.cut is None
+    assert [(damage.start, damage.end) for damage in report.corruption] == [(bases[1], bases[2])]
+    assert bench.segment_bases() == bases
+    assert (bench.log.end, bench.log.stopped) == (80, None)
+    assert bench.bases(0)[0] == 0
+    with pytest.raises(DamagedRange):
+        bench.log.read(Offset(bases[1]), 100)
+
+
+def test_a_growing_segment_that_cannot_be_read_takes_no_more_writes(bench: "Bench") -> None:
+    bench.fill(3)
+    bench.disk.fail(FailureRule("pread", errno.EIO, f"{FIRST}.log", times=1000))
+
+    bench.reopen(clean=False)
+
+    assert [damage.start for damage in bench.report.corruption] == [0]
+    assert bench.log.stopped is not None
+    with pytest.raises(LogStopped):
+        bench.append()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "leader-epochs", f"{FIRST}.index"])
+def test_small_files_that_cannot_be_read_are_rebuilt(bench: "Bench", name: str) -> None:
+    bench.fill(3)
+    bench.checkpoint()
+    bench.disk.fail(FailureRule("pread", errno.EIO, name, times=3))
+
+    bench.reopen(clean=False)
+
+    assert not bench.report.corruption
+    assert bench.everything() == [0, 2, 4]
+    bench.append()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", f"{FIRST}.log"])
+def test_a_failure_that_may_pass_is_no_damage(bench: "Bench", name: str) -> None:
+    bench.fill(3)
+    bench.disk.fail(FailureRule("open", errno.EMFILE, name))
+    bench.disk.fail(FailureRule("pread", errno.ENOMEM, name))
+
+    for _ in range(2):
+        with pytest.raises(DiskFailed):
+            bench.reopen(clean=False)
+
+    assert not bench.reopen(clean=False).corruption
+    assert bench.everything() == [0, 2, 4]
