@@ -129,6 +129,7 @@ class NodeServices:
         image, controller = self.controller.image, self.controller
         if epoch is None:
             events.info("node.joined", cluster_id=image.cluster_id)
+            self.journal.logs_opened()
             if self._without_broker is not None:
                 self._without_broker()
             return

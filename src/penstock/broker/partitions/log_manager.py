@@ -224,9 +224,10 @@ class LogManager:
         return Offset(0) if journal is None else journal.durable_end(*key)
 
     def forget_others(self, keys: Iterable[ReplicaKey]) -> None:
-        """Only these logs are still this node's: the journal need not keep anything for others."""
+        """All logs are open, and only these are still this node's: the journal keeps nothing for others."""
         if self._store.journal is not None:
             self._store.journal.forget_others(keys)
+            self._store.journal.logs_opened()
 
     def create(
         self,

@@ -302,7 +302,7 @@ class CommitJournal:
         self._asked: dict[LogKey, None] = {}
         self._carried: dict[LogKey, CarriedEnd] = {}
         self._written_again: dict[LogKey, CarriedEnd] = {}
-        # Whether every log of the node was opened that can be. Until then, nothing is given up.
+        # Whether every log of the node was opened that can be: see `logs_opened`.
         self._are_logs_open = False
         self._frame = FrameBuilder()
         # The file that was last read from, since a log's ranges often are in the same one.
@@ -513,8 +513,12 @@ class CommitJournal:
         self._reclaim()
 
     def _reclaim(self) -> None:
-        """Free the files at the front that no log needs."""
-        while self._full and not self._full[0].needed_by:
+        """Free the files at the front that no log needs.
+
+        Damaged ones stay until all logs have been opened: a start that ends before has told nobody.
+        """
+        is_held = bool(self._scan.damage) and not self._are_logs_open
+        while self._full and not self._full[0].needed_by and not is_held:
             self._free.append(self._full.pop(0))
         self.is_crowded = len(self._full) > self.options.full_files_max
         if self._free:
@@ -599,13 +603,17 @@ class CommitJournal:
         return self._scan.recover(log_key(topic_id, partition), 0).durable
 
     def forget_others(self, logs: Iterable[tuple[TopicId, PartitionIndex]]) -> None:
-        """All logs are open that can be. Besides them, only these are still the node's: forget all others."""
-        self._are_logs_open = True
+        """Besides those that were opened, only these logs are still the node's: forget all others."""
         known = {log_key(topic_id, partition) for topic_id, partition in logs}
         for key in self._scan.logs():
             if key not in known and key not in self._logs:
                 self._scan.forget(key)
                 self._release(key, self.sequence)
+
+    def logs_opened(self) -> None:
+        """All logs are open that can be: what others need may be given up, and damage is known to all."""
+        self._are_logs_open = True
+        self._reclaim()
 
     def read(self, found: JournalRange) -> bytes:
         """The batches of a range that was found at the start. Blocks."""

@@ -222,3 +222,27 @@ def test_all_frames_of_the_oldest_file_may_be_gone(bench: JournalBench) -> None:
 
     assert bench.journal.damage
     assert bench.reports[1].doubt
+
+
+def test_a_start_that_ends_early_does_not_hide_damage(bench: JournalBench) -> None:
+    bench.write(1)
+    while len(bench.journal_files()) < 2:
+        bench.write(0)
+    bench.crashable = bench.crashable.copy()
+    bench.crashable.cut_short(f"meta/journal/{bench.journal_files()[0]}", 512)
+    for _ in range(2):
+        # Only the quorum's log is opened, and the node is stopped while it joins its cluster.
+        bench.logs = bench.logs[:1]
+        bench.restart()
+        bench.do_work()
+        bench.journal.close()
+
+    bench.restart()
+    bench.open_log(1)
+    assert bench.reports[1].doubt
+
+    bench.journal.logs_opened()
+    for _ in range(200):
+        bench.write(0)
+        bench.do_work()
+    assert len(bench.journal_files()) <= 5
