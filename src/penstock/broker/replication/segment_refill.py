@@ -8,6 +8,9 @@
 The leader is asked first, then the other replicas: each has what is below its high watermark, and the
 offsets and epochs of what it sends must be those that this log has had there. Replicas that cannot help
 now are asked again later; meanwhile this one does not follow, so that nobody relies on it.
+
+Where the leader has other records, or none, those of this log were never committed: the log is cut in front
+of the damage, as a follower's is that differs from the leader's.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +19,7 @@ from functools import partial
 from penstock.broker.cluster.peers import Peer
 from penstock.broker.partitions import (
     FollowerPartition,
+    LeaderPartition,
     Replica,
     ReplicaManager,
     SegmentVerifier,
@@ -35,7 +39,7 @@ from penstock.core.model import MILLISECOND, CorruptionError, Instant, NodeId, O
 from penstock.observability import log as events
 from penstock.runtime import Buffer, ExecutorKind, Runtime, Timer
 from penstock.storage.disk import Disk
-from penstock.storage.log import GoodBytes, MissingRange, SegmentDraft
+from penstock.storage.log import GoodBytes, MissingRange, OtherRecords, SegmentDraft
 
 NO_BYTES = b""
 ANSWER_MS = 3_000
@@ -98,12 +102,14 @@ class SegmentRefill:
         self._set_timer(None)
         if response.status == ReplicaFetchStatus.OK and len(response.batches):
             # The frame's buffer is used again after this call.
-            self._work(partial(draft.add, self._disk, bytes(response.batches)), is_fetched=True)
+            self._work(partial(draft.add, self._disk, bytes(response.batches)), source=node)
         elif response.status == ReplicaFetchStatus.OK and draft.nothing_more():
             self._next()
         elif response.status == ReplicaFetchStatus.OUT_OF_RANGE and node == self.followed.leader:
             draft.deleted_before(Offset(response.log_start))
             self._next()
+        elif response.status == ReplicaFetchStatus.DIVERGED and node == self.followed.leader:
+            self._cut(draft)
         else:
             self._ask_another()
 
@@ -131,9 +137,13 @@ class SegmentRefill:
                 self._work(partial(draft.seal, self._disk), self._put_in_place)
 
     def _work(
-        self, work: Callable[[], None], then: Callable[[], None] | None = None, *, is_fetched: bool = False
+        self,
+        work: Callable[[], None],
+        then: Callable[[], None] | None = None,
+        *,
+        source: NodeId | None = None,
     ) -> None:
-        """Have a thread do something with the draft."""
+        """Have a thread do something with the draft, or with what `source` sent."""
         draft = self._draft
 
         def worked(_: None) -> None:
@@ -150,7 +160,9 @@ class SegmentRefill:
             assert draft is not None
             if self._is_stopped:
                 self._discard(draft)
-            elif isinstance(error, CorruptionError) and is_fetched:
+            elif isinstance(error, OtherRecords) and source == self.followed.leader:
+                self._cut(draft)
+            elif isinstance(error, CorruptionError) and source is not None:
                 events.warning("partition.refill_rejected", partition=str(self.followed.name), error=error)
                 self._ask_another()
             else:
@@ -165,6 +177,29 @@ class SegmentRefill:
         if not self.followed.log.finish_refill(draft):
             # Something was cut or deleted meanwhile.
             self._discard(draft)
+        self._begin()
+
+    def _cut(self, draft: SegmentDraft) -> None:
+        """Cut the log in front of damage in what the leader does not have."""
+        followed, missing = self.followed, draft.next
+        log = followed.log
+        assert isinstance(missing, MissingRange)
+        before = [damage for damage in log.corruption if damage.start <= missing.start]
+        self._draft = None
+        self._discard(draft)
+        if not before:
+            # It was deleted meanwhile.
+            self._begin()
+            return
+        damage = max(before, key=lambda one: one.start)
+        try:
+            # What is damaged goes with it, also if some of it was committed; nothing else that was.
+            end = followed.truncate_to(max(damage.start, min(log.high_watermark, Offset(damage.end - 1))))
+        except PenstockError as error:
+            events.warning("partition.refill_failed", partition=str(followed.name), error=error)
+            self._later(PAUSE_MS, self._begin)
+            return
+        events.warning("partition.refill_cut", partition=str(followed.name), end=end)
         self._begin()
 
     def _begin_anew(self, draft: SegmentDraft, error: Exception) -> None:
@@ -227,7 +262,10 @@ class RangeFetchServer:
     def fetch(self, peer: Peer, fetch: RangeFetch) -> None:
         """Respond now, or after a verification."""
         replica = self._partitions.find_replica(*partition_of(fetch.key))
-        if replica is None or replica.log.stopped is not None or fetch.end > replica.log.high_watermark:
+        if replica is not None and isinstance(replica.role, LeaderPartition) and fetch.end > replica.log.end:
+            # A leader has everything that was ever committed.
+            self._answer(peer, fetch, ReplicaFetchStatus.DIVERGED)
+        elif replica is None or replica.log.stopped is not None or fetch.end > replica.log.high_watermark:
             # It may ask again: perhaps more is known to be committed then.
             self._answer(peer, fetch, ReplicaFetchStatus.FENCED)
         elif fetch.start < replica.log.start:

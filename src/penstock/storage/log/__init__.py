@@ -58,7 +58,7 @@ from penstock.storage.log.compaction import (
 from penstock.storage.log.durability import Committer, ImmediateCommit
 from penstock.storage.log.log import PartitionLog
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
-from penstock.storage.log.refill import GoodBytes, MissingRange, SegmentDraft
+from penstock.storage.log.refill import GoodBytes, MissingRange, OtherRecords, SegmentDraft
 from penstock.storage.log.scrub import (
     FileCheck,
     ScrubStep,
@@ -104,6 +104,7 @@ __all__ = [
     "SegmentDraft",
     "GoodBytes",
     "MissingRange",
+    "OtherRecords",
     "FileCheck",
     "Verification",
     "VerificationOutcome",

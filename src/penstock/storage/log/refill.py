@@ -42,6 +42,10 @@ class MissingRange(NamedTuple):
     end: Offset
 
 
+class OtherRecords(CorruptBatch):
+    """These batches are whole, but they are not those that this log has had here."""
+
+
 class SegmentDraft:
     """The new form of one damaged segment. Threads write it, one at a time; the loop asks what comes next."""
 
@@ -132,7 +136,7 @@ class SegmentDraft:
         assert isinstance(part, MissingRange)
         headers = check_batches(batches, compacted=True)
         if not headers or headers[-1].next_offset > part.end:
-            raise CorruptBatch(f"these are not the records of {part.start}..{part.end}")
+            raise OtherRecords(f"these are not the records of {part.start}..{part.end}")
         self._write(disk, batches, headers)
         if self._expected >= part.end:
             self._parts.pop()
@@ -178,7 +182,7 @@ class SegmentDraft:
             raise CorruptBatch(f"offset {header.last_offset} is not in segment {self._base_offset}")
         epoch = self._epochs.epoch_at(Offset(header.base_offset))
         if epoch >= 0 and header.leader_epoch != epoch:
-            raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {epoch} should")
+            raise OtherRecords(f"leader epoch {header.leader_epoch} stands where {epoch} should")
         return header.base_offset == expected
 
     def seal(self, disk: Disk) -> None:

@@ -125,9 +125,10 @@ class Segments:
         with suppress(StorageError):
             self._empty_indexes(self.active.base_offset)
 
-    def reopen_last(self) -> Segment:
+    def reopen_last(self, *, create: bool = False) -> Segment:
         """Let the last segment grow again, after the ones behind it were removed.
 
+        If nothing of it stays, `create` its file if that is missing.
         What the index knows of recent batches is right only after it has been truncated.
         """
         segment = self.active
@@ -145,7 +146,7 @@ class Segments:
             )
             segment.index.flushed_rows = [0, 0, 0]
         if segment.writer is None:
-            segment.writer = self._disk.open(self.path(segment.base_offset, LOG))
+            segment.writer = self._disk.open(self.path(segment.base_offset, LOG), create=create)
         if was_sealed:
             self._empty_indexes(segment.base_offset)
         return segment

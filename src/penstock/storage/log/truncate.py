@@ -40,7 +40,7 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     latest = _latest_timestamp(segment, end, position)
     doomed = _forget_behind(state, index)
     try:
-        state.segments.reopen_last()
+        state.segments.reopen_last(create=position == 0)
         segment.size_bytes = position
         damage = [known for known in segment.damage if known.start < end and known.end <= end]
         state.set_damage(segment, ())

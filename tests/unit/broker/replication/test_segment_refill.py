@@ -1,8 +1,14 @@
 """Damaged ranges come from other replicas, and nothing else does."""
 
-from penstock.core.model import NodeId, Offset
+from uuid import UUID
+
+import pytest
+
+from penstock.core.metadata import ElectReported
+from penstock.core.model import NodeId, Offset, PartitionIndex, TopicId
 from tests.unit.broker.replication.stage import Stage
 
+TOPIC_ID = TopicId(UUID(int=ord("t")))
 VALUES = [f"{number:03d}" + "x" * 60 for number in range(40)]
 
 
@@ -102,3 +108,38 @@ def test_a_repair_goes_on_with_the_next_leader() -> None:
 
     assert [stage.values(node) for node in (1, 2, 3)] == [VALUES] * 3
     assert stage.isr() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("others", [[], VALUES])
+def test_damage_in_records_that_the_leader_does_not_have_keeps_no_replica_out(others: list[str]) -> None:
+    """The first one led alone and wrote what was never committed; a part of that is damaged."""
+    stage = Stage()
+    stage.create(1, 2, 3, segment_bytes="1100", min_insync_replicas="2")
+    for value in VALUES[:10]:
+        stage.append(value)
+    stage.run(2_000)
+    stage.kill(2)
+    stage.kill(3)
+    for value in VALUES[10:]:
+        stage.append(value)
+    stage.run(1_000)
+    log = stage.log(1)
+    segment = log.segments()[-2]
+    assert segment.base_offset > 10
+    log.checkpoint()
+    stage.run(100)
+    stage.kill(1)
+    stage.world.nodes["n1"].disk.remove(f"logs/t/0/{segment.base_offset:020d}.log")
+    stage.start(2)
+    stage.start(3)
+    stage.run(1_000)
+    stage.perform(ElectReported(((TOPIC_ID, PartitionIndex(0)),)))
+    stage.run(1_000)
+    for value in others:
+        stage.append(value)
+
+    stage.start(1)
+    stage.run(20_000)
+
+    assert stage.isr() == [1, 2, 3]
+    assert [stage.values(node) for node in (1, 2, 3)] == [[*VALUES[:10], *others]] * 3
