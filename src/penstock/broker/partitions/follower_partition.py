@@ -9,6 +9,7 @@ from penstock.core.model import LeaderEpoch, NodeId, Offset, PenstockError, Stor
 from penstock.core.records import BatchHeader
 from penstock.observability import log as events
 from penstock.runtime import Clock
+from penstock.storage.log import SegmentDraft
 
 # How much of what an unclean election costs is kept: the copy is made while the loop waits.
 KEPT_BYTES_MAX = 64 << 20
@@ -113,6 +114,11 @@ class FollowerPartition:
         with self._stopping_if_failed():
             self.log.truncate_fully(offset)
         self._sync_requested = offset
+
+    def finish_refill(self, draft: SegmentDraft) -> bool:
+        """Put a segment in place that was written anew, or return False if the log has changed. Blocks."""
+        with self._stopping_if_failed():
+            return self.log.finish_refill(draft)
 
     def _check_cut(self, offset: Offset) -> None:
         log = self.log

@@ -173,7 +173,13 @@ class LogScrubber:
         self._end_pass()
 
     def _verify(self, replica: Replica, segment: Offset, position: int, offset: int) -> None:
-        verification = replica.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
+        try:
+            verification = replica.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
+        except StorageError as error:
+            # The file cannot be opened now: the next pass tries again.
+            events.warning("partition.verification_failed", partition=str(replica.name), error=error)
+            self._segment_done(replica, segment)
+            return
         if verification is None:
             # Its end is reached, or it is gone.
             self._check_files(replica, segment)

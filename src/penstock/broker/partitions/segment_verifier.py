@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
-from penstock.core.model import SECOND, Instant, Offset, PenstockError, TopicPartition
+from penstock.core.model import SECOND, Instant, Offset, PenstockError, StorageError, TopicPartition
 from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.storage.log import CorruptRange, PartitionLog, Verification, VerifiedBytes
@@ -97,7 +97,12 @@ class SegmentVerifier:
 
     def _go_on(self, owner: VerifiedLog, segment: Offset, position: int, offset: int) -> None:
         """Verify the rest of a segment, a little at a time."""
-        verification = owner.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
+        try:
+            verification = owner.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
+        except StorageError as error:
+            # The file cannot be opened now: whoever reads it next meets the same.
+            events.warning("partition.verification_failed", partition=str(owner.name), error=error)
+            return
         if verification is None:
             return
 

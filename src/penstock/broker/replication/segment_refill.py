@@ -35,7 +35,15 @@ from penstock.broker.replication.protocol import (
     key_of,
     partition_of,
 )
-from penstock.core.model import MILLISECOND, CorruptionError, Instant, NodeId, Offset, PenstockError
+from penstock.core.model import (
+    MILLISECOND,
+    CorruptionError,
+    Instant,
+    NodeId,
+    Offset,
+    PenstockError,
+    StorageError,
+)
 from penstock.observability import log as events
 from penstock.runtime import Buffer, ExecutorKind, Runtime, Timer
 from penstock.storage.disk import Disk
@@ -117,7 +125,11 @@ class SegmentRefill:
         if self._is_stopped:
             return
         token = self._runtime.entropy.bytes(TOKEN_BYTES).hex()
-        self._draft = self.followed.log.begin_refill(token, may_have_gaps=self._may_have_gaps)
+        try:
+            self._draft = self.followed.log.begin_refill(token, may_have_gaps=self._may_have_gaps)
+        except StorageError as error:
+            self._failed(error)
+            return
         if self._draft is not None:
             self._next()
             return
@@ -174,10 +186,24 @@ class SegmentRefill:
     def _put_in_place(self) -> None:
         draft, self._draft = self._draft, None
         assert draft is not None
-        if not self.followed.log.finish_refill(draft):
+        try:
+            is_done = self.followed.finish_refill(draft)
+        except PenstockError as error:
+            self._discard(draft)
+            self._failed(error)
+            return
+        if not is_done:
             # Something was cut or deleted meanwhile.
             self._discard(draft)
         self._begin()
+
+    def _failed(self, error: Exception) -> None:
+        """Begin anew after a pause, unless the log takes no more writes."""
+        events.warning("partition.refill_failed", partition=str(self.followed.name), error=error)
+        if self.followed.stopped:
+            self.stop()
+        else:
+            self._later(PAUSE_MS, self._begin)
 
     def _cut(self, draft: SegmentDraft) -> None:
         """Cut the log in front of damage in what the leader does not have."""
@@ -196,8 +222,7 @@ class SegmentRefill:
             # What is damaged goes with it, also if some of it was committed; nothing else that was.
             end = followed.truncate_to(max(damage.start, min(log.high_watermark, Offset(damage.end - 1))))
         except PenstockError as error:
-            events.warning("partition.refill_failed", partition=str(followed.name), error=error)
-            self._later(PAUSE_MS, self._begin)
+            self._failed(error)
             return
         events.warning("partition.refill_cut", partition=str(followed.name), end=end)
         self._begin()
@@ -207,7 +232,11 @@ class SegmentRefill:
         events.warning("partition.refill_failed", partition=str(self.followed.name), error=error)
         self._draft = None
         self._discard(draft)
-        verification = self.followed.log.verification_at(draft.base_offset, limit_bytes=2**63 - 1)
+        try:
+            verification = self.followed.log.verification_at(draft.base_offset, limit_bytes=2**63 - 1)
+        except StorageError as refused:
+            self._failed(refused)
+            return
 
         def verified(_: VerificationResult | None) -> None:
             self._later(PAUSE_MS, self._begin)

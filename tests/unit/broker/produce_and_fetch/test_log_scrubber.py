@@ -7,6 +7,7 @@ import pytest
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
 from penstock.core.model import SECOND
+from penstock.storage.disk import FailureRule
 from tests.support.recorded_events import recorded_events
 
 if TYPE_CHECKING:
@@ -179,3 +180,19 @@ def test_a_topic_that_is_deleted_meanwhile_ends_the_pass_early(bench: "Bench") -
     bench.run(60 * SECOND)
 
     assert scrubber.metrics.passes.count == 1
+
+
+def test_a_segment_that_cannot_be_opened_is_left_for_the_next_pass(bench: "Bench") -> None:
+    orders = filled(bench)
+    second = orders.log.segments()[1]
+    bench.node.fail_disk(FailureRule("open", path_ends=f"{second.base_offset:020d}.log"))
+    scrubber = scrubber_of(bench)
+
+    with recorded_events() as events:
+        scrubber.start(FAST)
+        bench.run(60 * SECOND)
+
+    assert bench.node.is_up
+    assert len(events.named("partition.verification_failed")) == 1
+    assert scrubber.metrics.passes.count == 1
+    assert scrubber.metrics.bytes_verified.count == sealed_bytes(orders) - second.size_bytes

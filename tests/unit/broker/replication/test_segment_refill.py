@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.metadata import ElectReported
 from penstock.core.model import NodeId, Offset, PartitionIndex, TopicId
+from penstock.storage.disk import FailureRule
 from tests.unit.broker.replication.stage import Stage
 
 TOPIC_ID = TopicId(UUID(int=ord("t")))
@@ -143,3 +144,23 @@ def test_damage_in_records_that_the_leader_does_not_have_keeps_no_replica_out(ot
 
     assert stage.isr() == [1, 2, 3]
     assert [stage.values(node) for node in (1, 2, 3)] == [[*VALUES[:10], *others]] * 3
+
+
+@pytest.mark.parametrize(
+    ("operation", "path_ends"),
+    [("rename", ".cleaned"), ("rename", ".tmp"), ("open", ".log"), ("sync", ".tmp"), ("sync_directory", "")],
+)
+@pytest.mark.parametrize("after", range(4))
+def test_a_disk_that_fails_in_a_repair_does_not_end_the_node(
+    operation: str, path_ends: str, after: int
+) -> None:
+    stage = filled()
+    rot(stage, 3, 10)
+    scrub(stage, 3)
+    stage.world.nodes["n3"].fail_disk(FailureRule(operation, path_ends=path_ends, after=after))
+
+    stage.run(15_000)
+
+    assert stage.world.nodes["n3"].is_up
+    # The log goes on, or it failed and waits for the next start.
+    assert (3 in stage.isr()) != (stage.log(3).stopped is not None)
