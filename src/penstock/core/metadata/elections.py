@@ -12,8 +12,9 @@ that all of them are asked first (`ReplicaReport`):
     all of ISR and ELR have reported          the longest log leads
     the grace period is over                  the longest of those that are there leads, if some
                                               replica of the ELR says that it lost nothing
-    each of them has lost something           the longest log of all replicas leads; what is gone is
-                                              stated, and followers may truncate what was committed
+    each of them has lost something           the longest log of all replicas leads, and no longer one is
+                                              known; what is gone is stated, and followers may truncate
+                                              what was committed
 
 The longest log is the one with the latest epoch at its end, and among those the furthest end: it
 has every committed record that any other has, also if it is outside the ELR.
@@ -225,7 +226,7 @@ def _elected_by_reports(
         return partition
     if _is_whole(partition, image, best, waited=waited or unclean):
         return _led_by(partition, best.node_id, minimum)
-    if unclean or _is_all_there_is(partition, image, waited=waited):
+    if unclean or _is_all_there_is(partition, image, best, waited=waited):
         return _started_over(partition, best.node_id)
     return partition
 
@@ -264,9 +265,19 @@ def _is_whole(partition: Partition, image: MetadataImage, best: ReplicaReport, *
     return waited or not _silent(partition, image, partition.complete)
 
 
-def _is_all_there_is(partition: Partition, image: MetadataImage, *, waited: bool) -> bool:
-    """Whether no complete replica is left, and every copy that could have more was asked."""
-    asked = partition.complete or partition.last_known_elr
+def _is_all_there_is(
+    partition: Partition, image: MetadataImage, best: ReplicaReport, *, waited: bool
+) -> bool:
+    """Whether no complete replica is left, and every copy that could have more was asked and has not."""
+    asked = (*partition.complete, *partition.last_known_elr)
+    # It was there a moment ago: what only it has is given up by an operator, not by a grace period.
+    longer = (
+        report.position > best.position and report.loss is not ReplicaLoss.RANGE
+        for report in partition.reports
+        if not image.may_lead(report.node_id)
+    )
+    if any(longer):
+        return False
     lossless = (
         report.loss is ReplicaLoss.NOTHING and report.node_id in partition.complete
         for report in partition.reports

@@ -198,6 +198,23 @@ def test_when_each_copy_lost_records_the_longest_leads_and_says_what_is_lost() -
     assert [(one.node_id, one.end, one.former_end) for one in state.reports] == [(2, 50, 100), (3, 60, 90)]
 
 
+def test_a_copy_that_is_known_to_be_longer_is_waited_for_when_each_has_lost_something() -> None:
+    """Replica 2 has more than replica 3, and is down again: what it has is lost only if somebody says so."""
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 90, ReplicaLoss.TAIL, former_end=100)
+    report(machine, 3, 60, ReplicaLoss.TAIL, former_end=100)
+    fence(machine, 2)
+    unfence(machine, 3)
+
+    grace_is_over(machine)
+    assert orders(machine).leader == NO_LEADER
+    unfence(machine, 2)
+    grace_is_over(machine)
+
+    assert orders(machine).leader == 2
+
+
 def test_a_log_with_a_hole_leads_only_if_there_is_no_other() -> None:
     machine = started()
     restart(machine, 1, 2, 3)
