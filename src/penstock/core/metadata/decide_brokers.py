@@ -173,8 +173,12 @@ def report_replicas(
         if topic is None or partition is None:
             continue
         minimum, unclean = rules.of(topic)
+        loss = row.loss
+        if row.last_epoch > partition.leader_epoch:
+            # No such epoch has begun: its log is damaged where no checksum tells.
+            loss = max(loss, ReplicaLoss.RANGE)
         report = ReplicaReport(
-            broker.node_id, broker.epoch, row.last_epoch, row.end, row.loss, row.former_end, row.leader_epoch
+            broker.node_id, broker.epoch, row.last_epoch, row.end, loss, row.former_end, row.leader_epoch
         )
         after = reported(partition, report, minimum)
         after = elected(after, draft.image, minimum, unclean=unclean)

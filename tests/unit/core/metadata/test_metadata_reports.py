@@ -128,10 +128,21 @@ def test_a_later_epoch_counts_more_than_a_further_end() -> None:
     machine = started()
     restart(machine, 1, 2, 3)
 
-    come_back(machine, 2, 100, epoch=4)
-    come_back(machine, 3, 90, epoch=5)
+    come_back(machine, 2, 100, epoch=1)
+    come_back(machine, 3, 90, epoch=2)
 
     assert orders(machine).leader == 3
+
+
+def test_a_log_that_claims_records_of_an_epoch_that_never_began_is_damaged() -> None:
+    """The epoch of a batch is not covered by its CRC: one bit must not win an election."""
+    machine = started()
+    restart(machine, 1, 2, 3)
+
+    come_back(machine, 2, 50, epoch=1 << 20)
+    come_back(machine, 3, 100)
+
+    assert (orders(machine).leader, orders(machine).elr) == (3, ())
 
 
 def test_the_longest_log_leads_also_if_it_is_not_eligible() -> None:
