@@ -48,8 +48,9 @@ from penstock.storage.log import RecoveryReport
 
 Key: TypeAlias = tuple[TopicId, PartitionIndex]
 Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
-# A broker may have thousands of replicas, and one command must not block the controller's loop.
-REPORTS_PER_COMMAND = 1_000
+# A broker may have thousands of replicas, and one command must not block the controller's loop for long:
+# a thousand of them take it a third of a second.
+REPORTS_PER_COMMAND = 100
 RETRY_MS = 100
 DEPOSE_RETRY_MS = 500
 REPLACED = (ErrorKind.STALE_BROKER_EPOCH, ErrorKind.UNKNOWN_BROKER)
