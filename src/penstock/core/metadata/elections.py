@@ -260,7 +260,7 @@ def _is_whole(partition: Partition, image: MetadataImage, best: ReplicaReport, *
         for report in partition.answers
         if report.loss is ReplicaLoss.NOTHING and report.node_id in partition.complete
     ]
-    if not any(best.position >= report.position for report in whole):
+    if best.loss is ReplicaLoss.RANGE or not any(best.position >= report.position for report in whole):
         return False
     return waited or not _silent(partition, image, partition.complete)
 

@@ -236,6 +236,22 @@ def test_a_log_with_a_hole_leads_only_if_there_is_no_other() -> None:
     assert orders(machine).leader == 3
 
 
+def test_a_log_with_a_hole_does_not_lead_while_a_whole_one_is_known() -> None:
+    """It would hand over at once, to a replica that is down, and be elected again after the next period."""
+    machine = started()
+    restart(machine, 1, 2, 3)
+    come_back(machine, 2, 100)
+    fence(machine, 2)
+    come_back(machine, 3, 100, ReplicaLoss.RANGE)
+
+    grace_is_over(machine)
+    assert orders(machine).leader == NO_LEADER
+    unfence(machine, 2)
+    grace_is_over(machine)
+
+    assert orders(machine).leader == 2
+
+
 def test_the_only_replica_leads_with_what_it_has() -> None:
     machine = started(1, 1)
     restart(machine, 1)
