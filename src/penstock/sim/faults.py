@@ -13,13 +13,17 @@ A plan has a random subset of the faults, not all of them: some bugs need long q
 with one kind of fault, and a world in which everything fails all the time never shows them.
 
 Files are damaged on one node of a world only: what a minority has lost the others still have, and
-no replication survives more. Of segments, only those below the checkpoint
-are damaged, and lose their ends:
+no replication survives more. They lose their ends, have a bit flipped, or are gone:
 
-* A bit that flips in the middle of an old one is noticed by whoever reads it, not by a start.
-* The end of the newest one may be torn after any power cut, and is truncated without a warning. A
-  disk that loses synced bytes there looks like one that was still writing; nothing that trusts
-  syncs survives that.
+    damage              an old segment, or a small file of a partition or of the quorum
+    damaged-tail        the segment that grows: what was synced after the last checkpoint
+    missing-file        a segment, or the file that says which partition a directory belongs to …
+    missing-directory   a whole partition
+    damaged-quorum      log, hard state and snapshots of the quorum, the end of its log included
+    damaged-journal     the journal that a recovery reads
+    rot                 a bit of a segment, while the node runs
+    failed-read         errors of the disk, while the node runs
+    new-disk            everything
 
 Left out: faults of clients, which crash by themselves; nodes that join or leave for good.
 """
@@ -39,10 +43,13 @@ from penstock.sim.node import SimulatedNode
 from penstock.sim.world import World
 from penstock.storage.disk import CrashableDisk, FailureRule
 from penstock.storage.log.file_names import CHECKPOINT
-from penstock.storage.log.files import decode_checkpoint, read_file
+from penstock.storage.log.files import Checkpoint, decode_checkpoint, read_file
 
 PathFilter = Callable[[str], bool]
 SEGMENT = ".log"
+JOURNAL, QUORUM = "meta/journal/", "meta/raft/"
+# How often a file of these is gone instead of damaged.
+MISSING = 0.3
 # How often a patient nemesis looks whether the world works again.
 PATIENCE_NS = 50 * MILLISECOND
 # After so many looks in vain it starts the nodes that are down.
@@ -70,11 +77,31 @@ class FaultKind(enum.Enum):
     # Only where there are replicas to make up for it.
     ROLLING_RESTART = "rolling-restart"
     DAMAGE = "damage"
+    DAMAGED_TAIL = "damaged-tail"
+    MISSING_FILE = "missing-file"
+    MISSING_DIRECTORY = "missing-directory"
+    DAMAGED_QUORUM = "damaged-quorum"
+    DAMAGED_JOURNAL = "damaged-journal"
+    ROT = "rot"
+    FAILED_READ = "failed-read"
     NEW_DISK = "new-disk"
 
 
+# Files of one node are damaged.
+DAMAGES = (
+    FaultKind.DAMAGE,
+    FaultKind.DAMAGED_TAIL,
+    FaultKind.MISSING_FILE,
+    FaultKind.MISSING_DIRECTORY,
+    FaultKind.DAMAGED_QUORUM,
+    FaultKind.DAMAGED_JOURNAL,
+    FaultKind.ROT,
+    FaultKind.FAILED_READ,
+    FaultKind.NEW_DISK,
+)
+WHILE_RUNNING = (FaultKind.ROT, FaultKind.FAILED_READ)
 # What every service must survive, alone or not.
-WITH_OTHERS = (FaultKind.ROLLING_RESTART, FaultKind.DAMAGE, FaultKind.NEW_DISK)
+WITH_OTHERS = (FaultKind.ROLLING_RESTART, *DAMAGES)
 ANYWHERE = tuple(kind for kind in FaultKind if kind not in WITH_OTHERS)
 
 
@@ -124,7 +151,7 @@ CALM = FaultPlan((), SECOND, SECOND, FAIR)
 
 
 class FileCorruptor:
-    """Damages files of one node."""
+    """Damages files of one node: those that other nodes have, too."""
 
     def __init__(self, luck: random.Random, nodes: Sequence[SimulatedNode], spoils: PathFilter) -> None:
         self._luck = luck
@@ -132,23 +159,43 @@ class FileCorruptor:
         self.victim = luck.choice(nodes)
         self.done: list[str] = []
 
-    def strike(self) -> None:
-        """Damage one file; the node is down."""
-        assert not self.victim.is_up
+    def strike(self, kind: FaultKind) -> None:
+        """Damage one file, or lose one, or a directory."""
+        assert kind in WHILE_RUNNING or not self.victim.is_up
         disk = self.victim.disk
-        files = disk.files()
-        open_segments = {
-            path for path in files if path.endswith(SEGMENT) and not _is_checkpointed(disk, path)
-        }
-        paths = [p for p in files if self._spoils(p) and p not in open_segments and disk.size(p) > 0]
+        paths = [path for path in disk.files() if disk.size(path) > 0 and self._concerns(kind, disk, path)]
+        if kind is FaultKind.MISSING_DIRECTORY:
+            paths = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
         if paths:
             path = self._luck.choice(paths)
-            self.done.append(f"{path}: {self._spoil(disk, path)}")
+            self.done.append(f"{path}: {self._spoil(kind, disk, path)}")
 
-    def _spoil(self, disk: CrashableDisk, path: str) -> str:
+    def _concerns(self, kind: FaultKind, disk: CrashableDisk, path: str) -> bool:
+        if kind is FaultKind.DAMAGED_JOURNAL:
+            return path.startswith(JOURNAL)
+        if kind is FaultKind.DAMAGED_QUORUM:
+            return path.startswith(QUORUM)
+        is_segment = path.endswith(SEGMENT)
+        if not self._spoils(path) or (kind is not FaultKind.DAMAGE and path.startswith(QUORUM)):
+            return False
+        if kind is FaultKind.DAMAGED_TAIL:
+            return is_segment and not _is_checkpointed(disk, path)
+        if kind is FaultKind.DAMAGE:
+            return not is_segment or _is_checkpointed(disk, path)
+        return is_segment or kind is not FaultKind.ROT
+
+    def _spoil(self, kind: FaultKind, disk: CrashableDisk, path: str) -> str:
+        missing = kind in (FaultKind.MISSING_FILE, FaultKind.MISSING_DIRECTORY)
+        may_miss = kind in (FaultKind.DAMAGED_QUORUM, FaultKind.DAMAGED_JOURNAL)
+        if missing or (may_miss and self._luck.random() < MISSING):
+            disk.lose(path)
+            return "gone"
         size = disk.size(path)
-        if not path.endswith(SEGMENT) and self._luck.random() < 0.5:
-            bit = self._luck.randrange(8 * size)
+        # In the middle of an old segment whoever reads a flipped bit notices it, not a start.
+        is_old_segment = kind is FaultKind.DAMAGE and path.endswith(SEGMENT)
+        if kind is FaultKind.ROT or (not is_old_segment and self._luck.random() < 0.5):
+            first = _tail_begins(disk, path) if kind is FaultKind.DAMAGED_TAIL else 0
+            bit = self._luck.randrange(8 * min(first, size - 1), 8 * size)
             disk.flip_bit(path, bit)
             return f"bit {bit} flipped"
         kept = self._luck.randrange(size)
@@ -156,17 +203,25 @@ class FileCorruptor:
         return f"cut from {size} to {kept} bytes"
 
 
-def _is_checkpointed(disk: CrashableDisk, path: str) -> bool:
-    """Whether the whole segment lies below the recovery point of its log.
-
-    What is missing above it looks like a write that power failure cut short: no recovery can tell.
-    """
-    directory, _, name = path.rpartition("/")
-    content = read_file(disk, f"{directory}/{CHECKPOINT}")
+def _checkpoint_of(disk: CrashableDisk, path: str) -> Checkpoint | None:
+    content = read_file(disk, f"{path.rpartition('/')[0]}/{CHECKPOINT}")
     try:
-        return content is not None and int(name.removesuffix(SEGMENT)) < decode_checkpoint(content).segment
+        return None if content is None else decode_checkpoint(content)
     except CorruptionError:
-        return False
+        return None
+
+
+def _is_checkpointed(disk: CrashableDisk, path: str) -> bool:
+    """Whether the whole segment lies below the recovery point of its log."""
+    checkpoint = _checkpoint_of(disk, path)
+    base_offset = int(path.rpartition("/")[2].removesuffix(SEGMENT))
+    return checkpoint is not None and base_offset < checkpoint.segment
+
+
+def _tail_begins(disk: CrashableDisk, path: str) -> int:
+    """Where in the growing segment the checkpoint ends."""
+    checkpoint = _checkpoint_of(disk, path)
+    return 0 if checkpoint is None else checkpoint.position
 
 
 class Nemesis:
@@ -265,8 +320,8 @@ class Nemesis:
                 self._cut(self._paths(kind, victim))
             case FaultKind.ROLLING_RESTART:
                 self._restart_next(list(self._world.nodes.values()))
-            case FaultKind.DAMAGE | FaultKind.NEW_DISK:
-                self._rot(kind)
+            case _ if kind in DAMAGES:
+                self._damage_files(kind)
             case _:
                 self._harm_disk(kind, victim)
 
@@ -305,16 +360,29 @@ class Nemesis:
 
         self._later(start)
 
-    def _rot(self, kind: FaultKind) -> None:
+    def _damage_files(self, kind: FaultKind) -> None:
+        """Damage files of one node, which is down for it; or let them rot while it runs."""
         assert self._damage is not None, "the plan asks for damage, and nobody does it"
         victim = self._damage.victim
+        if kind in WHILE_RUNNING:
+            self._rot(kind, victim)
+            return
         if victim.is_up:
             victim.kill()
         self._world.damaged.setdefault(victim.name, False)
         if kind is FaultKind.NEW_DISK:
             victim.replace_disk()
         else:
-            self._damage.strike()
+            self._damage.strike(kind)
+        self._later(self._start_all)
+
+    def _rot(self, kind: FaultKind, victim: SimulatedNode) -> None:
+        self._world.damaged.setdefault(victim.name, False)
+        if kind is FaultKind.ROT and self._damage is not None:
+            self._damage.strike(kind)
+            return
+        victim.fail_disk(FailureRule("pread", path_ends=SEGMENT, times=self._luck.randint(1, 3)))
+        self._later(victim.heal_disk)
         self._later(self._start_all)
 
     def _paths(self, kind: FaultKind, victim: SimulatedNode) -> list[tuple[str, str]]:

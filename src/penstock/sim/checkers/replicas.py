@@ -7,11 +7,18 @@ from penstock.sim.checkers.durability import StoredBatch
 
 
 class ReplicaCopy(NamedTuple):
-    """One replica's log: where it starts and ends, and its batches as they stand on its disk."""
+    """One replica's log: where it starts and ends, and its batches as they stand on its disk.
+
+    What was damaged on purpose, and not found yet, holds nothing: no wrong bytes either.
+    """
 
     start: int
     end: int
     batches: Sequence[StoredBatch]
+    damaged: Sequence[tuple[int, int]] = ()
+
+    def is_damaged(self, base: int) -> bool:
+        return any(start <= base < end for start, end in self.damaged)
 
 
 def check_replicas(partition: object, copies: Mapping[int, ReplicaCopy], high_watermark: int) -> list[str]:
@@ -37,10 +44,12 @@ def _difference(one: ReplicaCopy, other: ReplicaCopy, high_watermark: int) -> in
     start = max(one.start, other.start)
     theirs = {batch.base: batch for batch in other.batches}
     for batch in one.batches:
-        if start <= batch.base and batch.end <= high_watermark and theirs.get(batch.base) != batch:
+        counts = start <= batch.base and batch.end <= high_watermark and not other.is_damaged(batch.base)
+        if counts and theirs.get(batch.base) != batch:
             return batch.base
     ours = {batch.base: None for batch in one.batches}
     for base, batch in theirs.items():
-        if start <= base and batch.end <= high_watermark and base not in ours:
+        counts = start <= base and batch.end <= high_watermark and not one.is_damaged(base)
+        if counts and base not in ours:
             return base
     return None

@@ -4,8 +4,10 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
+from penstock.broker.partitions import LeaderPartition
 from penstock.core.metadata import OFFSETS_TOPIC
-from penstock.core.model import MILLISECOND, SECOND, Offset
+from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
 from penstock.server.kafka.backend import Backend
 from penstock.sim.checkers.durability import read_back
 from penstock.sim.checkers.log import check_log
@@ -25,14 +27,23 @@ from penstock.sim.faults import (
 )
 from penstock.sim.values import values_of
 from penstock.sim.world import RunResult, World
-from penstock.storage.log import DamagedRange, PartitionLog
+from penstock.storage.log import PartitionLog
 
 READ_BYTES = 1 << 20
 CREATION_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
 # In a ring of three everybody reaches everybody.
 RING_NEEDS = 3
-DAMAGED_RUNS = 0.15
+DAMAGED_RUNS = 0.3
+SURVIVED_DAMAGES = (
+    FaultKind.DAMAGE,
+    FaultKind.DAMAGED_TAIL,
+    FaultKind.MISSING_FILE,
+    FaultKind.MISSING_DIRECTORY,
+    FaultKind.DAMAGED_QUORUM,
+    FaultKind.DAMAGED_JOURNAL,
+    FaultKind.NEW_DISK,
+)
 # So many times as long as the faults, until enough is done.
 RELENTING = 5
 
@@ -96,18 +107,19 @@ def logs_of(cluster: ClusterWorld, place: Place) -> dict[int, PartitionLog]:
 def judge(cluster: ClusterWorld) -> list[str]:
     """Read everything there is, and compare it with what clients saw."""
     anomalies: list[str] = []
+    for place, history in cluster.journal.logs.items():
+        final = read_to_the_end(cluster, place)
+        anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final)]
+    if not _settle(cluster):
+        # What was read may have been found damaged, and is repaired.
+        return [*anomalies, *_stuck(cluster, "after the last read")]
     for place in _all_places(cluster):
         image = cluster.newest_image()
         partition = None if image is None else image.partition(*place)
         assert partition is not None
-        backend = _backend(cluster.nodes[partition.leader])
-        if place in cluster.journal.logs:
-            history = cluster.journal.logs[place]
-            found = check_log(history, read_to_the_end(backend, place))
-            anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in found]
-        led = backend.partitions.find(*place)
+        led = _backend(cluster.nodes[partition.leader]).partitions.find(*place)
         assert led is not None
-        copies = {node: _copy(log) for node, log in logs_of(cluster, place).items()}
+        copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
         anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
     for node in cluster.nodes.values():
         node.shows_metadata()
@@ -117,30 +129,61 @@ def judge(cluster: ClusterWorld) -> list[str]:
     return anomalies
 
 
-def _copy(log: PartitionLog) -> ReplicaCopy:
+def _copy(cluster: ClusterWorld, node_id: int, log: PartitionLog) -> ReplicaCopy:
     found = read_back(log)
-    return ReplicaCopy(found.start, found.end, found.batches)
+    excused = cluster.node(node_id).machine.name in cluster.world.damaged
+    return ReplicaCopy(found.start, found.end, found.batches, found.damaged if excused else ())
 
 
-def read_to_the_end(backend: Backend, place: Place) -> list[tuple[int, bytes]]:
-    """Every record of a partition that its leader gives to consumers, up to what is damaged there."""
-    partition = backend.partitions.find(*place)
-    assert partition is not None
+def read_to_the_end(cluster: ClusterWorld, place: Place) -> list[tuple[int, bytes]]:
+    """Every record of a partition that its leader gives to consumers.
+
+    What nobody has read since the start is verified first. What is damaged then is repaired, perhaps
+    under another leader: that takes a while.
+    """
     final: list[tuple[int, bytes]] = []
-    at, end = partition.log.start, partition.high_watermark
-    for _ in partition.log.scrub():
-        pass
-    while at < end:
-        try:
-            content = partition.log.read_filled(at, READ_BYTES, end=end).to_bytes()
-        except DamagedRange:
+    give_up_at = cluster.world.scheduler.now + cluster.options.healing_ns
+    while cluster.world.scheduler.now < give_up_at:
+        led = _leader_of(cluster, place)
+        at = Offset(final[-1][0] + 1) if final else None
+        if led is not None and at is not None and at >= led[1].high_watermark:
             break
-        more = [pair for pair in values_of(content) if pair[0] >= at]
+        more = [] if led is None else _read_on(cluster, *led, at)
+        if more is None:
+            break
         if not more:
-            break
+            cluster.world.run(LOOK_NS)
         final += more
-        at = Offset(more[-1][0] + 1)
     return final
+
+
+def _leader_of(cluster: ClusterWorld, place: Place) -> tuple[Backend, LeaderPartition] | None:
+    image = cluster.newest_image()
+    partition = None if image is None else image.partition(*place)
+    node = None if partition is None else cluster.nodes.get(partition.leader)
+    backend = None if node is None else node.backend
+    led = None if backend is None else backend.partitions.find(*place)
+    return None if backend is None or led is None or not led.is_established else (backend, led)
+
+
+def _read_on(
+    cluster: ClusterWorld, backend: Backend, led: LeaderPartition, at: Offset | None
+) -> list[tuple[int, bytes]] | None:
+    """The next records, none if they cannot be read yet; None if there are no more."""
+    start = led.log.start if at is None else at
+    if start >= led.high_watermark:
+        return None
+    found: list[FetchedPartition] = []
+    limits = FetchLimits(min_bytes=1, max_bytes=READ_BYTES, max_wait_ms=0)
+    backend.fetch_service.fetch([FetchPartition(led, start, READ_BYTES)], limits, found.extend)
+    cluster.world.run(LOOK_NS, lambda: bool(found))
+    records = found[0].records if found else None
+    if records is None:
+        return []
+    try:
+        return [pair for pair in values_of(records.to_bytes()) if pair[0] >= start]
+    except CorruptionError:
+        return []  # a consumer asks again
 
 
 def _backend(node: ClusterNode) -> Backend:
@@ -160,7 +203,7 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
         kinds.remove(FaultKind.RING)
     drawn = tuple(luck.sample(kinds, luck.randint(1, 5)))
     if nodes > 1 and luck.random() < DAMAGED_RUNS:
-        drawn = (*drawn, luck.choice((FaultKind.DAMAGE, FaultKind.DAMAGE, FaultKind.NEW_DISK)))
+        drawn = (*drawn, *luck.sample(SURVIVED_DAMAGES, luck.randint(1, 2)))
     weather = draw_weather(luck)
     every_ns = luck.choice((150, 400, 1_000)) * MILLISECOND
     lasting_ns = luck.choice((100, 400, 1_500)) * MILLISECOND

@@ -482,6 +482,12 @@ class CrashableDisk:
         del content.present[size:]
         content.durable[:] = content.present
 
+    def lose(self, path: str) -> None:
+        """Lose a file or a whole directory for good, as a bad filesystem check does."""
+        place = self._place("lose", path)
+        for names in (place.directory.present, place.directory.durable):
+            names.pop(place.name, None)
+
     def open(
         self, path: str, *, create: bool = False, exclusive: bool = False, readonly: bool = False
     ) -> CrashableFile:

@@ -35,3 +35,17 @@ def test_a_copy_that_ends_below_the_high_watermark_is_too_short() -> None:
     (anomaly, *_) = check_replicas("p", {1: ReplicaCopy(0, 3, [A, B]), 2: ReplicaCopy(0, 2, [A])}, 3)
 
     assert anomaly.startswith("replica too short")
+
+
+def test_what_was_damaged_on_purpose_may_be_missing_but_not_wrong() -> None:
+    whole = [StoredBatch(0, 2, b"a"), StoredBatch(2, 3, b"b")]
+    missing, wrong = [whole[0]], [whole[0], StoredBatch(2, 3, b"c")]
+
+    assert (
+        check_replicas("p", {1: ReplicaCopy(0, 3, whole), 2: ReplicaCopy(0, 3, missing, [(2, 3)])}, 3) == []
+    )
+    assert (
+        check_replicas("p", {1: ReplicaCopy(0, 3, missing, [(2, 3)]), 2: ReplicaCopy(0, 3, whole)}, 3) == []
+    )
+    assert len(check_replicas("p", {1: ReplicaCopy(0, 3, whole), 2: ReplicaCopy(0, 3, wrong)}, 3)) == 1
+    assert len(check_replicas("p", {1: ReplicaCopy(0, 3, whole), 2: ReplicaCopy(0, 3, missing)}, 3)) == 1

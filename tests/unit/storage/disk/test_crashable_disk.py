@@ -256,3 +256,16 @@ def test_damage_reaches_what_is_durable() -> None:
 
     assert flipped == b"\x00\x81\x02"
     assert cut == b"\x00\x81"
+
+
+def test_a_lost_file_or_directory_is_gone_after_a_crash_too() -> None:
+    disk = CrashableDisk()
+    disk.make_directory("a/b")
+    disk.open("a/b/file", create=True).sync()
+    for path in ("a/b", "a", ""):
+        disk.sync_directory(path)
+
+    disk.lose("a/b")
+
+    assert disk.listdir("a") == []
+    assert disk.crash(random.Random(1)).listdir("a") == []

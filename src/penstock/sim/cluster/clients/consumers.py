@@ -9,6 +9,7 @@ what it says is what the leader knows at that moment.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from penstock.core.model import CorruptionError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.fetch import (
     FetchRequest,
@@ -133,7 +134,12 @@ class FetchClient(SimulatedClient):
             "records were sent as bytes"
         )
         content = b"" if row.records is None else bytes(row.records)
-        records = [pair for pair in values_of(content) if pair[0] >= position]
+        try:
+            records = [pair for pair in values_of(content) if pair[0] >= position]
+        except CorruptionError:
+            # As every client does: it checks the CRC, and asks again.
+            self.journal.coverage.add("client.damaged_fetch", 1)
+            return []
         if records and records[-1][0] >= row.high_watermark:
             self.journal.failures.append(
                 f"unsafe read: {self.host} was given {records[-1][0]} of {row.partition_index} "
