@@ -25,6 +25,12 @@ from penstock.broker.coordinator import Coordinator
 from penstock.broker.fetch import FetchService
 from penstock.broker.lease import FOREVER, BrokerLease
 from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderPartition
+from penstock.broker.partitions.segment_verifier import (
+    OnVerified,
+    SegmentVerifier,
+    VerificationResult,
+    VerifiedLog,
+)
 from penstock.broker.produce import ProduceService
 from penstock.broker.replication import ReplicationOptions, ReplicationService, fetch_server
 from penstock.core.groups import CommitOffsets
@@ -39,6 +45,7 @@ from penstock.core.metadata import (
     elections,
 )
 from penstock.core.metadata import Partition as PartitionState
+from penstock.core.metadata.image import ReplicaReport
 from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Instant, NodeId, Offset, ProducerId
 from penstock.core.protocol.messages.fetch import FetchRequestPartition
 from penstock.core.raft import Effect, Event, PersistHardState, Raft
@@ -51,7 +58,16 @@ from penstock.sim.cluster import MakeProcess, SimulatedBroker, SimulatedClusterO
 from penstock.sim.cluster.options import STATIC, node_options
 from penstock.sim.faults import FaultKind, FaultPlan, FaultTarget
 from penstock.sim.network import FAIR, NetworkFaults
-from penstock.storage.log import AppendedRange
+from penstock.storage.disk import File
+from penstock.storage.journal import JournaledLog
+from penstock.storage.journal.journal import (
+    CommitJournal,
+    FrameBuilder,
+    JournalNames,
+    JournalPosition,
+    LogJournal,
+)
+from penstock.storage.log import AppendedRange, PartitionLog, Verification, checkpoint
 from tests.property.raft import planted
 
 Patch = pytest.MonkeyPatch
@@ -371,6 +387,84 @@ def writes_to_the_leader_alone_ignore_the_lease(patch: Patch) -> None:
     _ignores_the_lease(patch, ProduceService)
 
 
+def checkpoints_do_not_wait_for_the_log(patch: Patch) -> None:
+    def start(self: checkpoint.BackgroundCheckpoint) -> None:
+        for file in checkpoint.flush_index(self._state):
+            self._state.durability.request_file(file, close=True)
+        self._log_durable(None)
+
+    patch.setattr(checkpoint.BackgroundCheckpoint, "start", start)
+
+
+def recovery_ignores_the_journal(patch: Patch) -> None:
+    def recover(self: LogJournal, position: JournalPosition) -> JournaledLog:
+        return self.journal.recover(self.key, JournalPosition(self.journal.journal_id, 1 << 60))
+
+    patch.setattr(LogJournal, "recover", recover)
+
+
+def journal_frames_are_not_synced(patch: Patch) -> None:
+    write = CommitJournal.write
+
+    def write_only(self: CommitJournal, frame: FrameBuilder) -> tuple[File | JournalNames, ...]:
+        write(self, frame)
+        return ()
+
+    patch.setattr(CommitJournal, "write", write_only)
+
+
+def journal_files_are_freed_too_early(patch: Patch) -> None:
+    """As soon as they are full, whoever needs them."""
+    reclaim = CommitJournal._reclaim
+
+    def reclaim_all(self: CommitJournal) -> None:
+        for file in self._full:
+            file.needed_by.clear()
+        reclaim(self)
+
+    patch.setattr(CommitJournal, "_reclaim", reclaim_all)
+
+
+def checkpoints_cover_frames_that_come_later(patch: Patch) -> None:
+    patch.setattr(
+        LogJournal,
+        "position",
+        property(lambda self: JournalPosition(self.journal.journal_id, self.journal.sequence + 20)),
+    )
+
+
+def the_first_that_reports_is_elected(patch: Patch) -> None:
+    patch.setattr(elections, "_is_whole", lambda *_, **__: True)
+
+
+def the_shortest_log_is_elected(patch: Patch) -> None:
+    longest = elections._longest
+
+    def shortest(partition: PartitionState, image: MetadataImage) -> ReplicaReport | None:
+        best = longest(partition, image)
+        live = [report for report in partition.answers if image.may_lead(report.node_id)]
+        return best and min(live, key=lambda report: report.position, default=best)
+
+    patch.setattr(elections, "_longest", shortest)
+    patch.setattr(elections, "_is_whole", lambda *_, **__: True)
+
+
+def leases_never_end(patch: Patch) -> None:
+    until = Instant(1 << 62)
+    patch.setattr(BrokerLease, "until", property(lambda _: until, lambda *_: None))
+
+
+def segments_are_never_verified(patch: Patch) -> None:
+    def pretend(
+        self: SegmentVerifier, owner: VerifiedLog, verification: Verification, done: OnVerified
+    ) -> None:
+        size = 1 << 62
+        self._runtime.timers.soon(lambda: done(VerificationResult((), size, size)))
+
+    patch.setattr(SegmentVerifier, "verify", pretend)
+    patch.setattr(PartitionLog, "scrub", lambda *_, **__: iter(()))
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -474,6 +568,13 @@ MANY_MEMBERS = replace(
     idempotent_producers=1,
 )
 MANY_NAPS = replace(MANY_MEMBERS, plan=FaultPlan((), SECOND, SECOND, FAIR))
+# One node loses what it had synced, and all of them restart.
+DAMAGED_TAILS = replace(
+    options((FaultKind.DAMAGED_TAIL, FaultKind.KILL_ALL), lasting_ms=800, sync_ms=10), consumers=1
+)
+ROTTEN_LOGS = replace(
+    options((FaultKind.ROT, FaultKind.KILL), lasting_ms=800, sync_ms=10), consumers=2, members=0
+)
 SLOW_LEADERS = replace(
     options((FaultKind.SLOW_DISK, FaultKind.POWER_CUT_ALL), lasting_ms=300, sync_ms=30),
     partitions=3,
@@ -593,6 +694,15 @@ FAULTS = [
     PlantedFault(eligible_replicas_outlive_the_minimum, ISR_COMES_AND_GOES, 20),
     PlantedFault(generations_are_not_checked_on_commit, MANY_NAPS, 30),
     PlantedFault(group_sessions_never_end, MANY_NAPS, 20),
+    PlantedFault(checkpoints_do_not_wait_for_the_log, BLACKOUTS, 10),
+    PlantedFault(recovery_ignores_the_journal, BLACKOUTS, 10),
+    PlantedFault(journal_frames_are_not_synced, BLACKOUTS, 10),
+    PlantedFault(journal_files_are_freed_too_early, BLACKOUTS, 30),
+    PlantedFault(checkpoints_cover_frames_that_come_later, BLACKOUTS, 20),
+    PlantedFault(the_first_that_reports_is_elected, DAMAGED_TAILS, 30, hint=3),
+    PlantedFault(the_shortest_log_is_elected, DAMAGED_TAILS, 20, hint=3),
+    PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
+    PlantedFault(segments_are_never_verified, ROTTEN_LOGS, 20),
 ]
 
 
