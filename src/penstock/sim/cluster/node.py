@@ -259,8 +259,9 @@ class ClusterNode:
         partition = self._fetch_server().partitions.find(*place)
         if partition is None:
             return -1
-        # A new leader's high watermark may be behind: until it has caught up, consumers wait.
-        told = end if partition.is_established else None
+        # A new leader's high watermark may be behind: until it has caught up, consumers wait. Compared with
+        # what the response says, which may have been read a while ago.
+        told = end if end is not None and end >= partition.isr.epoch_start else None
         self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, told)
         return partition.leader_epoch
 
