@@ -459,7 +459,7 @@ def segments_are_never_verified(patch: Patch) -> None:
         self: SegmentVerifier, owner: VerifiedLog, verification: Verification, done: OnVerified
     ) -> None:
         size = 1 << 62
-        self._runtime.timers.soon(lambda: done(VerificationResult((), size, size)))
+        self._runtime.timers.soon(lambda: done(VerificationResult((), True, True, size, size)))
 
     patch.setattr(SegmentVerifier, "verify", pretend)
     patch.setattr(PartitionLog, "scrub", lambda *_, **__: iter(()))

@@ -189,8 +189,11 @@ class ClusterNode:
     @property
     def _hard_state(self) -> HardState | None:
         """That of the newest incarnation that took part in the quorum: durable, or nothing came of it."""
-        started = [process for process in self._processes if process.backstage.quorum._is_started]
-        return started[-1].backstage.quorum.raft._state.hard_state if started else None
+        quorums = [process.backstage.quorum for process in self._processes]
+        started = [quorum for quorum in quorums if quorum._is_started]
+        if not started or started[-1]._host.failure is not None:
+            return None  # what a full disk did not take is forgotten at once
+        return started[-1].raft._state.hard_state
 
     def _compare_hard_state(self, before: HardState | None) -> None:
         after, raft = self._hard_state, self._processes[-1].backstage.quorum
