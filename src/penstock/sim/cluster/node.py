@@ -24,6 +24,7 @@ from penstock.storage.disk import Disk
 from penstock.storage.log import PartitionLog
 
 SETTING = "max.message.bytes"
+MINIMUM = "min.insync.replicas"
 
 
 class RegisterKind(enum.Enum):
@@ -32,6 +33,7 @@ class RegisterKind(enum.Enum):
     EXISTS = "exists"
     PARTITIONS = "partitions"
     SETTING = "setting"
+    MINIMUM = "minimum"
 
 
 class Register(NamedTuple):
@@ -305,5 +307,7 @@ def value_in(image: MetadataImage, register: Hashable) -> Hashable:
             return 0 if topic is None else len(topic.partitions)
         case RegisterKind.SETTING:
             return image.config(ConfigResourceType.TOPIC, register.topic).get(SETTING)
+        case RegisterKind.MINIMUM:
+            return image.config(ConfigResourceType.TOPIC, register.topic).get(MINIMUM)
         case _:
             assert_never(register.kind)

@@ -25,11 +25,14 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.sim.checkers.metadata import RegisterChange
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
 from penstock.sim.cluster.clients.connection import RequestLost
-from penstock.sim.cluster.node import SETTING, Register, RegisterKind
+from penstock.sim.cluster.node import MINIMUM, SETTING, Register, RegisterKind
 from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
 
 TIMEOUT_MS = 1_000
 PARTITIONS_MAX = 4
+MINIMUM_USUAL = 2
+# One at a time changes the topic that all clients work with.
+FIRST_ADMIN = "admin-0"
 TOPIC_RESOURCE = 2
 DELETE_IDS_SINCE = 6
 # Nobody knows what became of it.
@@ -90,8 +93,14 @@ class SimulatedAdmin(SimulatedClient):
         elif luck < 0.65 and self._partitions < PARTITIONS_MAX:
             self._partitions += 1
             self._wish(_growth(self._settled, self._partitions), self._rest)
+        elif luck < 0.7 and self._replicas > MINIMUM_USUAL and self.host == FIRST_ADMIN:
+            # For a while writes need all replicas.
+            self._wish(_minimum(self._replicas), self._lower)
         else:
             self._wish(_setting(self._settled, self.luck.randint(10_000, 1_000_000)), self._rest)
+
+    def _lower(self) -> None:
+        self.after_ms(self._pace_ms, self._wish, _minimum(MINIMUM_USUAL), self._rest)
 
     def _wish(self, wish: MetadataChange, then: Callable[[], None]) -> None:
         change = self.journal.metadata.changing(wish.register, wish.value)
@@ -123,7 +132,7 @@ class SimulatedAdmin(SimulatedClient):
             return False
         # Too few brokers are there, or the topic is gone because a creation failed.
         metadata.refused(change)
-        return wish.register.topic != self._settled
+        return wish.register.topic not in (self._settled, TOPIC)
 
 
 class TopicCreator(SimulatedClient):
@@ -194,14 +203,22 @@ def _growth(name: str, count: int) -> MetadataChange:
 
 
 def _setting(name: str, value: int) -> MetadataChange:
+    return _config(Register(RegisterKind.SETTING, name), SETTING, value)
+
+
+def _minimum(value: int) -> MetadataChange:
+    return _config(Register(RegisterKind.MINIMUM, TOPIC), MINIMUM, value)
+
+
+def _config(register: Register, setting: str, value: int) -> MetadataChange:
     config = IncrementalAlterConfigsRequestConfig(
-        name=SETTING, config_operation=ConfigOperation.SET.value, value=str(value)
+        name=setting, config_operation=ConfigOperation.SET.value, value=str(value)
     )
     resource = IncrementalAlterConfigsRequestResource(
-        resource_type=TOPIC_RESOURCE, resource_name=name, configs=(config,)
+        resource_type=TOPIC_RESOURCE, resource_name=register.topic, configs=(config,)
     )
     return MetadataChange(
-        Register(RegisterKind.SETTING, name),
+        register,
         str(value),
         IncrementalAlterConfigsRequest,
         lambda _: IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False),
