@@ -1,6 +1,6 @@
 """What outlives every node: what clients saw, and what the checkers make of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from penstock.sim.checkers.eligibility import EligibilityChecker
@@ -29,6 +29,11 @@ class Journal:
     coverage: Coverage = field(default_factory=Coverage)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
+    # Whether the newest metadata takes a node for live. A leader that is moved while it is live may answer
+    # until it hears of it; one that was fenced must not.
+    is_live: Callable[[int], bool] = lambda _: False
+    # Whether a node is live, and coordinates no group any more.
+    was_moved: Callable[[int], bool] = lambda _: False
 
     def log(self, topic: str, index: int) -> LogHistory:
         return self.logs.setdefault((topic, index), LogHistory())

@@ -267,7 +267,8 @@ class ClusterNode:
         # A new leader's high watermark may be behind: until it has caught up, consumers wait. Compared with
         # what the response says, which may have been read a while ago.
         told = end if end is not None and end >= partition.isr.epoch_start else None
-        self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, told)
+        if not (partition.leader_epoch < known.epoch and self._journal.is_live(self.node_id)):
+            self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, told)
         return partition.leader_epoch
 
     def _fetch_server(self) -> Backend:

@@ -39,6 +39,7 @@ class ClusterWorld:
         self.world.scheduler.events_max = EVENTS_MAX
         self.journal = Journal()
         self.journal.freshness.is_active = self.journal.groups.is_fresh = options.fresh
+        self.journal.is_live, self.journal.was_moved = self._is_live, self._was_moved
         self.nodes: dict[NodeId, ClusterNode] = {}
         self.tcp = SimulatedTcp(self.world.network)
         self.probe = EligibilityProbe(self.journal, self.world, self.nodes)
@@ -169,6 +170,17 @@ class ClusterWorld:
         up = [node.backstage.controller for node in self.nodes.values() if node.backstage is not None]
         newest = max(up, key=lambda controller: controller.committed, default=None)
         return None if newest is None else newest.image
+
+    def _is_live(self, node_id: int) -> bool:
+        image = self.newest_image()
+        broker = None if image is None else image.broker(NodeId(node_id))
+        return broker is not None and not broker.fenced
+
+    def _was_moved(self, node_id: int) -> bool:
+        image = self.newest_image()
+        topic = None if image is None else image.topic(OFFSETS_TOPIC)
+        leads = topic is not None and any(one.leader == node_id for one in topic.partitions)
+        return not leads and self._is_live(node_id)
 
     def works(self) -> bool:
         """Whether something was done since this last returned True.
