@@ -477,7 +477,7 @@ class ReplicaManager:
         self._reports.on_metadata(image)
         self._divergences.on_metadata(image)
         if self._settings.on_metadata(image):
-            self._apply_settings()
+            self._apply_settings(before)
         if before.topics is image.topics:
             return
         changed = False
@@ -537,12 +537,17 @@ class ReplicaManager:
             deadline = Instant(self._runtime.clock.now() + pause_ms * MILLISECOND)
             self._telling = self._runtime.timers.at(deadline, tell)
 
-    def _apply_settings(self) -> None:
+    def _apply_settings(self, before: MetadataImage) -> None:
         for replica in self:
             topic = self._image.topic_by_id(replica.topic_id)
-            if topic is not None:
-                replica.log.configure(self._settings.log_options(topic.name))
-                replica.configure(self._settings.sync_policy(topic.name))
+            if topic is None:
+                continue
+            replica.log.configure(self._settings.log_options(topic.name))
+            replica.configure(self._settings.sync_policy(topic.name))
+            former, index = before.topic_by_id(topic.id), replica.name.partition
+            if former is not None and former.partition(index) is topic.partition(index):
+                # Otherwise the new minimum comes with the new ISR: with the former one it was never in
+                # force, and the leader would acknowledge what the controller takes for uncommitted.
                 self._roles.settings_changed(replica)
         self._bring_online()
 

@@ -6,12 +6,14 @@ from penstock.broker.partitions import FsyncMode
 from penstock.core.metadata import (
     ConfigResource,
     ConfigResourceType,
+    FenceBroker,
     IncrementalAlterConfigs,
     ReassignPartition,
 )
 from penstock.core.metadata.commands import ConfigChange, ConfigOperation
 from penstock.core.model import ApiError, ErrorKind, NodeId, Offset, PartitionIndex
 from tests.unit.broker.partitions.replicas_bench import Producer, ReplicasBench
+from tests.unit.core.metadata.clusters import broker_of, perform
 
 
 @pytest.fixture
@@ -116,6 +118,22 @@ def test_the_minimum_follows_the_topics_configuration(bench: ReplicasBench) -> N
         enough.append(bench[1].led.has_min_isr)
 
     assert enough == [True, False, True]
+
+
+def test_a_lower_minimum_is_not_in_force_with_an_isr_that_is_gone_by_then() -> None:
+    """Both reach the leader at once: broker 3 is eligible all the time, and has not got the record."""
+    bench = ReplicasBench().create(1, 2, 3, min_insync_replicas="3")
+    bench.change_isr(1, 2)
+    producer = Producer(bench[1])
+    producer.append()
+    bench.copy(2)
+    change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", "2")
+    perform(bench.machine, FenceBroker(NodeId(2), broker_of(bench.machine, 2).epoch))
+
+    bench.perform(IncrementalAlterConfigs(ConfigResource(ConfigResourceType.TOPIC, "orders"), (change,)))
+
+    assert (bench.state.isr, bench.state.elr) == ((1,), (2, 3))
+    assert (producer.acknowledged, bench[1].led.high_watermark) == ([], 0)
 
 
 def test_settings_of_one_broker_do_not_change_the_minimum(bench: ReplicasBench) -> None:
