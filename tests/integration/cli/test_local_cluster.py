@@ -22,7 +22,7 @@ class Parent:
     """`penstock up --brokers N`, with its stderr in a file."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        self.errors = directory / "stderr"
+        self.errors = directory / f"stderr-{len(list(directory.glob('stderr-*')))}"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
