@@ -53,11 +53,11 @@ class World:
             node.cut_power()
             return
         node.kill()
+        # On another disk it is another node, which the others refuse while they take the old one for alive.
+        is_refused = isinstance(failure, self.refusals) and node.name in self.damaged
         if isinstance(failure, CorruptionError) and node.name in self.damaged:
             self.damaged[node.name] = True
-        elif isinstance(failure, self.refusals) and node.name in self.damaged:
-            pass  # on another disk it is another one, as long as the others take the old one for alive
-        elif not isinstance(failure, StorageError):
+        elif not is_refused and not isinstance(failure, StorageError):
             self._broken[node.name] = None
             self.failures.append(f"{node.name} died of {type(failure).__name__}: {failure}")
 
