@@ -35,6 +35,8 @@ from penstock.runtime import Runtime, Timer
 from penstock.storage.log import DamagedRange, FileRange, OffsetOutOfRange
 
 UNKNOWN_EPOCH = -1
+# A batch that makes no sense, or a device that does not give it back.
+SUSPICIOUS = (ErrorKind.DAMAGED_LOG, ErrorKind.STORAGE_FAILED)
 
 
 class FetchPartition(NamedTuple):
@@ -116,7 +118,7 @@ class FetchService:
         for index, part in enumerate(found):
             piece = part.records
             if piece is None:
-                if part.error is not None and part.error.kind is ErrorKind.DAMAGED_LOG:
+                if part.error is not None and part.error.kind in SUSPICIOUS:
                     self._suspect(wanted[index])
                 continue
             try:
@@ -168,7 +170,7 @@ class FetchService:
     def _suspect(self, want: FetchPartition) -> None:
         """A read met something that makes no sense, unless its range is known to be damaged already."""
         partition = want.partition
-        if isinstance(partition, LeaderPartition):
+        if isinstance(partition, LeaderPartition) and partition.stopped is None:
             log = partition.log
             if not any(damage.start <= want.offset < damage.end for damage in log.corruption):
                 self._verifier.suspect(partition, Offset(want.offset))
@@ -324,19 +326,19 @@ def read_one(
     end = stable if read_committed else high_watermark
     left = limits.max_bytes - size
     records: FileRange | None = None
+    aborted: Sequence[AbortedTransaction] | None = [] if read_committed else None
     if offset < end and (left > 0 or not size):
         try:
             ranges = log.read_filled(Offset(offset), min(max_bytes, left), end=end).ranges
+            if ranges and not (size and ranges[0].length > left):
+                records = ranges[0]
+                if read_committed:
+                    aborted = log.aborted_between(Offset(offset), end)
         except PenstockError as error:
             refused = _refused_read(partition, error)
             return FetchedPartition(refused, high_watermark, stable, log_start)
-        if ranges and not (size and ranges[0].length > left):
-            records = ranges[0]
-    if not read_committed:
-        # Not by its constructor, which is a Python call.
-        return tuple.__new__(FetchedPartition, (None, high_watermark, stable, log_start, records, None))
-    aborted = log.aborted_between(Offset(offset), end) if records is not None else []
-    return FetchedPartition(None, high_watermark, stable, log_start, records, aborted)
+    # Not by its constructor, which is a Python call.
+    return tuple.__new__(FetchedPartition, (None, high_watermark, stable, log_start, records, aborted))
 
 
 def _out_of_range(partition: LeaderPartition, offset: int) -> ApiError:

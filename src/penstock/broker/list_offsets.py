@@ -4,7 +4,7 @@ import enum
 from typing import NamedTuple
 
 from penstock.broker.lease import NO_LEASE, BrokerLease
-from penstock.broker.partitions import LeaderPartition
+from penstock.broker.partitions import LeaderPartition, SegmentVerifier
 from penstock.core.model import (
     ApiError,
     CorruptionError,
@@ -14,7 +14,8 @@ from penstock.core.model import (
     StorageError,
     Timestamp,
 )
-from penstock.runtime import Clock
+from penstock.runtime import Runtime
+from penstock.storage.log import DamagedRange, SuspectSegment
 
 
 class ListOffsetsTimestamp(enum.IntEnum):
@@ -43,9 +44,10 @@ NOT_ESTABLISHED = ApiError(ErrorKind.OFFSET_NOT_AVAILABLE)
 class OffsetLookup:
     """Looks up positions in a partition, while the broker has its lease."""
 
-    def __init__(self, clock: Clock, lease: BrokerLease) -> None:
-        self._clock = clock
+    def __init__(self, runtime: Runtime, lease: BrokerLease) -> None:
+        self._clock = runtime.clock
         self._lease = lease
+        self._verifier = SegmentVerifier(runtime)
 
     def find(
         self, partition: LeaderPartition, moment: int, *, read_committed: bool, leader_epoch: int = -1
@@ -58,6 +60,11 @@ class OffsetLookup:
         try:
             return self._find(partition, moment, end)
         except CorruptionError as error:
+            if isinstance(error, SuspectSegment):
+                self._verifier.suspect(partition, max(error.segment, partition.log.start))
+            elif isinstance(error, DamagedRange) and not partition.has_other_replicas:
+                # As for Fetch: a client that tried again would do so for ever.
+                return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
             return ApiError(ErrorKind.DAMAGED_LOG, str(error))
         except StorageError as error:
             return ApiError(ErrorKind.STORAGE_FAILED, str(error))

@@ -177,7 +177,7 @@ class NodeServices:
                 self.partitions, runtime.clock, self.produce_metrics, runtime.spawn
             ),
             fetch_service=FetchService(runtime, self.member.lease),
-            offset_lookup=OffsetLookup(runtime.clock, self.member.lease),
+            offset_lookup=OffsetLookup(runtime, self.member.lease),
             quorum=self.member.voters,
         )
 

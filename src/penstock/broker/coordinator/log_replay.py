@@ -20,7 +20,7 @@ from penstock.core.model import CorruptionError, Offset, PenstockError
 from penstock.core.records import check_batches, read_records
 from penstock.observability import log as events
 from penstock.runtime import Runtime
-from penstock.storage.log import FileRange
+from penstock.storage.log import DamagedRange, FileRange
 
 # About 125 positions of a group: two milliseconds of decoding.
 STEP_BYTES = 16 << 10
@@ -80,6 +80,8 @@ class LogReplay:
             try:
                 self._read(partition)
             except PenstockError as error:
+                if not isinstance(error, DamagedRange):
+                    self._verifier.suspect(partition, self._position)
                 self._end(error)
 
     def _read(self, partition: LeaderPartition) -> None:

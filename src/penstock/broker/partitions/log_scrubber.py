@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from penstock.broker.partitions.leader_partition import Replica
 from penstock.broker.partitions.segment_verifier import SegmentVerifier, VerificationResult
-from penstock.core.model import MILLISECOND, SECOND, Instant, Offset, StorageError, Timestamp
+from penstock.core.model import MILLISECOND, SECOND, Instant, Offset, PenstockError, StorageError, Timestamp
 from penstock.observability import Metrics
 from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime, Timer
@@ -211,7 +211,7 @@ class LogScrubber:
                 return
             try:
                 rebuilt = check.finish(names)
-            except StorageError as error:
+            except PenstockError as error:
                 failed(error)
                 return
             if rebuilt:

@@ -8,8 +8,10 @@ from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime
 from penstock.storage.log import CorruptRange, PartitionLog, Verification, VerifiedBytes
 
-# A log that was found intact is not verified again for this long, whatever others report.
+# A segment that was found intact is not verified again for this long, whatever others report.
 REST_NS = 60 * SECOND
+# One that was not: it is repaired meanwhile, and what is reported then is something else.
+RETRY_NS = 1 * SECOND
 STEP_BYTES = 1 << 20
 
 
@@ -49,7 +51,8 @@ class SegmentVerifier:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._suspected_at: dict[str, Instant] = {}
+        # Until when a segment, by directory and base offset, is not verified again.
+        self._rests_until: dict[tuple[str, Offset], Instant] = {}
 
     def verify(self, owner: VerifiedLog, verification: Verification, done: OnVerified) -> None:
         """Verify, and call `done` later."""
@@ -86,27 +89,38 @@ class SegmentVerifier:
     def suspect(self, owner: VerifiedLog, offset: Offset) -> None:
         """Verify the segment at `offset`, since somebody had trouble with it; not too often."""
         now = self._runtime.clock.now()
-        self._suspected_at = {path: at for path, at in self._suspected_at.items() if now - at < REST_NS}
+        self._rests_until = {key: until for key, until in self._rests_until.items() if now < until}
         log = owner.log
-        if log.directory in self._suspected_at or not log.start <= offset < log.end:
+        if not log.start <= offset < log.end:
             return
-        self._suspected_at[log.directory] = now
-        events.warning("partition.segment_suspected", partition=str(owner.name), offset=offset)
         base_offset = max(one.base_offset for one in log.segments() if one.base_offset <= offset)
+        key = (log.directory, base_offset)
+        if key in self._rests_until:
+            return
+        self._rests_until[key] = Instant(now + REST_NS)
+        events.warning("partition.segment_suspected", partition=str(owner.name), offset=offset)
         self._go_on(owner, base_offset, 0, base_offset)
 
     def _go_on(self, owner: VerifiedLog, segment: Offset, position: int, offset: int) -> None:
         """Verify the rest of a segment, a little at a time."""
+        key = (owner.log.directory, segment)
+
+        def rest_less() -> None:
+            self._rests_until[key] = Instant(self._runtime.clock.now() + RETRY_NS)
+
         try:
             verification = owner.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
         except StorageError as error:
             # The file cannot be opened now: whoever reads it next meets the same.
             events.warning("partition.verification_failed", partition=str(owner.name), error=error)
+            rest_less()
             return
         if verification is None:
             return
 
         def verified(result: VerificationResult | None) -> None:
+            if result is None or not result.is_whole:
+                rest_less()
             if result is not None and result.position > position:
                 self._go_on(owner, segment, result.position, result.offset)
 

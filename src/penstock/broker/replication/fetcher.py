@@ -15,7 +15,7 @@ soon.
 import enum
 from collections.abc import Callable, Mapping
 
-from penstock.broker.partitions import FollowerPartition
+from penstock.broker.partitions import FollowerPartition, SegmentVerifier
 from penstock.broker.replication.options import ReplicationMetrics, ReplicationOptions
 from penstock.broker.replication.protocol import (
     CorruptBatchReport,
@@ -46,7 +46,7 @@ from penstock.core.records import BatchHeader, CorruptBatch, check_batches
 from penstock.core.replica import DivergingEpoch, truncation_offset
 from penstock.observability import log as events
 from penstock.runtime import Buffer, Runtime, Timer
-from penstock.storage.log import OffsetsNotIncreasing
+from penstock.storage.log import OffsetsNotIncreasing, SuspectSegment
 
 # Retry after this while there is no link; the peer manager also calls when it opens.
 NO_LINK_MS = 500
@@ -69,9 +69,12 @@ class ApplyResult(enum.Enum):
 
 
 def apply(
-    followed: FollowerPartition, answer: ReplicaFetchResponsePartition, batches: memoryview
+    followed: FollowerPartition,
+    answer: ReplicaFetchResponsePartition,
+    batches: memoryview,
+    verifier: SegmentVerifier,
 ) -> ApplyResult:
-    """Apply one row of the leader's response to the log."""
+    """Apply one row of the leader's response to the log; if the log is in the way, have it verified."""
     if answer.leader_epoch != followed.leader_epoch or answer.position != followed.log.end:
         # Sent before the leader knew our current position, which was sent or is about to be. To send
         # it once more would bring another such response, and so on.
@@ -83,6 +86,10 @@ def apply(
         return _obey(followed, answer, batches)
     except StorageError as error:
         events.error("replica.append_failed", partition=str(followed.name), error=error)
+    except SuspectSegment as error:
+        # Our own log makes no sense where it has to be cut.
+        events.warning("replica.truncation_failed", partition=str(followed.name), error=error)
+        verifier.suspect(followed, max(error.segment, followed.log.start))
     except (CorruptionError, OffsetsNotIncreasing) as error:
         events.warning("replica.corrupt_batch_received", partition=str(followed.name), error=error)
         return ApplyResult.DAMAGED
@@ -202,6 +209,7 @@ class ReplicaFetcher:
         self._broker_epoch = broker_epoch
         self._send = send
         self._metrics = metrics
+        self._verifier = SegmentVerifier(runtime)
         self._answer_ns = (options.fetch_wait_ms + options.answer_timeout_ms) * MILLISECOND
         self._trouble_ns = options.trouble_ms * MILLISECOND
         self._followed: dict[bytes, FollowerPartition] = {}
@@ -281,7 +289,7 @@ class ReplicaFetcher:
             followed = self._followed.get(row.key)
             self._metrics.bytes_received.count += len(batches)
             if followed is not None and row.key not in self._resting:
-                outcome = apply(followed, row, batches)
+                outcome = apply(followed, row, batches, self._verifier)
                 went_back = went_back or outcome is ApplyResult.WENT_BACK
                 self._settle(row.key, followed, outcome)
         if went_back:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from penstock.core.model import Offset, Timestamp
+from penstock.core.model import Offset, StorageError, Timestamp
 from penstock.core.records import CorruptBatch
 from penstock.core.replica import AbortedTransaction
 from penstock.storage.log.index import ABORTED, Words
@@ -71,15 +71,15 @@ def read_filled(state: LogState, start: Offset, max_bytes: int, end: Offset | No
 def search_time(state: LogState, timestamp: Timestamp) -> TimestampOffset | None:
     """The first record of the log at or after `timestamp`.
 
-    Raises DamagedRange if damage hides it, and SuspectSegment if a batch makes no sense.
+    Raises DamagedRange if damage hides it, and SuspectSegment if a batch makes no sense or cannot be read.
     """
     segments = state.segments
     for index in range(segments.index_of(state.start), len(segments)):
         segment = segments[index]
         try:
             found = segment.search_time(timestamp, state.start)
-        except CorruptBatch as corrupt:
-            raise SuspectSegment(segment.base_offset, str(corrupt)) from corrupt
+        except (CorruptBatch, StorageError) as bad:
+            raise SuspectSegment(segment.base_offset, str(bad)) from bad
         if found is not None:
             return found
         if segment.damage and not segment.is_older_than(timestamp):

@@ -107,6 +107,7 @@ from penstock.storage.log.types import (
     LostTail,
     OffsetsNotIncreasing,
     RestoredTail,
+    SuspectSegment,
     WrongTopic,
 )
 
@@ -238,6 +239,9 @@ def rebuilder(state: LogState) -> Callable[[Segment, IndexRowFormat], Words]:
             following = state.segments.index_of(segment.base_offset)
             index.close_times(state.segments.end_of(following, state.end) - 1)
             _store(state, segment, index)
+        elif shape is ABORTED:
+            # An empty table would pass aborted records off as committed ones.
+            raise SuspectSegment(segment.base_offset, "its aborted transactions cannot be found again")
         if shape is ABORTED:
             return index.aborted
         return index.offsets if shape is OFFSETS else index.times
@@ -293,14 +297,17 @@ def _placed_between(state: LogState, start: Offset, end: Offset) -> Iterator[tup
         segment = segments[index]
         if segment.base_offset >= end:
             return
-        position = segment.locate(start) if segment.base_offset < start else 0
-        if position is None:
-            continue
-        for first, stop in segment.readable_ranges(position):
-            for placed in headers(segment.file, first, stop, SCAN_BYTES):
-                if placed.header.base_offset >= end:
-                    return
-                yield segment, placed
+        try:
+            position = segment.locate(start) if segment.base_offset < start else 0
+            if position is None:
+                continue
+            for first, stop in segment.readable_ranges(position):
+                for placed in headers(segment.file, first, stop, SCAN_BYTES):
+                    if placed.header.base_offset >= end:
+                        return
+                    yield segment, placed
+        except CorruptBatch as bad:
+            raise SuspectSegment(segment.base_offset, str(bad)) from bad
 
 
 def _store(state: LogState, segment: Segment, index: ActiveIndex) -> None:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 
 from penstock.core.model import Offset, StorageError
-from penstock.core.records import HEADER_BYTES, read_header
+from penstock.core.records import HEADER_BYTES, CorruptBatch, read_header
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
 from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
@@ -12,12 +12,13 @@ from penstock.storage.log.index import NO_TIMESTAMP
 from penstock.storage.log.recovery import CUT, copy_to_quarantine, producers_at
 from penstock.storage.log.segment import Segment, headers
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import KeptTail, LogStopped
+from penstock.storage.log.types import KeptTail, LogStopped, SuspectSegment
 
 
 def truncate_to(state: LogState, offset: Offset) -> Offset:
     """Cut off every batch that reaches `offset` or beyond; returns the new end.
 
+    Raises SuspectSegment, and cuts nothing, if the place of the cut cannot be found among the batches.
     An epoch that begins at the end goes even if no batch does: it wrote nothing, and on the
     leader another epoch may have written there.
     """
@@ -31,13 +32,17 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     _refuse_if_failed(state)
     index = state.segments.index_of(offset)
     segment = state.segments[index]
-    position, end = _place_of_cut(state, index, offset)
-    if end < state.start:
-        # The batch at the cut begins below the log start: nothing that may be read is left.
-        truncate_fully(state, state.start)
-        return state.end
-    producers = producers_at(state, end)
-    latest = _latest_timestamp(segment, end, position)
+    try:
+        position, end = _place_of_cut(state, index, offset)
+        if end < state.start:
+            # The batch at the cut begins below the log start: nothing that may be read is left.
+            truncate_fully(state, state.start)
+            return state.end
+        producers = producers_at(state, end)
+        latest = _latest_timestamp(segment, end, position)
+    except CorruptBatch as bad:
+        # Nothing is cut yet.
+        raise SuspectSegment(segment.base_offset, str(bad)) from bad
     doomed = _forget_behind(state, index)
     try:
         state.segments.reopen_last(create=position == 0)

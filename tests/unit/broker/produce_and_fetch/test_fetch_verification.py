@@ -11,6 +11,7 @@ from penstock.core.model import SECOND, ErrorKind, Offset
 from penstock.core.records import read_records
 from penstock.core.records.batch import check_batches
 from penstock.storage.disk import FailureRule
+from penstock.storage.log import SegmentSummary
 from tests.support.recorded_events import recorded_events
 
 if TYPE_CHECKING:
@@ -114,3 +115,70 @@ def test_a_range_whose_segment_is_cut_while_it_is_verified_is_not_served(bench: 
 
     ((found,),) = answers
     assert found.records is None
+
+
+def segmented(bench: "Bench") -> tuple[LeaderPartition, int]:
+    """Several sealed segments of batches with one record each; and how large each batch is."""
+    orders = bench.topic(segment_bytes="1100")
+    for _ in range(40):
+        bench.written(orders, b"x" * 50)
+    first = orders.log.segments()[0]
+    return orders, first.size_bytes // first.end_offset
+
+
+def path_of(segment: SegmentSummary) -> str:
+    return f"logs/orders/0/{segment.base_offset:020d}.log"
+
+
+def test_damage_in_one_segment_does_not_keep_the_next_one_from_being_verified(bench: "Bench") -> None:
+    orders, _ = segmented(bench)
+    first, second = orders.log.segments()[1:3]
+
+    with recorded_events() as events:
+        for segment in (first, second):
+            # The first batch leads nowhere.
+            bench.node.disk.flip_bit(path_of(segment), 8 * 9)
+            fetch(bench, orders, segment.end_offset - 1)
+
+    assert [told["segment"] for told in events.named("partition.corrupt_range")] == [
+        first.base_offset,
+        second.base_offset,
+    ]
+
+
+def test_a_segment_that_is_damaged_again_after_its_repair_is_verified_again(bench: "Bench") -> None:
+    orders, size = segmented(bench)
+    segment = orders.log.segments()[1]
+    at, end = segment.base_offset, segment.end_offset
+    bench.node.disk.flip_bit(path_of(segment), 8 * 9)
+    fetch(bench, orders, end - 1)
+    assert [(one.start, one.end) for one in orders.log.corruption] == [(at, at + 1)]
+    # As a refill would leave it.
+    bench.node.disk.flip_bit(path_of(segment), 8 * 9)
+    orders.log._state.set_damage(orders.log._state.segments[1], ())
+    bench.run(SECOND)
+
+    bench.node.disk.flip_bit(path_of(segment), 8 * (size + 9))
+    fetch(bench, orders, end - 1)
+
+    assert [(one.start, one.end) for one in orders.log.corruption] == [(at + 1, at + 2)]
+
+
+def test_a_read_that_the_device_refuses_has_the_segment_verified(bench: "Bench") -> None:
+    _, size = filled(bench)
+    bench.node.disk.flip_bit(SEGMENT, 8 * (2 * size + 66))
+    bench.node.stop()
+    bench.run(SECOND)
+    bench.node.start()
+    bench.run(5 * SECOND)
+    again = bench.backend.partitions.find("orders", 0)
+    assert again is not None
+    bench.node.fail_disk(FailureRule("pread", errno.EIO, path_ends=SEGMENT, times=1))
+
+    with recorded_events() as events:
+        refused = fetch(bench, again, 1)
+
+    assert refused.error is not None
+    assert refused.error.kind is ErrorKind.STORAGE_FAILED
+    (told,) = events.named("partition.corrupt_range")
+    assert (told["start"], told["end"]) == (2, 3)

@@ -1,17 +1,21 @@
 """Where things are in a partition."""
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.broker.list_offsets import ListedOffset, ListOffsetsTimestamp
 from penstock.broker.partitions import LeaderPartition
-from penstock.core.model import ApiError, ErrorKind, LeaderEpoch
+from penstock.core.model import SECOND, ApiError, ErrorKind, LeaderEpoch
 from penstock.core.records import Record, write_batch
+from penstock.storage.disk import FailureRule
+from tests.support.recorded_events import recorded_events
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
 
+SEGMENT = "logs/orders/0/00000000000000000000.log"
 NOWHERE = ListedOffset(-1, -1, -1)
 
 
@@ -124,3 +128,31 @@ def test_where_epochs_end(bench: "Bench") -> None:
     newer = end(orders, now, LeaderEpoch(now + 1))
     assert isinstance(newer, ApiError)
     assert newer.kind is ErrorKind.UNKNOWN_LEADER_EPOCH
+
+
+LINK_BYTE = 9
+
+
+@pytest.mark.parametrize("fault", ["rot", "failed read"])
+def test_a_lookup_by_time_that_meets_damage_has_the_segment_verified(bench: "Bench", fault: str) -> None:
+    orders = bench.topic()
+    for time in (100, 200, 300, 400):
+        timed(bench, orders, time)
+    size = bench.node.disk.size(SEGMENT) // 4
+    bench.node.disk.flip_bit(SEGMENT, 8 * (size + LINK_BYTE))
+    if fault == "failed read":
+        bench.node.fail_disk(FailureRule("pread", errno.EIO, path_ends=SEGMENT, times=1))
+
+    with recorded_events() as events:
+        first = find(bench, orders, 350)
+        bench.run(SECOND)
+        second = find(bench, orders, 350)
+
+    assert isinstance(first, ApiError)
+    assert first.kind is ErrorKind.DAMAGED_LOG
+    (told,) = events.named("partition.corrupt_range")
+    assert (told["start"], told["end"]) == (1, 2)
+    # What nobody else has is an error that clients show to their users.
+    assert isinstance(second, ApiError)
+    assert second.kind is ErrorKind.CORRUPT_BATCH
+    assert find(bench, orders, 100) == ListedOffset(0, 100, orders.leader_epoch)
