@@ -117,6 +117,16 @@ class ClusterSettings(ConfigSection, frozen=True):
             "members it knows. Empty is a cluster of this node alone."
         ),
     ] = ()
+    report_grace_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT32_MAX,
+            description="How long a partition without a leader waits for the reports of eligible replicas "
+            "that are down, from the first report on. After that, one that restarted and noticed no loss "
+            "may lead, and what another one has beyond its end is lost. The controller's value counts.",
+        ),
+    ] = 5_000
 
 
 class FsyncSettings(ConfigSection, frozen=True):

@@ -184,6 +184,7 @@ def options_from(config: Config) -> NodeOptions:
         time_index_interval_ms=config.storage.time_index_interval_ms,
         retention_check_ms=config.storage.retention_check_ms,
         static=static_settings(config),
+        sessions=BrokerSessionOptions(report_grace_ms=config.cluster.report_grace_ms),
         in_flight_bytes_max=config.listen.in_flight_bytes_max,
     )
 

@@ -39,3 +39,10 @@ def test_a_node_can_be_built_with_the_extremes_of_every_number(key: str) -> None
         static = options_from(config).static
 
         assert topic_options(ConfigLayers(ConfigResourceType.TOPIC, static=static)).segment_bytes >= 1
+
+
+def test_the_grace_period_of_elections_is_a_setting() -> None:
+    config = load(overrides=[override("--set", "cluster.report_grace_ms=750")]).config
+
+    assert options_from(config).sessions.report_grace_ms == 750
+    assert options_from(Config()).sessions.report_grace_ms == 5_000
