@@ -212,6 +212,17 @@ class ActiveIndex:
             self._next_timestamp = self.max_timestamp + self._time_interval_ms
             self._next_time_row_at = position + self._interval_bytes
 
+    def next_rows(self) -> tuple[int, int]:
+        """Before which position no batch gets a row, if its timestamp is also below the second number."""
+        row_at = min(self._next_row_at, self._next_time_row_at + TIME_ROW_BYTES_MAX)
+        return row_at, self._next_timestamp
+
+    def forget_recent(self, end_offset: int) -> None:
+        """Batches below the end were not all noted: the sparse rows lead to them."""
+        self._recent_lasts = array("q")
+        self._recent_positions = array("q")
+        self._recent_from = end_offset
+
     def note_aborted(self, transaction: AbortedTransaction) -> None:
         self.aborted.extend(transaction)
         self._measure()
@@ -240,9 +251,7 @@ class ActiveIndex:
         rows = (len(self.offsets), kept, ended)
         self.flushed_rows = [min(pair) for pair in zip(self.flushed_rows, rows, strict=True)]
         self.max_timestamp = max_timestamp
-        self._recent_lasts = array("q")
-        self._recent_positions = array("q")
-        self._recent_from = end_offset
+        self.forget_recent(end_offset)
         self._resume(size_bytes)
         self._measure()
 

@@ -34,10 +34,31 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
+from fastcrc import crc32
+
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset, StorageError, Timestamp, TopicId
-from penstock.core.records import BatchHeader, BatchIncomplete, CorruptBatch, check_batches
+from penstock.core.records import (
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    BatchHeader,
+    BatchIncomplete,
+    CorruptBatch,
+    check_batch,
+    check_batches,
+)
+from penstock.core.records.batch import (
+    BASE_OFFSET_MAX,
+    BATCH_LENGTH_MIN,
+    CODEC_MASK,
+    CODEC_MAX,
+    CONTROL,
+    CRC_START,
+    LAYOUT,
+    MAGIC,
+)
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
 from penstock.storage.disk import Disk, DiskFailed, DiskFull, File
 from penstock.storage.disk.port import disk_error
@@ -481,6 +502,15 @@ class _JournaledEpochs:
         if entry.start <= header.base_offset and header.leader_epoch != entry.epoch:
             raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {entry.epoch} should")
 
+    def same_until(self, offset: int, epoch: int) -> int:
+        """Up to where the journal has no other epoch than this, from `offset` on."""
+        others = (
+            entry.start
+            for entry in islice(self._entries, self._next, None)
+            if entry.epoch != epoch and entry.end > offset
+        )
+        return next(others, BASE_OFFSET_MAX)
+
 
 def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, report: RecoveryReport) -> None:
     """Continue the log with what the journal has behind its end, and say what is missing even so."""
@@ -535,28 +565,127 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs:
     Nothing is cut if that could be wrong: False is returned, and the rest of the segment is damaged.
     """
     segment = state.segments.active
-    start = position
+    scan = _TailScan(state, segment, position, report, epochs)
     try:
-        for batch in checked_batches(segment.file, position, segment.size_bytes):
-            _check_place(state, segment, batch)
-            epochs.check(batch.header)
-            _count(state, batch)
-            position = batch.position + batch.header.size_bytes
-            report.bytes_read += batch.header.size_bytes
-            report.batches_read += 1
+        scan.run()
     except DiskFailed as unreadable:
         if unreadable.errno != errnos.EIO:
             raise
         # The device cannot read it any more: that must not keep the node from starting.
-        state.note_damage(len(state.segments) - 1, state.end, position, str(unreadable))
+        state.note_damage(len(state.segments) - 1, state.end, scan.position, str(unreadable))
     except CorruptBatch as corrupt:
         if report.checkpoint_lost:
             # Without a recovery point it is unknown what was durable: cut nothing.
-            state.note_damage(len(state.segments) - 1, state.end, position, str(corrupt))
+            state.note_damage(len(state.segments) - 1, state.end, scan.position, str(corrupt))
         else:
-            _cut(state, segment, position, corrupt, report)
-    _write_again(segment, start, position)
+            _cut(state, segment, scan.position, corrupt, report)
+    state.active_index.forget_recent(state.end)
+    _write_again(segment, position, scan.position)
     return not segment.damage
+
+
+class _TailScan:
+    """Checks the batches of a segment one by one, up to `position` so far.
+
+    Nearly all of them are plain: the next offset, the same epoch, data. Those are skimmed in one
+    loop without an object for each, since a start may find hundreds of thousands. Whatever looks
+    different in any way gets the full check, which says what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        state: LogState,
+        segment: Segment,
+        position: int,
+        report: RecoveryReport,
+        epochs: _JournaledEpochs,
+    ) -> None:
+        self.position = position
+        self._state = state
+        self._segment = segment
+        self._report = report
+        self._epochs = epochs
+        self._chunk = memoryview(b"")
+        self._chunk_start = position
+
+    def run(self) -> None:
+        """Check up to the end of the segment; raises CorruptBatch or DiskFailed."""
+        while self.position < self._segment.size_bytes:
+            self._read()
+            self._skim()
+            while (at := self.position - self._chunk_start) < len(self._chunk):
+                try:
+                    header = check_batch(self._chunk, at, compacted=True)
+                except BatchIncomplete:
+                    if at:
+                        # The rest of it is in the next chunk, or nowhere.
+                        break
+                    # It is larger than a chunk, or the file ends in it.
+                    batch = next(checked_batches(self._segment.file, self.position, self._segment.size_bytes))
+                else:
+                    batch = CheckedBatch(self.position, header, self._chunk[at : at + header.size_bytes])
+                self._take(batch)
+                self._skim()
+
+    def _read(self) -> None:
+        length = min(SCAN_BYTES, self._segment.size_bytes - self.position)
+        self._chunk = memoryview(self._segment.file.pread(self.position, length))
+        self._chunk_start = self.position
+        if not self._chunk:
+            raise BatchIncomplete(HEADER_BYTES, 0)
+
+    def _take(self, batch: CheckedBatch) -> None:
+        _check_place(self._state, self._segment, batch)
+        self._epochs.check(batch.header)
+        _count(self._state, batch)
+        self._passed(batch.position + batch.header.size_bytes, 1)
+
+    def _passed(self, position: int, batches: int) -> None:
+        self._report.bytes_read += position - self.position
+        self._report.batches_read += batches
+        self.position = position
+
+    def _skim(self) -> None:
+        """Take the plain batches from here on, for as far as they lie within the chunk."""
+        state, segment, chunk = self._state, self._segment, self._chunk
+        if not segment.gapless:
+            return
+        index, epoch = state.active_index, state.epochs.latest
+        end: int = state.end
+        until = self._epochs.same_until(end, epoch)
+        at, first, stop = self.position - self._chunk_start, self._chunk_start, len(chunk)
+        last_header, count, newest = stop - HEADER_BYTES, 0, index.max_timestamp
+        unpack, crc32c = LAYOUT.unpack_from, crc32.iscsi
+        row_at, row_ms = index.next_rows()
+        while at <= last_header and end < until:
+            fields = unpack(chunk, at)
+            base, length, batch_epoch, magic, crc, flags, delta, _, latest, producer, _, _, records = fields
+            next_at = at + PREFIX_BYTES + length
+            if (
+                base != end
+                or batch_epoch != epoch
+                or magic != MAGIC
+                or length < BATCH_LENGTH_MIN
+                or next_at > stop
+                or flags & (CONTROL | CODEC_MASK) > CODEC_MAX
+                or not 0 <= records <= delta + 1
+                or delta < 0
+                or crc32c(chunk[at + CRC_START : next_at]) != crc
+            ):
+                break
+            if producer >= 0:
+                state.producers.update(BatchHeader(*fields), Offset(base), seen_at(state, latest))
+            if latest > newest:
+                newest = latest
+            if first + at >= row_at or newest >= row_ms:
+                index.note(base, base + delta, first + at, newest)
+                row_at, row_ms = index.next_rows()
+            count += 1
+            end = base + delta + 1
+            at = next_at
+        index.max_timestamp = newest
+        state.end = Offset(end)
+        self._passed(first + at, count)
 
 
 def _write_again(segment: Segment, start: int, end: int) -> None:

@@ -68,9 +68,9 @@ class Bench:
         batch = write_batch([Record(0, at, None, b"value", ())] * count, **header)
         return self.log.append(batch, check_batches(batch), LeaderEpoch(epoch), Timestamp(now))
 
-    def end_transaction(self, producer: int, ending: ControlType) -> AppendedRange:
+    def end_transaction(self, producer: int, ending: ControlType, *, epoch: int = 0) -> AppendedRange:
         batch = write_control_batch(ControlRecord(0, 1000, ending, producer, 0, 1))
-        return self.log.append(batch, check_batches(batch), LeaderEpoch(0), Timestamp(1))
+        return self.log.append(batch, check_batches(batch), LeaderEpoch(epoch), Timestamp(1))
 
     def fill(self, batches: int, count: int = 2) -> None:
         """Batches of `count` records whose timestamp is 10 times their first offset."""
