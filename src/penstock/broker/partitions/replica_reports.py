@@ -135,9 +135,9 @@ class ReplicaReporter:
     def on_partition(self, topic_id: TopicId, state: PartitionState) -> None:
         """A partition with a replica here has changed: report, if it has no leader now."""
         key = (topic_id, state.index)
-        if self._me in state.isr:
+        if self._me in state.isr and self._losses.pop(key, None) is not None and key in self._logs:
             # It has everything again, or what it has is everything now.
-            self._losses.pop(key, None)
+            self._logs[key].log.accept_loss()
         if state.leader != NO_LEADER or self._submit is None:
             self._said.pop(key, None)
         elif self._is_needed(key, state) and self._is_news(key, state):

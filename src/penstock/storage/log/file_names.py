@@ -11,6 +11,7 @@ SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX, SNAPSHOT)
 IDENTITY = "partition.metadata"
 EPOCHS = "leader-epochs"
 CHECKPOINT = "checkpoint"
+LOSS = "loss"
 TEMPORARY = ".tmp"
 # Behind the name of a file that compaction has rewritten, until it takes that name.
 CLEANED = ".cleaned"

@@ -75,6 +75,7 @@ class FileKind(enum.IntEnum):
     CHECKPOINT = 3
     SNAPSHOT = 4
     METADATA = 5
+    LOSS = 6
 
 
 def frame(kind: FileKind, payload: bytes) -> bytes:

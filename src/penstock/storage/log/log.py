@@ -309,16 +309,18 @@ class PartitionLog:
         return True
 
     def accept_loss(self) -> None:
-        """Go on without what was durable and is gone, because that is recorded elsewhere by now. Blocks.
+        """Go on without what was durable and is gone, because that is recorded elsewhere by now.
 
-        Until then every start reports it again.
+        Until then every start reports it again, and one that follows soon may do so still.
         """
         state = self._state
-        if state.end < state.lost_end:
-            state.lost_end = Offset(0)
-            checkpoint_now(state)
+        had_end = state.lost_end
+        state.accept_loss()
+        if had_end:
             if state.journal is not None:
-                state.journal.opened(state.end, state.lost_end)
+                state.journal.lost_end = Offset(0)
+            if state.stopped is None:
+                self.checkpoint()
 
     def set_file_remover(self, discard: Callable[[list[str], int], None]) -> None:
         """Have `discard` remove deleted files, no earlier than after so many milliseconds.

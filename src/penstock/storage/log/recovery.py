@@ -109,6 +109,7 @@ from penstock.storage.log.index import (
     parse_rows,
     seal,
 )
+from penstock.storage.log.loss import NOTHING_LOST, NotedLoss, read_loss
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
     SCAN_BYTES,
@@ -521,11 +522,8 @@ def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, repo
             _restore(state, journal, known)
         if state.end > first:
             report.restored = RestoredTail(first, state.end)
-    report.doubt = known.doubt
-    if state.end < known.durable:
-        state.lost_end = known.durable
-        reason = report.cut.reason if report.cut is not None else "its files end early"
-        report.lost = LostTail(state.end, known.durable, reason)
+    state.doubt = known.doubt
+    state.lost_end = known.durable
 
 
 def _restore(state: LogState, journal: LogJournal, known: JournaledLog) -> None:
@@ -775,7 +773,8 @@ def open_log(
     """Recover the log in `directory`."""
     _check_topic(disk, directory, topic_id)
     report = RecoveryReport()
-    bases = _tidy(disk, directory)
+    bases, has_loss = _tidy(disk, directory)
+    noted = read_loss(disk, directory) if has_loss else NOTHING_LOST
     checkpoint = _read_checkpoint(disk, directory)
     if checkpoint is None:
         report.checkpoint_lost = True
@@ -797,15 +796,53 @@ def open_log(
     recover_tail(state, following, report, known)
     if journal is not None:
         restore_tail(state, journal, known, report)
+    _restore_loss(state, report, noted)
     _note_found(state, report)
     if journal is not None and _is_only_longer(state, following, report):
         _keep_in_journal(state, known)
         journal.opened(state.end, state.lost_end, is_checkpointed=False)
         return state, report
+    # Before the checkpoint, which is behind what the journal says of it.
+    state.note_loss()
     _settle(state, following, report)
     if journal is not None:
         journal.opened(state.end, state.lost_end)
     return state, report
+
+
+def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:
+    """Add what a former start or scrub has noted to what was found, unless that is good again."""
+    state.noted = noted
+    state.doubt = report.doubt = state.doubt or noted.doubt
+    state.lost_end = max(state.lost_end, noted.lost_end)
+    if state.end < state.lost_end:
+        reason = report.cut.reason if report.cut is not None else "its files end early"
+        report.lost = LostTail(state.end, state.lost_end, reason)
+    else:
+        state.lost_end = Offset(0)
+    listed = {segment.base_offset: segment for segment in state.segments.items[:-1]}
+    for damage in noted.damage:
+        segment = listed.get(damage.segment)
+        if segment is not None and damage.end > state.start and not _is_good_again(state, segment, damage):
+            state.add_damage(segment, damage)
+
+
+def _is_good_again(state: LogState, segment: Segment, damage: CorruptRange) -> bool:
+    """Whether a range can be read after all: the device has changed its mind, or somebody put it back."""
+    offset: int = damage.start
+    try:
+        for batch in checked_batches(segment.file, damage.position, segment.size_bytes):
+            if offset >= damage.end:
+                break
+            header = batch.header
+            if header.base_offset < offset or (segment.gapless and header.base_offset != offset):
+                return False
+            if header.leader_epoch != state.epochs.epoch_at(Offset(header.base_offset)):
+                return False
+            offset = header.next_offset
+    except (CorruptionError, StorageError):
+        return False
+    return offset == damage.end
 
 
 def _is_only_longer(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> bool:
@@ -836,8 +873,8 @@ def _check_topic(disk: Disk, directory: str, topic_id: TopicId) -> None:
         raise WrongTopic(directory, topic_id, found)
 
 
-def _tidy(disk: Disk, directory: str) -> list[Offset]:
-    """Remove what unfinished writes left behind; returns the base offsets of the segments."""
+def _tidy(disk: Disk, directory: str) -> tuple[list[Offset], bool]:
+    """Remove what unfinished writes left; returns the segments' base offsets, and whether a loss is noted."""
     found = disk.listdir(directory)
     parsed = [(name, file_names.parse_numbered(name)) for name in found]
     bases = [Offset(number[0]) for _, number in parsed if number is not None and number[1] == file_names.LOG]
@@ -847,7 +884,7 @@ def _tidy(disk: Disk, directory: str) -> list[Offset]:
             number is not None and number[0] not in known
         ):
             disk.remove(f"{directory}/{name}")
-    return bases
+    return bases, file_names.LOSS in found
 
 
 def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:

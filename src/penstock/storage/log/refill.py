@@ -268,6 +268,7 @@ class SegmentDraft:
         new = state.segments[index]
         new.cleaned, new.tombstones_until = segment.cleaned, segment.tombstones_until
         new.file.remember_time()
+        state.note_loss()
         return True
 
     def _draft(self, suffix: str) -> str:

@@ -295,6 +295,9 @@ class Verification:
         if news and segment is state.segments.active:
             # A damaged segment must not grow: the log goes on in another one.
             roll(state, state.end)
+        if news:
+            # A start that comes before the repair must know: the files look whole from the outside.
+            state.note_loss()
         return VerificationOutcome(news, is_whole=not found.damage)
 
     def _exact(self, found: VerifiedBytes) -> "Verification":
@@ -473,6 +476,7 @@ def quarantine(state: LogState, base_offset: Offset) -> None:
     state.set_damage(segment, ())
     state.segments.forget(index)
     try:
+        state.note_loss()
         _move_aside(state, base_offset)
         if was_last:
             state.segments.add_active(max(state.end, Offset(base_offset + 1)), fresh=True)

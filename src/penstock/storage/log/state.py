@@ -11,6 +11,7 @@ from penstock.storage.journal import LogJournal
 from penstock.storage.log.durability import Committer, Durability
 from penstock.storage.log.files import Checkpoint
 from penstock.storage.log.index import ActiveIndex
+from penstock.storage.log.loss import NOTHING_LOST, NotedLoss, remove_loss, write_loss
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.segments import Segments
 from penstock.storage.log.types import CorruptRange, LogOptions, LogStats, LogStopped
@@ -34,6 +35,7 @@ class LogState:
         "directory",
         "discard",
         "disk",
+        "doubt",
         "durability",
         "end",
         "epochs",
@@ -42,6 +44,7 @@ class LogState:
         "journal",
         "last_append_at",
         "lost_end",
+        "noted",
         "options",
         "producers",
         "segments",
@@ -78,6 +81,10 @@ class LogState:
         self.last_append_at = checkpoint.taken_at
         # Where the log ended that was durable, if its end was lost since.
         self.lost_end = Offset(0)
+        # Why the log may have been longer still.
+        self.doubt = ""
+        # What the file beside the log says of all this.
+        self.noted = NOTHING_LOST
         self.stats = LogStats()
         # What cannot be read, by its first offset; each segment has its own part of it.
         self.damage: dict[Offset, CorruptRange] = {}
@@ -121,6 +128,22 @@ class LogState:
         segment.damage = tuple(damage)
         for known in segment.damage:
             self.damage[known.start] = known
+
+    def note_loss(self) -> None:
+        """Bring the file up to date that says what is missing, durably. Blocks if something has changed."""
+        lost_end = self.lost_end if self.end < self.lost_end else Offset(0)
+        loss = NotedLoss(lost_end, self.doubt, tuple(self.damage[start] for start in sorted(self.damage)))
+        if loss != self.noted and write_loss(self.disk, self.directory, loss):
+            self.noted = loss
+
+    def accept_loss(self) -> None:
+        """The end of the log is right as it is; what cannot be read stays noted."""
+        self.doubt, self.lost_end = "", Offset(0)
+        if self.noted.damage:
+            self.note_loss()
+        elif self.noted != NOTHING_LOST:
+            remove_loss(self.disk, self.directory)
+            self.noted = NOTHING_LOST
 
     def reach(self, segment: Segment) -> Offset:
         """The end of what is in this segment or before it, which was the active one once."""

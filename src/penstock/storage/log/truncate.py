@@ -57,6 +57,8 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         assert segment.writer is not None
         segment.writer.truncate(position)
         segment.writer.sync()
+        # What is written from here on is not what was damaged.
+        state.note_loss()
         state.disk.sync_directory(state.directory)
     except StorageError as failed:
         state.durability.stop(failed)
@@ -110,6 +112,7 @@ def truncate_fully(state: LogState, start: Offset) -> None:
         for base_offset in doomed:
             state.segments.remove_files(base_offset)
         state.segments.add_active(start, fresh=True)
+        state.note_loss()
         state.disk.sync_directory(state.directory)
         state.durability.synced = start
     except StorageError as failed:

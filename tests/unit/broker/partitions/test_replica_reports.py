@@ -17,6 +17,7 @@ from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, LeaderEpoch, N
 from penstock.core.records import check_batches
 from penstock.storage.disk import CrashableDisk
 from penstock.storage.log import CorruptRange, LostTail, RecoveryReport
+from penstock.storage.log.loss import NotedLoss, write_loss
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.partitions.replicas_bench import TOPIC_ID, Producer, ReplicasBench
 from tests.unit.core.metadata.clusters import broker_of, registration
@@ -192,6 +193,27 @@ def test_a_log_that_was_lost_counts_as_lost_until_it_is_in_sync_again(bench: Rep
     bench.fence(3)
     bench[2].settle()
     assert (reports.last.end, reports.last.loss) == (8, ReplicaLoss.NOTHING)
+
+
+def note_doubt(disk: CrashableDisk) -> None:
+    """As a start does that finds the journal damaged."""
+    write_loss(disk, DIRECTORY, NotedLoss(doubt="a frame is damaged"))
+
+
+def test_a_doubt_is_reported_by_every_start_until_the_replica_is_in_sync(bench: ReplicasBench) -> None:
+    crash_all(bench, note_doubt, 2)
+    assert come_back(bench, 2).last.loss is ReplicaLoss.DOUBTFUL
+    bench.perform(registration(2, fenced=True))
+    bench.restart(2)
+    assert come_back(bench, 2).last.loss is ReplicaLoss.DOUBTFUL
+
+    come_back(bench, 3)
+    assert bench.state.leader == 3
+    assert bench[2].disk.exists(f"{DIRECTORY}/loss")
+    bench.copy(2)
+    bench.change_isr(2, 3)
+
+    assert not bench[2].disk.exists(f"{DIRECTORY}/loss")
 
 
 def test_a_leader_that_misses_records_says_which(bench: ReplicasBench) -> None:
