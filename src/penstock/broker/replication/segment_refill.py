@@ -111,8 +111,13 @@ class SegmentRefill:
         if response.status == ReplicaFetchStatus.OK and len(response.batches):
             # The frame's buffer is used again after this call.
             self._work(partial(draft.add, self._disk, bytes(response.batches)), source=node)
-        elif response.status == ReplicaFetchStatus.OK and draft.nothing_more():
+        elif response.status == ReplicaFetchStatus.OK and draft.nothing_more(
+            self.followed.log.high_watermark
+        ):
             self._next()
+        elif response.status == ReplicaFetchStatus.OK and node == self.followed.leader:
+            # It has a batch there that reaches beyond the range: another one than ours was.
+            self._cut(draft)
         elif response.status == ReplicaFetchStatus.OUT_OF_RANGE and node == self.followed.leader:
             draft.deleted_before(Offset(response.log_start))
             self._next()

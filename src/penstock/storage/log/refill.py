@@ -141,11 +141,17 @@ class SegmentDraft:
         if self._expected >= part.end:
             self._parts.pop()
 
-    def nothing_more(self) -> bool:
-        """The other replica has no more of the missing range; returns whether that can be."""
-        if not self._may_have_gaps:
+    def nothing_more(self, committed: Offset) -> bool:
+        """The other replica has no more of the missing range; returns whether that can be.
+
+        It can if logs are compacted. What was `committed` is the same everywhere, so it was compacted there.
+        """
+        part = self._parts[-1]
+        assert isinstance(part, MissingRange)
+        if not self._may_have_gaps and part.end > committed:
             return False
         self._parts.pop()
+        self._is_gapless = False
         return True
 
     def deleted_before(self, start: Offset) -> None:

@@ -111,8 +111,12 @@ def test_a_repair_goes_on_with_the_next_leader() -> None:
     assert stage.isr() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("others", [[], VALUES])
-def test_damage_in_records_that_the_leader_does_not_have_keeps_no_replica_out(others: list[str]) -> None:
+@pytest.mark.parametrize(
+    "batches", [[], [[value] for value in VALUES], [VALUES]], ids=["none", "as many", "one large batch"]
+)
+def test_damage_in_records_that_the_leader_does_not_have_keeps_no_replica_out(
+    batches: list[list[str]],
+) -> None:
     """The first one led alone and wrote what was never committed; a part of that is damaged."""
     stage = Stage()
     stage.create(1, 2, 3, segment_bytes="1100", min_insync_replicas="2")
@@ -136,14 +140,16 @@ def test_damage_in_records_that_the_leader_does_not_have_keeps_no_replica_out(ot
     stage.run(1_000)
     stage.perform(ElectReported(((TOPIC_ID, PartitionIndex(0)),)))
     stage.run(1_000)
-    for value in others:
-        stage.append(value)
+    for batch in batches:
+        stage.append(*batch)
 
     stage.start(1)
     stage.run(20_000)
 
     assert stage.isr() == [1, 2, 3]
-    assert [stage.values(node) for node in (1, 2, 3)] == [[*VALUES[:10], *others]] * 3
+    assert [stage.values(node) for node in (1, 2, 3)] == [
+        [*VALUES[:10], *(value for batch in batches for value in batch)]
+    ] * 3
 
 
 @pytest.mark.parametrize(
