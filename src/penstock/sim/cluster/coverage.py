@@ -3,6 +3,7 @@
     isr.shrunk, isr.grew, elr.filled, elr.cleared          a partition that clients use, from one committed
     election.lost, .clean, .eligible, .moved, .unclean      image to the next
     log.checkpoints, log.rolls, log.truncations …           sums over all logs of all incarnations
+    scrub.passes, scrub.damaged_ranges                      what was verified in the background, and found
     group.commits, group.generations, answers.checked       what clients did
     partition.tail_truncated, quorum.leader_changed …       every event that a node reports, by its name
 
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import NO_LEADER
 from penstock.core.metadata import Partition as PartitionState
 from penstock.observability import LogFunction, LogLevel
@@ -47,6 +49,11 @@ class Coverage:
         """What a log did since it was opened."""
         for name in LOG_COUNTERS:
             self.add(f"log.{name}", getattr(log.stats, name))
+
+    def add_scrub(self, metrics: ScrubMetrics) -> None:
+        """What a node verified in the background."""
+        self.add("scrub.passes", int(metrics.passes.count))
+        self.add("scrub.damaged_ranges", int(metrics.damaged_ranges.count))
 
     def add(self, name: str, count: int) -> None:
         if count:

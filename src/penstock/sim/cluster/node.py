@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
 from penstock.broker.partitions import LeaderPartition, Replica
+from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
 from penstock.core.raft import HardState, Index, Member, Raft
@@ -168,6 +169,11 @@ class ClusterNode:
         """Every log of every incarnation."""
         for process in self._processes:
             yield from (replica.log for replica in process.backstage.partitions)
+
+    def scrubs(self) -> Iterator[ScrubMetrics]:
+        """What every incarnation has scrubbed."""
+        for process in self._processes:
+            yield process.backstage.partitions.scrubber.metrics
 
     def __call__(self, runtime: Runtime, disk: Disk) -> SimulatedBroker:
         """Begin an incarnation; what a simulated machine runs."""

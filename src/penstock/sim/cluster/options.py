@@ -74,7 +74,11 @@ class SimulatedClusterOptions:
             sync_max_ns=luck.choice((1, 2, 10, 40)) * MILLISECOND,
             checkpoint_ms=luck.choice((60, 300, 1_000)),
             raft_append_bytes=luck.choice((200, 1_000, 256 << 10)),
-            static={**STATIC, "replica.lag.time.max.ms": luck.choice(("150", "400", "1000"))},
+            static={
+                **STATIC,
+                "replica.lag.time.max.ms": luck.choice(("150", "400", "1000")),
+                "log.scrub.interval.ms": luck.choice(("200", "1000", "604800000")),
+            },
         )
 
 

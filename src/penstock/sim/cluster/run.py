@@ -42,6 +42,8 @@ SURVIVED_DAMAGES = (
     FaultKind.MISSING_DIRECTORY,
     FaultKind.DAMAGED_QUORUM,
     FaultKind.DAMAGED_JOURNAL,
+    FaultKind.ROT,
+    FaultKind.FAILED_READ,
     FaultKind.NEW_DISK,
 )
 # So many times as long as the faults, until enough is done.
@@ -242,6 +244,8 @@ def run_cluster(
     for node in cluster.nodes.values():
         for log in node.logs():
             cluster.journal.coverage.add_log(log)
+        for scrubbed in node.scrubs():
+            cluster.journal.coverage.add_scrub(scrubbed)
     anomalies = [*world.failures, *cluster.journal.anomalies(), *unfinished]
     return RunResult(
         seed=seed,
