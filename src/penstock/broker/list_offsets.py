@@ -113,8 +113,11 @@ class OffsetLookup:
         found = partition.log.end_offset_for(LeaderEpoch(epoch))
         return (-1, -1) if found is None else (found.epoch, found.start)
 
-    def delete_before(self, partition: LeaderPartition, offset: int) -> int | ApiError:
-        """Delete the records below an offset (-1: all that consumers may see); returns the new log start."""
+    def delete_before(self, partition: LeaderPartition, offset: int) -> Offset | ApiError:
+        """Delete the records below an offset (-1: all that consumers may see); returns the new log start.
+
+        Followers follow; `when_deleted` of the partition says when those in sync have.
+        """
         refused = self.check(partition)
         if refused is not None:
             return refused

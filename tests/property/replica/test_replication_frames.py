@@ -34,7 +34,7 @@ fetches = st.builds(
     broker_epochs,
     u32,
     u32,
-    st.lists(st.builds(ReplicaFetchPartition, keys, epochs, offsets, epochs, offsets), max_size=5),
+    st.lists(st.builds(ReplicaFetchPartition, keys, epochs, offsets, epochs, offsets, offsets), max_size=5),
     st.lists(keys, max_size=3),
 )
 progresses = st.builds(

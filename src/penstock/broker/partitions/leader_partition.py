@@ -201,6 +201,7 @@ class LeaderPartition:
 
     __slots__ = (
         "_clock",
+        "_deletions",
         "_durable_end",
         "_end_set",
         "_end_watchers",
@@ -215,6 +216,7 @@ class LeaderPartition:
         "_waiting_here",
         "_wake_set",
         "_watchers",
+        "follower_starts",
         "has_min_isr",
         "has_room",
         "high_watermark",
@@ -251,6 +253,9 @@ class LeaderPartition:
         self._end_watchers: dict[Watcher, None] = {}
         self._end_set = False
         self._sweep: Timer | None = None
+        # Where the logs of followers start, and who waits for them to start further on.
+        self.follower_starts: dict[NodeId, Offset] = {}
+        self._deletions: list[tuple[Offset, OnAcknowledged, Timer]] = []
         log.begin_epoch(term.leader_epoch)
         self._durable_end = self._own_position()
         self.isr = IsrTracker(
@@ -416,6 +421,8 @@ class LeaderPartition:
         self.has_min_isr = insync.has_min_isr
         if moved:
             self._advance(insync.high_watermark)
+        if self._deletions:
+            self._release_deletions()
 
     def proposal(self) -> tuple[ProposedIsrMember, ...] | None:
         """The ISR to propose to the controller now, if there is a reason to."""
@@ -429,8 +436,43 @@ class LeaderPartition:
             self._advance(self.isr.high_watermark)
 
     def log_start_moved(self) -> None:
-        """Records were deleted from the front: wake the readers that wait below the new start."""
+        """Records were deleted from the front: tell readers that wait below the new start, and followers."""
         self._wake_soon()
+        self._notify_end_soon()
+
+    def when_deleted(self, start: Offset, done: OnAcknowledged, timeout_ms: int) -> None:
+        """Call `done` when every log that may be in sync starts at `start` or later, or at the deadline.
+
+        Whoever leads next must not bring back what was deleted.
+        """
+
+        def overdue() -> None:
+            self._deletions.remove(deletion)
+            done(ApiError(ErrorKind.TIMED_OUT, f"{self.name}: not all replicas start at {start} yet"))
+
+        if self.stopped is not None:
+            self._fail_soon(done)
+            return
+        deadline = Instant(self._clock.now() + timeout_ms * MILLISECOND)
+        deletion = (start, done, self._timers.at(deadline, overdue))
+        self._deletions.append(deletion)
+        self._release_deletions()
+
+    def follower_starts_at(self, node: NodeId, start: Offset) -> None:
+        """The log of a follower starts there now."""
+        self.follower_starts[node] = start
+        if self._deletions:
+            self._release_deletions()
+
+    def _release_deletions(self) -> None:
+        followers = [node for node in self.isr.counting if node != self._me]
+        starts = [self.follower_starts.get(node, Offset(0)) for node in followers]
+        reached = min(starts, default=self.log.start)
+        released = [deletion for deletion in self._deletions if deletion[0] <= reached]
+        self._deletions = [deletion for deletion in self._deletions if deletion[0] > reached]
+        for _, done, timer in released:
+            timer.cancel()
+            done(None)
 
     def stop(self, reason: str, *, wanted: bool = False) -> None:
         """Take no more writes; everyone who waits gets NOT_LEADER and looks up the leader again."""
@@ -447,10 +489,12 @@ class LeaderPartition:
         self._waiting_here = deque()
         for _, done, _ in waiting:
             done(stopped)
+        deletions, self._deletions = self._deletions, []
+        for _, done, timer in deletions:
+            timer.cancel()
+            done(stopped)
         self._wake_soon()
-        if self._end_watchers and not self._end_set:
-            self._end_set = True
-            self._timers.soon(self._notify_end)
+        self._notify_end_soon()
 
     def _own_position(self) -> Offset:
         return self.log.synced if self._syncs else self.log.end
@@ -488,6 +532,11 @@ class LeaderPartition:
         self._wake_set = False
         for watcher in list(self._watchers):
             watcher()
+
+    def _notify_end_soon(self) -> None:
+        if self._end_watchers and not self._end_set:
+            self._end_set = True
+            self._timers.soon(self._notify_end)
 
     def _notify_end(self) -> None:
         self._end_set = False

@@ -77,6 +77,7 @@ class FollowerSessionPartition:
         "key",
         "last_epoch",
         "leader_epoch",
+        "log_start",
         "partition",
         "position",
         "synced",
@@ -89,7 +90,7 @@ class FollowerSessionPartition:
     def __init__(self, key: bytes, more: Callable[["FollowerSessionPartition"], None]) -> None:
         self.key = key
         self._more = more
-        self.leader_epoch = self.position = self.last_epoch = self.synced = -1
+        self.leader_epoch = self.position = self.last_epoch = self.synced = self.log_start = -1
         # None while this node does not lead it in the follower's epoch: then it waits.
         self.partition: LeaderPartition | None = None
         # What is wrong with the position; such a position does not count as a prefix of our log.
@@ -103,7 +104,7 @@ class FollowerSessionPartition:
 
     def on_fetch(self, said: ReplicaFetchPartition) -> None:
         """Take over the follower's position."""
-        _, self.leader_epoch, self.position, self.last_epoch, self.synced = said
+        _, self.leader_epoch, self.position, self.last_epoch, self.synced, self.log_start = said
 
     def attach(self, partition: LeaderPartition | None) -> None:
         """Watch this partition, and no other."""
@@ -314,6 +315,8 @@ class ResponseBuilder:
             return row.answered(*row.verdict), NO_BYTES
         partition = row.partition
         if partition is None or partition.stopped is not None or row.position >= partition.log.end:
+            if partition is not None and partition.stopped is None and row.told_start < partition.log.start:
+                return row.answered(ReplicaFetchStatus.OK, end=partition.log.end), NO_BYTES
             del session.ready[row]
             return None, NO_BYTES
         if _is_catching_up(session, row) and not self._throttle.has_room(
@@ -511,9 +514,10 @@ class ReplicaFetchServer:
 
     def _new_row(self, session: FollowerSession, key: bytes) -> FollowerSessionPartition:
         def more(row: FollowerSessionPartition) -> None:
-            if row.is_at_end and row.partition is not None:
+            partition = row.partition
+            if row.is_at_end and partition is not None and row.position < partition.log.end:
                 row.is_at_end = False
-                row.partition.isr.fell_behind(session.node, self._runtime.clock.now())
+                partition.isr.fell_behind(session.node, self._runtime.clock.now())
             session.ready[row] = None
             self._wake(session)
 
@@ -535,6 +539,8 @@ class ReplicaFetchServer:
         row.attach(found)
         row.verdict = check_position(found.log, Offset(row.position), LeaderEpoch(row.last_epoch))
         self._count(session, row)
+        if found.follower_starts.get(session.node) != row.log_start:
+            found.follower_starts_at(session.node, Offset(row.log_start))
         row.is_at_end = row.verdict is None and row.position >= found.log.end
         if row.is_at_end:
             session.ready.pop(row, None)

@@ -106,8 +106,9 @@ def _obey(
         case ReplicaFetchStatus.OK:
             outcome = _append(followed, answer, batches) if len(batches) else ApplyResult.QUIET
             followed.advance_high_watermark(Offset(answer.high_watermark))
-            followed.advance_start(Offset(answer.log_start))
-            return outcome
+            # The leader waits to hear that the start has moved.
+            has_moved = followed.advance_start(Offset(answer.log_start))
+            return ApplyResult.MOVED if has_moved else outcome
         case ReplicaFetchStatus.DIVERGED:
             return _cut(followed, answer)
         case ReplicaFetchStatus.OUT_OF_RANGE:
@@ -352,7 +353,9 @@ class ReplicaFetcher:
         followed = self._followed[key]
         log = followed.log
         last_epoch = log.epochs.epoch_at(Offset(log.end - 1))
-        return ReplicaFetchPartition(key, followed.leader_epoch, log.end, last_epoch, followed.synced)
+        return ReplicaFetchPartition(
+            key, followed.leader_epoch, log.end, last_epoch, followed.synced, log.start
+        )
 
     def _has_synced(self, key: bytes) -> None:
         """Report progress to the leader at the end of this turn, in one frame."""

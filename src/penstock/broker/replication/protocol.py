@@ -28,7 +28,7 @@ from penstock.core.model import PartitionIndex, ProtocolError, TopicId
 from penstock.runtime import Buffer
 
 _FETCH = struct.Struct("<BqIIII")
-_FETCH_ROW = struct.Struct("<20siqiq")
+_FETCH_ROW = struct.Struct("<20siqiqq")
 _KEY = struct.Struct("<20s")
 _ANSWER = struct.Struct("<BIII")
 _ANSWER_ROW = struct.Struct("<20sBiqqqiqI")
@@ -45,13 +45,13 @@ _TOPIC_ID_BYTES = 16
 class ReplicationFrameKind(enum.IntEnum):
     """What a frame is: its first byte."""
 
-    FETCH = 1
     RESPONSE = 2
     RESTART = 3
     PROGRESS = 4
     CORRUPT_BATCH = 5
     RANGE_FETCH = 6
     RANGE_RESPONSE = 7
+    FETCH = 8
 
 
 class ReplicaFetchStatus(enum.IntEnum):
@@ -76,6 +76,7 @@ class ReplicaFetchPartition(NamedTuple):
     position: int
     last_epoch: int
     synced: int
+    log_start: int = 0
 
 
 class ReplicaFetch(NamedTuple):
@@ -259,7 +260,7 @@ def _decode_fetch(frame: memoryview) -> ReplicaFetch:
     _expect(frame, rows_end + forgotten_count * _KEY.size)
     rows = [ReplicaFetchPartition._make(row) for row in _FETCH_ROW.iter_unpack(frame[_FETCH.size : rows_end])]
     for row in rows:
-        if row.position < 0 or row.synced < 0:
+        if row.position < 0 or row.synced < 0 or row.log_start < 0:
             raise ProtocolError("a replica fetch has a negative offset")
     forgotten = [key for (key,) in _KEY.iter_unpack(frame[rows_end:])]
     return ReplicaFetch(broker_epoch, session, sequence, rows, forgotten)

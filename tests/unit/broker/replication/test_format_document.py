@@ -33,7 +33,7 @@ def example(heading: str, number: int = 0) -> bytes:
 
 
 def test_the_fetch_of_the_page_reads_as_the_page_says() -> None:
-    fetch = ReplicaFetch(9, 2, 0, [ReplicaFetchPartition(KEY, 5, 1_000, 4, 996)], [])
+    fetch = ReplicaFetch(9, 2, 0, [ReplicaFetchPartition(KEY, 5, 1_000, 4, 996, 12)], [])
 
     shown = example("Worked example: a fetch")
 
