@@ -40,7 +40,7 @@ from penstock.core.model import MILLISECOND, SECOND, CorruptionError
 from penstock.runtime import Callback
 from penstock.sim.network import FAIR, NetworkFaults
 from penstock.sim.node import SimulatedNode
-from penstock.sim.world import World
+from penstock.sim.world import EVERYTHING, World
 from penstock.storage.disk import CrashableDisk, FailureRule
 from penstock.storage.log.file_names import CHECKPOINT
 from penstock.storage.log.files import Checkpoint, decode_checkpoint, read_file
@@ -159,8 +159,8 @@ class FileCorruptor:
         self.victim = luck.choice(nodes)
         self.done: list[str] = []
 
-    def strike(self, kind: FaultKind) -> None:
-        """Damage one file, or lose one, or a directory."""
+    def strike(self, kind: FaultKind) -> str | None:
+        """Damage one file, or lose one, or a directory; returns which, if there is one."""
         assert kind in WHILE_RUNNING or not self.victim.is_up
         disk = self.victim.disk
         paths = [path for path in disk.files() if disk.size(path) > 0 and self._concerns(kind, disk, path)]
@@ -169,6 +169,8 @@ class FileCorruptor:
         if paths:
             path = self._luck.choice(paths)
             self.done.append(f"{path}: {self._spoil(kind, disk, path)}")
+            return path
+        return None
 
     def _concerns(self, kind: FaultKind, disk: CrashableDisk, path: str) -> bool:
         if kind is FaultKind.DAMAGED_JOURNAL:
@@ -369,18 +371,19 @@ class Nemesis:
             return
         if victim.is_up:
             victim.kill()
-        self._world.damaged.setdefault(victim.name, False)
         if kind is FaultKind.NEW_DISK:
             victim.replace_disk()
-        else:
-            self._damage.strike(kind)
+            self._world.damage(victim.name, EVERYTHING)
+        elif (struck := self._damage.strike(kind)) is not None:
+            self._world.damage(victim.name, struck)
         self._later(self._start_all)
 
     def _rot(self, kind: FaultKind, victim: SimulatedNode) -> None:
-        self._world.damaged.setdefault(victim.name, False)
         if kind is FaultKind.ROT and self._damage is not None:
-            self._damage.strike(kind)
+            if (struck := self._damage.strike(kind)) is not None:
+                self._world.damage(victim.name, struck)
             return
+        self._world.damaged.setdefault(victim.name, False)
         victim.fail_disk(FailureRule("pread", path_ends=SEGMENT, times=self._luck.randint(1, 3)))
         self._later(victim.heal_disk)
         self._later(self._start_all)

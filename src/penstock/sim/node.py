@@ -55,6 +55,8 @@ class SimulatedNode:
         self._stopping = False
         # Whether the last incarnation fell by itself, perhaps in the middle of a write.
         self.has_failed = False
+        # Whether its disk was ever told to fail since the present incarnation began.
+        self.disk_has_failed = False
 
     @property
     def identity(self) -> NodeIdentity:
@@ -85,6 +87,7 @@ class SimulatedNode:
         base = luck.randint(0, _CLOCK_BASE_MAX)
         self._clock = SimulatedClock(life.scheduler, base, self._drift_ppm, self._skew_ms)
         self._disk = FailingDisk(self._cache)
+        self.disk_has_failed = False
         runtime = Runtime(
             self._clock,
             SimulatedTimers(life, self._clock),
@@ -152,6 +155,7 @@ class SimulatedNode:
             self._clock.skew_ms = self._skew_ms
 
     def fail_disk(self, failure: FailureRule) -> None:
+        self.disk_has_failed = True
         self._disk.fail(failure)
 
     def heal_disk(self) -> None:

@@ -12,13 +12,16 @@ from penstock.sim.scheduler import Scheduler
 from penstock.sim.trace import Trace
 from penstock.storage.disk import PowerCut
 
+# What is damaged if the disk is another one.
+EVERYTHING = ""
+
 
 class World:
     """Named nodes on one network, under one virtual clock.
 
-    A node that ends with a storage error did what it should: it stays down until somebody
-    starts it again. So did one that finds its files damaged, if they are. Dying of anything
-    else is an anomaly of the run, and nobody restarts it.
+    A node that ends with a storage error did what it should, if its disk has failed: it stays down
+    until somebody starts it again. So did one that finds its files damaged, if they are. Dying of
+    anything else is an anomaly of the run, and nobody restarts it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -33,6 +36,8 @@ class World:
         self._broken: dict[str, None] = {}
         # Nodes whose files were damaged on purpose, and whether they have refused to start with them.
         self.damaged: dict[str, bool] = {}
+        # What was damaged on each of them, in order: files, directories, or the whole disk.
+        self.damages: dict[str, list[str]] = {}
         # How a node ends that the others do not accept for the time being.
         self.refusals: tuple[type[Exception], ...] = ()
 
@@ -57,9 +62,19 @@ class World:
         is_refused = isinstance(failure, self.refusals) and node.name in self.damaged
         if isinstance(failure, CorruptionError) and node.name in self.damaged:
             self.damaged[node.name] = True
-        elif not is_refused and not isinstance(failure, StorageError):
+        elif not is_refused and not (isinstance(failure, StorageError) and self._explains(node)):
             self._broken[node.name] = None
             self.failures.append(f"{node.name} died of {type(failure).__name__}: {failure}")
+
+    def _explains(self, node: SimulatedNode) -> bool:
+        """Whether something was done to this machine's disk that a storage error may come from."""
+        return node.disk_has_failed or node.name in self.damaged
+
+    def damage(self, name: str, what: str) -> None:
+        """Files of a node are damaged on purpose: from now on it has an excuse for them."""
+        self.damaged.setdefault(name, False)
+        self.damages.setdefault(name, []).append(what)
+        self.note(name, "damage", what)
 
     def note(self, who: str, what: str, detail: int | str = 0) -> None:
         """Put something that is not a delivery on record: a fault, a repair."""

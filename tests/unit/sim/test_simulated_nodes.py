@@ -283,6 +283,7 @@ def test_a_storage_error_ends_a_node_and_a_bug_ends_the_run(stage: Stage) -> Non
     def raise_it(error: Exception) -> None:
         raise error
 
+    stage.world.nodes["a"].fail_disk(FailureRule("sync"))
     stage.a.runtime.timers.soon(lambda: raise_it(StorageError("disk is gone")))
     stage.b.runtime.timers.soon(lambda: raise_it(AssertionError("impossible")))
     stage.world.run(SECOND)
@@ -291,6 +292,18 @@ def test_a_storage_error_ends_a_node_and_a_bug_ends_the_run(stage: Stage) -> Non
     assert stage.world.nodes["a"].is_up
     assert not stage.world.nodes["b"].is_up
     assert stage.world.failures == ["b died of AssertionError: impossible"]
+
+
+def test_a_storage_error_that_no_fault_explains_ends_the_run(stage: Stage) -> None:
+    def raise_it() -> None:
+        raise StorageError("disk is gone")
+
+    stage.a.runtime.timers.soon(raise_it)
+    stage.world.damage("b", "logs/t/0/partition.metadata")
+    stage.b.runtime.timers.soon(raise_it)
+    stage.world.run(SECOND)
+
+    assert stage.world.failures == ["a died of StorageError: disk is gone"]
 
 
 def test_a_power_cut_can_strike_between_two_writes_of_one_callback(stage: Stage) -> None:

@@ -18,11 +18,15 @@ from typing import NamedTuple
 
 
 class VoterLog(NamedTuple):
-    """The log of one voter that is up: where it ends, and whether it has the entry in question."""
+    """The log of one voter that is up: where it ends, and whether it has the entry in question.
+
+    One that is in doubt of its log elects somebody only together with all others.
+    """
 
     last_term: int
     last: int
     has_entry: bool
+    is_doubtful: bool = False
 
 
 @dataclass(slots=True)
@@ -64,11 +68,12 @@ class EligibilityChecker:
         for node, log in logs.items():
             if log.has_entry:
                 continue
-            votes = sum(log[:2] >= other[:2] for other in logs.values())
-            if votes > voters // 2:
+            votes = [other for other in logs.values() if log[:2] >= other[:2]]
+            sure = sum(not other.is_doubtful for other in votes)
+            if sure > voters // 2 or len(votes) == voters:
                 self._note(
                     f"uncommitted: {node} lacks entry {index}, which was called committed, and could be "
-                    f"elected by {votes} of {voters} voters"
+                    f"elected by {len(votes)} of {voters} voters"
                 )
 
     def _note(self, anomaly: str) -> None:

@@ -9,7 +9,7 @@ from penstock.broker.partitions import LeaderPartition, Replica
 from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
-from penstock.core.raft import HardState, Index, Member, Raft
+from penstock.core.raft import HardState, Member, Raft
 from penstock.node import Node, NodeOptions, NodeStorage
 from penstock.node.node import KAFKA, PEER, ReservedAddresses
 from penstock.node.services import NodeServices
@@ -69,7 +69,7 @@ class Probe(Protocol):
 
     def acknowledged(self, place: Place, key: str, end: int) -> None: ...
 
-    def is_damaged(self, node: "ClusterNode") -> bool: ...
+    def has_lost_votes(self, node: "ClusterNode") -> bool: ...
 
 
 class MakeProcess(Protocol):
@@ -206,7 +206,7 @@ class ClusterNode:
     def _compare_hard_state(self, before: HardState | None) -> None:
         after, raft = self._hard_state, self._processes[-1].backstage.quorum
         # Its files may be damaged, or it fell in the middle of a write.
-        excused = self.probe.is_damaged(self) or self.machine.has_failed
+        excused = self.probe.has_lost_votes(self) or self.machine.has_failed
         if before is not None and after is not None and raft._is_started and not excused:
             self._journal.quorum.restarted(self._processes[-1].backstage.member.me, before, after)
 
@@ -292,7 +292,10 @@ class LeaderProbe:
 
     def on_leadership_gained(self) -> None:
         raft = self._backstage.quorum.raft
-        self._journal.quorum.became_leader(self._backstage.member.me, raft.term, lambda _: None, Index(0))
+        log = raft._state.log
+        self._journal.quorum.became_leader(
+            self._backstage.member.me, raft.term, log.term_at, log.snapshot.index
+        )
 
     def on_leadership_lost(self) -> None:
         """A follower names its leader."""

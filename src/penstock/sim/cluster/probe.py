@@ -2,17 +2,23 @@
 
 Clients see a loss only if the right node is elected at the right time. The probe compares, at every
 acknowledgement and every committed change of the metadata, what was promised with the logs of all who
-may be elected, up or down; those whose files were damaged on purpose have an excuse.
+may be elected, up or down.
+
+A replica whose own files were damaged on purpose has an excuse until the metadata does not count on it
+any more: whoever is in sync after that has everything again. A voter has none: one that lost something
+is in doubt, and its vote counts for less.
 """
 
 from collections.abc import Iterable, Mapping
 
 from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage
 from penstock.core.model import NodeId
+from penstock.core.raft import Entry
 from penstock.sim.checkers.eligibility import VoterLog
 from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode
-from penstock.sim.world import World
+from penstock.sim.faults import JOURNAL, QUORUM
+from penstock.sim.world import EVERYTHING, World
 
 
 class EligibilityProbe:
@@ -20,6 +26,7 @@ class EligibilityProbe:
 
     def __init__(self, journal: Journal, world: World, nodes: Mapping[NodeId, ClusterNode]) -> None:
         self._checker = journal.eligibility
+        self._quorum = journal.quorum
         self._coverage = journal.coverage
         self._world = world
         self._nodes = nodes
@@ -27,14 +34,37 @@ class EligibilityProbe:
         # The newest image that any node ever had: those who know it may be down now.
         self._version = -1
         self._image: MetadataImage | None = None
+        # How many damages of a node a partition has got over, by node and partition.
+        self._forgiven: dict[tuple[str, Place], int] = {}
 
     def watch(self, places: Iterable[Place]) -> None:
         """These partitions are used by clients."""
         self._places = (*places, (OFFSETS_TOPIC, 0))
 
-    def is_damaged(self, node: ClusterNode) -> bool:
-        """Whether files of it were damaged on purpose."""
-        return node.machine.name in self._world.damaged
+    def has_lost_votes(self, node: ClusterNode) -> bool:
+        """Whether what a member of the quorum has stored was damaged on purpose."""
+        damages = self._world.damages.get(node.machine.name, ())
+        return any(what == EVERYTHING or what.startswith(QUORUM) for what in damages)
+
+    def _is_excused(self, node: ClusterNode, place: Place) -> bool:
+        """Whether the log of a partition may lack what the cluster counts on: damaged, and not replaced."""
+        name = node.machine.name
+        damages = self._world.damages.get(name)
+        if not damages:
+            return False
+        own = f"logs/{place[0]}/{place[1]}"
+        concerned = (own, f"{own}/", JOURNAL, EVERYTHING)
+        return any(
+            what in concerned or what.startswith(concerned[1:3])
+            for what in damages[self._forgiven.get((name, place), 0) :]
+        )
+
+    def _forgive(self, place: Place, relied_on: Iterable[NodeId]) -> None:
+        """Those who are not relied on now have no excuse when they are again."""
+        relied_on = tuple(relied_on)
+        for name, damages in self._world.damages.items():
+            if not any(self._nodes[node_id].machine.name == name for node_id in relied_on):
+                self._forgiven[name, place] = len(damages)
 
     def metadata_committed(self, node: ClusterNode, version: int, image: MetadataImage) -> None:
         """A node has a new image of committed metadata."""
@@ -63,6 +93,7 @@ class EligibilityProbe:
         if partition is None:
             return
         key = f"{place[0]}/{place[1]} of {topic_id}"
+        self._forgive(place, partition.complete)
         leader = self._nodes.get(partition.leader)
         led = None if leader is None or leader.backend is None else leader.backend.partitions.find(*place)
         if led is not None and led.leader_epoch == partition.leader_epoch:
@@ -77,24 +108,29 @@ class EligibilityProbe:
         for node_id in node_ids:
             node = self._nodes[node_id]
             replica = node.last_replica(place)
-            if replica is not None and not self.is_damaged(node):
+            if replica is not None and not self._is_excused(node, place):
                 positions[int(node_id)] = int(replica.log.synced)
         return positions
 
     def _look_at_quorum(self, leader: ClusterNode) -> None:
         """A leader has committed an entry: no voter without it may be electable."""
         raft = leader.raft
-        if raft is None or raft.leader != leader.member:
-            return
-        term = raft._state.log.term_at(raft.commit)
-        if term is None:
+        term = None if raft is None else raft._state.log.term_at(raft.commit)
+        if raft is None or term is None:
             return  # a snapshot has it
+        assert leader.member is not None
+        # What stands in it is compared with what clients were told; here it is known by index and term.
+        self._quorum.was_committed(leader.member, Entry(raft.commit, term, b""), raft.term)
+        if raft.leader != leader.member:
+            return
         voters = [member.node_id for member in raft.configuration.voters]
         logs = {}
         for node_id in voters:
             node = self._nodes[node_id]
-            if node.raft is not None and not self.is_damaged(node):
+            if node.raft is not None:
                 log = node.raft._state.log
                 has_entry = log.snapshot.index >= raft.commit or log.term_at(raft.commit) == term
-                logs[int(node_id)] = VoterLog(int(log.last_term), int(log.last), has_entry)
+                logs[int(node_id)] = VoterLog(
+                    int(log.last_term), int(log.last), has_entry, node.raft.is_doubtful
+                )
         self._checker.committed(raft.commit, len(voters), logs)

@@ -17,7 +17,7 @@ from penstock.sim.cluster.probe import EligibilityProbe
 from penstock.sim.faults import FaultTarget
 from penstock.sim.node import SimulatedNode
 from penstock.sim.tcp import SimulatedTcp
-from penstock.sim.world import World
+from penstock.sim.world import EVERYTHING, World
 
 STATIC_GROUP = "group-2"
 EVENTS_MAX = 300_000
@@ -158,6 +158,7 @@ class ClusterWorld:
             if has_refused:
                 self.world.damaged[name] = False
                 self.world.nodes[name].replace_disk()
+                self.world.damage(name, EVERYTHING)
                 self.world.start_all([name])
         for node in self.nodes.values():
             backend = node.backend

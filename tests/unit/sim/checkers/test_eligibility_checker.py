@@ -58,6 +58,26 @@ def test_voters_that_are_down_have_no_vote() -> None:
     assert checker.anomalies == []
 
 
+def test_a_voter_in_doubt_elects_nobody_without_all_others() -> None:
+    checker = EligibilityChecker()
+    whole, short = VoterLog(4, 7, True), VoterLog(4, 6, has_entry=False)
+
+    checker.committed(7, 3, {1: whole, 2: short, 3: short._replace(is_doubtful=True)})
+    assert checker.anomalies == []
+
+    checker.committed(7, 3, {1: whole, 2: short, 3: short})
+    assert kinds(checker) == ["uncommitted", "uncommitted"]
+
+
+def test_voters_in_doubt_that_all_lack_an_entry_could_elect_one_of_them() -> None:
+    checker = EligibilityChecker()
+    short = VoterLog(4, 6, has_entry=False, is_doubtful=True)
+
+    checker.committed(7, 2, {1: short, 2: short})
+
+    assert kinds(checker) == ["uncommitted", "uncommitted"]
+
+
 def test_a_leader_that_does_not_wait_for_a_member_of_the_isr_is_an_anomaly() -> None:
     checker = EligibilityChecker()
     checker.counted("p", [1, 2], {1, 2, 3})
