@@ -67,7 +67,8 @@ from penstock.storage.journal.journal import (
     JournalPosition,
     LogJournal,
 )
-from penstock.storage.log import AppendedRange, PartitionLog, Verification, checkpoint
+from penstock.storage.log import AppendedRange, PartitionLog, Verification, checkpoint, retention
+from penstock.storage.log.state import LogState
 from tests.property.raft import planted
 
 Patch = pytest.MonkeyPatch
@@ -465,6 +466,31 @@ def segments_are_never_verified(patch: Patch) -> None:
     patch.setattr(PartitionLog, "scrub", lambda *_, **__: iter(()))
 
 
+def deletions_are_acknowledged_by_the_leader_alone(patch: Patch) -> None:
+    patch.setattr(LeaderPartition, "when_deleted", lambda _self, _start, done, _timeout_ms: done(None))
+
+
+def deletions_are_not_on_disk(patch: Patch) -> None:
+    """The new start is in memory only, until the next checkpoint."""
+
+    def move(state: LogState, start: Offset, _first_kept: object) -> None:
+        state.start = start
+
+    patch.setattr(retention, "_write_start", move)
+    patch.setattr(retention, "_remove_files", lambda *_: [])
+
+
+def deletions_take_whole_segments(patch: Patch) -> None:
+    delete = retention.delete_records
+
+    def delete_more(state: LogState, before: Offset) -> Offset:
+        bases = [segment.base_offset for segment in state.segments]
+        behind = [base for base in bases if before <= base <= state.high_watermark]
+        return delete(state, min(behind, default=before))
+
+    patch.setattr(retention, "delete_records", delete_more)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -612,6 +638,8 @@ ALONE = replace(
     ),
     nodes=1,
 )
+# Records are deleted from the front, and leaders fall.
+DELETIONS = replace(LEADERS_FALL, deleters=1, pace_ms=15)
 CATCHING_UP = replace(
     options(
         (FaultKind.POWER_CUT, FaultKind.KILL),
@@ -703,6 +731,9 @@ FAULTS = [
     PlantedFault(the_shortest_log_is_elected, DAMAGED_TAILS, 20, hint=2),
     PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
     PlantedFault(segments_are_never_verified, ROTTEN_LOGS, 20),
+    PlantedFault(deletions_are_acknowledged_by_the_leader_alone, DELETIONS, 5),
+    PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),
+    PlantedFault(deletions_take_whole_segments, DELETIONS, 10),
 ]
 
 

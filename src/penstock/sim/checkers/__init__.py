@@ -4,6 +4,7 @@ A checker knows one guarantee and nothing of how the run came about, so that the
 code checks simulated runs, clusters of processes and crash tests of a single node:
 
     log          what producers and consumers of a partition saw
+    log_start    deletions from the front: as much as was asked for, and for good
     watermarks   leaders of a partition: one per epoch, and none lacks what another showed
     eligibility  whoever may be elected, of a partition or of the quorum, has what was promised
     freshness    no answer is older than what was known when it was asked for

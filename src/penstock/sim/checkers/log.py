@@ -58,8 +58,11 @@ class LogHistory:
             offsets.append(offset)
 
 
-def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]]) -> list[str]:
-    """Every anomaly of one partition, given what it holds at the end."""
+def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]], start: int = 0) -> list[str]:
+    """Every anomaly of one partition, given what it holds at the end.
+
+    What is below `start` was deleted on purpose.
+    """
     places: dict[bytes, int] = {}
     anomalies = list(history.contradictions)
     for offset, value in final:
@@ -68,9 +71,11 @@ def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]]) -> list[s
         places.setdefault(value, offset)
     anomalies += _check_offsets(final)
     passed = max(history.read, default=-1)
-    anomalies += _check_places("acknowledged", history.acknowledged, places, passed)
+    acknowledged = {value: offset for value, offset in history.acknowledged.items() if offset >= start}
+    anomalies += _check_places("acknowledged", acknowledged, places, passed)
     anomalies += _check_told(history.told_by_leader, places)
-    anomalies += _check_reads(history.read, dict(final), places)
+    read = {offset: value for offset, value in history.read.items() if offset >= start}
+    anomalies += _check_reads(read, dict(final), places)
     known = dict.fromkeys(history.sent_in_any_order)
     known |= dict.fromkeys(value for values in history.sent.values() for value in values)
     anomalies += [f"unexpected: {value!r} was never sent" for value in places if value not in known]

@@ -5,6 +5,7 @@
                  ├── AtMostOnceProducer          acks=1, never retries: may lose, must not lie
                  ├── AssignedConsumer            assigns itself, polls, goes back to the start
                  ├── GroupMember                 joins, reads, commits, crashes
+                 ├── RecordDeleter               deletes from the front of partitions
                  ├── TopicAdmin                  creates, grows, configures and deletes topics
                  └── Journal                     what all of them saw, for the checkers
 

@@ -7,6 +7,7 @@ from penstock.sim.checkers.eligibility import EligibilityChecker
 from penstock.sim.checkers.freshness import FreshnessChecker
 from penstock.sim.checkers.groups import GroupChecker
 from penstock.sim.checkers.log import LogHistory
+from penstock.sim.checkers.log_start import LogStartChecker
 from penstock.sim.checkers.metadata import MetadataChecker
 from penstock.sim.checkers.quorum import QuorumChecker
 from penstock.sim.checkers.watermarks import WatermarkChecker
@@ -20,6 +21,7 @@ class Journal:
     """The checkers of a run, and how many operations they have seen."""
 
     logs: dict[Place, LogHistory] = field(default_factory=dict)
+    log_starts: LogStartChecker = field(default_factory=LogStartChecker)
     watermarks: WatermarkChecker = field(default_factory=WatermarkChecker)
     freshness: FreshnessChecker = field(default_factory=FreshnessChecker)
     groups: GroupChecker = field(default_factory=GroupChecker)
@@ -44,6 +46,7 @@ class Journal:
         self.coverage.add("group.generations", self.groups.generations)
         self.coverage.add("answers.checked", self.freshness.answers)
         self.coverage.add("quorum.elections", self.quorum.elections)
+        self.coverage.add("records.deleted", self.log_starts.deletions)
         return self.coverage.visited()
 
     @property
@@ -55,6 +58,7 @@ class Journal:
         """The anomalies so far, before the end is known."""
         yield from self.failures
         yield from self.watermarks.anomalies
+        yield from self.log_starts.anomalies
         yield from self.freshness.anomalies
         yield from self.groups.anomalies
         yield from self.metadata.anomalies

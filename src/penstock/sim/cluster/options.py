@@ -24,6 +24,8 @@ STATIC = {
     # Records are older than any clock says.
     "log.retention.ms": "-1",
 }
+# In how many of the runs there is each kind of work that others can do without.
+SHARE = 0.25
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
 JOURNAL = JournalOptions(first_bytes=8 << 10, file_bytes=16 << 10, entry_bytes_max=2_000, full_files_max=1)
 
@@ -40,6 +42,8 @@ class SimulatedClusterOptions:
     members: int = 2
     groups: int = 2
     admins: int = 1
+    # Clients that delete records from the front of partitions.
+    deleters: int = 0
     # Between two batches of one producer to one partition, on average.
     pace_ms: float = 40
     faulty_ns: int = 3 * SECOND
@@ -79,6 +83,7 @@ class SimulatedClusterOptions:
                 "replica.lag.time.max.ms": luck.choice(("150", "400", "1000")),
                 "log.scrub.interval.ms": luck.choice(("200", "1000", "604800000")),
             },
+            deleters=int(luck.random() < SHARE),
         )
 
 

@@ -27,6 +27,7 @@ class EligibilityProbe:
     def __init__(self, journal: Journal, world: World, nodes: Mapping[NodeId, ClusterNode]) -> None:
         self._checker = journal.eligibility
         self._quorum = journal.quorum
+        self._log_starts = journal.log_starts
         self._coverage = journal.coverage
         self._world = world
         self._nodes = nodes
@@ -86,6 +87,25 @@ class EligibilityProbe:
         self._checker.acknowledged(key, end)
         self.look(place)
 
+    def deleted(self, place: Place, start: int) -> None:
+        """A client was told that everything below `start` is deleted."""
+        starts = self._starts(place)
+        partition = None if self._image is None else self._image.partition(*place)
+        isr = () if partition is None else partition.isr
+        in_sync = {int(node_id): starts[node_id] for node_id in isr if node_id in starts}
+        self._log_starts.acknowledged(place, start, in_sync)
+
+    def _starts(self, place: Place) -> dict[int, int]:
+        starts = {}
+        for node_id, node in self._nodes.items():
+            if self._is_excused(node, place):
+                self._log_starts.forget(place, node_id)
+                continue
+            replica = node.last_replica(place)
+            if replica is not None:
+                starts[int(node_id)] = int(replica.log.start)
+        return starts
+
     def look(self, place: Place) -> None:
         """Compare the replicas of one partition that may be elected."""
         partition = None if self._image is None else self._image.partition(*place)
@@ -100,6 +120,9 @@ class EligibilityProbe:
             self._checker.acknowledged(key, led.high_watermark)
             if led.stopped is None:
                 self._checker.counted(key, partition.isr, led.isr.counting)
+        if place[0] != OFFSETS_TOPIC:
+            # Its coordinator deletes what it has written anew.
+            self._log_starts.started(place, self._starts(place), partition.isr)
         self._checker.may_lead(key, "is in sync", self._synced(place, partition.isr))
         self._checker.may_lead(key, "is eligible", self._synced(place, partition.elr))
 

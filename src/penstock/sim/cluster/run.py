@@ -90,6 +90,9 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
     ends = {node_id: log.end for node_id, log in logs_of(cluster, place).items()}
     if len(ends) < len(partition.replicas) or len(frozenset(ends.values())) > 1:
         return f"logs end at {ends}"
+    starts = {node_id: log.start for node_id, log in logs_of(cluster, place).items()}
+    if any(start < led.log.start for start in starts.values()):
+        return f"logs start at {starts}"
     if led.high_watermark != led.log.end:
         return f"the high watermark is {led.high_watermark}, the log ends at {led.log.end}"
     return None
@@ -110,8 +113,9 @@ def judge(cluster: ClusterWorld) -> list[str]:
     """Read everything there is, and compare it with what clients saw."""
     anomalies: list[str] = []
     for place, history in cluster.journal.logs.items():
+        start = _start_of(cluster, place)
         final = read_to_the_end(cluster, place)
-        anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final)]
+        anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final, start)]
     if not _settle(cluster):
         # What was read may have been found damaged, and is repaired.
         return [*anomalies, *_stuck(cluster, "after the last read")]
@@ -190,6 +194,12 @@ def _read_on(
         return [pair for pair in values_of(records.to_bytes()) if pair[0] >= start]
     except CorruptionError:
         return []  # a consumer asks again
+
+
+def _start_of(cluster: ClusterWorld, place: Place) -> int:
+    """Where the log of a partition starts; that it may start there was checked whenever it moved."""
+    led = _leader_of(cluster, place)
+    return 0 if led is None else int(led[1].log.start)
 
 
 def _backend(node: ClusterNode) -> Backend:

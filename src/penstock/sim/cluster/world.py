@@ -8,6 +8,7 @@ from penstock.core.model import MILLISECOND, NodeId
 from penstock.runtime import Address
 from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreator
 from penstock.sim.cluster.clients.consumers import AssignedConsumer
+from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.journal import Journal
@@ -72,7 +73,7 @@ class ClusterWorld:
         ]
         return [*idempotent, AtMostOnceProducer(self, "at-most-once", places, options.pace_ms)]
 
-    def _others(self) -> Sequence[AssignedConsumer | SimulatedMember | SimulatedAdmin]:
+    def _others(self) -> Sequence[AssignedConsumer | SimulatedMember | SimulatedAdmin | RecordDeleter]:
         """Those who never come to an end by themselves."""
         places, options = self.places, self.options
         return [
@@ -83,6 +84,7 @@ class ClusterWorld:
                 for n in range(options.members)
             ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
+            *(RecordDeleter(self, f"deleter-{n}", places, options.pace_ms) for n in range(options.deleters)),
         ]
 
     def bootstrap(self) -> dict[int, Address]:

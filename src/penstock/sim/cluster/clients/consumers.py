@@ -6,7 +6,7 @@ of partitions are asked for on connections of their own: there no response waits
 what it says is what the leader knows at that moment.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.core.model import CorruptionError
@@ -47,7 +47,9 @@ ASK_FOR_END = 0.1
 ASK_NEW_LEADER = 1.0
 # Fetches that come back with nothing at all are followed by a rest, so that they do not fill the run.
 REST_MS = 20
-LATEST = -1
+LATEST, EARLIEST = -1, -2
+# Before, a response had a list of offsets.
+ONE_OFFSET_SINCE = 1
 NO_REPLICA = -1
 NO_SESSION, FIRST_EPOCH, SESSIONLESS_EPOCH = 0, 0, -1
 WITH_SESSION = 0.5
@@ -127,6 +129,23 @@ class FetchClient(SimulatedClient):
                         node.answers(place, known[place], row.high_watermark)
 
         return observe
+
+    def ask_start(self, node_id: int, place: Place, epoch: int, then: Callable[[int | None], None]) -> None:
+        """Ask a leader where the log starts: what a client does whose position was deleted."""
+        version = max(self.versions.of(ListOffsetsRequest), ONE_OFFSET_SINCE)
+
+        def answered(reply: object) -> None:
+            row = _ends(reply)[0] if isinstance(reply, ListOffsetsResponse) else None
+            if row is None or row.error_code != ErrorCode.NONE:
+                then(None)
+                return
+            if row.offset > self.journal.log_starts.deletable(place):
+                self.journal.failures.append(
+                    f"deleted too much: {self.host} was told that {place} starts at {row.offset}"
+                )
+            then(row.offset)
+
+        self.ask(node_id, _list_offsets(place, epoch, EARLIEST), version, answered)
 
     def records_of(self, row: FetchResponsePartition, position: int) -> list[tuple[int, bytes]]:
         """What is new in a row; it must lie below the high watermark that came with it."""
@@ -234,22 +253,7 @@ class AssignedConsumer(FetchClient):
         if self.luck.random() >= chance:
             return
         version = self.versions.of(ListOffsetsRequest)
-        request = ListOffsetsRequest(
-            replica_id=NO_REPLICA,
-            topics=(
-                ListOffsetsRequestTopic(
-                    name=TOPIC,
-                    partitions=(
-                        ListOffsetsRequestPartition(
-                            partition_index=reading.place[1],
-                            current_leader_epoch=reading.epoch,
-                            timestamp=LATEST,
-                        ),
-                    ),
-                ),
-            ),
-        )
-
+        request = _list_offsets(reading.place, reading.epoch, LATEST)
         known = self.journal.freshness.asking(reading.place)
 
         def observe(response: ListOffsetsResponse) -> None:
@@ -328,11 +332,8 @@ class AssignedConsumer(FetchClient):
         is_empty = True
         for row in rows_of(response):
             reading = self._readings[TOPIC, row.partition_index]
-            if self._is_refused(row.error_code, reading):
-                self.hear_of_leader(
-                    reading.place, row.current_leader.leader_id, row.current_leader.leader_epoch
-                )
-                failed.append(reading)
+            if row.error_code != ErrorCode.NONE:
+                failed += self._refused(node_id, row, reading)
                 continue
             records = self.records_of(row, reading.position)
             if records:
@@ -347,20 +348,38 @@ class AssignedConsumer(FetchClient):
         else:
             self._poll()
 
-    def _is_refused(self, code: int, reading: ConsumerPosition) -> bool:
-        if code == ErrorCode.NONE:
-            return False
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if self._knows_epochs:
-                # It stands behind a record that a leader has shown: whoever leads now must have that one.
-                self.journal.failures.append(
-                    f"position lost: {self.host} at {reading.position} of {reading.place}"
-                )
-            reading.position = 0
+    def _refused(
+        self, node_id: int, row: FetchResponsePartition, reading: ConsumerPosition
+    ) -> list[ConsumerPosition]:
+        """Returns whose leader has to be looked for."""
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._seek_start(node_id, reading)
+            return []
+        if not is_retriable(row.error_code):
+            self.journal.failures.append(f"unexpected error: {self.host} got {row.error_code} from Fetch")
+        self.hear_of_leader(reading.place, row.current_leader.leader_id, row.current_leader.leader_epoch)
+        return [reading]
+
+    def _seek_start(self, node_id: int, reading: ConsumerPosition) -> None:
+        """Go on where the log starts: the position is not in it any more."""
+        if self._knows_epochs and reading.position >= self.journal.log_starts.deletable(reading.place):
+            # It stands behind a record that a leader has shown: whoever leads now must have that one.
+            self.journal.failures.append(
+                f"position lost: {self.host} at {reading.position} of {reading.place}"
+            )
+        reading.is_waiting = True
+
+        def told(start: int | None) -> None:
+            reading.is_waiting = False
+            if start is None:
+                self._go_on([reading])
+                return
+            reading.position = start
+            reading.furthest = max(reading.furthest, start)
             self.journal.log(*reading.place).sought(self.host)
-        elif not is_retriable(code):
-            self.journal.failures.append(f"unexpected error: {self.host} got {code} from Fetch")
-        return True
+            self._poll()
+
+        self.ask_start(node_id, reading.place, reading.epoch, told)
 
     def _go_on(self, failed: list[ConsumerPosition]) -> None:
         """Look for the leaders of those that failed, and read the others meanwhile."""
@@ -380,6 +399,14 @@ class AssignedConsumer(FetchClient):
             self._poll()
 
         self.after_ms(self.backoff_ms(), self.refresh_metadata, looked)
+
+
+def _list_offsets(place: Place, epoch: int, timestamp: int) -> ListOffsetsRequest:
+    partition = ListOffsetsRequestPartition(
+        partition_index=place[1], current_leader_epoch=epoch, timestamp=timestamp
+    )
+    topic = ListOffsetsRequestTopic(name=place[0], partitions=(partition,))
+    return ListOffsetsRequest(replica_id=NO_REPLICA, topics=(topic,))
 
 
 def _ends(response: ListOffsetsResponse) -> list[ListOffsetsResponsePartition]:

@@ -359,6 +359,9 @@ class SimulatedMember(FetchClient):
 
     def _got(self, place: Place, reply: object) -> None:
         row = rows_of(reply)[0] if isinstance(reply, FetchResponse) and not reply.error_code else None
+        if row is not None and row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._seek_start(place)
+            return
         if row is None or row.error_code:
             self.refresh_metadata(self._now(self._rest))
             return
@@ -370,6 +373,21 @@ class SimulatedMember(FetchClient):
             self._commit(place)
         else:
             self._rest()
+
+    def _seek_start(self, place: Place) -> None:
+        """Go on where the log starts: the position is not in it any more."""
+        leader = self.leader(place)
+        assert leader is not None
+
+        def told(start: int | None) -> None:
+            if start is None or start <= self._positions[place]:
+                self.refresh_metadata(self._now(self._rest))
+                return
+            self._positions[place] = start
+            # There may be no record behind it.
+            self._commit(place)
+
+        self.ask_start(leader.node_id, place, leader.epoch, self._now(told))
 
     def _rest(self) -> None:
         self.after_ms(STEP_MS, self._now(self._step))
