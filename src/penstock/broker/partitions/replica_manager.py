@@ -35,6 +35,7 @@ from penstock.core.metadata.effective_configs import topic_value
 from penstock.core.model import (
     MILLISECOND,
     BrokerEpoch,
+    CorruptionError,
     Instant,
     NodeId,
     StorageError,
@@ -49,7 +50,7 @@ from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cl
 
 # A negative retention keeps everything.
 FOR_EVER = -1
-MAKING_RETRY_MS = 1_000
+RETRY_MS, RETRY_MAX_MS = 1_000, 10_000
 # While logs are being created, listeners are notified of new roles at most this often.
 TELLING_MS = 20
 
@@ -325,8 +326,11 @@ class ReplicaManager:
         self._directory: DataDirectory | None = None
         # By name: of two topics of one name, the second waits until the first is removed.
         self._making: dict[TopicPartition, None] = {}
-        # Logs that wait for usable settings, and whether they are on disk already.
+        # Logs that cannot be used yet, and whether they are on disk already.
         self._offline: dict[tuple[TopicId, int], bool] = {}
+        # Why some of them could not be opened, so that it is said once.
+        self._not_opened: dict[tuple[TopicId, int], str] = {}
+        self._opening_pause_ms = RETRY_MS
         self._on_logs_ready: list[Callable[[], None]] = []
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
@@ -431,8 +435,8 @@ class ReplicaManager:
                 self._log_manager.mark_deleted(found.partition, topic.id)
             elif not self._settings.is_usable(topic.name):
                 self._take_offline(topic, state, on_disk=True)
-            else:
-                reports.append(self._open(topic, state))
+            elif (report := self._open_now(topic, state)) is not None:
+                reports.append(report)
         self._log_manager.remove_stray_logs(lambda name: image.topic(name) is not None)
         self.maintenance.start()
         backoff_ms = self._settings.cleaner_backoff_ms()
@@ -576,20 +580,33 @@ class ReplicaManager:
             if not on_disk:
                 self._make(topic, state)
                 continue
-            try:
-                self._open(topic, state)
-            except StorageError as error:
-                self._offline[topic_id, index] = True
-                events.error("partition.not_opened", partition=f"{topic.name}/{index}", error=error)
-                self._try_again_later()
-            else:
+            if self._open_now(topic, state) is not None:
                 events.info("partition.online", partition=f"{topic.name}/{index}")
                 self._tell_roles_soon()
 
     def _remove_offline(self, topic: Topic, state: PartitionState) -> None:
         """Remove a log that was offline and is no longer placed here."""
+        self._not_opened.pop((topic.id, state.index), None)
         if self._offline.pop((topic.id, state.index), False):
             self._log_manager.delete(TopicPartition(topic.name, state.index), topic.id)
+
+    def _open_now(self, topic: Topic, state: PartitionState) -> RecoveryReport | None:
+        """Open a log; one that cannot be opened is offline, and the node serves the others. Blocks."""
+        key = (topic.id, state.index)
+        try:
+            report = self._open(topic, state)
+        except (StorageError, CorruptionError) as error:
+            self._offline[key] = True
+            self._reports.on_not_opened(key)
+            if self._not_opened.get(key) != str(error):
+                events.error("partition.not_opened", partition=f"{topic.name}/{state.index}", error=error)
+            self._not_opened[key] = str(error)
+            # Whoever relies on it continues without it, if others are complete.
+            self._repair.resign(topic.id, TopicPartition(topic.name, state.index))
+            self._try_again_later()
+            return None
+        self._not_opened.pop(key, None)
+        return report
 
     def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
         name = TopicPartition(topic.name, state.index)
@@ -667,11 +684,15 @@ class ReplicaManager:
         """Retry later: a full disk may have room again, or a topic of the same name be removed."""
         if self._retry is not None:
             self._retry.cancel()
+        # A log that cannot be opened blocks the loop each time, and seldom mends itself.
+        pause_ms = self._opening_pause_ms if any(self._offline.values()) else RETRY_MS
         self._retry = self._runtime.timers.at(
-            Instant(self._runtime.clock.now() + MAKING_RETRY_MS * MILLISECOND), self._try_again
+            Instant(self._runtime.clock.now() + pause_ms * MILLISECOND), self._try_again
         )
 
     def _try_again(self) -> None:
+        is_opening = any(self._offline.values())
+        self._opening_pause_ms = min(2 * self._opening_pause_ms, RETRY_MAX_MS) if is_opening else RETRY_MS
         self._bring_online()
         self._make_missing()
 

@@ -86,6 +86,8 @@ class ReplicaReporter:
         self._logs = logs
         self._image = EMPTY_IMAGE
         self._losses: dict[Key, FoundLoss] = {}
+        # Logs that are there and cannot be opened: nobody knows what they hold.
+        self._not_opened: dict[Key, None] = {}
         self._epoch = BrokerEpoch(-1)
         self._submit: Submit | None = None
         self._done: Callback | None = None
@@ -97,6 +99,7 @@ class ReplicaReporter:
 
     def on_opened(self, key: Key, report: RecoveryReport) -> None:
         """A log was opened, and this was found."""
+        self._not_opened.pop(key, None)
         found = loss_in(report)
         former = self._losses.get(key, LOST_NOTHING)
         if former.loss is ReplicaLoss.EVERYTHING:
@@ -113,7 +116,7 @@ class ReplicaReporter:
 
     def on_not_opened(self, key: Key) -> None:
         """A log is there, but cannot be opened yet."""
-        self._losses[key] = FoundLoss(ReplicaLoss.DOUBTFUL)
+        self._not_opened[key] = None
 
     def start(self, epoch: BrokerEpoch, submit: Submit, image: MetadataImage, done: Callback) -> None:
         """Report every log that an election may depend on; `done` is called when that is committed."""
@@ -146,7 +149,10 @@ class ReplicaReporter:
 
     def _is_needed(self, key: Key, state: PartitionState) -> bool:
         """Whether there is something to say: the only replica that lost nothing leads in any case."""
-        return len(state.replicas) > 1 or self._report_of(key, state).loss is not ReplicaLoss.NOTHING
+        unsure = key in self._not_opened or state.report(self._me) is not None
+        return (
+            unsure or len(state.replicas) > 1 or self._report_of(key, state).loss is not ReplicaLoss.NOTHING
+        )
 
     def _is_news(self, key: Key, state: PartitionState) -> bool:
         row, known = self._report_of(key, state), state.report(self._me)
@@ -159,6 +165,10 @@ class ReplicaReporter:
         )
 
     def _report_of(self, key: Key, state: PartitionState) -> PartitionReport:
+        if key in self._not_opened:
+            # In no leader epoch, so that it never counts as an answer: the replica is waited for, and
+            # is not taken for one that has not restarted.
+            return PartitionReport(*key, NO_LEADER_EPOCH, Offset(0), NO_LEADER_EPOCH, ReplicaLoss.NOTHING)
         found, replica = self._losses.get(key, LOST_NOTHING), self._logs.get(key)
         if replica is None:
             # Lost, or not created yet: then nothing was ever acknowledged from it.

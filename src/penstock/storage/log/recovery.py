@@ -781,7 +781,18 @@ def open_log(
         checkpoint = _without_checkpoint(disk, directory, bases)
     redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, services)
-    journal = services.journal
+    try:
+        _recover(state, bases, report, noted)
+    except BaseException:
+        # It may be tried again and again.
+        state.segments.abandon()
+        raise
+    return state, report
+
+
+def _recover(state: LogState, bases: Sequence[Offset], report: RecoveryReport, noted: NotedLoss) -> None:
+    """From the checkpoint to a log that can be used."""
+    checkpoint, journal = state.checkpoint, state.journal
     known = NOTHING_JOURNALED
     if journal is not None:
         known = journal.recover(checkpoint.journal)
@@ -801,13 +812,12 @@ def open_log(
     if journal is not None and _is_only_longer(state, following, report):
         _keep_in_journal(state, known)
         journal.opened(state.end, state.lost_end, is_checkpointed=False)
-        return state, report
+        return
     # Before the checkpoint, which is behind what the journal says of it.
     state.note_loss()
     _settle(state, following, report)
     if journal is not None:
         journal.opened(state.end, state.lost_end)
-    return state, report
 
 
 def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:
