@@ -137,12 +137,14 @@ def list_partitions(disk: Disk) -> Iterator[PartitionDirectory]:
         if not disk.is_directory(f"{LOGS}/{topic}"):
             continue
         for name in disk.listdir(f"{LOGS}/{topic}"):
-            if name.isascii() and name.isdigit() and disk.is_directory(f"{LOGS}/{topic}/{name}"):
+            if name.isascii() and name.isdigit():
                 yield _read_identity(disk, TopicPartition(TopicName(topic), PartitionIndex(int(name))))
 
 
 def _read_identity(disk: Disk, partition: TopicPartition) -> PartitionDirectory:
     path = partition_path(partition)
+    if not disk.is_directory(path):
+        return PartitionDirectory(partition, path, None, "a file is in the place of its directory")
     try:
         content = read_if_good(disk, f"{path}/{IDENTITY}")
         if content is None:

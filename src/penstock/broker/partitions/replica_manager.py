@@ -328,7 +328,7 @@ class ReplicaManager:
         self._making: dict[TopicPartition, None] = {}
         # Logs that cannot be used yet, and whether they are on disk already.
         self._offline: dict[tuple[TopicId, int], bool] = {}
-        # Why some of them could not be opened, so that it is said once.
+        # Why some of them could not be opened or created, so that it is said once.
         self._not_opened: dict[tuple[TopicId, int], str] = {}
         self._opening_pause_ms = RETRY_MS
         self._on_logs_ready: list[Callable[[], None]] = []
@@ -457,14 +457,17 @@ class ReplicaManager:
             (topic.id, state.index): (topic, state)
             for topic, state in self._image.partitions_of(self._node_id)
         }
-        present = [key for key in expected if key in self._replicas or key in self._offline]
+        present = {key: None for key in expected if key in self._replicas or key in self._offline}
+        # The journal remembers logs also if nothing else is left that says that they were there.
+        missing = [key for key in expected if key not in present and key not in known]
+        known |= dict.fromkeys(key for key in missing if self._log_manager.durable_end(key))
         unknown = [key for key in present if key not in known]
         if unknown:
             # Their creation was interrupted, or they are older than the list of known logs.
             created.add(unknown)
         for key, (topic, state) in expected.items():
             reason = damaged.get(key, "its directory or its identity is missing" if key in known else "")
-            if reason and key not in self._replicas and key not in self._offline:
+            if reason and key not in present:
                 if end := self._log_manager.durable_end(key):
                     reason = f"{reason}; it was durable up to offset {end}"
                 self._repair.on_log_lost(topic, state, reason)
@@ -605,7 +608,6 @@ class ReplicaManager:
             self._repair.resign(topic.id, TopicPartition(topic.name, state.index))
             self._try_again_later()
             return None
-        self._not_opened.pop(key, None)
         return report
 
     def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
@@ -615,6 +617,7 @@ class ReplicaManager:
         replica.on_storage_error = partial(self._on_storage_error, replica)
         replica.on_divergence = partial(self._divergences.report, replica)
         self._replicas[topic.id, state.index] = replica
+        self._not_opened.pop((topic.id, state.index), None)
         self._reports.on_opened((topic.id, state.index), report)
         self._roles.assign(replica, state)
         self._reports.on_partition(topic.id, state)
@@ -676,7 +679,9 @@ class ReplicaManager:
             self._tell_roles_soon()
 
     def _not_made(self, topic_id: TopicId, name: TopicPartition, error: Exception) -> None:
-        events.error("partition.create_failed", partition=str(name), error=error)
+        if self._not_opened.get((topic_id, name.partition)) != str(error):
+            events.error("partition.create_failed", partition=str(name), error=error)
+        self._not_opened[topic_id, name.partition] = str(error)
         self._repair.resign(topic_id, name)
         self._try_again_later()
 

@@ -30,6 +30,7 @@ from penstock.core.records import Record, check_batches, write_batch
 from penstock.storage.commit import GroupCommit
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import CrashableDisk
+from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace
 from tests.support.manual_runtime import HandSyncs, HandTimers, hand_runtime, settle
 from tests.unit.core.metadata.clusters import broker_of, cluster, perform
 
@@ -47,6 +48,8 @@ class Broker:
         fsync: FsyncMode,
         disk: CrashableDisk,
         static: Mapping[str, str] = NO_CONFIGS,
+        *,
+        journal: bool = False,
     ) -> None:
         self.node_id = NodeId(number)
         self.syncs = HandSyncs()
@@ -54,11 +57,12 @@ class Broker:
         self.timers = timers
         self.directory = DataDirectory.open(disk, UUID(int=number))
         runtime = hand_runtime(timers, self.syncs)
-        self.commit = GroupCommit(self.syncs)
+        self.journal = _open_journal(disk, number) if journal else None
+        self.commit = GroupCommit(self.syncs, journal=self.journal)
         self.partitions = ReplicaManager(
             self.node_id,
             runtime,
-            LogStore(disk, disk, self.commit),
+            LogStore(disk, disk, self.commit, self.journal),
             ReplicaManagerOptions(static=static, maintenance=LogMaintenanceOptions(fsync)),
         )
         self.told = 0
@@ -83,17 +87,32 @@ class Broker:
         return followed
 
 
+def _open_journal(disk: CrashableDisk, salt: int) -> CommitJournal:
+    place = JournalPlace(disk, disk, lambda: salt)
+    return CommitJournal.open(place, JournalOptions(first_bytes=4096, file_bytes=4096))
+
+
 class ReplicasBench:
     """Brokers 1 to 3, and the topic `orders` with one partition."""
 
-    def __init__(self, fsync: FsyncMode = FsyncMode.EVERY, static: Mapping[str, str] = NO_CONFIGS) -> None:
+    def __init__(
+        self,
+        fsync: FsyncMode = FsyncMode.EVERY,
+        static: Mapping[str, str] = NO_CONFIGS,
+        *,
+        journal: bool = False,
+    ) -> None:
         self.timers = HandTimers()
         self.fsync = fsync
         self.static = static
+        self.journal = journal
         self.machine = cluster(3)
-        self.brokers = {number: Broker(number, self.timers, fsync, CrashableDisk(), static) for number in ALL}
+        self.brokers = {number: self._broker(number, CrashableDisk()) for number in ALL}
         for broker in self.brokers.values():
             broker.partitions.open_all(self.image, broker.directory)
+
+    def _broker(self, number: int, disk: CrashableDisk) -> Broker:
+        return Broker(number, self.timers, self.fsync, disk, self.static, journal=self.journal)
 
     def __getitem__(self, number: int) -> Broker:
         return self.brokers[number]
@@ -151,7 +170,7 @@ class ReplicasBench:
     def restart(self, number: int) -> Broker:
         """A new incarnation of a node on what its disk holds; it has no metadata yet."""
         disk = self.brokers[number].disk.copy()
-        broker = self.brokers[number] = Broker(number, self.timers, self.fsync, disk, self.static)
+        broker = self.brokers[number] = self._broker(number, disk)
         broker.partitions.open_all(self.image, broker.directory)
         broker.settle()
         return broker

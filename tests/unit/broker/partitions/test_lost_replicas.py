@@ -36,6 +36,11 @@ def damage_identity(disk: CrashableDisk) -> None:
     disk.flip_bit(f"{DIRECTORY}/partition.metadata", 20)
 
 
+def put_a_file_in_its_place(disk: CrashableDisk) -> None:
+    disk.remove_tree(DIRECTORY)
+    disk.open(DIRECTORY, create=True).close()
+
+
 def remove_all_but_the_identity(disk: CrashableDisk) -> None:
     for name in disk.listdir(DIRECTORY):
         if name != "partition.metadata":
@@ -49,6 +54,7 @@ EVERY_LOSS = [
     remove_identity,
     damage_identity,
     remove_all_but_the_identity,
+    put_a_file_in_its_place,
 ]
 
 
@@ -147,6 +153,20 @@ def test_the_last_complete_replica_does_not_come_back_empty() -> None:
     assert (bench.state.leader, has_log(bench[1])) == (1, False)
 
 
+def test_a_log_that_only_the_journal_remembers_is_lost() -> None:
+    bench = ReplicasBench(journal=True).create(1)
+    Producer(bench[1]).append(b"gone")
+    CreatedReplicas(bench[1].disk).discard(KEY)
+    remove_topic(bench[1].disk)
+
+    with recorded_events() as events:
+        bench.restart(1)
+
+    assert not has_log(bench[1])
+    (event,) = events.named("replica.lost")
+    assert str(event["reason"]).endswith("it was durable up to offset 1")
+
+
 def test_a_log_that_was_never_made_is_new() -> None:
     bench = ReplicasBench().create(1)
     # As after a crash between the topic and its log.
@@ -203,7 +223,13 @@ def test_a_list_that_cannot_be_written_leaves_nothing_half_made() -> None:
     disk = bench[1].disk
     disk.open("meta/replicas", create=True).close()
 
-    bench.create(1)
+    with recorded_events() as events:
+        bench.create(1)
+        for _ in range(3):
+            bench.timers.pass_ms(1_000)
+            bench[1].settle()
+    # It is said once, however often it is tried.
+    assert len(events.named("partition.create_failed")) == 1
     assert bench[1].partitions.find("orders", 0) is None
     disk.remove("meta/replicas")
     bench.timers.pass_ms(1_000)
