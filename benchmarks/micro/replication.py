@@ -71,6 +71,9 @@ class Turns:
         self.soon_calls.append(fire)
         return NoTimer()
 
+    def when_idle(self, fire: Callback) -> None:
+        self.soon_calls.append(fire)
+
     def sync(self, _files: Sequence[SyncTarget], done: Callable[[OSError | None], None]) -> None:
         self.soon_calls.append(lambda: done(None))
 

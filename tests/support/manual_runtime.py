@@ -33,6 +33,9 @@ class HandTimers:
     def soon(self, fire: Callable[[], None]) -> "HandTimer":
         return self.at(self.now(), fire)
 
+    def when_idle(self, fire: Callable[[], None]) -> None:
+        self.soon(fire)
+
     def step(self) -> bool:
         """Fire what is due first, if anything is."""
         if not self._heap or self._heap[0][0] > self.instant:

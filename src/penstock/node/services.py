@@ -64,7 +64,7 @@ class NodeServices:
         self.group_metrics = GroupMetrics()
         self._groups: GroupService | None = None
         self.journal = _open_journal(runtime, storage, options.journal)
-        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.soon, self.journal)
+        self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.when_idle, self.journal)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit, self.journal)
         self.member = ClusterMember(runtime, store, storage.directory, self._cluster_options())
         self.quorum = self.member.quorum

@@ -38,7 +38,7 @@ from penstock.runtime.peer_link import LinkPoller, PeerOptions
 from penstock.runtime.peer_transport import SocketTransport
 from penstock.runtime.port import Callback, NodeIdentity, Program, Runtime, Service
 from penstock.runtime.sync_helper import LoopSync, SupervisedSync, SyncHelper
-from penstock.runtime.timers import LoopTimers
+from penstock.runtime.timers import LoopSockets, LoopTimers
 
 # Containers created and not yet freed before the youngest generation is scanned; then how many
 # scans of each generation before the next older one is scanned.
@@ -268,7 +268,8 @@ def open_runtime(
         admit=options.admit,
         options=options.peers,
     )
-    timers = LoopTimers(loop, clock, supervisor.deliver, wiring.sockets_busy)
+    sockets = LoopSockets(loop)
+    timers = LoopTimers(loop, clock, supervisor.deliver, wiring.sockets_busy, sockets)
     supervisor.own(timers.close)
     lanes = NodeExecutor(loop, supervisor.deliver, options.lanes)
     supervisor.own(lanes.close)
@@ -276,7 +277,7 @@ def open_runtime(
     supervisor.own(helper.close)
     transport = SocketTransport(wiring, timers, lanes)
     supervisor.own(transport.close)
-    sync = SupervisedSync(loop, helper, LoopSync(loop, clock, wiring.links), supervisor.deliver)
+    sync = SupervisedSync(loop, helper, LoopSync(sockets, clock, wiring.links), supervisor.deliver)
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy(), read_boot_id())
 
 

@@ -64,6 +64,12 @@ class Timers(Protocol):
     def soon(self, fire: Callback) -> Timer:
         """Call `fire` once after the present callback, behind all earlier calls to `soon`."""
 
+    def when_idle(self, fire: Callback) -> None:
+        """Like `soon`, but only once no socket has anything to read, or after two milliseconds.
+
+        For work that serves all requests at once, and had better find all of them.
+        """
+
 
 class Address(NamedTuple):
     """Where a node listens for its peers; port 0 asks for any free one."""

@@ -38,7 +38,6 @@ import ctypes
 import errno as errnos
 import os
 import platform
-import select
 import socket
 import struct
 import subprocess
@@ -52,7 +51,7 @@ from pathlib import Path
 from penstock.core.model import MILLISECOND, StorageError
 from penstock.runtime.port import Callback, Clock, DiskSync, SyncTarget
 from penstock.runtime.sync_process import DROP, KEEP, MESSAGE_BYTES_MAX, SYNC
-from penstock.runtime.timers import Deliver
+from penstock.runtime.timers import Deliver, LoopSockets
 
 # A sync on the loop that took longer than this, or kept a client waiting, was a mistake. Then there is
 # none for so many times as long, and for twice as many if the next one is a mistake again: a single
@@ -110,37 +109,31 @@ class LoopSync:
     A disk that hangs stops the loop, here as in the `pwritev` of any append.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, peers: Sized) -> None:
+    def __init__(self, sockets: LoopSockets, clock: Clock, peers: Sized) -> None:
         """`peers` are those connected at any time."""
+        self._sockets = sockets
         self._now = clock.now
         self._peers = peers
         self._spared_times = SPARED_TIMES
         self._spared_until_ns = 0
-        # The loop's own poll descriptor shows whether a socket is ready. Only uvloop exposes it.
-        backend: Callable[[], int] | None = getattr(loop, "_get_backend_id", None)
-        self._sockets: select.poll | None = None
-        if backend is not None:
-            self._sockets = select.poll()
-            self._sockets.register(backend(), select.POLLIN)
 
     def may_sync(self, files: Sequence[SyncTarget]) -> bool:
         """Whether `sync` is worth a try at the end of this turn of the loop."""
         return (
             len(files) == 1
-            and self._sockets is not None
+            and self._sockets.can_tell
             and not self._peers
             and self._now() >= self._spared_until_ns
         )
 
     def sync(self, files: Sequence[SyncTarget]) -> OSError | bool:
         """Sync now. False: nothing was done, because a socket is ready. An error names what may be lost."""
-        assert self._sockets is not None, "ask `may_sync` before"
-        if self._sockets.poll(0):
+        if self._sockets.are_ready():
             return False
         began_ns = self._now()
         failures = sync_blocking(files)
         took_ns = self._now() - began_ns
-        if took_ns > SLOW_NS or self._sockets.poll(0):
+        if took_ns > SLOW_NS or self._sockets.are_ready():
             self._spared_until_ns = began_ns + took_ns * (1 + self._spared_times)
             self._spared_times = min(2 * self._spared_times, SPARED_TIMES_MAX)
         else:

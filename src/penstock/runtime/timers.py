@@ -4,10 +4,14 @@ When deadlines are due, the loop polls its sockets a few times before they fire,
 frames which arrived earlier are delivered first: after a stall of the process the kernel
 holds the heartbeats that came meanwhile, and reading them must come before the election
 timeout that is due at the same time.
+
+Work that serves all requests at once, a sync above all, waits until the sockets have nothing more
+to read (`when_idle`), within limits.
 """
 
 import asyncio
 import heapq
+import select
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -21,6 +25,27 @@ ROUNDS_MIN = 3
 # Links that still have unread bytes delay the timers, but a flood must not delay them for ever.
 ROUNDS_MAX = 64
 _CANCELLED_MIN = 64
+# How long `when_idle` waits at most: some fifty requests, which then share the cost of one sync.
+IDLE_WAIT_NS = 2 * MILLISECOND
+
+
+class LoopSockets:
+    """Whether a socket of a loop is ready: its own poll descriptor shows it. Only uvloop exposes that."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        backend: Callable[[], int] | None = getattr(loop, "_get_backend_id", None)
+        self._poll: select.poll | None = None
+        if backend is not None:
+            self._poll = select.poll()
+            self._poll.register(backend(), select.POLLIN)
+
+    @property
+    def can_tell(self) -> bool:
+        return self._poll is not None
+
+    def are_ready(self) -> bool:
+        """Whether the loop would find something to do; False if that cannot be told."""
+        return self._poll is not None and bool(self._poll.poll(0))
 
 
 class LoopTimer:
@@ -47,8 +72,10 @@ class LoopTimers:
         clock: Clock,
         deliver: Deliver,
         sockets_busy: Callable[[], bool] = lambda: False,
+        sockets: LoopSockets | None = None,
     ) -> None:
         self._loop = loop
+        self._sockets = sockets or LoopSockets(loop)
         self._clock = clock
         self._deliver = deliver
         self._sockets_busy = sockets_busy
@@ -69,6 +96,15 @@ class LoopTimers:
 
     def soon(self, fire: Callback) -> asyncio.Handle:
         return self._loop.call_soon(self._deliver, fire)
+
+    def when_idle(self, fire: Callback) -> None:
+        self._loop.call_soon(self._try_idle, fire, Instant(self._clock.now() + IDLE_WAIT_NS))
+
+    def _try_idle(self, fire: Callback, deadline: Instant) -> None:
+        if self._sockets.are_ready() and self._clock.now() < deadline:
+            self._loop.call_soon(self._try_idle, fire, deadline)
+        else:
+            self._deliver(fire)
 
     def watch(self, sockets_busy: Callable[[], bool]) -> None:
         """Set the function that says whether sockets still hold unread bytes."""

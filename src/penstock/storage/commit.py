@@ -95,11 +95,11 @@ class GroupCommit:
         soon: Callable[[Callable[[], None]], object] | None = None,
         journal: CommitJournal | None = None,
     ) -> None:
-        """`soon` calls back after one turn of the loop; without it, rounds start at once."""
+        """`soon` calls back when the loop has read all requests; without it, rounds start at once."""
         self._syncs = syncs
         self._journal = journal
         self._soon = soon
-        # A round waits for this turn of the loop to end: every request read in it takes part.
+        # A round waits until the sockets are read: every request that was in them takes part.
         self._gathering = False
         self._clock_ns = clock_ns
         self._running: _Round | None = None
@@ -139,7 +139,7 @@ class GroupCommit:
         return self._running is None and not self._next.requests
 
     def _gather(self) -> None:
-        """Start the next round, after a turn of the loop if there is one.
+        """Start the next round, when the loop is idle if there is one.
 
         Requests that wait in the sockets by now join it then: fewer and larger rounds are worth
         the delay.

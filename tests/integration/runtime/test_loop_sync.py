@@ -11,6 +11,7 @@ import uvloop
 from penstock.core.model import MILLISECOND, SECOND, Instant, Timestamp
 from penstock.runtime.port import SyncTarget
 from penstock.runtime.sync_helper import LoopSync, SupervisedSync, SyncFailed
+from penstock.runtime.timers import LoopSockets
 from penstock.storage.disk import DiskFailed
 
 
@@ -54,7 +55,7 @@ class Bench:
         self.clock = HandClock()
         self.file = TimedFile(self.clock)
         self.peers: list[str] = []
-        self.on_loop = LoopSync(loop, self.clock, self.peers)
+        self.on_loop = LoopSync(LoopSockets(loop), self.clock, self.peers)
 
     def sync(self, *files: TimedFile) -> OSError | bool:
         return self.on_loop.may_sync(files) and self.on_loop.sync(files)

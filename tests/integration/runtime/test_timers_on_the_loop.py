@@ -9,13 +9,28 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.model import MILLISECOND, Instant, NodeId
+from penstock.core.model import MILLISECOND, Instant, NodeId, Timestamp
 from penstock.runtime import Address, NodeIdentity, Runtime, Timer
 from penstock.runtime.loop import MachineClock
 from penstock.runtime.peer_handshake import Hello, write_hello
-from penstock.runtime.timers import LoopTimers
+from penstock.runtime.timers import IDLE_WAIT_NS, LoopTimers
 
 ANY_PORT = Address("127.0.0.1", 0)
+
+
+class HandClock:
+    """Time that passes when it is asked for."""
+
+    def __init__(self, step_ns: int) -> None:
+        self.instant = 0
+        self._step_ns = step_ns
+
+    def now(self) -> Instant:
+        self.instant += self._step_ns
+        return Instant(self.instant)
+
+    def wall(self) -> Timestamp:
+        return Timestamp(0)
 
 
 def framed(content: bytes) -> bytes:
@@ -139,3 +154,49 @@ def test_links_with_unread_bytes_hold_timers_back_but_not_for_ever(
     bench.until(lambda: bool(fired))
 
     assert fired == [fires_when_dry]
+
+
+@pytest.mark.parametrize(("unread", "read_first"), [(0, 0), (5, 5)])
+def test_what_waits_for_an_idle_loop_comes_behind_all_that_arrived(
+    bench: Any, unread: int, read_first: int
+) -> None:
+    timers = LoopTimers(bench.loop, HandClock(0), lambda callback: callback())
+    ours, theirs = socket.socketpair()
+    requests = [0]
+    seen: list[int] = []
+
+    def readable() -> None:
+        # One request in each turn of the loop.
+        ours.recv(1)
+        requests[0] += 1
+
+    def ask() -> None:
+        theirs.sendall(bytes(unread))
+        timers.when_idle(lambda: seen.append(requests[0]))
+
+    bench.loop.add_reader(ours, readable)
+    # The loop watches a socket only from its next look at them on.
+    bench.loop.call_soon(lambda: bench.loop.call_soon(ask))
+    bench.until(lambda: bool(seen))
+    bench.loop.remove_reader(ours)
+    ours.close()
+    theirs.close()
+
+    assert seen == [read_first]
+
+
+def test_a_loop_that_is_never_idle_holds_nothing_back_for_ever(bench: Any) -> None:
+    clock = HandClock(MILLISECOND // 4)
+    timers = LoopTimers(bench.loop, clock, lambda callback: callback())
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"never read")
+    seen: list[int] = []
+
+    bench.loop.add_reader(ours, lambda: None)
+    bench.loop.call_soon(lambda: bench.loop.call_soon(timers.when_idle, lambda: seen.append(clock.instant)))
+    bench.until(lambda: bool(seen))
+    bench.loop.remove_reader(ours)
+    ours.close()
+    theirs.close()
+
+    assert IDLE_WAIT_NS < seen[0] <= IDLE_WAIT_NS + MILLISECOND

@@ -70,6 +70,9 @@ class Time:
     def soon(self, fire: Callback) -> Timer:
         return self.at(Instant(self.moment), fire)
 
+    def when_idle(self, fire: Callback) -> None:
+        self.soon(fire)
+
     def pass_ms(self, milliseconds: int) -> None:
         end = self.moment + milliseconds * MILLISECOND
         while due := [a for a in self.alarms if a.deadline <= end and not a.cancelled]:

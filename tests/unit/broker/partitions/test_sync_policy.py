@@ -69,6 +69,9 @@ class Soon:
         self._waiting.append(fire)
         return self
 
+    def when_idle(self, fire: Callback) -> None:
+        self.soon(fire)
+
     def at(self, deadline: int, fire: Callback) -> Timer:
         raise AssertionError("nothing here waits for a moment")
 
