@@ -8,7 +8,7 @@ refusal, and closes the connection.
     refusal  magic 'PNSK' | kind 2 | version uint16 | reason uint8
 
 Both kinds start with the same seven bytes in every version to come, so that a node
-can always tell a newer one that it is too old. Bytes behind the known fields are
+can always tell an older one that it is too old. Bytes behind the known fields are
 ignored: newer versions append.
 """
 
@@ -24,6 +24,8 @@ from penstock.runtime.port import NodeIdentity
 
 MAGIC = b"PNSK"
 VERSION = 1
+# Nodes of an older version are accepted down to this one, so that nodes can be replaced one by one.
+VERSION_MIN = 1
 AUTHENTICATION_BYTES_MAX = 1024
 GREETING_BYTES_MAX = 2048
 _PREFIX = struct.Struct(">4sBH")

@@ -27,7 +27,7 @@ from uuid import UUID
 from penstock.core.model import Instant, ProtocolError
 from penstock.runtime.peer_handshake import (
     GREETING_BYTES_MAX,
-    VERSION,
+    VERSION_MIN,
     Admit,
     Hello,
     HelloRefusal,
@@ -366,7 +366,7 @@ class SocketLink:
         if isinstance(greeting, HelloRefusal):
             self.end(CloseReason.REJECTED)
             return
-        refusal = HelloRefusal.VERSION if greeting.version < VERSION else self._wiring.admit(greeting)
+        refusal = HelloRefusal.VERSION if greeting.version < VERSION_MIN else self._wiring.admit(greeting)
         if refusal is not None:
             self._enqueue((write_refusal(refusal),))
             self.end(CloseReason.REJECTED)

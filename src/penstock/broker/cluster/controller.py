@@ -3,17 +3,21 @@
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 from penstock.broker.cluster.quorum import Quorum
 from penstock.core.metadata import (
     EMPTY_IMAGE,
+    METADATA_VERSION,
     Command,
     ControllerConfig,
     Fact,
     MetadataImage,
     MetadataMachine,
     Reply,
+    UpdateFeatures,
+    problem_with_level,
     replay,
 )
 from penstock.core.model import ApiError, ErrorKind, LeaderEpoch, NodeId, Offset
@@ -48,6 +52,12 @@ class RemoteController(Protocol):
         """Hand back the commands that wait: this node decides from now on."""
 
 
+class FeatureSupport(Protocol):
+    """What members support that the metadata does not know, because they are no brokers."""
+
+    def problem_with(self, command: UpdateFeatures, image: MetadataImage) -> ApiError | None: ...
+
+
 class ControllerTask(Protocol):
     """Something that runs while this node is the leading controller."""
 
@@ -72,11 +82,13 @@ class Controller:
         quorum: Quorum,
         around: ControllerConfig | None = None,
         elsewhere: RemoteController | None = None,
+        members: FeatureSupport | None = None,
     ) -> None:
         self._runtime = runtime
         self._quorum = quorum
         self._config = around or ControllerConfig()
         self._elsewhere = elsewhere
+        self._members = members
         self._machine: MetadataMachine | None = None
         self._epoch = LeaderEpoch(-1)
         self._pending: list[Fact] = []
@@ -122,7 +134,12 @@ class Controller:
     def submit(self, command: Command, done: Done) -> None:
         """Have a command decided; `done` gets the reply once what it was decided on is committed."""
         if self._machine is None and self._elsewhere is not None:
-            self._elsewhere.submit(command, done)
+            # The leading controller may be of an older version.
+            error = problem_with_level(command, self.image.feature_level(METADATA_VERSION))
+            if error is None:
+                self._elsewhere.submit(command, done)
+            else:
+                self._runtime.timers.soon(partial(done, error))
         else:
             self.decide(command, lambda reply, _: done(reply))
 
@@ -132,16 +149,23 @@ class Controller:
         if machine is None:
             self._waiting.append(UncommittedReply(Offset(0), _NOT_LEADING, done))
         else:
-            decision = machine.decide(command, self._runtime.clock.now())
-            machine.replay(decision.facts)
-            self._pending += decision.facts
+            error = None
+            if isinstance(command, UpdateFeatures) and self._members is not None:
+                error = self._members.problem_with(command, machine.image)
+            reply = error or self._decided(machine, command)
             seen = Offset(self._end + len(self._pending))
-            self._waiting.append(UncommittedReply(seen, decision.reply, done))
+            self._waiting.append(UncommittedReply(seen, reply, done))
             if len(self._pending) >= FACTS_PER_TURN_MAX:
                 self._append()
         if not self._turn_set:
             self._turn_set = True
             self._runtime.timers.soon(self._turn_ended)
+
+    def _decided(self, machine: MetadataMachine, command: Command) -> Reply:
+        decision = machine.decide(command, self._runtime.clock.now())
+        machine.replay(decision.facts)
+        self._pending += decision.facts
+        return decision.reply
 
     def reply_when_committed(self, end: Offset, reply: Reply, done: Done) -> None:
         """Give a reply that was decided elsewhere once every fact below `end` is in our image."""

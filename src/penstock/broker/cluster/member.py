@@ -33,14 +33,20 @@ from penstock.broker.cluster.controller_tasks import (
     LearnerReconciler,
     ReportGracePeriod,
 )
-from penstock.broker.cluster.node_addresses import AddressBook, HelloExchange
+from penstock.broker.cluster.node_addresses import AddressBook, HelloExchange, MemberFeatures
 from penstock.broker.cluster.peers import PeerManager
 from penstock.broker.cluster.quorum import QuorumOptions, QuorumStore
 from penstock.broker.cluster.quorum_admin import QuorumAdmin
 from penstock.broker.cluster.raft_host import RaftQuorum, RaftSetup
 from penstock.broker.cluster.raft_recovery import is_blank
 from penstock.broker.cluster.rpc import IntroductionReply, PeerRpc, Voter
-from penstock.core.metadata import PEER_LISTENER, BrokerEndpoint, ControllerConfig, MetadataImage
+from penstock.core.metadata import (
+    PEER_LISTENER,
+    SUPPORTED_FEATURES,
+    BrokerEndpoint,
+    ControllerConfig,
+    MetadataImage,
+)
 from penstock.core.model import MILLISECOND, BrokerEpoch, Instant
 from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member, Raft, RaftOptions
 from penstock.observability import log as events
@@ -104,7 +110,8 @@ class ClusterMember:
         joined = directory.cluster_id is not None
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
         self._forwarder = CommandForwarder(runtime, self._rpc, node_id)
-        self.controller = Controller(runtime, self.quorum, options.around, self._forwarder)
+        self._features = MemberFeatures(self.me)
+        self.controller = Controller(runtime, self.quorum, options.around, self._forwarder, self._features)
         self._forwarder.serve(self.controller)
         self.peers.watch(self._forwarder)
         self.quorum.watch(self)
@@ -138,7 +145,9 @@ class ClusterMember:
         if directory.cluster_id is not None:
             self.peers.join_cluster(directory.cluster_id)
         self.peers.open()
-        self._hello = HelloExchange(self._rpc, self.peers, self._book, self._address(), self._standing)
+        self._hello = HelloExchange(
+            self._rpc, self.peers, self._book, self._address(), self._standing, self._features
+        )
         self._book.open()
         if directory.cluster_id is not None or not is_blank(self._store.disk):
             self._mismatch = ClusterIdMismatch(self.peers, self.me, options.voters)
@@ -199,10 +208,13 @@ class ClusterMember:
     def _standing(self) -> IntroductionReply:
         if self._read_barrier is None:
             return self._bootstrap.standing()
-        return IntroductionReply(True, self._directory.cluster_id, self.quorum.raft.founders)
+        return IntroductionReply(
+            True, self._directory.cluster_id, self.quorum.raft.founders, features=SUPPORTED_FEATURES
+        )
 
     def members_changed(self, configuration: Configuration) -> None:
         self._book.members_changed(configuration)
+        self._features.members_changed(configuration)
         self._joiner.members_changed(configuration)
         self._heartbeat.voters_changed()
 

@@ -5,8 +5,15 @@ from uuid import UUID
 
 from penstock.broker.cluster.peers import BasePeerWatcher, Peer, PeerManager
 from penstock.broker.cluster.rpc import Introduction, IntroductionReply, PeerRpc, Respond, RpcReply, Voter
-from penstock.core.metadata import EMPTY_IMAGE, PEER_LISTENER, MetadataImage
-from penstock.core.model import BrokerEpoch, NodeId
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    PEER_LISTENER,
+    FeatureRange,
+    MetadataImage,
+    UpdateFeatures,
+    supports,
+)
+from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, NodeId
 from penstock.core.raft import EMPTY_CONFIGURATION, Configuration, Member
 from penstock.runtime import Address, CloseReason, NodeIdentity
 
@@ -135,21 +142,58 @@ class HelloExchange(BasePeerWatcher):
         book: AddressBook,
         address: Address | None,
         standing: Callable[[], IntroductionReply],
+        features: "MemberFeatures",
     ) -> None:
         self._rpc = desk
         self._book = book
+        self._features = features
         self._address = address
         self._standing = standing
         desk.serve(Introduction, self._introduced)
         hub.watch(self)
 
     def reached(self, node: NodeId, _identity: NodeIdentity) -> None:
-        self._rpc.call(node, Introduction(self._address), ANSWER_MS, _ignore)
+        def answered(answer: RpcReply | None) -> None:
+            if isinstance(answer, IntroductionReply):
+                self._features.learn(node, answer.features)
+
+        self._rpc.call(node, Introduction(self._address), ANSWER_MS, answered)
+
+    def lost(self, node: NodeId, _ending: CloseReason) -> None:
+        """Forget what it supports: it may come back as another version."""
+        self._features.learn(node, ())
 
     def _introduced(self, peer: Peer, question: Introduction, respond: Respond) -> None:
         self._book.on_introduction(peer.node_id, peer.directory_id, question.address)
         respond(self._standing())
 
 
-def _ignore(_: RpcReply | None) -> None:
-    """Do nothing: the introduction was for their information."""
+class MemberFeatures:
+    """Which feature levels the members of the quorum support that are not brokers.
+
+    Brokers say so when they register. A controller that is none of them says so over its link, so
+    that it must be there when a level is raised.
+    """
+
+    def __init__(self, me: Member) -> None:
+        self._me = me
+        self._features: dict[NodeId, tuple[FeatureRange, ...]] = {}
+        self._configuration = EMPTY_CONFIGURATION
+
+    def members_changed(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    def learn(self, node: NodeId, features: tuple[FeatureRange, ...]) -> None:
+        self._features[node] = features
+
+    def problem_with(self, command: UpdateFeatures, image: MetadataImage) -> ApiError | None:
+        """The error if some member is not known to support what shall be used."""
+        for member in self._configuration.members:
+            node = member.node_id
+            if node == self._me.node_id or image.broker(node) is not None:
+                continue
+            for update in command.updates:
+                if not supports(self._features.get(node, ()), update.name, update.level):
+                    detail = f"controller {node} is down, or does not support {update.name} at {update.level}"
+                    return ApiError(ErrorKind.INVALID_FEATURE_LEVEL, detail)
+        return None

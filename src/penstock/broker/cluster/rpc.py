@@ -9,6 +9,9 @@ A request gets one reply, or none: then the caller is notified that it was lost,
 ended or the timeout passed. A request that arrives twice is handled once. Nothing is retried
 automatically, since only the caller knows whether that is safe.
 
+A message may get new fields with defaults: nodes that do not know them skip them. A new message is
+sent only at a level of `metadata.version` that knows it; those of a bootstrap never change otherwise.
+
     frame     version 1 │ 0 request, 1 reply │ kind 1 │ number 8 │ MessagePack of the message
 
 Left out: requests that are larger than a frame; priorities among requests.
@@ -25,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.broker.cluster.peers import BasePeerWatcher, Channel, Peer, PeerManager
-from penstock.core.metadata import Command, Reply
+from penstock.core.metadata import Command, FeatureRange, Reply
 from penstock.core.model import (
     MILLISECOND,
     BrokerEpoch,
@@ -80,6 +83,8 @@ class IntroductionReply(Struct, frozen=True):
     founding: Configuration | None
     voters: tuple[Voter, ...] = ()
     known: dict[NodeId, UUID] = {}
+    # The feature levels that it supports, if it is a member.
+    features: tuple[FeatureRange, ...] = ()
 
 
 class JoinQuorum(Struct, frozen=True):

@@ -18,6 +18,7 @@ list of facts. The modules:
 * `decision` is what the decisions share; `decide_brokers`, `decide_topics`, `decide_partitions`,
   `decide_reassignment` and `decide_configs` decide the commands; `elections` says who leads,
   `placement` which brokers get replicas;
+* `levels` is what may be written while nodes of an older version are there;
 * `configs` is the table of every configuration key, `effective_configs` says which value counts;
 * `topic_names` says which names a topic may have.
 
@@ -79,7 +80,6 @@ from penstock.core.metadata.commands import (
 )
 from penstock.core.metadata.decide_brokers import (
     DEFAULT_LEVELS,
-    METADATA_VERSION,
     PRODUCER_IDS_PER_BLOCK,
     SUPPORTED_FEATURES,
 )
@@ -108,8 +108,10 @@ from penstock.core.metadata.image import (
     ReplicaLoss,
     ReplicaReport,
     Topic,
+    supports,
 )
-from penstock.core.metadata.machine import MetadataMachine
+from penstock.core.metadata.levels import METADATA_VERSION, LevelTooHigh
+from penstock.core.metadata.machine import MetadataMachine, problem_with_level
 from penstock.core.metadata.records import (
     FORMAT_VERSION,
     BrokerDrained,
@@ -250,6 +252,9 @@ __all__ = [
     "is_internal",
     "problem_with_name",
     "METADATA_VERSION",
+    "LevelTooHigh",
+    "supports",
+    "problem_with_level",
     "SUPPORTED_FEATURES",
     "DEFAULT_LEVELS",
     "PRODUCER_IDS_PER_BLOCK",

@@ -42,6 +42,7 @@ from penstock.core.metadata.image import (
     ReplicaLoss,
     ReplicaReport,
 )
+from penstock.core.metadata.levels import HIGHEST_LEVEL, LOWEST_LEVEL, METADATA_VERSION
 from penstock.core.metadata.records import (
     BrokerDrained,
     BrokerFenced,
@@ -60,15 +61,13 @@ from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, NodeId
 
 # The configuration key that drains a broker; the broker's state follows it.
 DRAINED = "broker.drained"
-METADATA_VERSION = "metadata.version"
 PRODUCER_IDS_PER_BLOCK = 1_000
 _INT64_MAX = 2**63 - 1
-# What this version reads and writes. The first format of ours announces the metadata level
-# of Kafka 4.0, whose features it has, so that Kafka's tools can put a name to it.
+# What this version reads and writes.
 SUPPORTED_FEATURES = (
     FeatureRange("eligible.leader.replicas.version", 0, 1),
     FeatureRange("group.version", 0, 1),
-    FeatureRange(METADATA_VERSION, 25, 25),
+    FeatureRange(METADATA_VERSION, LOWEST_LEVEL, HIGHEST_LEVEL),
     FeatureRange("share.version", 0, 1),
     FeatureRange("transaction.version", 0, 2),
 )
@@ -331,6 +330,8 @@ def _problem_with_update(image: MetadataImage, update: FeatureUpdate) -> str | N
     complaint = _unsupported(image, update.name, update.level)
     if complaint is not None:
         return complaint
+    if update.level < present and update.name == METADATA_VERSION:
+        return f"{update.name} is at level {present} and never goes back: what was written there stays"
     if update.level < present and update.direction is UpgradeType.UPGRADE:
         return f"{update.name} is at level {present}: {update.level} needs a downgrade type in the request"
     if update.level > present and update.direction is not UpgradeType.UPGRADE:

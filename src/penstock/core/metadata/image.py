@@ -220,6 +220,12 @@ class FeatureRange(StoredStruct, frozen=True):
     highest: int
 
 
+def supports(features: tuple[FeatureRange, ...], feature: str, level: int) -> bool:
+    """Whether the level is in these ranges. Level 0 is the absence of a feature."""
+    ranges = (known for known in features if known.name == feature)
+    return level == 0 or any(known.lowest <= level <= known.highest for known in ranges)
+
+
 class Broker(StoredStruct, frozen=True):
     """One registration of a broker: each start is a new epoch."""
 
@@ -246,8 +252,7 @@ class Broker(StoredStruct, frozen=True):
 
     def supports(self, feature: str, level: int) -> bool:
         """Whether it supports the level. Level 0 is the absence of a feature, which every broker supports."""
-        ranges = (known for known in self.features if known.name == feature)
-        return level == 0 or any(known.lowest <= level <= known.highest for known in ranges)
+        return supports(self.features, feature, level)
 
 
 class ReplicaLoss(enum.IntEnum):

@@ -21,14 +21,30 @@ from penstock.core.metadata.decide_configs import alter_configs, incremental_alt
 from penstock.core.metadata.decide_partitions import change_partition, depose_leader, resign_replica
 from penstock.core.metadata.decide_reassignment import reassign_partition, widen_internal_topics
 from penstock.core.metadata.decide_topics import create_topic, delete_topic
-from penstock.core.metadata.decision import ControllerConfig, MetadataDecision
+from penstock.core.metadata.decision import ControllerConfig, MetadataDecision, error_decision
 from penstock.core.metadata.elections import balance_leaders, elect_leader, elect_reported
 from penstock.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from penstock.core.metadata.levels import (
+    HIGHEST_LEVEL,
+    LOWEST_LEVEL,
+    METADATA_VERSION,
+    command_level,
+    stored_level,
+)
 from penstock.core.metadata.placement import create_partitions
-from penstock.core.metadata.records import Fact
-from penstock.core.model import Instant
+from penstock.core.metadata.records import Fact, FeatureLevelSet
+from penstock.core.model import ApiError, ErrorKind, Instant
 
 _NOTHING_ELSE = ControllerConfig()
+
+
+def problem_with_level(command: commands.Command, level: int) -> ApiError | None:
+    """The error if nodes of a cluster at this level of `metadata.version` may not know the command."""
+    needed = command_level(command) if level < HIGHEST_LEVEL else LOWEST_LEVEL
+    if needed <= max(level, LOWEST_LEVEL):
+        return None
+    detail = f"{type(command).__name__} needs {METADATA_VERSION} {needed}, and the cluster is at {level}"
+    return ApiError(ErrorKind.INVALID_FEATURE_LEVEL, detail)
 
 
 class MetadataMachine:
@@ -50,6 +66,22 @@ class MetadataMachine:
 
     def decide(self, command: commands.Command, now: Instant) -> MetadataDecision:  # noqa: ARG002 - the shape of machines
         """Return what `command` leads to in the current image, without changing it. Time is not used yet."""
+        level = self.image.feature_level(METADATA_VERSION)
+        if level == HIGHEST_LEVEL:
+            return self._decide(command)
+        error = problem_with_level(command, level)
+        if error is not None:
+            return error_decision(error.kind, error.detail)
+        decision = self._decide(command)
+        for fact in decision.facts:
+            if isinstance(fact, FeatureLevelSet) and fact.name == METADATA_VERSION:
+                level = fact.level
+            assert stored_level(fact) <= max(level, LOWEST_LEVEL), (
+                f"nodes at level {level} cannot read {fact}"
+            )
+        return decision
+
+    def _decide(self, command: commands.Command) -> MetadataDecision:
         if isinstance(command, commands.BrokerCommand):
             return self._decide_broker(command)
         if isinstance(command, commands.ConfigCommand):

@@ -1,7 +1,7 @@
 """Facts about the cluster: the entries of the metadata log, and their bytes.
 
-A tag names a fact for ever. A new field goes to the end and has a default; a fact that
-old nodes cannot read needs a new level of `metadata.version` before it may be written.
+A tag names a fact for ever. A new field goes to the end and has a default; new facts and new fields
+are written only at a level of `metadata.version` that knows them (see `levels`).
 
 As bytes: one byte of format version, then the fact as a MessagePack row.
 
@@ -10,7 +10,7 @@ As bytes: one byte of format version, then the fact as a MessagePack row.
 """
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
@@ -22,6 +22,13 @@ from penstock.core.metadata.image import (
     MetadataImage,
     Partition,
     StoredStruct,
+)
+from penstock.core.metadata.levels import (
+    HIGHEST_LEVEL,
+    METADATA_VERSION,
+    LevelTooHigh,
+    has_newer_fields,
+    stored_row,
 )
 from penstock.core.model import BrokerEpoch, CorruptionError, NodeId, ProducerId, TopicId, TopicName
 
@@ -162,17 +169,20 @@ Fact: TypeAlias = (
     | ProducerIdsAllocated
 )
 _decoder: msgspec.msgpack.Decoder[Fact] = msgspec.msgpack.Decoder(Fact)
+_with_newer_fields = tuple(kind for kind in get_args(Fact) if has_newer_fields(kind))
 
 
 def encode_fact(fact: Fact) -> bytes:
-    return _VERSION + _encoder.encode(fact)
+    row = stored_row(fact) if isinstance(fact, _with_newer_fields) else fact
+    return _VERSION + _encoder.encode(row)
 
 
 def decode_fact(content: bytes | bytearray | memoryview) -> Fact:
     """The fact in `content`; CorruptionError if it is none that this version knows.
 
     An unknown fact must not be skipped: the image would silently differ from those of the
-    other nodes from there on.
+    other nodes from there on. Facts of a newer version come after the one that raises the level:
+    LevelTooHigh, which is no damage.
     """
     view = memoryview(content)
     if len(view) == 0:
@@ -180,9 +190,12 @@ def decode_fact(content: bytes | bytearray | memoryview) -> Fact:
     if view[0] != FORMAT_VERSION:
         raise CorruptionError(f"metadata fact has format version {view[0]}, this node reads {FORMAT_VERSION}")
     try:
-        return _decoder.decode(view[1:])
+        fact = _decoder.decode(view[1:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptionError(f"not a metadata fact that this node knows: {error}") from None
+    if isinstance(fact, FeatureLevelSet) and fact.name == METADATA_VERSION and fact.level > HIGHEST_LEVEL:
+        raise LevelTooHigh(fact.level)
+    return fact
 
 
 def snapshot(image: MetadataImage) -> Iterator[Fact]:
