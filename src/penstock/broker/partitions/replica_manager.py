@@ -192,6 +192,7 @@ class LogSettings:
             checkpoint_ms=self._options.checkpoint_ms,
             producer_expiry_ms=self._broker("producer.id.expiration.ms"),
             file_delete_delay_ms=options.file_delete_delay_ms,
+            may_have_gaps=options.compacted,
         )
 
     def compaction(self, topic: str) -> CompactionRules | None:

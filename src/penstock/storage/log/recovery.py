@@ -481,7 +481,7 @@ def recover_tail(
         state.end = base_offset
         segment = state.segments.add_active(base_offset)
         # Without a checkpoint it is unknown which segments were compacted and have gaps.
-        segment.gapless = not report.checkpoint_lost
+        segment.gapless = not (report.checkpoint_lost and state.options.may_have_gaps)
         damaged = not scan_segment(state, 0, report, epochs)
 
 
@@ -778,7 +778,7 @@ def open_log(
     checkpoint = _read_checkpoint(disk, directory)
     if checkpoint is None:
         report.checkpoint_lost = True
-        checkpoint = _without_checkpoint(disk, directory, bases)
+        checkpoint = _without_checkpoint(disk, directory, bases, options)
     redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, services)
     try:
@@ -910,7 +910,9 @@ def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
     return checkpoint
 
 
-def _without_checkpoint(disk: Disk, directory: str, bases: Sequence[Offset]) -> Checkpoint:
+def _without_checkpoint(
+    disk: Disk, directory: str, bases: Sequence[Offset], options: LogOptions
+) -> Checkpoint:
     """Start at the very beginning; only what the first segment's snapshot knows is kept."""
     first = bases[0] if bases else Offset(0)
     producers = encode_snapshot(ProducerStateManager())
@@ -927,7 +929,8 @@ def _without_checkpoint(disk: Disk, directory: str, bases: Sequence[Offset]) -> 
         position=0,
         log_start=first,
         high_watermark=first,
-        gapless=False,
+        # An offset is outside of its batch's CRC: only what follows it without a gap is sure.
+        gapless=not options.may_have_gaps,
         producers=producers,
     )
 

@@ -160,7 +160,8 @@ class LogOptions:
     """Sizes and times of one log. A negative retention keeps everything.
 
     Segments are closed up to `segment_jitter_ms` before they are `segment_ms` old. Files of
-    deleted records stay for `file_delete_delay_ms` if the log has a file remover.
+    deleted records stay for `file_delete_delay_ms` if the log has a file remover. Offsets may be
+    missing in the segments of a topic that is compacted (`may_have_gaps`), and nowhere else.
     """
 
     segment_bytes: int = 1 << 30
@@ -176,6 +177,7 @@ class LogOptions:
     checkpoint_ms: int = 10_000
     producer_expiry_ms: int = DAY_MS
     file_delete_delay_ms: int = 0
+    may_have_gaps: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.segment_bytes <= SEGMENT_BYTES_MAX:

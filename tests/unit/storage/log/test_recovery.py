@@ -346,6 +346,19 @@ def test_a_scrub_notices_a_flipped_bit_anywhere_in_a_batch(bench: Bench, byte: i
     assert [damage.start for damage in found] == [4]
 
 
+def test_without_a_checkpoint_a_flipped_offset_is_not_where_the_log_ends(bench: Bench) -> None:
+    bench.fill(5)
+    batch = bench.headers()[0].size_bytes
+    bench.disk.remove(f"{bench.log.directory}/checkpoint")
+    # In the base offset of the last batch, which its CRC does not cover.
+    bench.flip(f"{FIRST}.log", 4 * batch + 6)
+
+    report = bench.reopen(clean=False)
+
+    assert report.end == 8
+    assert [damage.start for damage in report.corruption] == [8]
+
+
 def test_without_a_checkpoint_what_lies_behind_damage_stays_in_the_log(bench: Bench) -> None:
     bench.fill(40)
     bases = bench.segment_bases()
