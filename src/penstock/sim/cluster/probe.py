@@ -96,13 +96,14 @@ class EligibilityProbe:
         self._log_starts.acknowledged(place, start, in_sync)
 
     def _starts(self, place: Place) -> dict[int, int]:
+        """Of the nodes that are up: one that is down may have fallen before its start was on disk."""
         starts = {}
         for node_id, node in self._nodes.items():
+            backstage = node.backstage
+            replica = None if backstage is None else backstage.partitions.find_log(*place)
             if self._is_excused(node, place):
                 self._log_starts.forget(place, node_id)
-                continue
-            replica = node.last_replica(place)
-            if replica is not None:
+            elif replica is not None:
                 starts[int(node_id)] = int(replica.log.start)
         return starts
 
