@@ -65,7 +65,7 @@ class Timers(Protocol):
         """Call `fire` once after the present callback, behind all earlier calls to `soon`."""
 
     def when_idle(self, fire: Callback) -> None:
-        """Like `soon`, but only once no socket has anything to read, or after two milliseconds.
+        """Like `soon`, but only once no socket has anything to read, or after five milliseconds.
 
         For work that serves all requests at once, and had better find all of them.
         """

@@ -25,8 +25,9 @@ ROUNDS_MIN = 3
 # Links that still have unread bytes delay the timers, but a flood must not delay them for ever.
 ROUNDS_MAX = 64
 _CANCELLED_MIN = 64
-# How long `when_idle` waits at most: some fifty requests, which then share the cost of one sync.
-IDLE_WAIT_NS = 2 * MILLISECOND
+# How long `when_idle` waits at most: some hundred requests, which then share the cost of one sync. A loop
+# that is busy for so long has longer queues than that anyway.
+IDLE_WAIT_NS = 5 * MILLISECOND
 
 
 class LoopSockets:

@@ -72,16 +72,15 @@ class CommitCounters:
 class _Round:
     """The requests that one sync of the runtime covers."""
 
-    __slots__ = ("begins", "files", "frame", "journaled", "requests", "started_ns")
+    __slots__ = ("files", "frame", "requests", "started_ns")
 
     def __init__(self) -> None:
-        # Dicts, because a set has no order and every run must sync in the same one.
+        self.requests: list[tuple[File, Done, Begins | None]] = []
+        # What is synced: the files of all requests, but of those whose log is in the frame. A dict,
+        # because a set has no order and every run must sync in the same one.
         self.files: dict[File, None] = {}
-        self.requests: list[tuple[File, Done]] = []
-        self.begins: list[tuple[File, Begins]] = []
-        # What has to be synced for the frame, and the files that are not synced because of it.
+        # What has to be synced for the frame.
         self.frame: tuple[SyncableFile, ...] = ()
-        self.journaled: dict[File, None] = {}
         self.started_ns = 0
 
 
@@ -115,13 +114,7 @@ class GroupCommit:
         request for it fails with the same error. `begins` is called just before the round starts,
         perhaps inside this call: what was written until then is covered too.
         """
-        self.counters.requests += 1
-        gathered = self._next
-        gathered.requests.append((file, done))
-        if begins is None:
-            gathered.files[file] = None
-        else:
-            gathered.begins.append((file, begins))
+        self._next.requests.append((file, done, begins))
         if self._running is None and not self._gathering:
             self._gather()
 
@@ -157,10 +150,8 @@ class GroupCommit:
         files = current.files
         journal = self._journal
         frame = None if journal is None else journal.begin_frame()
-        for file, begins in current.begins:
-            if begins(frame):
-                current.journaled[file] = None
-            else:
+        for file, _, begins in current.requests:
+            if begins is None or not begins(frame):
                 files[file] = None
         targets: list[SyncableFile] = []
         if frame is not None and frame.parts:
@@ -168,7 +159,7 @@ class GroupCommit:
             try:
                 targets += journal.write(frame)
             except StorageError:
-                files.update(current.journaled)
+                files.update(_files_of(current))
             else:
                 current.frame = tuple(targets)
                 self.counters.frames += 1
@@ -177,6 +168,7 @@ class GroupCommit:
         targets += [file for file in files if file not in failed] if failed else files
         if self._clock_ns is not None:
             current.started_ns = self._clock_ns()
+        self.counters.requests += len(current.requests)
         self.counters.rounds += 1
         self.counters.files += len(targets)
         self._syncs.sync(targets, partial(self._finish, current))
@@ -196,8 +188,8 @@ class GroupCommit:
         if self._next.requests:
             self._gather()
         failed = self._failed
-        for file, done in finished.requests:
-            done(failed.get(file))
+        for file, done, _ in finished.requests:
+            done(failed.get(file) if failed else None)
         journal = self._journal
         if journal is not None and (journal.marks or journal.is_crowded):
             self._tend(journal)
@@ -220,8 +212,8 @@ class GroupCommit:
         failure.__cause__ = error
         self._journal.fail(failure)
         finished.frame = ()
-        again = [file for file in finished.journaled if file not in finished.files]
-        finished.files.update(finished.journaled)
+        again = [file for file in _files_of(finished) if file not in finished.files]
+        finished.files.update(_files_of(finished))
         self.counters.files += len(again)
         self._syncs.sync(again, partial(self._finish, finished))
 
@@ -232,3 +224,8 @@ class GroupCommit:
                 failure = DiskFailed("sync", file.path, error.errno or errnos.EIO)
                 failure.__cause__ = error
                 self._failed[file] = failure
+
+
+def _files_of(round_: _Round) -> dict[File, None]:
+    """The files of all requests, in their order."""
+    return {file: None for file, _, _ in round_.requests}

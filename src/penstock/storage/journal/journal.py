@@ -155,8 +155,10 @@ class LogJournal:
 
         It is not if anything is neither synced nor in a frame, or does not fit.
         """
-        reach = max(self.reach, synced)
-        if not self.batches:
+        batches, reach = self.batches, self.reach
+        if synced > reach:
+            reach = synced
+        if not batches:
             return reach >= end
         size = self.room_max - self.room
         if self.start > reach or size + ENTRY_BYTES > frame.room:
@@ -164,9 +166,11 @@ class LogJournal:
             return False
         frame.room -= size + ENTRY_BYTES
         frame.keys.append(self.key)
-        frame.parts.append(pack_batches(self.key, self.start, self.end, self.batches, size))
-        frame.parts += self.batches
-        self.batches, self.room, self.reach = [], self.room_max, self.end
+        parts = frame.parts
+        parts.append(pack_batches(self.key, self.start, self.end, batches, size))
+        parts += batches
+        batches.clear()
+        self.room, self.reach = self.room_max, self.end
         return True
 
     def switch(self, *, is_on: bool) -> None:

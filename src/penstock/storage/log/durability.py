@@ -47,6 +47,13 @@ class ImmediateCommit:
             done(None)
 
 
+class LogEnds(Protocol):
+    """A log as far as its ends go."""
+
+    def reach(self, segment: Segment) -> Offset:
+        """The end of what is in this segment or before it."""
+
+
 class DirectoryNames:
     """The names in a directory, as something that can be synced."""
 
@@ -89,7 +96,7 @@ class Durability:
         self.sharing: File | None = None
         self._sealed: dict[File, None] = {}
         # Requests of `commit` in their order: those whose round has not begun, and those whose has.
-        self._gathering: deque[tuple[File, Callable[[Segment], Offset], Segment, Done, int]] = deque()
+        self._gathering: deque[tuple[File, LogEnds, Segment, Done, int]] = deque()
         self._running: deque[tuple[Done, int, Offset]] = deque()
 
     def stop(self, cause: BaseException) -> None:
@@ -120,25 +127,25 @@ class Durability:
                 journal.mark(end)
         done(None)
 
-    def commit(self, file: File, end: Callable[[Segment], Offset], segment: Segment, done: Done) -> None:
+    def commit(self, file: File, log: LogEnds, segment: Segment, done: Done) -> None:
         """Make the log durable with the next round, by its journal or by its active file.
 
-        When the round begins, `end` returns the end of the log in this segment or before it;
-        everything below that is durable when `done` is called.
+        Everything that is in this segment or before it when the round begins is durable when `done`
+        is called.
         """
-        self._gathering.append((file, end, segment, done, self._generation))
+        self._gathering.append((file, log, segment, done, self._generation))
         self._commit.request(file, self._finish, self._begin)
 
     def _begin(self, frame: FrameBuilder | None) -> bool:
         """The round of the oldest request begins: put what was appended into the frame, if there is one."""
-        file, end, segment, done, generation = self._gathering.popleft()
+        file, log, segment, done, generation = self._gathering.popleft()
         if self.sharing is file:
             self.sharing = None
         if self.stopped is not None or generation != self._generation:
             # A log that was removed meanwhile has no end, and one that was cut has another.
             self._running.append((done, generation, Offset(0)))
             return False
-        reach = end(segment)
+        reach = log.reach(segment)
         self._running.append((done, generation, reach))
         journal = self._journal
         if journal is None or not journal.is_on:
@@ -152,7 +159,19 @@ class Durability:
     def _finish(self, error: StorageError | None) -> None:
         """The round of the oldest request that has begun is over."""
         done, generation, reach = self._running.popleft()
-        self._reached(error, generation, reach, done)
+        journal = self._journal
+        if (
+            error is None
+            and self.stopped is None
+            and generation == self._generation
+            and journal is not None
+            and self.synced < reach <= journal.reach
+        ):
+            # Nearly always, since most rounds write a frame and nothing else.
+            self.synced = reach
+            done(None)
+        else:
+            self._reached(error, generation, reach, done)
 
     def request_names(self, done: Done | None = None) -> None:
         """Sync the directory."""

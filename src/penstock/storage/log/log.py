@@ -277,7 +277,7 @@ class PartitionLog:
             return
         segment = state.segments.active
         assert segment.writer is not None
-        state.durability.commit(segment.writer, state.reach, segment, done)
+        state.durability.commit(segment.writer, state, segment, done)
 
     def sync_shared(self, done: Done) -> None:
         """Like `sync`, for frequent appends: of the calls until the next round begins, only the first counts.
@@ -290,7 +290,7 @@ class PartitionLog:
         assert writer is not None
         if state.durability.sharing is not writer:
             state.durability.sharing = writer
-            state.durability.commit(writer, state.reach, segment, done)
+            state.durability.commit(writer, state, segment, done)
 
     def use_journal(self, *, is_on: bool) -> None:
         """Whether appends go to the node's journal, which is worth it if somebody waits for syncs."""
