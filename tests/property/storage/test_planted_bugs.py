@@ -5,17 +5,18 @@ without the bug, the same runs find nothing (see test_power_cuts.py and test_bit
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from penstock.sim.checkers.durability import LogAnomaly, LogViolation
 from penstock.storage.commit import SyncableFile
-from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed, File
-from penstock.storage.log import index, recovery
+from penstock.storage.disk import CrashableDisk, CrashableFile, DiskFailed
+from penstock.storage.log import index
 from penstock.storage.log.checkpoint import BackgroundCheckpoint
 from penstock.storage.log.durability import Done, Durability
+from penstock.storage.log.recovery import TailScan
 from penstock.storage.log.segment import CheckedBatch, headers
 from tests.property.storage.log_damage import Harm, grown_log, judge_damaged
 from tests.property.storage.log_runs import OnDisk, Rounds, run_lives
@@ -62,12 +63,13 @@ def test_a_checkpoint_ahead_of_its_data_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_recovery_that_skips_the_crc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(file: File, position: int, end: int) -> Iterator[CheckedBatch]:
-        for placed in headers(file, position, end):
+    def unchecked(scan: TailScan) -> None:
+        file = scan.segment.file
+        for placed in headers(file, scan.position, scan.segment.size_bytes):
             content = memoryview(file.pread(placed.position, placed.header.size_bytes))
-            yield CheckedBatch(placed.position, placed.header, content)
+            scan.take(CheckedBatch(placed.position, placed.header, content))
 
-    monkeypatch.setattr(recovery, "checked_batches", unchecked)
+    monkeypatch.setattr(TailScan, "run", unchecked)
 
     assert anomalies(first_find()) & {LogAnomaly.BLAMED, LogAnomaly.ALTERED, LogAnomaly.UNKNOWN}
 

@@ -563,7 +563,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs:
     Nothing is cut if that could be wrong: False is returned, and the rest of the segment is damaged.
     """
     segment = state.segments.active
-    scan = _TailScan(state, segment, position, report, epochs)
+    scan = TailScan(state, segment, position, report, epochs)
     try:
         scan.run()
     except DiskFailed as unreadable:
@@ -582,7 +582,7 @@ def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs:
     return not segment.damage
 
 
-class _TailScan:
+class TailScan:
     """Checks the batches of a segment one by one, up to `position` so far.
 
     Nearly all of them are plain: the next offset, the same epoch, data. Those are skimmed in one
@@ -600,7 +600,7 @@ class _TailScan:
     ) -> None:
         self.position = position
         self._state = state
-        self._segment = segment
+        self.segment = segment
         self._report = report
         self._epochs = epochs
         self._chunk = memoryview(b"")
@@ -608,7 +608,7 @@ class _TailScan:
 
     def run(self) -> None:
         """Check up to the end of the segment; raises CorruptBatch or DiskFailed."""
-        while self.position < self._segment.size_bytes:
+        while self.position < self.segment.size_bytes:
             self._read()
             self._skim()
             while (at := self.position - self._chunk_start) < len(self._chunk):
@@ -619,21 +619,22 @@ class _TailScan:
                         # The rest of it is in the next chunk, or nowhere.
                         break
                     # It is larger than a chunk, or the file ends in it.
-                    batch = next(checked_batches(self._segment.file, self.position, self._segment.size_bytes))
+                    batch = next(checked_batches(self.segment.file, self.position, self.segment.size_bytes))
                 else:
                     batch = CheckedBatch(self.position, header, self._chunk[at : at + header.size_bytes])
-                self._take(batch)
+                self.take(batch)
                 self._skim()
 
     def _read(self) -> None:
-        length = min(SCAN_BYTES, self._segment.size_bytes - self.position)
-        self._chunk = memoryview(self._segment.file.pread(self.position, length))
+        length = min(SCAN_BYTES, self.segment.size_bytes - self.position)
+        self._chunk = memoryview(self.segment.file.pread(self.position, length))
         self._chunk_start = self.position
         if not self._chunk:
             raise BatchIncomplete(HEADER_BYTES, 0)
 
-    def _take(self, batch: CheckedBatch) -> None:
-        _check_place(self._state, self._segment, batch)
+    def take(self, batch: CheckedBatch) -> None:
+        """Count a batch that was found good, if it follows what came before."""
+        _check_place(self._state, self.segment, batch)
         self._epochs.check(batch.header)
         _count(self._state, batch)
         self._passed(batch.position + batch.header.size_bytes, 1)
@@ -645,7 +646,7 @@ class _TailScan:
 
     def _skim(self) -> None:
         """Take the plain batches from here on, for as far as they lie within the chunk."""
-        state, segment, chunk = self._state, self._segment, self._chunk
+        state, segment, chunk = self._state, self.segment, self._chunk
         if not segment.gapless:
             return
         index, epoch = state.active_index, state.epochs.latest
