@@ -64,6 +64,8 @@ def launch(
 ) -> "subprocess.Popen[bytes]":
     """Start a node from the sources of a tree, or of this one; its events go beside its data directory."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    # An installed package has its bytecode: without it, most of a start is compiling.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if tree is not None:
         environment["PYTHONPATH"] = str(tree / "src")
     listeners = [f"--kafka={kafka}", "--http=127.0.0.1:0", "--metrics=127.0.0.1:0"]

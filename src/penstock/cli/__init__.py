@@ -4,7 +4,8 @@
              (a table)    (imported only when it is asked for)
 
     entry, commands, output    start and exit codes; the table of commands; tables, JSON, progress
-    up, local_cluster, child   one node; several on this machine; one in a child process
+    up, node_process           penstock up; one node in this process
+    local_cluster, child       several nodes on this machine; one in a child process
     configuration, version     penstock config, penstock version
     broker_options             --bootstrap and --option, for commands that talk to a broker
     topics, produce, consume, groups    those commands

@@ -1,5 +1,6 @@
 """How the command starts, and how it ends: exit codes, and one line instead of a traceback."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -45,10 +46,11 @@ def _run(arguments: list[str]) -> int:
         # Used by scripts and packagers: printed before typer and rich are imported.
         sys.stdout.write(f"penstock {__version__}\n")
         return DONE
-    from penstock.cli.commands import command_for
-
     try:
-        command_for(arguments, os.environ).main(args=arguments, prog_name="penstock")
+        if not _is_run_as_node(arguments):
+            from penstock.cli.commands import command_for
+
+            command_for(arguments, os.environ).main(args=arguments, prog_name="penstock")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else DONE if end.code is None else FAILED
         return _interrupted() if code == INTERRUPTED else code
@@ -64,6 +66,23 @@ def _run(arguments: list[str]) -> int:
             f"unexpected {type(error).__name__}: {error} ({TRACEBACK_VARIABLE}=1 shows the traceback)"
         )
     return DONE
+
+
+def _is_run_as_node(arguments: list[str]) -> bool:
+    """Run a node if the arguments are plain ones of `penstock up`; returns when it has ended."""
+    if arguments[:1] != ["up"]:
+        return False
+    # What a start makes stays. The runtime looks for garbage from when the node runs.
+    gc.disable()
+    try:
+        from penstock.cli.node_process import parse_plain, run_node_process
+
+        plain = parse_plain(arguments[1:])
+        if plain is not None:
+            run_node_process(plain)
+        return plain is not None
+    finally:
+        gc.enable()
 
 
 def _failed(reason: str) -> int:

@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.cli.child import command_line
+from penstock.cli.node_process import FLAGS, other_address
 from penstock.cli.output import counted
-from penstock.cli.up import FLAGS, other_address
 from penstock.config import (
     SETTINGS,
     ConfigError,

@@ -12,6 +12,7 @@
     addresses     listen addresses, listeners and voters
     schema        the settings as a flat table: key, type, default, description
     loader        all sources put together into one `Config`
+    yaml_file     settings from `penstock.yaml`, with their lines
     environment   variables, and `${NAME:default}` in the file
     checks        settings that do not fit together
     warnings      what is allowed but risky, or not available yet

@@ -75,10 +75,13 @@ class MachineEntropy:
 
 
 def freeze_garbage_collector() -> None:
-    """Exclude all present objects from cycle collection, and collect the rest seldom."""
-    gc.collect()
+    """Exclude all present objects from cycle collection, and collect the rest seldom.
+
+    The few cycles that a start leaves behind stay: clients would wait while they are looked for.
+    """
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
+    gc.enable()
 
 
 class ExitWatchdog:
@@ -293,6 +296,7 @@ def run(
     def start() -> Service:
         # On the running loop: a signal that comes before it runs would be lost by uvloop.
         supervisor.watch_signals()
+        gc.disable()
         service = program(open_runtime(loop, supervisor, identity, options or RuntimeOptions()))
         freeze_garbage_collector()
         return service

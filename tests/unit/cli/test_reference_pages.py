@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.commands import PANELS, announced
+from penstock.cli.node_process import FLAGS
 from penstock.cli.reference import pages
-from penstock.cli.up import FLAGS
 from penstock.config import SETTINGS
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,8 @@ from penstock.config import (
     override,
     warnings_for,
 )
-from penstock.config.loader import effective, read_yaml
+from penstock.config.loader import effective
+from penstock.config.yaml_file import read_yaml
 
 
 @pytest.fixture(autouse=True)

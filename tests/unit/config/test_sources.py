@@ -4,7 +4,8 @@ import pytest
 
 from penstock.config import Config, ConfigError, ListenAddress, load, override, warnings_for
 from penstock.config.environment import RawSetting
-from penstock.config.loader import effective, read_yaml
+from penstock.config.loader import effective
+from penstock.config.yaml_file import read_yaml
 
 
 @pytest.fixture(autouse=True)
