@@ -277,7 +277,7 @@ def read_journal(data: bytes) -> None:
         scan.finish(1000)
         for key in scan.logs():
             known = scan.recover(key, 0)
-            assert all(found.entry.position + found.entry.length <= len(data) for found in known.ranges)
+            assert all(found.position + found.length <= len(data) for found in known.ranges)
 
 
 def journal_files() -> list[Target]:

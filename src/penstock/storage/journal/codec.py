@@ -19,12 +19,12 @@ payload and begins with the header CRC, so that neither fits anything else.
 
 import enum
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from fastcrc import crc32
 
-from penstock.core.model import CorruptionError, LeaderEpoch, Offset, PartitionIndex, TopicId
+from penstock.core.model import CorruptionError, Offset, PartitionIndex, TopicId
 from penstock.storage.disk import Buffer
 
 _crc32c = crc32.iscsi
@@ -44,6 +44,8 @@ _CRCS = struct.Struct("<II")
 FRAME_BYTES = _FRAME.size + _CRCS.size
 _ENTRY = struct.Struct("<B20sqqiI")
 ENTRY_BYTES = _ENTRY.size
+# Kind, key, start, end, epoch and length.
+unpack_entry = _ENTRY.unpack_from
 _PARTITION = struct.Struct("<i")
 # The length of a record batch behind these fields, and its leader epoch.
 _PREFIX = struct.Struct(">8xii")
@@ -68,19 +70,7 @@ class EntryKind(enum.IntEnum):
     DURABLE = 2
 
 
-class EntryPlace(NamedTuple):
-    """An entry as it stands in a file: its batches are `length` bytes at `position`.
-
-    `epoch` is the leader epoch of all of them, or -1.
-    """
-
-    kind: EntryKind
-    key: LogKey
-    start: Offset
-    end: Offset
-    epoch: LeaderEpoch
-    position: int
-    length: int
+ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 
 
 class FileHeader(NamedTuple):
@@ -201,21 +191,3 @@ def find_frame(content: bytes, position: int, salt: int, sequence_min: int) -> i
             return position
         position += 1
     return None
-
-
-def decode_entries(content: Buffer, start: int, end: int) -> Iterator[EntryPlace]:
-    """The entries between two positions of a file; raises CorruptionError."""
-    position, unpack = start, _ENTRY.unpack_from
-    while position < end:
-        if position + ENTRY_BYTES > end:
-            raise CorruptionError("a journal frame ends in the middle of an entry")
-        kind, key, first, last, epoch, length = unpack(content, position)
-        position += ENTRY_BYTES
-        if position + length > end or not 0 <= first <= last or kind not in _KINDS:
-            raise CorruptionError("an entry of the journal does not fit its frame")
-        # Not by its constructor: a start may read hundreds of thousands.
-        yield tuple.__new__(EntryPlace, (_KINDS[kind], key, first, last, epoch, position, length))
-        position += length
-
-
-_KINDS = {int(kind): kind for kind in EntryKind}

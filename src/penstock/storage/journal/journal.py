@@ -626,7 +626,7 @@ class CommitJournal:
             if reader is not None:
                 reader.close()
             reader = self._reader = self._disk.open(path_of(found.number), readonly=True)
-        return reader.pread(found.entry.position, found.entry.length)
+        return reader.pread(found.position, found.length)
 
     def opened(self, key: LogKey, *, is_whole: bool) -> None:
         """A log was recovered; if it is whole, its checkpoint covers all that was found about it."""

@@ -17,28 +17,37 @@ replica's end tells it.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.model import LeaderEpoch, Offset
+from penstock.core.model import CorruptionError, LeaderEpoch, Offset
 from penstock.storage.journal.codec import (
     COUNT_MASK,
+    ENTRY_BYTES,
+    ENTRY_KINDS,
     FRAME_BYTES,
     HEADER_BYTES,
     EntryKind,
-    EntryPlace,
     LogKey,
-    decode_entries,
     decode_file_header,
     find_frame,
     is_whole,
     read_frame_header,
+    unpack_entry,
 )
 
 
 class JournalRange(NamedTuple):
-    """An entry of a log, and the frame and file that it is in."""
+    """An entry of a log: the frame and file that it is in, what it says, where its batches are.
+
+    `epoch` is the leader epoch of all of them, or -1.
+    """
 
     sequence: int
     number: int
-    entry: EntryPlace
+    kind: EntryKind
+    start: Offset
+    end: Offset
+    epoch: LeaderEpoch
+    position: int
+    length: int
 
 
 class DamagedFrames(NamedTuple):
@@ -111,7 +120,7 @@ class JournalScan:
                 start = position + FRAME_BYTES
                 place = (position, start + frame.length)
                 position = start + frame.length
-                self._take(frame.sequence, number, list(decode_entries(content, start, position)), named)
+                self._take(frame.sequence, number, content, (start, position), named)
                 self._last_place = place
                 expected = frame.sequence + 1
             else:
@@ -143,18 +152,29 @@ class JournalScan:
             self.damage.append(DamagedFrames(self.last + 1, end, self._hole))
             self._hole = ""
 
-    def _take(self, sequence: int, number: int, entries: list[EntryPlace], named: dict[LogKey, int]) -> None:
+    def _take(
+        self, sequence: int, number: int, content: bytes, payload: tuple[int, int], named: dict[LogKey, int]
+    ) -> None:
+        """Take the entries of a frame: one loop, for a start may read hundreds of thousands."""
         if self._hole:
             self._fill(sequence)
-        self.last = sequence
-        logs = self._logs
-        for entry in entries:
-            key = entry[1]
+        logs, unpack, kinds, make = self._logs, unpack_entry, ENTRY_KINDS, tuple.__new__
+        position, end = payload
+        while position < end:
+            if position + ENTRY_BYTES > end:
+                raise CorruptionError("a journal frame ends in the middle of an entry")
+            kind, key, first, last, epoch, length = unpack(content, position)
+            position += ENTRY_BYTES
+            if position + length > end or not 0 <= first <= last or kind not in kinds:
+                raise CorruptionError("an entry of the journal does not fit its frame")
             found = logs.get(key)
             if found is None:
                 found = logs[key] = []
-            found.append(tuple.__new__(JournalRange, (sequence, number, entry)))
+            row = (sequence, number, kinds[kind], first, last, epoch, position, length)
+            found.append(make(JournalRange, row))
             named[key] = sequence
+            position += length
+        self.last = sequence
 
     def logs(self) -> Sequence[LogKey]:
         """Every log that the journal names."""
@@ -169,24 +189,29 @@ class JournalScan:
         known = self._logs.get(key)
         if known:
             end = self.recover(key, 0).durable
-            entry = EntryPlace(EntryKind.DURABLE, key, end, end, LeaderEpoch(-1), 0, 0)
-            self._logs[key] = [known[-1]._replace(entry=entry)]
+            last = known[-1]
+            self._logs[key] = [
+                JournalRange(last.sequence, last.number, EntryKind.DURABLE, end, end, LeaderEpoch(-1), 0, 0)
+            ]
 
     def recover(self, key: LogKey, after: int) -> JournaledLog:
         """What the frames behind the sequence `after` say about a log."""
         ranges: list[JournalRange] = []
         durable, last = Offset(0), after
+        durable_kind = EntryKind.DURABLE
+        # Without names for the fields, which cost more than the rest of this loop.
         for found in self._logs.get(key, ()):
-            if found.sequence <= after:
+            sequence, _, kind, start, end, _, _, _ = found
+            if sequence <= after:
                 continue
-            last, entry = found.sequence, found.entry
-            if entry.kind is EntryKind.DURABLE:
-                durable = max(durable, entry.end)
+            last = sequence
+            if kind is durable_kind:
+                durable = max(durable, end)
                 continue
             # A log that was cut goes on below where it ended.
-            while ranges and ranges[-1].entry.end > entry.start:
+            while ranges and ranges[-1][4] > start:
                 ranges.pop()
             ranges.append(found)
-            durable = entry.end
+            durable = end
         unknown = [damage.reason for damage in self.damage if damage.end > last + 1]
         return JournaledLog(ranges, durable, unknown[0] if unknown else "")

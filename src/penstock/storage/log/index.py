@@ -212,10 +212,10 @@ class ActiveIndex:
             self._next_timestamp = self.max_timestamp + self._time_interval_ms
             self._next_time_row_at = position + self._interval_bytes
 
-    def next_rows(self) -> tuple[int, int]:
-        """Before which position no batch gets a row, if its timestamp is also below the second number."""
+    def next_rows(self) -> tuple[int, int, int]:
+        """From which position on a batch gets a row; from the second on, if its timestamp is the third."""
         row_at = min(self._next_row_at, self._next_time_row_at + TIME_ROW_BYTES_MAX)
-        return row_at, self._next_timestamp
+        return row_at, self._next_time_row_at, self._next_timestamp
 
     def forget_recent(self, end_offset: int) -> None:
         """Batches below the end were not all noted: the sparse rows lead to them."""

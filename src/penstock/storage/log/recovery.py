@@ -489,7 +489,7 @@ class _JournaledEpochs:
     """The leader epochs of batches as the journal has them: a batch's CRC does not cover its own."""
 
     def __init__(self, known: JournaledLog) -> None:
-        self._entries = [found.entry for found in known.ranges if found.entry.epoch >= 0]
+        self._entries = [found for found in known.ranges if found.epoch >= 0]
         self._next = 0
 
     def check(self, header: BatchHeader) -> None:
@@ -533,13 +533,12 @@ def _restore(state: LogState, journal: LogJournal, known: JournaledLog) -> None:
     """
     content, end = bytearray(), state.end
     for found in known.ranges:
-        entry = found.entry
-        if entry.end <= end:
+        if found.end <= end:
             continue
-        if entry.start > end:
+        if found.start > end:
             break
         content += journal.read(found)
-        end = entry.end
+        end = found.end
         if len(content) >= SCAN_BYTES:
             _append_behind(state, content)
             content.clear()
@@ -655,7 +654,7 @@ class TailScan:
         at, first, stop = self.position - self._chunk_start, self._chunk_start, len(chunk)
         last_header, count, newest = stop - HEADER_BYTES, 0, index.max_timestamp
         unpack, crc32c = LAYOUT.unpack_from, crc32.iscsi
-        row_at, row_ms = index.next_rows()
+        row_at, time_row_at, row_ms = index.next_rows()
         while at <= last_header and end < until:
             fields = unpack(chunk, at)
             base, length, batch_epoch, magic, crc, flags, delta, _, latest, producer, _, _, records = fields
@@ -676,9 +675,9 @@ class TailScan:
                 state.producers.update(BatchHeader(*fields), Offset(base), seen_at(state, latest))
             if latest > newest:
                 newest = latest
-            if first + at >= row_at or newest >= row_ms:
+            if first + at >= row_at or (newest >= row_ms and first + at >= time_row_at):
                 index.note(base, base + delta, first + at, newest)
-                row_at, row_ms = index.next_rows()
+                row_at, time_row_at, row_ms = index.next_rows()
             count += 1
             end = base + delta + 1
             at = next_at
@@ -1008,11 +1007,7 @@ def _load_tables(
     checkpoint = state.checkpoint
     try:
         tables = [
-            parse_rows(
-                shape,
-                read_if_good(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b"",
-                *mark,
-            )
+            parse_rows(shape, _growing_index(state, segment, shape) if mark.rows else b"", *mark)
             for shape, mark in zip(SHAPES, checkpoint.marks, strict=True)
         ]
     except CorruptionError:
@@ -1021,6 +1016,10 @@ def _load_tables(
         index, _ = index_of(state, segment, checkpoint.position)
         return index.offsets, index.times, aborted_of(state, segment, checkpoint.position)
     return tables[0], tables[1], tables[2]
+
+
+def _growing_index(state: LogState, segment: Segment, shape: IndexRowFormat) -> bytes:
+    return read_if_good(state.disk, state.segments.path(segment.base_offset, shape.suffix)) or b""
 
 
 def _restore_epochs(state: LogState, report: RecoveryReport) -> None:

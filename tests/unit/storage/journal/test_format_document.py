@@ -7,9 +7,9 @@ from uuid import UUID
 from penstock.core.model import Offset, PartitionIndex, TopicId
 from penstock.storage.journal.codec import (
     COUNT_BITS,
-    FRAME_BYTES,
     EntryKind,
-    decode_entries,
+    FileHeader,
+    encode_file_header,
     encode_frame,
     is_whole,
     log_key,
@@ -17,6 +17,7 @@ from penstock.storage.journal.codec import (
     pack_durable,
     read_frame_header,
 )
+from penstock.storage.journal.recovery import JournalScan
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "journal.md"
 TOPIC = TopicId(UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"))
@@ -49,10 +50,18 @@ def test_the_frame_of_the_document_is_read() -> None:
     assert header is not None
     assert header.sequence == SEQUENCE
     assert is_whole(content, 0, header)
-    batches, durable = decode_entries(content, FRAME_BYTES, len(content))
+
+
+def test_the_entries_of_the_document_are_read() -> None:
+    content = encode_file_header(FileHeader(SEQUENCE, 0, SALT)) + example()
+    scan = JournalScan()
+
+    scan.read(1, content)
+
+    (batches,) = scan.recover(log_key(TOPIC, PartitionIndex(1)), 0).ranges
     assert (batches.kind, batches.start, batches.end, batches.epoch) == (EntryKind.BATCHES, 41, 42, 5)
     assert content[batches.position : batches.position + batches.length] == BATCH
-    assert (durable.kind, durable.end, durable.length) == (EntryKind.DURABLE, 1000, 0)
+    assert scan.recover(log_key(TOPIC, PartitionIndex(0)), 0) == ([], 1000, "")
 
 
 def test_another_salt_or_sequence_does_not_fit() -> None:
