@@ -81,6 +81,8 @@ class LogSettings:
         self._minima: dict[str, int] = {}
         self._last_good: dict[str, TopicOptions] = {}
         self._unusable: dict[str, None] = {}
+        # The options of logs, and those of the topic that they were made of.
+        self._made: dict[str, tuple[TopicOptions, LogOptions]] = {}
 
     def on_metadata(self, image: MetadataImage) -> bool:
         """Take over a new image; returns whether settings may have changed in it."""
@@ -113,6 +115,7 @@ class LogSettings:
         self.known.pop(topic, None)
         self._minima.pop(topic, None)
         self._unusable.pop(topic, None)
+        self._made.pop(topic, None)
 
     def is_usable(self, topic: str) -> bool:
         """Whether the topic's settings are valid for a log."""
@@ -172,7 +175,12 @@ class LogSettings:
         return SyncPolicy(self._options.maintenance.fsync, options.flush_messages, options.flush_ms)
 
     def log_options(self, topic: str) -> LogOptions:
-        return self._log_options(self.of(topic))
+        # Once for all partitions of a topic: a start opens thousands.
+        options = self.of(topic)
+        made = self._made.get(topic)
+        if made is None or made[0] is not options:
+            made = self._made[topic] = (options, self._log_options(options))
+        return made[1]
 
     def _log_options(self, options: TopicOptions) -> LogOptions:
         deletes = CleanupPolicy.DELETE in options.cleanup
