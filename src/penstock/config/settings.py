@@ -169,11 +169,11 @@ class StorageSettings(ConfigSection, frozen=True):
         Meta(
             ge=0,
             le=INT64_MAX,
-            description="How fast sealed segments are verified in the background; 0 switches that off.",
+            description="How fast segments are verified in the background; 0 switches that off.",
         ),
     ] = 2 * MEBIBYTE
     scrub_interval_ms: Annotated[
-        int, Meta(ge=1, le=INT64_MAX, description="How often every sealed segment is verified.")
+        int, Meta(ge=1, le=INT64_MAX, description="How often every segment is verified.")
     ] = 604_800_000
     fsync: FsyncSettings = FsyncSettings()
 

@@ -127,13 +127,16 @@ class NodeServices:
 
     def _joined(self, epoch: BrokerEpoch | None) -> None:
         image, controller = self.controller.image, self.controller
+        quorum = self.member.quorum
+        self.partitions.scrubber.on_pass(quorum.verify_files)
+        self.partitions.scrubber.add(quorum.scrubbed_log)
         if epoch is None:
+            self.partitions.start_scrub()
             events.info("node.joined", cluster_id=image.cluster_id)
             self.journal.logs_opened()
             if self._without_broker is not None:
                 self._without_broker()
             return
-        self.partitions.scrubber.on_pass(self.member.quorum.verify_snapshot)
         # Not earlier: only under the new broker epoch does the metadata say what this node leads.
         reports = self.partitions.open_all(image, self._storage.directory)
         self._is_open = True

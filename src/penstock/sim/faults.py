@@ -21,7 +21,7 @@ no replication survives more. They lose their ends, have a bit flipped, or are g
     missing-directory   a whole partition
     damaged-quorum      log, hard state and snapshots of the quorum, the end of its log included
     damaged-journal     the journal that a recovery reads
-    rot                 a bit of a segment, while the node runs
+    rot                 a bit of a segment or of a file of the quorum, while the node runs
     failed-read         errors of the disk, while the node runs
     new-disk            everything
 
@@ -178,13 +178,14 @@ class FileCorruptor:
         if kind is FaultKind.DAMAGED_QUORUM:
             return path.startswith(QUORUM)
         is_segment = path.endswith(SEGMENT)
-        if not self._spoils(path) or (kind is not FaultKind.DAMAGE and path.startswith(QUORUM)):
+        is_quorum = path.startswith(QUORUM)
+        if not self._spoils(path) or (is_quorum and kind not in (FaultKind.DAMAGE, FaultKind.ROT)):
             return False
         if kind is FaultKind.DAMAGED_TAIL:
             return is_segment and not _is_checkpointed(disk, path)
         if kind is FaultKind.DAMAGE:
             return not is_segment or _is_checkpointed(disk, path)
-        return is_segment or kind is not FaultKind.ROT
+        return is_segment or is_quorum or kind is not FaultKind.ROT
 
     def _spoil(self, kind: FaultKind, disk: CrashableDisk, path: str) -> str:
         missing = kind in (FaultKind.MISSING_FILE, FaultKind.MISSING_DIRECTORY)

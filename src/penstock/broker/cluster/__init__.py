@@ -24,6 +24,7 @@ image alone.
     raft_storage         log, snapshots and hard state in <data-dir>/meta/raft/
     raft_recovery        what a start finds of them: damage, losses, a lost hard state
     raft_snapshots       taking, sending and installing snapshots off the loop
+    raft_log_repair      a log that rots while its member runs, written anew from memory
     raft_codec           messages and log entries as bytes
     peers                links to the other nodes
     rpc                  requests between nodes

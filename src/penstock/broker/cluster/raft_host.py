@@ -35,10 +35,12 @@ from penstock.broker.cluster.raft_codec import (
     encode_message,
     facts_end,
 )
+from penstock.broker.cluster.raft_log_repair import RaftLogRepair
 from penstock.broker.cluster.raft_recovery import RecoveredQuorum, recover, recover_state
 from penstock.broker.cluster.raft_snapshots import SnapshotManager
 from penstock.broker.cluster.raft_storage import (
     MetadataSnapshot,
+    check_hard_state,
     write_doubt,
     write_hard_state,
 )
@@ -100,7 +102,7 @@ from penstock.core.raft import (
 )
 from penstock.core.raft.messages import RaftMessage
 from penstock.observability import log as events
-from penstock.runtime import Callback, CloseReason, Runtime, Timer
+from penstock.runtime import Callback, CloseReason, ExecutorKind, Runtime, Timer
 from penstock.storage.disk import DiskFull
 
 Arrival: TypeAlias = Callable[[Member, RaftMessage], None]
@@ -208,6 +210,8 @@ class RaftHost:
         self.snapshotting = SnapshotManager(
             runtime.spawn, place.side_disk, found.store, found.facts, found.end, noting.snapshot_damaged
         )
+        self.log_repair = RaftLogRepair(runtime, place.side_disk, found.store)
+        self._side_disk = place.side_disk
         self.raft = self._build(found.recovered)
 
     def _build(self, recovered: RecoveredState) -> Raft:
@@ -353,13 +357,35 @@ class RaftHost:
         self.failure = self._deadline = None
         self._set_timer()
 
+    def verify_hard_state(self) -> None:
+        """Read the hard state in a thread, and write it once more if it cannot be read."""
+
+        def failed(error: Exception) -> None:
+            hard_state = self.raft.hard_state
+            if self._is_closed or self.failure is not None or hard_state is None:
+                return
+            events.error("quorum.hard_state_damaged", term=hard_state.term, reason=str(error))
+            try:
+                write_hard_state(self._disk, hard_state)
+            except StorageError as refused:
+                # The next vote meets the same disk.
+                events.warning("quorum.hard_state_not_written", error=refused)
+
+        disk = self._side_disk
+        self._runtime.spawn.spawn(lambda: check_hard_state(disk), _ignore, failed, ExecutorKind.DISK)
+
     def close(self) -> None:
         """Stop taking part, and close the log."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.snapshotting.close()
+        self.log_repair.close()
         self.store.log.close()
+
+
+def _ignore(_: None) -> None:
+    """Do nothing: the file is as it should be."""
 
 
 class QuorumWatcher(Protocol):
@@ -586,10 +612,16 @@ class RaftQuorum:
         if raft.term == 0 and raft.leader is None:
             self._host.step(LeaderGone(None))
 
-    def verify_snapshot(self) -> None:
-        """Check the newest snapshot on disk, and replace it if it is damaged."""
+    def verify_files(self) -> None:
+        """Check the snapshots and the hard state on disk, and replace what is damaged."""
         if self._host.failure is None:
             self._host.snapshotting.verify()
+            self._host.verify_hard_state()
+
+    @property
+    def scrubbed_log(self) -> RaftLogRepair:
+        """The log, to be verified while this member takes part."""
+        return self._host.log_repair
 
     def transfer(self, target: Member, done: Done) -> None:
         """Hand leadership over."""

@@ -11,6 +11,7 @@ from penstock.broker.cluster.raft_storage import (
     MetadataSnapshot,
     RaftStorage,
     decode_snapshot,
+    drop_damaged_snapshots,
     encode_snapshot,
     read_snapshot,
     remove_snapshot,
@@ -115,8 +116,17 @@ class SnapshotManager:
             self._spawn.spawn(lambda: read_snapshot(disk, meta), ready, failed, ExecutorKind.DISK)
 
     def verify(self) -> None:
-        """Read the present snapshot in a thread; if it is damaged, another one takes its place."""
+        """Read the snapshots in a thread; if the present one is damaged, another one takes its place."""
         disk, meta = self._disk, self._store.snapshot
+
+        def work() -> list[str]:
+            dropped = drop_damaged_snapshots(disk, meta.index)
+            read_snapshot(disk, meta)
+            return dropped
+
+        def verified(dropped: list[str]) -> None:
+            if dropped:
+                events.warning("metadata.old_snapshots_dropped", names=dropped, reason="they are damaged")
 
         def failed(error: Exception) -> None:
             if isinstance(error, CorruptionError):
@@ -125,7 +135,7 @@ class SnapshotManager:
                 events.warning("quorum.snapshot_read_failed", index=meta.index, error=error)
 
         if meta.index and self._job is None:
-            self._spawn.spawn(lambda: read_snapshot(disk, meta), _ignore, failed, ExecutorKind.DISK)
+            self._spawn.spawn(work, verified, failed, ExecutorKind.DISK)
 
     def _replace_damaged(self, meta: SnapshotMeta, error: CorruptionError) -> None:
         if meta != self._store.snapshot or self._job is not None:
@@ -170,7 +180,3 @@ class SnapshotManager:
     def close(self) -> None:
         if self._job is not None:
             self._job.cancel()
-
-
-def _ignore(_: bytes) -> None:
-    """Do nothing: the snapshot is as it should be."""

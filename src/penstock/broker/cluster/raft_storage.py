@@ -142,6 +142,15 @@ class RaftStorage:
         assert int(self.log.end) == self.last
         self.end = self._end_of_facts()
 
+    def encode(self, start: Offset, end: Offset, now: Timestamp) -> bytes:
+        """The batches between two offsets once more; they must be in memory."""
+        found = self._entries[start + 1 - self.first : end + 1 - self.first]
+        assert len(found) == end - start
+        return b"".join(
+            write_batch([_record(entry, now)], base_offset=entry.index - 1, leader_epoch=entry.term)
+            for entry in found
+        )
+
     def sync(self, done: Done) -> None:
         self.log.sync(done)
 
@@ -247,6 +256,20 @@ def read_snapshot(disk: Disk, meta: SnapshotMeta) -> bytes:
     return content
 
 
+def drop_damaged_snapshots(disk: Disk, newest: Index) -> list[str]:
+    """Remove older snapshots that nobody could fall back on; returns their names. Blocks."""
+    dropped = []
+    for index in _list(disk):
+        content = read_file(disk, f"{DIRECTORY}/{_name(index)}") if index < newest else None
+        try:
+            if content is not None:
+                _decode_head(content)
+        except CorruptionError:
+            remove_snapshot(disk, index)
+            dropped.append(_name(index))
+    return dropped
+
+
 def remove_snapshot(disk: Disk, index: Index) -> None:
     """Remove a damaged snapshot. Blocks."""
     with suppress(NoSuchFile):
@@ -289,6 +312,12 @@ def read_hard_state(disk: Disk) -> HardState | None:
     except (RecordFileDamaged, ValueError) as broken:
         # A guess could be a second vote in the same term.
         raise CorruptionError(f"{DIRECTORY}/{_NAME} cannot be read: {broken}") from None
+
+
+def check_hard_state(disk: Disk) -> None:
+    """Raise CorruptionError if there is no hard state that can be read. Blocks."""
+    if read_hard_state(disk) is None:
+        raise CorruptionError(f"{DIRECTORY}/{_NAME} is missing")
 
 
 def write_hard_state(disk: Disk, ballot: HardState) -> None:

@@ -6,7 +6,7 @@
     log_manager          creates, opens and removes log directories
     log_maintenance      checkpoints, background syncs and retention, by timers
     log_cleaner          compacts the dirtiest log first, in a worker
-    log_scrubber         verifies every sealed segment in the background
+    log_scrubber         verifies every segment in the background
     segment_verifier     verifies what readers ask for in a thread, and makes damage known
     replica_reports      what the logs hold and what they lost, said before anyone is elected
     replica_repair       damaged replicas resign and are filled again by their leader

@@ -1,24 +1,31 @@
-"""Verifies every sealed segment in the background, so that damage is found while other copies are whole.
+"""Verifies every segment in the background, so that damage is found while other copies are whole.
 
-    one pass: each log, each sealed segment ── 256 KB in a thread ── a pause by the rate ── the next …
+    one pass: each log, each segment ── 256 KB in a thread ── a pause by the rate ── the next …
                                             └─ at its end: indexes and snapshot
                         └─ before the first: identity, leader epochs, checkpoint
-              └─ before all of it: what `on_pass` was given, as the snapshot of the metadata
+              └─ before all of it: what `on_pass` was given, as the snapshots of the metadata
 
 A pass begins `interval` after the last one began, or when that is done. Where it is stands in the record
 `meta/scrub`, so that a node that is started again goes on there. What is damaged becomes known as if a
-reader had met it (see `segment_verifier`); files that can be rebuilt are.
-
-Left out: the growing segments, which are verified at a start, or once they are sealed.
+reader had met it (see `segment_verifier`); files that can be rebuilt are. The raft log is one of the logs.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.broker.partitions.leader_partition import Replica
-from penstock.broker.partitions.segment_verifier import SegmentVerifier, VerificationResult
-from penstock.core.model import MILLISECOND, SECOND, Instant, Offset, PenstockError, StorageError, Timestamp
+from penstock.broker.partitions.segment_verifier import SegmentVerifier, VerificationResult, VerifiedLog
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    Instant,
+    Offset,
+    PenstockError,
+    StorageError,
+    Timestamp,
+    TopicId,
+)
 from penstock.observability import Metrics
 from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime, Timer
@@ -47,10 +54,10 @@ class ScrubMetrics(Metrics):
     def __init__(self) -> None:
         super().__init__()
         self.bytes_verified = self.counter(
-            "penstock_scrub_bytes_total", "Bytes of sealed segments that were verified in the background."
+            "penstock_scrub_bytes_total", "Bytes of segments that were verified in the background."
         ).of()
         self.passes = self.counter(
-            "penstock_scrub_passes_total", "How often all sealed segments were verified."
+            "penstock_scrub_passes_total", "How often all segments were verified."
         ).of()
         self.damaged_ranges = self.counter(
             "penstock_scrub_damaged_ranges_total", "Damaged ranges that scrubbing has found."
@@ -71,6 +78,13 @@ class ScrubPosition(NamedTuple):
     segment: int = -1
 
 
+class ScrubbedLog(VerifiedLog, Protocol):
+    """A log that a pass goes through."""
+
+    @property
+    def topic_id(self) -> TopicId: ...
+
+
 class LogScrubber:
     """One pass after another over the logs that `replicas` returns."""
 
@@ -84,7 +98,7 @@ class LogScrubber:
         self._started = Timestamp(0)
         self._position = ScrubPosition()
         # What the pass has still to go through, and the segments of the present log: the next is last.
-        self._logs: list[Replica] = []
+        self._logs: list[ScrubbedLog] = []
         self._segments: list[Offset] = []
         self._timer: Timer | None = None
         self._is_running = False
@@ -93,8 +107,15 @@ class LogScrubber:
         self._found = 0
         self._verified_before = 0
         self._on_pass: list[Callable[[], None]] = []
+        self._others: list[ScrubbedLog] = []
+        # How far the present segment reached when its verification began: the last one grows.
+        self._segment_end = 0
         self.metrics = ScrubMetrics()
-        self.metrics.corrupt_ranges.read(lambda: sum(len(one.log.corruption) for one in self._replicas()))
+        self.metrics.corrupt_ranges.read(lambda: sum(len(one.log.corruption) for one in self._all()))
+
+    def add(self, log: ScrubbedLog) -> None:
+        """Verify a log that is no partition's."""
+        self._others.append(log)
 
     def on_pass(self, check: Callable[[], None]) -> None:
         """Call `check` at the beginning of every pass."""
@@ -145,9 +166,12 @@ class LogScrubber:
             check()
         self._gather()
 
+    def _all(self) -> list[ScrubbedLog]:
+        return [*self._others, *self._replicas()]
+
     def _gather(self) -> None:
         """Find what the pass has still to do."""
-        logs = {_name(replica): replica for replica in self._replicas()}
+        logs = {_name(replica): replica for replica in self._all()}
         self._logs = [logs[name] for name in sorted(logs, reverse=True) if name >= self._position.log]
         self._later(0, self._next)
 
@@ -163,18 +187,24 @@ class LogScrubber:
             replica = self._logs[-1]
             if not self._segments:
                 after = self._position.segment if self._position.log == _name(replica) else -1
-                sealed = [one.base_offset for one in replica.log.segments()[:-1]]
-                self._segments = [base for base in reversed(sealed) if base > after]
+                bases = [one.base_offset for one in replica.log.segments() if one.size_bytes]
+                self._segments = [base for base in reversed(bases) if base > after]
                 if self._segments and after < 0:
                     self._check_files(replica, None)
                     return
             if self._segments:
-                self._verify(replica, self._segments[-1], 0, self._segments[-1])
+                self._begin_segment(replica)
                 return
             self._logs.pop()
         self._end_pass()
 
-    def _verify(self, replica: Replica, segment: Offset, position: int, offset: int) -> None:
+    def _begin_segment(self, replica: ScrubbedLog) -> None:
+        base = self._segments[-1]
+        sizes = {one.base_offset: one.size_bytes for one in replica.log.segments()}
+        self._segment_end = sizes.get(base, 0)
+        self._verify(replica, base, 0, base)
+
+    def _verify(self, replica: ScrubbedLog, segment: Offset, position: int, offset: int) -> None:
         try:
             verification = replica.log.verification_at(segment, position, offset, limit_bytes=STEP_BYTES)
         except StorageError as error:
@@ -195,11 +225,15 @@ class LogScrubber:
             self.metrics.bytes_verified.count += count
             self.metrics.damaged_ranges.count += len(result.damage)
             self._found += len(result.damage)
-            self._later(count, partial(self._verify, replica, segment, result.position, result.offset))
+            if result.position >= self._segment_end:
+                go_on = partial(self._check_files, replica, segment)
+            else:
+                go_on = partial(self._verify, replica, segment, result.position, result.offset)
+            self._later(count, go_on)
 
         self._verifier.verify(replica, verification, verified)
 
-    def _check_files(self, replica: Replica, segment: Offset | None) -> None:
+    def _check_files(self, replica: ScrubbedLog, segment: Offset | None) -> None:
         """Check the files beside a segment, or those of the log."""
         check = replica.log.file_check(replica.topic_id, segment)
         if check is None:
@@ -226,12 +260,12 @@ class LogScrubber:
         work = partial(check.work, self._disk)
         self._runtime.spawn.spawn(work, checked, failed, ExecutorKind.DISK)
 
-    def _segment_done(self, replica: Replica, segment: Offset | None) -> None:
+    def _segment_done(self, replica: ScrubbedLog, segment: Offset | None) -> None:
         if not self._is_running:
             return
         if segment is None:
             # The files of the log: its segments follow.
-            self._verify(replica, self._segments[-1], 0, self._segments[-1])
+            self._begin_segment(replica)
             return
         self._segments.pop()
         self._position = ScrubPosition(_name(replica), segment)
@@ -278,6 +312,6 @@ class LogScrubber:
         return f"{self._started} {self._position.log or '-'} {self._position.segment}"
 
 
-def _name(replica: Replica) -> str:
+def _name(replica: ScrubbedLog) -> str:
     """Logs are gone through in the order of this, which does not depend on what else there is."""
     return f"{replica.topic_id}-{replica.name.partition}"

@@ -222,7 +222,7 @@ class LogSettings:
         return self._broker("log.cleaner.backoff.ms")
 
     def scrub_options(self) -> ScrubOptions:
-        """How sealed segments are verified in the background."""
+        """How segments are verified in the background."""
         return ScrubOptions(self._broker("log.scrub.bytes.per.second"), self._broker("log.scrub.interval.ms"))
 
     def lag_max_ns(self) -> int:
@@ -410,6 +410,10 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._replicas)
 
+    def start_scrub(self) -> None:
+        """Verify what is on disk in the background, from now on."""
+        self.scrubber.start(self._settings.scrub_options())
+
     def start_repair(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
         """Start resigning from damaged logs, with the controller's consent."""
         self._repair.start(broker_epoch, submit)
@@ -451,7 +455,7 @@ class ReplicaManager:
         backoff_ms = self._settings.cleaner_backoff_ms()
         if backoff_ms is not None:
             self.cleaner.start(backoff_ms)
-        self.scrubber.start(self._settings.scrub_options())
+        self.start_scrub()
         self._find_lost(damaged)
         # A crash may have come between the creation of a topic and that of its logs.
         self._make_missing()

@@ -791,6 +791,11 @@ class Raft:
         return self._role.leader
 
     @property
+    def hard_state(self) -> HardState | None:
+        """Term and vote; None while they are lost and the others are asked."""
+        return None if isinstance(self._role, TermRecovery) else self._state.hard_state
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether our log may lack entries that we acknowledged, or our hard state is lost."""
         return self._state.doubt is not None or isinstance(self._role, TermRecovery)

@@ -188,14 +188,14 @@ SCRUBBING = (
         "log.scrub.bytes.per.second",
         LONG,
         str(2 << 20),
-        "How fast sealed segments are verified in the background; 0 switches that off.",
+        "How fast segments are verified in the background; 0 switches that off.",
         at_least(0),
     ),
     _fixed(
         "log.scrub.interval.ms",
         LONG,
         str(7 * DAY_MS),
-        "How often every sealed segment is verified.",
+        "How often every segment is verified.",
         at_least(1),
     ),
 )
