@@ -50,6 +50,8 @@ SEGMENT = ".log"
 JOURNAL, QUORUM = "meta/journal/", "meta/raft/"
 # How often a file of these is gone instead of damaged.
 MISSING = 0.3
+# How often the end of the quorum's log is damaged together with the journal, which could restore it.
+LOST_TWICE = 0.5
 # How often a patient nemesis looks whether the world works again.
 PATIENCE_NS = 50 * MILLISECOND
 # After so many looks in vain it starts the nodes that are down.
@@ -159,18 +161,28 @@ class FileCorruptor:
         self.victim = luck.choice(nodes)
         self.done: list[str] = []
 
-    def strike(self, kind: FaultKind) -> str | None:
-        """Damage one file, or lose one, or a directory; returns which, if there is one."""
+    def strike(self, kind: FaultKind) -> list[str]:
+        """Damage one file, or lose one, or a directory; returns which.
+
+        The journal has the end of the quorum's log as well: half of the time it is gone with it.
+        """
         assert kind in WHILE_RUNNING or not self.victim.is_up
         disk = self.victim.disk
         paths = [path for path in disk.files() if disk.size(path) > 0 and self._concerns(kind, disk, path)]
         if kind is FaultKind.MISSING_DIRECTORY:
             paths = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
-        if paths:
-            path = self._luck.choice(paths)
-            self.done.append(f"{path}: {self._spoil(kind, disk, path)}")
-            return path
-        return None
+        if not paths:
+            return []
+        struck = [self._luck.choice(paths)]
+        if kind is FaultKind.DAMAGED_QUORUM and self._luck.random() < LOST_TWICE:
+            struck = [path for path in paths if path.endswith(SEGMENT)][-1:]
+            lost = [path for path in disk.files() if path.startswith(JOURNAL)]
+            for path in lost:
+                disk.lose(path)
+        else:
+            lost = []
+        self.done += [f"{path}: {self._spoil(kind, disk, path)}" for path in struck]
+        return struck + lost
 
     def _concerns(self, kind: FaultKind, disk: CrashableDisk, path: str) -> bool:
         if kind is FaultKind.DAMAGED_JOURNAL:
@@ -375,14 +387,15 @@ class Nemesis:
         if kind is FaultKind.NEW_DISK:
             victim.replace_disk()
             self._world.damage(victim.name, EVERYTHING)
-        elif (struck := self._damage.strike(kind)) is not None:
-            self._world.damage(victim.name, struck)
+        else:
+            for path in self._damage.strike(kind):
+                self._world.damage(victim.name, path)
         self._later(self._start_all)
 
     def _rot(self, kind: FaultKind, victim: SimulatedNode) -> None:
         if kind is FaultKind.ROT and self._damage is not None:
-            if (struck := self._damage.strike(kind)) is not None:
-                self._world.damage(victim.name, struck)
+            for path in self._damage.strike(kind):
+                self._world.damage(victim.name, path)
             return
         self._world.damaged.setdefault(victim.name, False)
         victim.fail_disk(FailureRule("pread", path_ends=SEGMENT, times=self._luck.randint(1, 3)))

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 from penstock.core.model import CorruptionError, StorageError
 from penstock.sim.network import SimulatedNetwork
@@ -14,6 +15,13 @@ from penstock.storage.disk import PowerCut
 
 # What is damaged if the disk is another one.
 EVERYTHING = ""
+
+
+class DiskDamage(NamedTuple):
+    """The path that was damaged, and how often the node had been started by then."""
+
+    what: str
+    incarnation: int
 
 
 class World:
@@ -37,7 +45,7 @@ class World:
         # Nodes whose files were damaged on purpose, and whether they have refused to start with them.
         self.damaged: dict[str, bool] = {}
         # What was damaged on each of them, in order: files, directories, or the whole disk.
-        self.damages: dict[str, list[str]] = {}
+        self.damages: dict[str, list[DiskDamage]] = {}
         # How a node ends that the others do not accept for the time being.
         self.refusals: tuple[type[Exception], ...] = ()
 
@@ -73,7 +81,7 @@ class World:
     def damage(self, name: str, what: str) -> None:
         """Files of a node are damaged on purpose: from now on it has an excuse for them."""
         self.damaged.setdefault(name, False)
-        self.damages.setdefault(name, []).append(what)
+        self.damages.setdefault(name, []).append(DiskDamage(what, self.nodes[name].incarnations))
         self.note(name, "damage", what)
 
     def note(self, who: str, what: str, detail: int | str = 0) -> None:

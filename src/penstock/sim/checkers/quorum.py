@@ -20,6 +20,8 @@ class QuorumChecker:
         # An entry and the term before it: if both always agree, whole logs do, by induction.
         self._stored: dict[tuple[Index, Term], tuple[object, Term | None]] = {}
         self._committed: dict[Index, tuple[Entry, Term]] = {}
+        # The last committed entry that a member has acknowledged, in an earlier life.
+        self._owed: dict[Member, Entry] = {}
 
     @property
     def committed(self) -> Index:
@@ -37,6 +39,25 @@ class QuorumChecker:
             self._note(
                 f"forgotten vote: {member.node_id} was in term {before.term}, and is back in {after.term}"
                 + (" without its vote" if forgot_vote else "")
+            )
+
+    def ended(self, member: Member, persisted: Index, term_at: Callable[[Index], Term | None]) -> None:
+        """A member is about to come back; its log was durable up to `persisted`."""
+        owed = [
+            entry
+            for index, (entry, _) in self._committed.items()
+            if index <= persisted and term_at(index) == entry.term
+        ]
+        newest = max(owed, key=lambda entry: entry.index, default=None)
+        if newest is not None and newest.index > (self._owed[member].index if member in self._owed else 0):
+            self._owed[member] = newest
+
+    def is_sure(self, member: Member, term_at: Callable[[Index], Term | None], covered: Index) -> None:
+        """A member is in no doubt of its log: then it has what it once acknowledged, if that is committed."""
+        entry = self._owed.get(member)
+        if entry is not None and entry.index > covered and term_at(entry.index) != entry.term:
+            self._note(
+                f"unnoticed loss: member {member.node_id} is sure of its log, and lost entry {entry.index}"
             )
 
     def became_leader(

@@ -73,6 +73,10 @@ class Probe(Protocol):
 
     def has_lost_votes(self, node: "ClusterNode") -> bool: ...
 
+    def has_new_disk(self, node: "ClusterNode") -> bool: ...
+
+    def started(self) -> None: ...
+
 
 class MakeProcess(Protocol):
     """Composes a node."""
@@ -144,6 +148,12 @@ class ClusterNode:
         return backstage.quorum.raft if backstage is not None and backstage.quorum._is_started else None
 
     @property
+    def last_raft(self) -> Raft | None:
+        """The newest member of the quorum that ran here, also if the node is down."""
+        quorums = (process.backstage.quorum for process in reversed(self._processes))
+        return next((quorum.raft for quorum in quorums if quorum._is_started), None)
+
+    @property
     def member(self) -> Member | None:
         """Who it is in the quorum."""
         return None if self.backstage is None else self.backstage.member.me
@@ -192,8 +202,12 @@ class ClusterNode:
         controller.add_task(LeaderProbe(process.backstage, self._journal))
         controller.subscribe(lambda image: self.probe.metadata_committed(self, controller.committed, image))
         before = self._hard_state
+        if (raft := self.last_raft) is not None:
+            log = raft._state.log
+            self._journal.quorum.ended(raft._state.me, log.persisted, log.term_at)
         process.start()
         self._compare_hard_state(before)
+        self.probe.started()
         return process
 
     @property
@@ -207,9 +221,11 @@ class ClusterNode:
 
     def _compare_hard_state(self, before: HardState | None) -> None:
         after, raft = self._hard_state, self._processes[-1].backstage.quorum
-        # Its files may be damaged, or it fell in the middle of a write.
-        excused = self.probe.has_lost_votes(self) or self.machine.has_failed
-        if before is not None and after is not None and raft._is_started and not excused:
+        if before is None or after is None or not raft._is_started:
+            return
+        # It fell in the middle of a write, or its files were damaged: then it must know that.
+        is_lost = self.probe.has_lost_votes(self) and raft.raft.is_doubtful
+        if not (is_lost or self.machine.has_failed or self.probe.has_new_disk(self)):
             self._journal.quorum.restarted(self._processes[-1].backstage.member.me, before, after)
 
     def _ready(self, process: SimulatedBroker) -> None:

@@ -5,15 +5,16 @@ acknowledgement and every committed change of the metadata, what was promised wi
 may be elected, up or down.
 
 A replica whose own files were damaged on purpose has an excuse until the metadata does not count on it
-any more: whoever is in sync after that has everything again. A voter has none: one that lost something
-is in doubt, and its vote counts for less.
+any more: whoever is in sync after that has everything again; nor has one that was asked, and says that
+it lost nothing. A voter has none: one that lost something is in doubt, and its vote counts for less.
 """
 
 from collections.abc import Iterable, Mapping
 
-from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage
+from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, ReplicaLoss
+from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import NodeId
-from penstock.core.raft import Entry
+from penstock.core.raft import Entry, Member
 from penstock.sim.checkers.eligibility import VoterLog
 from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode
@@ -37,6 +38,8 @@ class EligibilityProbe:
         self._image: MetadataImage | None = None
         # How many damages of a node a partition has got over, by node and partition.
         self._forgiven: dict[tuple[str, Place], int] = {}
+        # The last entry of the quorum that was committed, and who voted then.
+        self._committed: tuple[Entry, tuple[Member, ...]] | None = None
 
     def watch(self, places: Iterable[Place]) -> None:
         """These partitions are used by clients."""
@@ -45,20 +48,40 @@ class EligibilityProbe:
     def has_lost_votes(self, node: ClusterNode) -> bool:
         """Whether what a member of the quorum has stored was damaged on purpose."""
         damages = self._world.damages.get(node.machine.name, ())
-        return any(what == EVERYTHING or what.startswith(QUORUM) for what in damages)
+        return any(damage.what.startswith(QUORUM) for damage in damages)
 
-    def _is_excused(self, node: ClusterNode, place: Place) -> bool:
+    def has_new_disk(self, node: ClusterNode) -> bool:
+        """Whether its disk was replaced: another member runs there since."""
+        return any(damage.what == EVERYTHING for damage in self._world.damages.get(node.machine.name, ()))
+
+    def started(self) -> None:
+        """A node has read what is on its disk: if it has less than before, it must know that."""
+        self._look_at_voters()
+
+    def _is_excused(self, node: ClusterNode, place: Place, partition: PartitionState) -> bool:
         """Whether the log of a partition may lack what the cluster counts on: damaged, and not replaced."""
         name = node.machine.name
         damages = self._world.damages.get(name)
         if not damages:
             return False
         own = f"logs/{place[0]}/{place[1]}"
-        concerned = (own, f"{own}/", JOURNAL, EVERYTHING)
-        return any(
-            what in concerned or what.startswith(concerned[1:3])
-            for what in damages[self._forgiven.get((name, place), 0) :]
-        )
+        present = self._says_it_is_whole(node, partition)
+        for damage in damages[self._forgiven.get((name, place), 0) :]:
+            what = damage.what
+            if what.startswith(JOURNAL):
+                # The last frame may be damaged: that cannot be told from a write that was never finished.
+                return True
+            is_concerned = what in (own, EVERYTHING) or what.startswith(f"{own}/")
+            if is_concerned and not (present and damage.incarnation < node.machine.incarnations):
+                return True
+        return False
+
+    @staticmethod
+    def _says_it_is_whole(node: ClusterNode, partition: PartitionState) -> bool:
+        """Whether the present incarnation of a node has reported that its replica lost nothing."""
+        report = partition.report(node.node_id)
+        epoch = None if node.backstage is None else node.backstage.member.membership.epoch
+        return report is not None and report.broker_epoch == epoch and report.loss is ReplicaLoss.NOTHING
 
     def _forgive(self, place: Place, relied_on: Iterable[NodeId]) -> None:
         """Those who are not relied on now have no excuse when they are again."""
@@ -124,15 +147,15 @@ class EligibilityProbe:
         if place[0] != OFFSETS_TOPIC:
             # Its coordinator deletes what it has written anew.
             self._log_starts.started(place, self._starts(place), partition.isr)
-        self._checker.may_lead(key, "is in sync", self._synced(place, partition.isr))
-        self._checker.may_lead(key, "is eligible", self._synced(place, partition.elr))
+        self._checker.may_lead(key, "is in sync", self._synced(place, partition, partition.isr))
+        self._checker.may_lead(key, "is eligible", self._synced(place, partition, partition.elr))
 
-    def _synced(self, place: Place, node_ids: Iterable[NodeId]) -> dict[int, int]:
+    def _synced(self, place: Place, partition: PartitionState, node_ids: Iterable[NodeId]) -> dict[int, int]:
         positions = {}
         for node_id in node_ids:
             node = self._nodes[node_id]
             replica = node.last_replica(place)
-            if replica is not None and not self._is_excused(node, place):
+            if replica is not None and not self._is_excused(node, place, partition):
                 positions[int(node_id)] = int(replica.log.synced)
         return positions
 
@@ -144,17 +167,32 @@ class EligibilityProbe:
             return  # a snapshot has it
         assert leader.member is not None
         # What stands in it is compared with what clients were told; here it is known by index and term.
-        self._quorum.was_committed(leader.member, Entry(raft.commit, term, b""), raft.term)
-        if raft.leader != leader.member:
+        entry = Entry(raft.commit, term, b"")
+        self._quorum.was_committed(leader.member, entry, raft.term)
+        if self._committed is None or entry.index > self._committed[0].index:
+            self._committed = (entry, raft.configuration.voters)
+        if raft.leader == leader.member:
+            self._look_at_voters()
+
+    def _look_at_voters(self) -> None:
+        """Compare the logs of all voters with the last committed entry, of those that are down as well."""
+        if self._committed is None:
             return
-        voters = [member.node_id for member in raft.configuration.voters]
+        entry, voters = self._committed
         logs = {}
-        for node_id in voters:
-            node = self._nodes[node_id]
-            if node.raft is not None:
-                log = node.raft._state.log
-                has_entry = log.snapshot.index >= raft.commit or log.term_at(raft.commit) == term
-                logs[int(node_id)] = VoterLog(
-                    int(log.last_term), int(log.last), has_entry, node.raft.is_doubtful
-                )
-        self._checker.committed(raft.commit, len(voters), logs)
+        for member in voters:
+            node = self._nodes[member.node_id]
+            raft = node.last_raft
+            if raft is None or raft._state.me != member:
+                continue  # on another disk it is another member
+            log = raft._state.log
+            # What is in memory only goes with the process.
+            last = log.last if node.raft is raft else log.persisted
+            has_entry = log.snapshot.index >= entry.index or (
+                last >= entry.index and log.term_at(entry.index) == entry.term
+            )
+            last_term = log.term_at(last) or log.snapshot.term
+            if node.raft is raft and not raft.is_doubtful:
+                self._quorum.is_sure(member, log.term_at, log.snapshot.index)
+            logs[int(member.node_id)] = VoterLog(int(last_term), int(last), has_entry, raft.is_doubtful)
+        self._checker.committed(entry.index, len(voters), logs)
