@@ -9,7 +9,8 @@ A replica of the ISR has not restarted since it was found in sync, and is electe
 the ELR that has restarted may have come back with less than it had, whether it noticed or not, so
 that all of them are asked first (`ReplicaReport`):
 
-    all of ISR and ELR have reported          the longest log leads
+    all of ISR and ELR have reported          the longest log leads; all replicas are asked if a single one
+                                              is eligible and its machine went down
     the grace period is over                  the longest of those that are there leads, if some
                                               replica of the ELR says that it lost nothing
     each of them has lost something           the longest log of all replicas leads, and no longer one is
@@ -41,6 +42,7 @@ from penstock.core.metadata.decision import (
 )
 from penstock.core.metadata.effective_configs import broker_setting, topic_value
 from penstock.core.metadata.image import (
+    NO_BROKER_EPOCH,
     NO_LEADER,
     ConfigResourceType,
     MetadataImage,
@@ -262,7 +264,19 @@ def _is_whole(partition: Partition, image: MetadataImage, best: ReplicaReport, *
     ]
     if best.loss is ReplicaLoss.RANGE or not any(best.position >= report.position for report in whole):
         return False
-    return waited or not _silent(partition, image, partition.complete)
+    return waited or not _silent(partition, image, _witnesses(partition, image))
+
+
+def _witnesses(partition: Partition, image: MetadataImage) -> Nodes:
+    """The replicas whose reports are waited for before the longest log leads.
+
+    If only one was eligible and its machine went down, nobody could contradict it. The others may have
+    stopped a moment before it with a log that is longer than what its disk has kept.
+    """
+    complete = partition.complete
+    brokers = [image.broker(node_id) for node_id in complete]
+    fell = any(broker is not None and broker.previous_epoch == NO_BROKER_EPOCH for broker in brokers)
+    return partition.replicas if len(complete) == 1 and fell else complete
 
 
 def _is_all_there_is(

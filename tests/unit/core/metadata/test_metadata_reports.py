@@ -54,10 +54,11 @@ def started(replicas: int = 3, minimum: int = 2) -> MetadataMachine:
     return machine
 
 
-def restart(machine: MetadataMachine, *numbers: int, synced: bool = True) -> None:
+def restart(machine: MetadataMachine, *numbers: int, synced: bool = True, power_cut: bool = False) -> None:
     """All of them fell at once, and come back one after the other, still fenced."""
     for number in numbers:
-        perform(machine, registration(number, fenced=True, synced=synced))
+        survived = -1 if power_cut or not synced else broker_of(machine, number).epoch
+        perform(machine, registration(number, fenced=True, synced=synced, previous_epoch=survived))
 
 
 def report(
@@ -169,6 +170,39 @@ def test_with_two_replicas_the_one_that_fell_first_helps_the_one_that_lost_its_l
 
     assert orders(machine).leader == 1
     assert orders(machine).isr == (1,)
+
+
+def test_a_replica_that_was_eligible_alone_is_compared_with_the_others_after_a_power_cut() -> None:
+    """Its disk may have kept less than it noticed, and the other one fell a moment before."""
+    machine = started(2, 1)
+    restart(machine, 1, 2, power_cut=True)
+    assert orders(machine).elr == (2,)
+
+    come_back(machine, 2, 50)
+    assert orders(machine).leader == NO_LEADER
+    come_back(machine, 1, 100)
+
+    assert (orders(machine).leader, orders(machine).isr) == (1, (1,))
+
+
+def test_a_replica_that_was_eligible_alone_leads_after_the_grace_period() -> None:
+    machine = started(2, 1)
+    restart(machine, 1, 2, power_cut=True)
+    come_back(machine, 2, 50)
+    assert orders(machine).leader == NO_LEADER
+
+    grace_is_over(machine)
+
+    assert (orders(machine).leader, orders(machine).unclean_epoch) == (2, -1)
+
+
+def test_a_replica_that_was_eligible_alone_leads_at_once_if_its_machine_went_on() -> None:
+    machine = started(2, 1)
+    restart(machine, 1, 2)
+
+    come_back(machine, 2, 50)
+
+    assert orders(machine).leader == 2
 
 
 def test_after_the_grace_period_a_replica_that_lost_nothing_is_enough() -> None:
