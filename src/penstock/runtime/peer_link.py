@@ -124,7 +124,9 @@ class LinkOutbox:
         """Add a frame. Borrowed parts are not copied: call `write_to` before the caller gets them back."""
         self.size_bytes += size_bytes
         self._borrowed |= borrow
-        self._buffers.extend(parts if borrow else map(_owned, parts))
+        # An empty part would be offered to the socket for ever: nothing of it is ever sent.
+        filled = filter(len, parts)
+        self._buffers.extend(filled if borrow else map(_owned, filled))
 
     def write_to(self, connected: socket.socket) -> bool:
         """Write what the socket takes, and copy the rest of borrowed parts; True: all is written."""

@@ -1,8 +1,10 @@
+import socket
 import struct
+from contextlib import closing
 
 import pytest
 
-from penstock.runtime.peer_link import KEEP_ALIVE, FrameTooLong, PeerFrameReader
+from penstock.runtime.peer_link import KEEP_ALIVE, FrameTooLong, LinkOutbox, PeerFrameReader
 
 
 def framed(content: bytes) -> bytes:
@@ -45,3 +47,23 @@ def test_what_was_handed_out_is_not_kept() -> None:
         frames_of(reader)
 
     assert len(reader._buffer) == 0
+
+
+@pytest.mark.parametrize("parts", [(b"whole", b""), (b"", b"whole"), (b"", b"")])
+@pytest.mark.parametrize("borrow", [False, True])
+def test_empty_parts_are_not_waited_for(parts: tuple[bytes, ...], *, borrow: bool) -> None:
+    outbox = LinkOutbox()
+    outbox.put(parts, sum(map(len, parts)), borrow=borrow)
+    ours, theirs = socket.socketpair()
+    with closing(ours), closing(theirs):
+        calls = iter(range(3))
+
+        class Counted:
+            def sendmsg(self, buffers: list[bytes]) -> int:
+                assert next(calls, None) is not None, "it is offered again and again"
+                return ours.sendmsg(buffers)
+
+        assert outbox.write_to(Counted())  # type: ignore[arg-type]
+        ours.shutdown(socket.SHUT_WR)
+        assert theirs.recv(100) == b"".join(parts)
+    assert outbox.size_bytes == 0
