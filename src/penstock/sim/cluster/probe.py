@@ -112,19 +112,19 @@ class EligibilityProbe:
 
     def deleted(self, place: Place, start: int) -> None:
         """A client was told that everything below `start` is deleted."""
-        starts = self._starts(place)
         partition = None if self._image is None else self._image.partition(*place)
+        starts = {} if partition is None else self._starts(place, partition)
         isr = () if partition is None else partition.isr
         in_sync = {int(node_id): starts[node_id] for node_id in isr if node_id in starts}
         self._log_starts.acknowledged(place, start, in_sync)
 
-    def _starts(self, place: Place) -> dict[int, int]:
+    def _starts(self, place: Place, partition: PartitionState) -> dict[int, int]:
         """Of the nodes that are up: one that is down may have fallen before its start was on disk."""
         starts = {}
         for node_id, node in self._nodes.items():
             backstage = node.backstage
             replica = None if backstage is None else backstage.partitions.find_log(*place)
-            if self._is_excused(node, place):
+            if self._is_excused(node, place, partition):
                 self._log_starts.forget(place, node_id)
             elif replica is not None:
                 starts[int(node_id)] = int(replica.log.start)
@@ -146,7 +146,7 @@ class EligibilityProbe:
                 self._checker.counted(key, partition.isr, led.isr.counting)
         if place[0] != OFFSETS_TOPIC:
             # Its coordinator deletes what it has written anew.
-            self._log_starts.started(place, self._starts(place), partition.isr)
+            self._log_starts.started(place, self._starts(place, partition), partition.isr)
         self._checker.may_lead(key, "is in sync", self._synced(place, partition, partition.isr))
         self._checker.may_lead(key, "is eligible", self._synced(place, partition, partition.elr))
 
