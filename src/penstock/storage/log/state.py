@@ -77,7 +77,8 @@ class LogState:
         self.producers = ProducerStateManager()
         self.start = checkpoint.log_start
         self.end = checkpoint.recovery_point
-        self.high_watermark = checkpoint.high_watermark
+        # A log start that moved may be newer; only committed records are deleted.
+        self.high_watermark = max(checkpoint.high_watermark, checkpoint.log_start)
         self.last_append_at = checkpoint.taken_at
         # Where the log ended that was durable, if its end was lost since.
         self.lost_end = Offset(0)

@@ -90,6 +90,17 @@ def test_deleted_records_stay_deleted_after_a_restart(bench: "Bench") -> None:
     assert bench.segment_bases() == [4, 8]
 
 
+def test_what_was_deleted_was_committed_which_a_restart_does_not_forget(bench: "Bench") -> None:
+    bench.fill(4)
+    bench.checkpoint()
+    bench.log.set_high_watermark(Offset(6))
+
+    bench.log.delete_records(Offset(5))
+    bench.reopen(clean=False)
+
+    assert (bench.log.start, bench.log.high_watermark) == (5, 5)
+
+
 def test_deleting_beyond_the_end_is_refused_and_below_the_start_does_nothing(bench: "Bench") -> None:
     three_segments(bench)
     bench.log.delete_records(Offset(5))
