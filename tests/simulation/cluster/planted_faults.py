@@ -46,7 +46,17 @@ from penstock.core.metadata import (
 )
 from penstock.core.metadata import Partition as PartitionState
 from penstock.core.metadata.image import ReplicaReport
-from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Instant, NodeId, Offset, ProducerId
+from penstock.core.model import (
+    MILLISECOND,
+    SECOND,
+    ApiError,
+    ErrorKind,
+    Instant,
+    NodeId,
+    Offset,
+    ProducerId,
+    Timestamp,
+)
 from penstock.core.protocol.messages.fetch import FetchRequestPartition
 from penstock.core.raft import Effect, Event, PersistHardState, Raft
 from penstock.core.records import BatchHeader
@@ -491,6 +501,32 @@ def deletions_take_whole_segments(patch: Patch) -> None:
     patch.setattr(retention, "delete_records", delete_more)
 
 
+def retention_forgets_the_high_watermark(patch: Patch) -> None:
+    count = retention._expired_count
+
+    def count_all(state: LogState, now: Timestamp) -> int:
+        before, state.high_watermark = state.high_watermark, state.end
+        try:
+            return count(state, now)
+        finally:
+            state.high_watermark = before
+
+    patch.setattr(retention, "_expired_count", count_all)
+
+
+def retention_takes_one_segment_too_many(patch: Patch) -> None:
+    count = retention._expired_count
+
+    def count_more(state: LogState, now: Timestamp) -> int:
+        found = count(state, now)
+        is_committed = found + 1 < len(state.segments) and (
+            state.segments[found + 1].base_offset <= state.high_watermark
+        )
+        return found + bool(found and is_committed)
+
+    patch.setattr(retention, "_expired_count", count_more)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -640,6 +676,8 @@ ALONE = replace(
 )
 # Records are deleted from the front, and leaders fall.
 DELETIONS = replace(LEADERS_FALL, deleters=1, pace_ms=15)
+# Logs are kept short, and followers are behind.
+RETENTION = replace(LONG_TAILS, retention_bytes=3_000, pace_ms=10)
 CATCHING_UP = replace(
     options(
         (FaultKind.POWER_CUT, FaultKind.KILL),
@@ -734,6 +772,8 @@ FAULTS = [
     PlantedFault(deletions_are_acknowledged_by_the_leader_alone, DELETIONS, 5),
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),
     PlantedFault(deletions_take_whole_segments, DELETIONS, 10),
+    PlantedFault(retention_forgets_the_high_watermark, RETENTION, 10),
+    PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
 ]
 
 

@@ -3,8 +3,10 @@
     DeleteRecords   below 40                    no log starts behind what was asked for
     acknowledged    low watermark 40            every replica in sync starts there, or later
     from then on    replica 1   40 ──▶ 40       and stays there, as long as it is in sync
+    retention       6000 bytes                  so many are left on the replica that deleted
 
-    deleted too much       a log starts behind everything that was asked for
+    deleted too much       a log starts behind everything that was asked for, or expired
+    deleted uncommitted    a log starts behind its high watermark
     deletion not shared    a deletion is acknowledged, and a replica in sync starts below it
     deletion forgotten     a replica in sync had deleted what was acknowledged, and has it again
     start went back        the log of a replica starts earlier than it did
@@ -33,6 +35,8 @@ class LogStartChecker:
 
     anomalies: list[str] = field(default_factory=list)
     deletions: int = 0
+    # How much of a log retention leaves at least; -1: everything.
+    retention_bytes: int = -1
     _partitions: dict[Hashable, _Deletions] = field(default_factory=dict)
 
     def asking(self, partition: Hashable, offset: int) -> None:
@@ -59,6 +63,22 @@ class LogStartChecker:
                     f"though everything below {start} was acknowledged as deleted"
                 )
 
+    def retained(
+        self, partition: Hashable, node: int, start: int, high_watermark: int, size_bytes: int | None
+    ) -> None:
+        """The log of a replica starts there, and so much is left of it; None: it was cut meanwhile.
+
+        The others may follow.
+        """
+        deletions = self._of(partition)
+        if start > high_watermark:
+            self._note(
+                f"deleted uncommitted: {partition} starts at {start} on {node}, "
+                f"behind its high watermark {high_watermark}"
+            )
+        if self.retention_bytes >= 0 and (size_bytes is None or size_bytes >= self.retention_bytes):
+            deletions.asked = max(deletions.asked, start)
+
     def started(self, partition: Hashable, starts: Mapping[int, int], isr: Collection[int]) -> None:
         """The logs of these replicas start there; those in `isr` are in sync."""
         deletions = self._of(partition)
@@ -66,7 +86,7 @@ class LogStartChecker:
             if start > deletions.asked:
                 self._note(
                     f"deleted too much: {partition} starts at {start} on {node}, "
-                    f"and nobody deleted more than what is below {deletions.asked}"
+                    f"and nothing but what is below {deletions.asked} was deleted, or too much"
                 )
             before = deletions.starts.get(node, 0)
             if start < before:

@@ -26,6 +26,9 @@ STATIC = {
 }
 # In how many of the runs there is each kind of work that others can do without.
 SHARE = 0.25
+RETENTION_BYTES = (3_000, 8_000)
+RETENTION_CHECK_MS = 150
+RETAINED_SEGMENT_BYTES = 1_500
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
 JOURNAL = JournalOptions(first_bytes=8 << 10, file_bytes=16 << 10, entry_bytes_max=2_000, full_files_max=1)
 
@@ -44,6 +47,8 @@ class SimulatedClusterOptions:
     admins: int = 1
     # Clients that delete records from the front of partitions.
     deleters: int = 0
+    # How much of each log is kept; -1: everything. Segments are smaller then.
+    retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
     pace_ms: float = 40
     faulty_ns: int = 3 * SECOND
@@ -66,6 +71,15 @@ class SimulatedClusterOptions:
     def replicas(self) -> int:
         return min(self.nodes, 3)
 
+    @property
+    def topic_configs(self) -> dict[str, str]:
+        """Those of the topic that all clients work with."""
+        configs = {"min.insync.replicas": "2" if self.replicas > 2 else "1"}
+        if self.retention_bytes >= 0:
+            configs["retention.bytes"] = str(self.retention_bytes)
+            configs["segment.bytes"] = str(RETAINED_SEGMENT_BYTES)
+        return configs
+
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":
         """Another workload for every seed."""
@@ -84,6 +98,7 @@ class SimulatedClusterOptions:
                 "log.scrub.interval.ms": luck.choice(("200", "1000", "604800000")),
             },
             deleters=int(luck.random() < SHARE),
+            retention_bytes=luck.choice(RETENTION_BYTES) if luck.random() < SHARE else -1,
         )
 
 
@@ -102,7 +117,7 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         listeners=(ListenerOptions(Address(name_of(number), KAFKA_PORT)),),
         peer=Address(name_of(number), PEER_PORT) if together else None,
         voters=voters if together else (),
-        retention_check_ms=60_000,
+        retention_check_ms=RETENTION_CHECK_MS if options.retention_bytes >= 0 else 60_000,
         checkpoint_ms=options.checkpoint_ms,
         checkpoint_check_ms=options.checkpoint_ms // 2,
         journal=JOURNAL,

@@ -20,6 +20,7 @@ from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode
 from penstock.sim.faults import JOURNAL, QUORUM
 from penstock.sim.world import EVERYTHING, World
+from penstock.storage.log import PartitionLog
 
 
 class EligibilityProbe:
@@ -33,6 +34,8 @@ class EligibilityProbe:
         self._world = world
         self._nodes = nodes
         self._places: tuple[Place, ...] = ()
+        # The log of a replica that was looked at last, and how often it had been cut.
+        self._cuts: dict[tuple[Place, int], tuple[PartitionLog, int]] = {}
         # The newest image that any node ever had: those who know it may be down now.
         self._version = -1
         self._image: MetadataImage | None = None
@@ -128,7 +131,16 @@ class EligibilityProbe:
                 self._log_starts.forget(place, node_id)
             elif replica is not None:
                 starts[int(node_id)] = int(replica.log.start)
+                self._look_at_size(place, int(node_id), replica.log)
         return starts
+
+    def _look_at_size(self, place: Place, node_id: int, log: PartitionLog) -> None:
+        now, before = (log, log.stats.truncations), self._cuts.get((place, node_id))
+        self._cuts[place, node_id] = now
+        # It may have been longer when something was deleted.
+        is_new = log.start > self._log_starts.deletable(place)
+        size_bytes = (log.size_bytes if is_new else 0) if now == before else None
+        self._log_starts.retained(place, node_id, int(log.start), int(log.high_watermark), size_bytes)
 
     def look(self, place: Place) -> None:
         """Compare the replicas of one partition that may be elected."""

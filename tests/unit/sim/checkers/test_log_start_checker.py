@@ -63,3 +63,22 @@ def test_a_node_whose_files_were_damaged_may_begin_anew() -> None:
     checker.started("orders", {2: 0}, (1, 2))
 
     assert checker.anomalies == []
+
+
+def test_retention_may_take_what_leaves_enough_and_the_other_replicas_may_follow() -> None:
+    checker = LogStartChecker(retention_bytes=1_000)
+
+    checker.retained("orders", 1, start=30, high_watermark=50, size_bytes=1_000)
+    checker.started("orders", {1: 30, 2: 30}, (1, 2))
+    checker.retained("orders", 1, start=31, high_watermark=50, size_bytes=999)
+    checker.started("orders", {1: 31}, (1, 2))
+
+    assert [anomaly.partition(":")[0] for anomaly in checker.anomalies] == ["deleted too much"]
+
+
+def test_a_log_that_starts_behind_its_high_watermark_is_an_anomaly() -> None:
+    checker = LogStartChecker(retention_bytes=1_000)
+
+    checker.retained("orders", 1, start=30, high_watermark=29, size_bytes=2_000)
+
+    assert [anomaly.partition(":")[0] for anomaly in checker.anomalies] == ["deleted uncommitted"]

@@ -1,6 +1,6 @@
 """Clients that change the metadata: topics come and go, grow, and are configured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,8 +140,7 @@ class TopicCreator(SimulatedClient):
 
     def __init__(self, nodes: ClusterNodes, options: SimulatedClusterOptions) -> None:
         super().__init__(nodes, "creator")
-        minimum = "2" if options.replicas > 2 else "1"
-        self._wish = _creation(TOPIC, options.partitions, options.replicas, minimum)
+        self._wish = _creation(TOPIC, options.partitions, options.replicas, options.topic_configs)
         self.finished = False
 
     def start(self) -> None:
@@ -156,9 +155,11 @@ class TopicCreator(SimulatedClient):
             self.after_ms(self.backoff_ms(), self.start)
 
 
-def _creation(name: str, partitions: int, replicas: int, min_isr: str | None = None) -> MetadataChange:
-    configs = (
-        () if min_isr is None else (CreateTopicsRequestConfig(name="min.insync.replicas", value=min_isr),)
+def _creation(
+    name: str, partitions: int, replicas: int, settings: Mapping[str, str] | None = None
+) -> MetadataChange:
+    configs = tuple(
+        CreateTopicsRequestConfig(name=key, value=value) for key, value in (settings or {}).items()
     )
     topic = CreateTopicsRequestTopic(
         name=name, num_partitions=partitions, replication_factor=replicas, assignments=(), configs=configs

@@ -139,6 +139,7 @@ class FetchClient(SimulatedClient):
             if row is None or row.error_code != ErrorCode.NONE:
                 then(None)
                 return
+            self.nodes.node(node_id).probe.look(place)
             if row.offset > self.journal.log_starts.deletable(place):
                 self.journal.failures.append(
                     f"deleted too much: {self.host} was told that {place} starts at {row.offset}"
@@ -362,6 +363,7 @@ class AssignedConsumer(FetchClient):
 
     def _seek_start(self, node_id: int, reading: ConsumerPosition) -> None:
         """Go on where the log starts: the position is not in it any more."""
+        self.nodes.node(node_id).probe.look(reading.place)
         if self._knows_epochs and reading.position >= self.journal.log_starts.deletable(reading.place):
             # It stands behind a record that a leader has shown: whoever leads now must have that one.
             self.journal.failures.append(
