@@ -46,6 +46,7 @@ class MetricsPage:
 
     def __call__(self) -> HttpResponse:
         self._watch_logs()
+        self._partitions.scrubber.count()
         if self._image is not None and self._image is not self._followed:
             self._followed = self._image
             self._read_image(self._image)

@@ -5,7 +5,7 @@ import pytest
 from penstock.core.protocol.codec import Message, decode_whole
 from penstock.core.protocol.messages import APIS, Api
 from tests.compatibility.protocol.oracles import KafkaPython, Kio, Oracle
-from tests.property.protocol.samples import sample, seeded
+from tests.property.protocol.samples import OWN_TAGS, sample, seeded
 
 ROUNDS = 4
 ORACLES: dict[str, Oracle] = {"kio": Kio(), "kafka-python": KafkaPython()}
@@ -86,7 +86,7 @@ def test_our_bytes_are_theirs_in_every_version(oracle_name: str, api: Api, kind:
 
     for version in sorted(versions_known_to(oracle_name, api)):
         for _ in range(ROUNDS):
-            ours = sample(random, message, version)
+            ours = sample(random, message, version, tags_below=OWN_TAGS)
 
             encoded = ours.encode(version)
             theirs = oracle.encode(api, kind, version, ours)

@@ -22,18 +22,23 @@ def seeded(name: str) -> Random:
     return Random(name)
 
 
-def sample(random: Random, message: type[M], version: int) -> M:
+# Tags from here on are Penstock's own.
+OWN_TAGS = 10_000
+ALL_TAGS = 2**31
+
+
+def sample(random: Random, message: type[M], version: int, *, tags_below: int = ALL_TAGS) -> M:
     """Make a message whose fields differ from their defaults only where `version` has them."""
-    return message(**_values(random, PartOf(message), version))
+    return message(**_values(random, PartOf(message), version, tags_below))
 
 
-def _values(random: Random, wire_type: PartOf, version: int) -> dict[str, Any]:
+def _values(random: Random, wire_type: PartOf, version: int, tags_below: int) -> dict[str, Any]:
     fields = schema_of(wire_type).fields
-    return {field.name: _field(random, field, version) for field in fields}
+    return {field.name: _field(random, field, version, tags_below) for field in fields}
 
 
-def _field(random: Random, field: Field, version: int) -> Any:
-    if not field.is_in(version):
+def _field(random: Random, field: Field, version: int, tags_below: int) -> Any:
+    if not field.is_in(version) or (field.history.tag or 0) >= tags_below:
         return field.default
     if field.history.tag is not None and random.random() < 0.4:
         return field.default
@@ -43,10 +48,10 @@ def _field(random: Random, field: Field, version: int) -> Any:
         return random.randint(-1, 100)
     if field.name.endswith("_ms") and field.type in _SIGNED_BITS:
         return random.choice((0, 1, 30_000, 2**31 - 1))
-    return _value(random, field.type, version)
+    return _value(random, field.type, version, tags_below)
 
 
-def _value(random: Random, wire_type: WireType, version: int) -> Any:
+def _value(random: Random, wire_type: WireType, version: int, tags_below: int) -> Any:
     match wire_type:
         case FixedType():
             return _fixed(random, wire_type)
@@ -56,10 +61,11 @@ def _value(random: Random, wire_type: WireType, version: int) -> Any:
             return random.choice(_BLOBS)
         case ArrayOf():
             return tuple(
-                _value(random, wire_type.element, version) for _ in range(random.choice((0, 1, 1, 2, 3)))
+                _value(random, wire_type.element, version, tags_below)
+                for _ in range(random.choice((0, 1, 1, 2, 3)))
             )
         case PartOf():
-            return wire_type.part(**_values(random, wire_type, version))
+            return wire_type.part(**_values(random, wire_type, version, tags_below))
 
 
 def _fixed(random: Random, wire_type: FixedType) -> Any:

@@ -7,6 +7,7 @@
     log_maintenance      checkpoints, background syncs and retention, by timers
     log_cleaner          compacts the dirtiest log first, in a worker
     log_scrubber         verifies every segment in the background
+    quarantine           what was taken out of logs: how much it is, and its removal
     segment_verifier     verifies what readers ask for in a thread, and makes damage known
     replica_reports      what the logs hold and what they lost, said before anyone is elected
     replica_repair       damaged replicas resign and are filled again by their leader
@@ -48,6 +49,7 @@ from penstock.broker.partitions.leader_partition import (
 )
 from penstock.broker.partitions.log_maintenance import LogMaintenanceOptions
 from penstock.broker.partitions.log_manager import LogStore
+from penstock.broker.partitions.quarantine import QuarantineSize
 from penstock.broker.partitions.replica_manager import ReplicaManager, ReplicaManagerOptions
 from penstock.broker.partitions.segment_verifier import SegmentVerifier, VerificationResult
 
@@ -64,6 +66,7 @@ __all__ = [
     "SyncPolicy",
     "Watcher",
     "LogMaintenanceOptions",
+    "QuarantineSize",
     "SegmentVerifier",
     "VerificationResult",
 ]

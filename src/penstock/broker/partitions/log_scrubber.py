@@ -25,12 +25,14 @@ from penstock.core.model import (
     StorageError,
     Timestamp,
     TopicId,
+    TopicPartition,
 )
 from penstock.observability import Metrics
 from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime, Timer
 from penstock.storage.data_directory import META, RecordFileDamaged, read_record, write_record
 from penstock.storage.disk import Disk
+from penstock.storage.log import PartitionLog
 
 RECORD = "scrub"
 # A thread that computes keeps the loop waiting for a moment, again and again: not for long.
@@ -39,6 +41,7 @@ STEP_BYTES = 256 << 10
 PAUSE_NS = 20 * MILLISECOND
 SAVE_NS = 10 * SECOND
 DONE = "done"
+NEVER = Timestamp(-1)
 
 
 class ScrubOptions(NamedTuple):
@@ -62,6 +65,16 @@ class ScrubMetrics(Metrics):
         self.damaged_ranges = self.counter(
             "penstock_scrub_damaged_ranges_total", "Damaged ranges that scrubbing has found."
         ).of()
+        self.ranges_found = self.counter(
+            "penstock_damaged_ranges_total", "Ranges of logs that were found damaged, by whomever."
+        ).of()
+        self.ranges_repaired = self.counter(
+            "penstock_repaired_ranges_total",
+            "Damaged ranges that were filled from another replica, or from memory.",
+        ).of()
+        self.ranges_lost = self.counter(
+            "penstock_lost_ranges_total", "Ends of logs that were durable and that a start did not find."
+        ).of()
         self.files_rebuilt = self.counter(
             "penstock_scrub_files_rebuilt_total",
             "Indexes, snapshots and other small files that were damaged or missing, and were rebuilt.",
@@ -76,6 +89,31 @@ class ScrubPosition(NamedTuple):
 
     log: str = ""
     segment: int = -1
+
+
+class ScrubProgress(NamedTuple):
+    """When the present or last pass began, and which segment of which log it has verified last."""
+
+    started: Timestamp
+    log: TopicPartition | None
+    segment: int
+    is_done: bool
+
+
+class DamageCounts(NamedTuple):
+    """What a log has counted since it was opened."""
+
+    found: int
+    repaired: int
+    lost: int
+
+    @staticmethod
+    def of(log: PartitionLog) -> "DamageCounts":
+        stats = log.stats
+        return DamageCounts(stats.damaged_ranges, stats.repaired_ranges, stats.lost_ranges)
+
+
+NO_DAMAGE = DamageCounts(0, 0, 0)
 
 
 class ScrubbedLog(VerifiedLog, Protocol):
@@ -108,6 +146,12 @@ class LogScrubber:
         self._verified_before = 0
         self._on_pass: list[Callable[[], None]] = []
         self._others: list[ScrubbedLog] = []
+        # When all segments of a log were last found to be there and verified, by name.
+        self._verified_at: dict[str, Timestamp] = {}
+        # What of each log's counters is in the metrics, by name.
+        self._counted: dict[str, tuple[PartitionLog, DamageCounts]] = {}
+        # Work of an earlier pass that ends later counts no more.
+        self._pass = 0
         # How far the present segment reached when its verification began: the last one grows.
         self._segment_end = 0
         self.metrics = ScrubMetrics()
@@ -120,6 +164,43 @@ class LogScrubber:
     def on_pass(self, check: Callable[[], None]) -> None:
         """Call `check` at the beginning of every pass."""
         self._on_pass.append(check)
+
+    def request(self, at: Timestamp) -> None:
+        """Begin a pass now, unless the last one began after this time."""
+        if self._is_running and at > self._started:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._begin_pass()
+            # Whoever asked may have another clock: this pass is the one that was meant.
+            self._started = max(self._started, at)
+
+    @property
+    def progress(self) -> ScrubProgress:
+        """Where the present pass is, or that it is done."""
+        name, segment = self._position
+        log = next((one.name for one in self._all() if _name(one) == name), None)
+        return ScrubProgress(self._started if self._is_running else NEVER, log, segment, is_done=name == DONE)
+
+    def verified_at(self, log: ScrubbedLog) -> Timestamp:
+        """When the last pass that went through a log ended, since the start of the node; or `NEVER`."""
+        return self._verified_at.get(_name(log), NEVER)
+
+    def directories(self) -> list[str]:
+        """Where the logs are."""
+        return [one.log.directory for one in self._all()]
+
+    def count(self) -> None:
+        """Bring the metrics in step with what the logs have counted."""
+        metrics, counted = self.metrics, {}
+        for one in self._all():
+            now = DamageCounts.of(one.log)
+            log, before = self._counted.get(_name(one), (one.log, NO_DAMAGE))
+            before = before if log is one.log else NO_DAMAGE
+            metrics.ranges_found.count += now.found - before.found
+            metrics.ranges_repaired.count += now.repaired - before.repaired
+            metrics.ranges_lost.count += now.lost - before.lost
+            counted[_name(one)] = (one.log, now)
+        self._counted = counted
 
     def start(self, options: ScrubOptions) -> None:
         """Go on with the pass that a stop interrupted, or wait until the next one is due."""
@@ -159,6 +240,8 @@ class LogScrubber:
 
     def _begin_pass(self) -> None:
         self._started = self._runtime.clock.wall()
+        self._pass += 1
+        self._segments = []
         self._position = ScrubPosition()
         self._found = 0
         self._verified_before = self.metrics.bytes_verified.count
@@ -217,7 +300,11 @@ class LogScrubber:
             self._check_files(replica, segment)
             return
 
+        number = self._pass
+
         def verified(result: VerificationResult | None) -> None:
+            if number != self._pass:
+                return
             if result is None or result.position <= position:
                 self._segment_done(replica, segment)
                 return
@@ -240,8 +327,10 @@ class LogScrubber:
             self._segment_done(replica, segment)
             return
 
+        number = self._pass
+
         def checked(names: list[str]) -> None:
-            if not self._is_running:
+            if not self._is_running or number != self._pass:
                 return
             try:
                 rebuilt = check.finish(names)
@@ -255,7 +344,8 @@ class LogScrubber:
 
         def failed(error: Exception) -> None:
             events.warning("scrub.file_check_failed", partition=str(replica.name), error=error)
-            self._segment_done(replica, segment)
+            if number == self._pass:
+                self._segment_done(replica, segment)
 
         work = partial(check.work, self._disk)
         self._runtime.spawn.spawn(work, checked, failed, ExecutorKind.DISK)
@@ -271,6 +361,7 @@ class LogScrubber:
         self._position = ScrubPosition(_name(replica), segment)
         if not self._segments:
             self._logs.pop()
+            self._verified_at[_name(replica)] = self._runtime.clock.wall()
         if self._runtime.clock.now() - self._saved_at >= SAVE_NS:
             self._save()
         self._later(0, self._next)
@@ -282,6 +373,8 @@ class LogScrubber:
         tell = events.info if verified else events.debug
         tell("scrub.completed", bytes=verified, damaged_ranges=self._found)
         self._position = ScrubPosition(DONE, 0)
+        present = [_name(one) for one in self._all()]
+        self._verified_at = {name: self._verified_at[name] for name in present if name in self._verified_at}
         self._save()
         self._wait_for_next_pass()
 

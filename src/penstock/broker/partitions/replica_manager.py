@@ -7,7 +7,7 @@
 Users of an old role find it stopped, and look up the leader again.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +18,7 @@ from penstock.broker.partitions.log_cleaner import LogCleaner
 from penstock.broker.partitions.log_maintenance import LogMaintenance, LogMaintenanceOptions
 from penstock.broker.partitions.log_manager import LogManager, LogStore
 from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
+from penstock.broker.partitions.quarantine import QuarantineSize, drop_quarantines, measure_quarantines
 from penstock.broker.partitions.replica_repair import ReplicaRepair, Submit
 from penstock.broker.partitions.replica_reports import DivergenceReporter, ReplicaReporter, state_loss
 from penstock.core.metadata import (
@@ -39,12 +40,13 @@ from penstock.core.model import (
     Instant,
     NodeId,
     StorageError,
+    Timestamp,
     TopicId,
     TopicPartition,
 )
 from penstock.core.replica import CommittedPartitionState
 from penstock.observability import log as events
-from penstock.runtime import Callback, Runtime, Timer
+from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cleaner_for
 
@@ -225,6 +227,14 @@ class LogSettings:
         """How segments are verified in the background."""
         return ScrubOptions(self._broker("log.scrub.bytes.per.second"), self._broker("log.scrub.interval.ms"))
 
+    def scrub_requested(self) -> Timestamp:
+        """Before when the last scrub must not have begun."""
+        return Timestamp(self._broker("log.scrub.requested.ms"))
+
+    def quarantine_dropped_before(self) -> Timestamp:
+        """Before when nothing is kept in quarantine."""
+        return Timestamp(self._broker("log.quarantine.drop.before.ms"))
+
     def lag_max_ns(self) -> int:
         """How long a replica may lag behind before it leaves the ISR."""
         return self._broker("replica.lag.time.max.ms") * MILLISECOND
@@ -347,6 +357,7 @@ class ReplicaManager:
         self.maintenance = LogMaintenance(runtime, self._all, options.maintenance)
         self.cleaner = LogCleaner(runtime, cleaner_for(store.side_disk), self._compacted)
         self.scrubber = LogScrubber(runtime, self._all, store.side_disk)
+        self._dropped_before = Timestamp(0)
 
     def _all(self) -> list[Replica]:
         return list(self._replicas.values())
@@ -413,6 +424,29 @@ class ReplicaManager:
     def start_scrub(self) -> None:
         """Verify what is on disk in the background, from now on."""
         self.scrubber.start(self._settings.scrub_options())
+        self._obey_requests()
+
+    def _obey_requests(self) -> None:
+        """Begin a scrub, and remove what is in quarantine, if an operator has asked for it."""
+        self.scrubber.request(self._settings.scrub_requested())
+        before = self._settings.quarantine_dropped_before()
+        if before > self._dropped_before:
+            self._dropped_before = before
+            drop = partial(drop_quarantines, self.side_disk, self.scrubber.directories(), before)
+            self._runtime.spawn.spawn(drop, _quarantine_dropped, _quarantine_kept, ExecutorKind.DISK)
+
+    def measure_quarantines(
+        self, replicas: Sequence[Replica], done: Callable[[dict[str, QuarantineSize]], None]
+    ) -> None:
+        """Call `done` with what these logs have in quarantine, by directory; nothing if it cannot be read."""
+
+        def failed(error: Exception) -> None:
+            events.warning("quarantine.not_measured", error=error)
+            done({})
+
+        directories = [replica.log.directory for replica in replicas]
+        work = partial(measure_quarantines, self.side_disk, directories)
+        self._runtime.spawn.spawn(work, done, failed, ExecutorKind.DISK)
 
     def start_repair(self, broker_epoch: BrokerEpoch, submit: Submit) -> None:
         """Start resigning from damaged logs, with the controller's consent."""
@@ -498,6 +532,7 @@ class ReplicaManager:
         self._divergences.on_metadata(image)
         if self._settings.on_metadata(image):
             self._apply_settings(before)
+            self._obey_requests()
         if before.topics is image.topics:
             return
         changed = False
@@ -775,3 +810,11 @@ class ReplicaManager:
         for replica in self:
             if replica.log.stopped is None:
                 replica.log.close()
+
+
+def _quarantine_dropped(dropped: QuarantineSize) -> None:
+    events.info("quarantine.dropped", files=dropped.files, bytes=dropped.size_bytes)
+
+
+def _quarantine_kept(error: Exception) -> None:
+    events.warning("quarantine.drop_failed", error=error)

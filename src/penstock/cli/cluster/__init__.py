@@ -6,6 +6,7 @@
     status         penstock cluster status
     members        penstock cluster members, add-voter, remove-voter, unregister
     reassign       penstock cluster reassign, elect, drain
+    scrub          penstock cluster scrub
 
 Every command speaks Kafka's own administration APIs, to any broker: one that does not lead the
 metadata quorum forwards what only its leader can do. Like all commands they end with 1 and one

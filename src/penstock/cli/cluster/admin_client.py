@@ -25,6 +25,7 @@ from penstock.core.protocol.messages.describe_configs import (
 from penstock.core.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
+    DescribeLogDirsResponseDirectory,
 )
 from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -352,6 +353,26 @@ class AdminClient:
         answer = self.ask(IncrementalAlterConfigsRequest(resources=(everywhere,), validate_only=False))
         for row in answer.responses:
             expect(THROTTLE, row.error_code, row.error_message)
+
+    def configure_broker(self, node_id: int, values: Mapping[str, str]) -> None:
+        """Set what concerns one broker alone."""
+        configs = tuple(
+            IncrementalAlterConfigsRequestConfig(name=name, config_operation=CONFIG_SET, value=value)
+            for name, value in values.items()
+        )
+        resource = IncrementalAlterConfigsRequestResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(node_id), configs=configs
+        )
+        answer = self.ask(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+        for row in answer.responses:
+            expect(f"broker {node_id}", row.error_code, row.error_message)
+
+    def log_dirs_with_scrub(self) -> Sequence[DescribeLogDirsResponseDirectory]:
+        """The replicas of the broker at the other end, and what it knows of damage in them."""
+        answer = self.ask(DescribeLogDirsRequest(topics=None, with_scrub=True))
+        expect("the log directories", answer.error_code, None)
+        found: Sequence[DescribeLogDirsResponseDirectory] = answer.results
+        return found
 
     def partitions(self) -> list[PartitionOverview]:
         """Every partition of every topic, internal ones too."""

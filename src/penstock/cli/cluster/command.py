@@ -4,6 +4,7 @@ import typer
 
 from penstock.cli.cluster.members import add_voter, members, remove_voter, unregister
 from penstock.cli.cluster.reassign import drain, elect, reassign
+from penstock.cli.cluster.scrub import scrub
 from penstock.cli.cluster.status import status
 from penstock.cli.cluster.upgrade import upgrade
 
@@ -23,6 +24,9 @@ app.command()(elect)
 
 
 app.command()(drain)
+
+
+app.command()(scrub)
 
 
 app.command("add-voter")(add_voter)

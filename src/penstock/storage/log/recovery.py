@@ -1044,6 +1044,7 @@ def _note_found(state: LogState, report: RecoveryReport) -> None:
     state.start = max(state.start, state.segments[0].base_offset)
     state.high_watermark = min(state.high_watermark, state.end)
     state.stats.indexes_rebuilt += report.indexes_rebuilt
+    state.stats.lost_ranges += report.lost is not None
     report.end = state.end
     report.corruption = tuple(state.damage.values())
 

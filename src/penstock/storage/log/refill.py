@@ -268,6 +268,7 @@ class SegmentDraft:
             # The checkpoint may or may not be on disk. If it is, the next start needs the new files.
             state.durability.stop(failed)
             raise
+        state.stats.repaired_ranges += len(segment.damage)
         state.set_damage(segment, ())
         index = state.segments.index_of(self._base_offset)
         state.segments.replace(index, self._size_bytes, gapless=self._is_gapless)

@@ -120,6 +120,7 @@ class LogState:
                     stop=max(known.stop, damage.stop),
                 )
         self.set_damage(segment, sorted([*kept, damage]))
+        self.stats.damaged_ranges += 1
         return True
 
     def set_damage(self, segment: Segment, damage: Iterable[CorruptRange]) -> None:

@@ -271,7 +271,10 @@ class LogStats:
         "appends",
         "checkpoints",
         "compactions",
+        "damaged_ranges",
         "indexes_rebuilt",
+        "lost_ranges",
+        "repaired_ranges",
         "rolls",
         "truncations",
     )
@@ -287,3 +290,7 @@ class LogStats:
         self.compactions = 0
         self.truncations = 0
         self.indexes_rebuilt = 0
+        # Ranges that were found damaged, those that were filled again, and those that a start found missing.
+        self.damaged_ranges = 0
+        self.repaired_ranges = 0
+        self.lost_ranges = 0

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
-from penstock.core.model import SECOND
+from penstock.core.model import SECOND, Timestamp
 from penstock.storage.disk import FailureRule
 from tests.support.recorded_events import recorded_events
 
@@ -192,3 +192,62 @@ def test_a_segment_that_cannot_be_opened_is_left_for_the_next_pass(bench: "Bench
     assert len(events.named("partition.verification_failed")) == 1
     assert scrubber.metrics.passes.count == 1
     assert scrubber.metrics.bytes_verified.count == orders.log.size_bytes - second.size_bytes
+
+
+def is_done(scrubber: LogScrubber) -> bool:
+    return scrubber.progress.is_done
+
+
+def test_a_pass_that_is_asked_for_begins_at_once_and_once_only(bench: "Bench") -> None:
+    orders = filled(bench)
+    scrubber = scrubber_of(bench)
+    scrubber.start(FAST)
+    bench.run(60 * SECOND)
+    asked = Timestamp(bench.wall_ms + 500)
+
+    scrubber.request(asked)
+    bench.run(SECOND // 10)
+    assert not is_done(scrubber)
+    # In the middle of the pass: it is the one that was meant.
+    scrubber.request(asked)
+    bench.run(60 * SECOND)
+    scrubber.request(asked)
+    bench.run(60 * SECOND)
+
+    assert scrubber.metrics.passes.count == 2
+    assert scrubber.metrics.bytes_verified.count == 2 * orders.log.size_bytes
+    assert is_done(scrubber)
+    (replica,) = [one for one in bench.backend.partitions if one.log is orders.log]
+    assert scrubber.verified_at(replica) > asked - 500
+
+
+def test_a_pass_that_is_asked_for_takes_the_place_of_one_under_way(bench: "Bench") -> None:
+    filled(bench)
+    scrubber = scrubber_of(bench)
+    scrubber.start(FAST)
+    bench.run(SECOND // 10)
+    assert not is_done(scrubber)
+
+    bench.run(SECOND // 100)
+    scrubber.request(Timestamp(bench.wall_ms))
+    bench.run(60 * SECOND)
+
+    assert scrubber.metrics.passes.count == 1
+
+
+def test_metrics_count_what_anybody_finds_and_forget_nothing_with_a_log(bench: "Bench") -> None:
+    orders = filled(bench)
+    scrubber = scrubber_of(bench)
+    segment = orders.log.segments()[1]
+    bench.node.disk.flip_bit(f"{DIRECTORY}/{segment.base_offset:020d}.log", 8 * 65)
+    for _ in orders.log.scrub():
+        pass
+
+    scrubber.count()
+    scrubber.count()
+    assert scrubber.metrics.ranges_found.count == 1
+
+    bench.backend.topics.delete(["orders"], lambda _: None)
+    bench.run(5 * SECOND)
+    scrubber.count()
+    assert scrubber.metrics.ranges_found.count == 1

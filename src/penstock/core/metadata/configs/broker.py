@@ -198,6 +198,22 @@ SCRUBBING = (
         "How often every segment is verified.",
         at_least(1),
     ),
+    ConfigDefinition(
+        "log.scrub.requested.ms",
+        LONG,
+        "0",
+        "A time in milliseconds: if the broker's last scrub began before it, the next one begins at once.",
+        at_least(0),
+        update=DynamicUpdateMode.PER_BROKER,
+    ),
+    ConfigDefinition(
+        "log.quarantine.drop.before.ms",
+        LONG,
+        "0",
+        "A time in milliseconds: what went to the broker's quarantines before it is removed.",
+        at_least(0),
+        update=DynamicUpdateMode.PER_BROKER,
+    ),
 )
 SEGMENTS = (
     _shared(

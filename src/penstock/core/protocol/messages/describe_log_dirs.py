@@ -1,7 +1,21 @@
-"""DescribeLogDirs: how much space replicas take, and where."""
+"""DescribeLogDirs: how much space replicas take, and where.
+
+Tags from 10,000 on are Penstock's own: other clients skip them, and other brokers never send them.
+"""
 
 from penstock.core.protocol.codec import Message, message, part
-from penstock.core.protocol.schema import Array, Bool, Int16, Int32, Int64, NullableArray, Part, String, since
+from penstock.core.protocol.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableArray,
+    Part,
+    String,
+    since,
+    tagged,
+)
 
 
 @part
@@ -17,6 +31,39 @@ class DescribeLogDirsRequest(Message):
     """Sent by a tool to each broker it is curious about."""
 
     topics: NullableArray[DescribeLogDirsRequestTopic]
+    with_scrub: Bool = tagged(10_000, since=2, default=False, ignorable=True)
+
+
+@part
+class DescribeLogDirsResponseRange(Part):
+    """Offsets that cannot be read."""
+
+    start: Int64 = 0
+    end: Int64 = 0
+
+
+@part
+class DescribeLogDirsResponseDamage(Part):
+    """What the broker knows of damage in one log; counts since it was opened."""
+
+    verified_at_ms: Int64 = -1
+    damaged: Array[DescribeLogDirsResponseRange] = ()
+    found: Int32 = 0
+    repaired: Int32 = 0
+    lost: Int32 = 0
+    quarantine_files: Int32 = 0
+    quarantine_bytes: Int64 = 0
+
+
+@part
+class DescribeLogDirsResponseScrub(Part):
+    """Where the scrub of a broker is; `topic` is empty between two passes."""
+
+    started_ms: Int64 = -1
+    is_done: Bool = False
+    topic: String = ""
+    partition: Int32 = -1
+    segment: Int64 = -1
 
 
 @part
@@ -27,6 +74,9 @@ class DescribeLogDirsResponsePartition(Part):
     partition_size: Int64
     offset_lag: Int64
     is_future_key: Bool
+    damage: DescribeLogDirsResponseDamage = tagged(
+        10_000, since=2, default=DescribeLogDirsResponseDamage(), ignorable=True
+    )
 
 
 @part
@@ -47,6 +97,9 @@ class DescribeLogDirsResponseDirectory(Part):
     total_bytes: Int64 = since(4, default=-1, ignorable=True)
     usable_bytes: Int64 = since(4, default=-1, ignorable=True)
     is_cordoned: Bool = since(5, default=False, ignorable=True)
+    scrub: DescribeLogDirsResponseScrub = tagged(
+        10_000, since=2, default=DescribeLogDirsResponseScrub(), ignorable=True
+    )
 
 
 @message(api_key=35, versions=range(6), flexible_from=2)
