@@ -6,7 +6,8 @@
 
 A fault hits a machine (kill, power cut, pause, a disk that fails or is slow, a clock that
 jumps, a damaged file, an empty disk) or the paths between hosts (one-way cut, isolation, split,
-ring). Faults of a machine may be aimed at whoever leads; those of the network hit the hosts of
+ring), or both: a leader that is cut off, written to and killed (stranded-leader).
+Faults of a machine may be aimed at whoever leads; those of the network hit the hosts of
 clients too.
 
 A plan has a random subset of the faults, not all of them: some bugs need long quiet stretches
@@ -50,8 +51,12 @@ SEGMENT = ".log"
 JOURNAL, QUORUM = "meta/journal/", "meta/raft/"
 # How often a file of these is gone instead of damaged.
 MISSING = 0.3
+# How often all other nodes are killed when the files of one are damaged.
+ALL_DOWN = 0.5
 # How often the end of the quorum's log is damaged together with the journal, which could restore it.
 LOST_TWICE = 0.5
+# How long a leader that is about to fall writes what nobody else gets.
+STRANDED_MIN_NS, STRANDED_MAX_NS = 30 * MILLISECOND, 200 * MILLISECOND
 # How often a patient nemesis looks whether the world works again.
 PATIENCE_NS = 50 * MILLISECOND
 # After so many looks in vain it starts the nodes that are down.
@@ -78,6 +83,7 @@ class FaultKind(enum.Enum):
     SLOW_DISK = "slow-disk"
     # Only where there are replicas to make up for it.
     ROLLING_RESTART = "rolling-restart"
+    STRANDED_LEADER = "stranded-leader"
     DAMAGE = "damage"
     DAMAGED_TAIL = "damaged-tail"
     MISSING_FILE = "missing-file"
@@ -103,7 +109,7 @@ DAMAGES = (
 )
 WHILE_RUNNING = (FaultKind.ROT, FaultKind.FAILED_READ)
 # What every service must survive, alone or not.
-WITH_OTHERS = (FaultKind.ROLLING_RESTART, *DAMAGES)
+WITH_OTHERS = (FaultKind.ROLLING_RESTART, FaultKind.STRANDED_LEADER, *DAMAGES)
 ANYWHERE = tuple(kind for kind in FaultKind if kind not in WITH_OTHERS)
 
 
@@ -333,8 +339,8 @@ class Nemesis:
                 victim.jump_clock(self._luck.choice((-3_600_000, -1000, -10, 10, 1000, 3_600_000)))
             case FaultKind.ONE_WAY_CUT | FaultKind.ISOLATE | FaultKind.SPLIT | FaultKind.RING:
                 self._cut(self._paths(kind, victim))
-            case FaultKind.ROLLING_RESTART:
-                self._restart_next(list(self._world.nodes.values()))
+            case FaultKind.STRANDED_LEADER | FaultKind.ROLLING_RESTART:
+                self._take_leaders_down(kind, victim)
             case _ if kind in DAMAGES:
                 self._damage_files(kind)
             case _:
@@ -351,6 +357,27 @@ class Nemesis:
                 node.kill()
             # Each at a time of its own: whoever led before may be the last to come back.
             self._later(partial(self._world.start_all, [node.name]))
+
+    def _take_leaders_down(self, kind: FaultKind, victim: SimulatedNode) -> None:
+        if kind is FaultKind.ROLLING_RESTART:
+            self._restart_next(list(self._world.nodes.values()))
+        else:
+            self._strand((self._find and self._find(FaultTarget.LEADER)) or victim)
+
+    def _strand(self, leader: SimulatedNode) -> None:
+        """Cut a leader off from the other nodes, and kill it: what clients wrote meanwhile has it alone."""
+        others = [name for name in self._world.nodes if name != leader.name]
+        paths = [pair for other in others for pair in ((leader.name, other), (other, leader.name))]
+        for source, target in paths:
+            self._world.network.cut(source, target)
+
+        def fall() -> None:
+            for source, target in paths:
+                self._world.network.heal(source, target)
+            if self._active:
+                self._down(FaultKind.KILL, leader)
+
+        self._world.scheduler.after(self._luck.randint(STRANDED_MIN_NS, STRANDED_MAX_NS), fall)
 
     def _stop(self, victim: SimulatedNode) -> None:
         if victim.is_up:
@@ -376,7 +403,10 @@ class Nemesis:
         self._later(start)
 
     def _damage_files(self, kind: FaultKind) -> None:
-        """Damage files of one node, which is down for it; or let them rot while it runs."""
+        """Damage files of one node, which is down for it; or let them rot while it runs.
+
+        Half of the time all others fall with it, so that an election depends on what is left.
+        """
         assert self._damage is not None, "the plan asks for damage, and nobody does it"
         victim = self._damage.victim
         if kind in WHILE_RUNNING:
@@ -390,7 +420,9 @@ class Nemesis:
         else:
             for path in self._damage.strike(kind):
                 self._world.damage(victim.name, path)
-        self._later(self._start_all)
+        self._later(partial(self._world.start_all, [victim.name]))
+        if self._luck.random() < ALL_DOWN:
+            self._down(FaultKind.KILL_ALL, victim)
 
     def _rot(self, kind: FaultKind, victim: SimulatedNode) -> None:
         if kind is FaultKind.ROT and self._damage is not None:

@@ -35,6 +35,8 @@ LOOK_NS = 50 * MILLISECOND
 # In a ring of three everybody reaches everybody.
 RING_NEEDS = 3
 DAMAGED_RUNS = 0.3
+# Leaders that fall with records that nobody else has: the others' logs part from theirs.
+STRANDED_RUNS = 0.9
 SURVIVED_DAMAGES = (
     FaultKind.DAMAGE,
     FaultKind.DAMAGED_TAIL,
@@ -218,6 +220,9 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
     if nodes <= RING_NEEDS:
         kinds.remove(FaultKind.RING)
     drawn = tuple(luck.sample(kinds, luck.randint(1, 5)))
+    if nodes > 1 and luck.random() < STRANDED_RUNS:
+        # Twice as likely as others: most runs have only a few faults.
+        drawn = (*drawn, FaultKind.STRANDED_LEADER, FaultKind.STRANDED_LEADER)
     if nodes > 1 and luck.random() < DAMAGED_RUNS:
         drawn = (*drawn, *luck.sample(SURVIVED_DAMAGES, luck.randint(1, 2)))
     weather = draw_weather(luck)
