@@ -80,6 +80,7 @@ from penstock.storage.journal.journal import (
 from penstock.storage.log import AppendedRange, PartitionLog, Verification, checkpoint, retention
 from penstock.storage.log.state import LogState
 from tests.property.raft import planted
+from tests.simulation.cluster import planted_recovery as recovery_faults
 
 Patch = pytest.MonkeyPatch
 
@@ -634,6 +635,27 @@ MANY_NAPS = replace(MANY_MEMBERS, plan=FaultPlan((), SECOND, SECOND, FAIR))
 DAMAGED_TAILS = replace(
     options((FaultKind.DAMAGED_TAIL, FaultKind.KILL_ALL), lasting_ms=800, sync_ms=10), consumers=1
 )
+# A node that comes back without files, whole partitions included.
+LOST_LOGS = replace(
+    options(
+        (FaultKind.MISSING_DIRECTORY, FaultKind.MISSING_FILE, FaultKind.KILL_ALL), lasting_ms=800, sync_ms=10
+    ),
+    consumers=1,
+    members=0,
+)
+# Voters lose entries, votes and snapshots, and others are down meanwhile.
+VOTERS_IN_DOUBT = replace(
+    options(
+        (FaultKind.DAMAGED_QUORUM, FaultKind.KILL),
+        lasting_ms=1_500,
+        sync_ms=20,
+        aims=(FaultTarget.ANYBODY,),
+    ),
+    partitions=1,
+    consumers=0,
+    members=0,
+    admins=2,
+)
 ROTTEN_LOGS = replace(
     options((FaultKind.ROT, FaultKind.KILL), lasting_ms=800, sync_ms=10), consumers=2, members=0
 )
@@ -707,7 +729,37 @@ class PlantedFault:
         return (self.name or self.plant.__name__).replace("_", " ")
 
 
+# What comes after a loss: elections by report, voters in doubt, verification and repair.
+RECOVERY_FAULTS = [
+    PlantedFault(
+        nothing, VOTERS_IN_DOUBT, 10, make=with_raft(planted.IsNeverInDoubt), name="a voter is never in doubt"
+    ),
+    PlantedFault(
+        nothing,
+        VOTERS_IN_DOUBT,
+        20,
+        hint=5,
+        make=with_raft(planted.VotesAgainWithoutItsHardState),
+        name="a lost hard state counts as a blank one",
+    ),
+    PlantedFault(
+        nothing,
+        VOTERS_IN_DOUBT,
+        10,
+        make=with_raft(recovery_faults.EndsItsDoubtAtOnce),
+        name="a doubt ends before the log is caught up",
+    ),
+    PlantedFault(recovery_faults.doubts_are_not_stored, VOTERS_IN_DOUBT, 10),
+    PlantedFault(recovery_faults.damaged_entries_are_skipped, VOTERS_IN_DOUBT, 10),
+    PlantedFault(recovery_faults.empty_logs_count_as_complete, LOST_LOGS, 20, hint=4),
+    PlantedFault(recovery_faults.replicas_report_no_loss, LOST_LOGS, 20, hint=4),
+    PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=4),
+    PlantedFault(recovery_faults.damaged_replicas_do_not_resign, ROTTEN_LOGS, 10),
+    PlantedFault(recovery_faults.a_refill_leaves_out_what_was_damaged, ROTTEN_LOGS, 10),
+]
+
 FAULTS = [
+    *RECOVERY_FAULTS,
     PlantedFault(
         nothing,
         CONTROLLERS_FALL,
