@@ -9,8 +9,8 @@ A replica of the ISR has not restarted since it was found in sync, and is electe
 the ELR that has restarted may have come back with less than it had, whether it noticed or not, so
 that all of them are asked first (`ReplicaReport`):
 
-    all of ISR and ELR have reported          the longest log leads; all replicas are asked if a single one
-                                              is eligible and its machine went down
+    all of ISR and ELR have reported          the longest log leads; another replica is asked as well if only
+                                              one is eligible and its machine went down
     the grace period is over                  the longest of those that are there leads, if some
                                               replica of the ELR says that it lost nothing
     each of them has lost something           the longest log of all replicas leads, and no longer one is
@@ -270,13 +270,16 @@ def _is_whole(partition: Partition, image: MetadataImage, best: ReplicaReport, *
 def _witnesses(partition: Partition, image: MetadataImage) -> Nodes:
     """The replicas whose reports are waited for before the longest log leads.
 
-    If only one was eligible and its machine went down, nobody could contradict it. The others may have
-    stopped a moment before it with a log that is longer than what its disk has kept.
+    If only one was eligible, its machine went down and nobody else has reported, nobody could contradict
+    it. The others may have stopped a moment before it with a log that is longer than what its disk has kept.
     """
     complete = partition.complete
+    voices = sum(image.is_live(report.node_id) for report in partition.answers)
+    if len(complete) != 1 or voices > 1:
+        return complete
     brokers = [image.broker(node_id) for node_id in complete]
     fell = any(broker is not None and broker.previous_epoch == NO_BROKER_EPOCH for broker in brokers)
-    return partition.replicas if len(complete) == 1 and fell else complete
+    return partition.replicas if fell else complete
 
 
 def _is_all_there_is(
