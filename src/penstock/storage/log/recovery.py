@@ -807,6 +807,7 @@ def _recover(state: LogState, bases: Sequence[Offset], report: RecoveryReport, n
     recover_tail(state, following, report, known)
     if journal is not None:
         restore_tail(state, journal, known, report)
+    state.doubt = state.doubt or _doubt_about(state, report)
     _restore_loss(state, report, noted)
     _note_found(state, report)
     if journal is not None and _is_only_longer(state, following, report):
@@ -818,6 +819,21 @@ def _recover(state: LogState, bases: Sequence[Offset], report: RecoveryReport, n
     _settle(state, following, report)
     if journal is not None:
         journal.opened(state.end, state.lost_end)
+
+
+def _doubt_about(state: LogState, report: RecoveryReport) -> str:
+    """Why the checkpoint does not tell how far the log was durable; empty if it does."""
+    if report.checkpoint_lost:
+        return "its checkpoint is lost"
+    position, journal = state.checkpoint.journal, state.journal
+    if journal is None or position == NO_POSITION:
+        return ""
+    now = journal.position
+    if position.journal_id != now.journal_id:
+        return "its checkpoint names another journal: its files were copied, or the journal was"
+    if position.sequence > now.sequence:
+        return "its checkpoint is newer than the journal, which is an old copy"
+    return ""
 
 
 def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:
@@ -1054,6 +1070,8 @@ def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport
     changed = state.end != state.checkpoint.recovery_point or report.cut is not None
     changed = changed or bool(following) or report.indexes_rebuilt > 0
     changed = changed or report.epochs_rebuilt or report.checkpoint_lost or report.restored is not None
+    # One that names the journal of this node as it is now, so that the doubt is not found again.
+    changed = changed or bool(report.doubt)
     if changed and state.stopped is None:
         try:
             checkpoint_now(state)

@@ -246,3 +246,62 @@ def test_a_start_that_ends_early_does_not_hide_damage(bench: JournalBench) -> No
         bench.write(0)
         bench.do_work()
     assert len(bench.journal_files()) <= 5
+
+
+def checkpointed(bench: JournalBench) -> None:
+    """Durable batches in both logs that the journal need not remember."""
+    for number in (0, 1):
+        bench.write(number)
+        bench.logs[number].checkpoint(lambda _: None)
+        bench.rounds.finish_all()
+        bench.commit_all(number)
+
+
+def test_a_log_without_its_checkpoint_is_in_doubt(bench: JournalBench) -> None:
+    checkpointed(bench)
+    bench.crashable.remove("logs/orders/0/checkpoint")
+
+    bench.restart(power_cut=False)
+
+    assert [report.doubt for report in bench.reports] == ["its checkpoint is lost", ""]
+
+
+def test_a_log_that_was_copied_from_another_node_is_in_doubt_once(bench: JournalBench) -> None:
+    other = JournalBench()
+    other.salt = 1_000
+    other.crashable.remove_tree("meta/journal")
+    other.restart(power_cut=False)
+    checkpointed(other)
+    checkpointed(bench)
+    content = other.crashable.open("logs/orders/0/checkpoint", readonly=True).pread(0, 1_000)
+    file = bench.crashable.open("logs/orders/0/checkpoint")
+    file.truncate(0)
+    file.append(content)
+    file.sync()
+
+    bench.restart(power_cut=False)
+    assert ["another journal" in report.doubt for report in bench.reports] == [True, False]
+    bench.logs[0].accept_loss()
+    bench.restart(power_cut=False)
+
+    assert [report.doubt for report in bench.reports] == ["", ""]
+
+
+def test_logs_that_are_newer_than_the_journal_are_in_doubt(bench: JournalBench) -> None:
+    old = bench.crashable.copy()
+    bench.restart()
+    checkpointed(bench)
+    bench.crashable.remove_tree("meta/journal")
+    for path in old.files():
+        if path.startswith("meta/journal/"):
+            source = old.open(path, readonly=True)
+            bench.crashable.make_directory("meta/journal")
+            target = bench.crashable.open(path, create=True)
+            target.append(source.pread(0, source.size()))
+            target.sync()
+    bench.crashable.sync_directory("meta/journal")
+    bench.crashable.sync_directory("meta")
+
+    bench.restart()
+
+    assert all("newer than the journal" in report.doubt for report in bench.reports)
