@@ -4,7 +4,7 @@ import random
 
 from penstock.core.model import MILLISECOND, Instant, Timestamp
 from penstock.runtime import Callback
-from penstock.sim.incarnation import TIMER, Incarnation
+from penstock.sim.incarnation import SOON, TIMER, Incarnation
 from penstock.sim.scheduler import Scheduler
 
 # The world begins in the autumn of 2026.
@@ -74,7 +74,7 @@ class SimulatedTimers:
 
     def soon(self, fire: Callback) -> SimulatedTimer:
         timer = SimulatedTimer(fire)
-        self._incarnation.scheduler.after(0, self._due, timer, "soon")
+        self._incarnation.scheduler.after(0, self._due, timer, SOON)
         return timer
 
     def when_idle(self, fire: Callback) -> None:

@@ -3,6 +3,10 @@
 Whatever is on its way to a node (a frame, a timer, a finished sync) goes to the incarnation
 that asked for it. A crash ends the incarnation and thereby drops all of it at once, which is
 what a crash does; the next incarnation starts from the disk alone.
+
+A process that was stopped finds its sockets full when it goes on, and its event loop reads one after
+the other, in any order: each from its first byte to its last, but a client's request perhaps before the
+frame of a peer that came much earlier.
 """
 
 import random
@@ -13,17 +17,18 @@ from penstock.sim.scheduler import Scheduler
 from penstock.sim.trace import Trace
 from penstock.storage.disk import PowerCut
 
-TIMER = "timer"
+TIMER, SOON = "timer", "soon"
 
 
 class Incarnation:
     """Delivers callbacks to one incarnation of a node, as the supervisor does in production."""
 
     __slots__ = (
+        "_channels",
         "_died",
         "_overdue",
         "_paused",
-        "_response_memory",
+        "_soon",
         "alive",
         "name",
         "random",
@@ -46,7 +51,9 @@ class Incarnation:
         self._died = died
         self.alive = True
         self._paused = False
-        self._response_memory: list[tuple[Any, ...]] = []
+        # What came during a pause: callbacks of the loop itself, of each socket, and timers.
+        self._soon: list[tuple[Any, ...]] = []
+        self._channels: dict[object, list[tuple[Any, ...]]] = {}
         self._overdue: list[tuple[Any, ...]] = []
 
     def deliver(self, what: str, detail: int | str, callback: Callable[..., None], *arguments: Any) -> None:
@@ -54,8 +61,7 @@ class Incarnation:
         if not self.alive:
             return
         if self._paused:
-            waiting = self._overdue if what == TIMER else self._response_memory
-            waiting.append((what, detail, callback, *arguments))
+            self._wait(what, (what, detail, callback, *arguments))
             return
         self.trace.record(self.scheduler.now, self.name, what, detail)
         try:
@@ -63,6 +69,34 @@ class Incarnation:
         except (Exception, PowerCut) as failure:
             self.alive = False
             self._died(failure)
+
+    def deliver_on(
+        self, channel: object, what: str, detail: int | str, callback: Callable[..., None], *arguments: Any
+    ) -> None:
+        """Like `deliver`, for something that comes on a socket: after all that came on it before."""
+        if self._paused and self.alive:
+            self._wait(channel, (what, detail, callback, *arguments))
+        else:
+            self.deliver(what, detail, callback, *arguments)
+
+    def _wait(self, channel: object, delivery: tuple[Any, ...]) -> None:
+        if channel == TIMER:
+            self._overdue.append(delivery)
+        elif channel == SOON:
+            self._soon.append(delivery)
+        else:
+            self._channels.setdefault(channel, []).append(delivery)
+
+    def later_on(
+        self,
+        delay_ns: int,
+        channel: object,
+        what: str,
+        detail: int | str,
+        callback: Callable[..., None],
+        *arguments: Any,
+    ) -> None:
+        self.scheduler.after(delay_ns, self.deliver_on, channel, what, detail, callback, *arguments)
 
     def later(
         self, delay_ns: int, what: str, detail: int | str, callback: Callable[..., None], *arguments: Any
@@ -78,10 +112,12 @@ class Incarnation:
         if not self._paused:
             return
         self._paused = False
-        waiting = self._response_memory + self._overdue
-        self._response_memory, self._overdue = [], []
-        for delivery in waiting:
-            self.scheduler.after(0, self.deliver, *delivery)
+        channels = list(self._channels.values())
+        self.random.shuffle(channels)
+        for waiting in (self._soon, *channels, self._overdue):
+            for delivery in waiting:
+                self.scheduler.after(0, self.deliver, *delivery)
+        self._soon, self._channels, self._overdue = [], {}, []
 
     def end(self) -> None:
         self.alive = False

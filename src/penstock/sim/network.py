@@ -235,7 +235,7 @@ class SimulatedLink:
     def resume(self) -> None:
         if self._paused:
             self._paused = False
-            self.incarnation.later(0, "resumed", 0, self._hand_over)
+            self.incarnation.later_on(0, self, "resumed", 0, self._hand_over)
 
     def close(self) -> None:
         self._tell_far()
@@ -272,7 +272,7 @@ class SimulatedLink:
         self._stage = SimulatedLinkState.CLOSED
         self._network.part(self)
         self._inbox.clear()
-        self.incarnation.later(0, "closed", ending.name, self._handler.closed, self, ending)
+        self.incarnation.later_on(0, self, "closed", ending.name, self._handler.closed, self, ending)
 
     def vanish(self, *, silently: bool) -> None:
         """The node at this end died."""
@@ -296,7 +296,7 @@ class SimulatedLink:
             self.miss(frame)
             self._turn_away()
         else:
-            self.incarnation.deliver("frame", zlib.crc32(frame), self._received, frame)
+            self.incarnation.deliver_on(self, "frame", zlib.crc32(frame), self._received, frame)
 
     def _turn_away(self) -> None:
         """A machine that is up again knows nothing of its connections of before, and says so."""
@@ -328,7 +328,7 @@ class SimulatedLink:
         far = self._far
         if far is not None and far._turned_away and self.bytes_in_flight <= self._network.link_bytes_max // 2:
             far._turned_away = False
-            far.incarnation.later(self._network.delay(), "drained", 0, far._drained)
+            far.incarnation.later_on(self._network.delay(), far, "drained", 0, far._drained)
 
     def _drained(self) -> None:
         if self._stage is SimulatedLinkState.OPEN:
@@ -374,7 +374,9 @@ class SimulatedListener:
         elif network.is_cut(self.incarnation.name, caller.host):
             network.scheduler.after(network.idle_timeout_ns, link.end, CloseReason.SILENT)
         else:
-            caller.incarnation.later(back_ns, "answered", self.incarnation.name, caller.opens, link)
+            caller.incarnation.later_on(
+                back_ns, caller, "answered", self.incarnation.name, caller.opens, link
+            )
         link.opens(caller)
 
 

@@ -223,9 +223,11 @@ class SimulatedSocket:
                 self.reset()
                 return
             connection = self._connection = SimulatedTcpConnection(self, listener, network)
-            listener.incarnation.deliver("connect", self.host, listener.take, connection)
+            listener.incarnation.deliver_on(connection, "connect", self.host, listener.take, connection)
         if connection.incarnation.alive:
-            connection.incarnation.deliver("bytes", zlib.crc32(segment), connection.arrived, segment)
+            connection.incarnation.deliver_on(
+                connection, "bytes", zlib.crc32(segment), connection.arrived, segment
+            )
         else:
             self.reset()
 
@@ -241,7 +243,8 @@ class SimulatedSocket:
         connection = self._connection
         assert connection is not None
         if connection.acknowledged(len(segment)):
-            self._out.carry(partial(connection.incarnation.deliver, "acknowledged", 0, connection.room))
+            tell = connection.incarnation.deliver_on
+            self._out.carry(partial(tell, connection, "acknowledged", 0, connection.room))
         if not self.is_closed:
             self._handler.received(segment)
 
@@ -347,7 +350,7 @@ class SimulatedTcpConnection:
     def _read_later(self, delay_ns: int) -> None:
         if not self._is_resting:
             self._is_resting = True
-            self.incarnation.later(delay_ns, "readable", len(self._inbox), self._wake)
+            self.incarnation.later_on(delay_ns, self, "readable", len(self._inbox), self._wake)
 
     def _wake(self) -> None:
         self._is_resting = False

@@ -23,7 +23,7 @@ from penstock.broker.cluster.broker_lifecycle import BrokerHeartbeat
 from penstock.broker.cluster.member import ClusterOptions as MemberOptions
 from penstock.broker.coordinator import Coordinator
 from penstock.broker.fetch import FetchService
-from penstock.broker.lease import FOREVER, BrokerLease
+from penstock.broker.lease import ENDED, FOREVER, BrokerLease
 from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderPartition
 from penstock.broker.partitions.segment_verifier import (
     OnVerified,
@@ -62,6 +62,7 @@ from penstock.core.raft import Effect, Event, PersistHardState, Raft
 from penstock.core.records import BatchHeader
 from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
 from penstock.node import NodeOptions, NodeServices, NodeStorage
+from penstock.runtime import Runtime
 from penstock.server.kafka.backend import AdvertisedListener
 from penstock.server.kafka.fetch_sessions import FetchSessionPartition
 from penstock.sim.cluster import MakeProcess, SimulatedBroker, SimulatedClusterOptions, run_cluster
@@ -379,6 +380,46 @@ def the_lease_is_longer_than_the_session(patch: Patch) -> None:
         self._lease_ns *= 2
 
     patch.setattr(BrokerHeartbeat, "__init__", build_wrong)
+
+
+def leases_are_ended_by_a_timer(patch: Patch) -> None:
+    """A process that stood still reads its sockets before any timer has fired."""
+    begin = BrokerHeartbeat.__init__
+
+    def begin_with_timer(self: BrokerHeartbeat, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        self.lease = LeaseWithTimer(self._runtime)
+
+    def granted(self: BrokerHeartbeat, sent: Instant) -> None:
+        self.lease.until = Instant(sent + self._lease_ns)
+        self._go_live()
+
+    patch.setattr(BrokerHeartbeat, "__init__", begin_with_timer)
+    patch.setattr(BrokerHeartbeat, "_granted", granted)
+
+
+class LeaseWithTimer(BrokerLease):
+    """Holds until its timer fires."""
+
+    __slots__ = ("_held", "_runtime")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._held = ENDED
+
+    @property  # type: ignore[override]
+    def until(self) -> Instant:
+        return ENDED if self._held == ENDED else Instant(FOREVER - 1)
+
+    @until.setter
+    def until(self, until: Instant) -> None:
+        self._held = until
+        if until not in (ENDED, FOREVER):
+            self._runtime.timers.at(until, lambda: self._end(until))
+
+    def _end(self, until: Instant) -> None:
+        if self._held == until:
+            self._held = ENDED
 
 
 def _ignores_the_lease(patch: Patch, service: type[Any]) -> None:
@@ -792,6 +833,7 @@ FAULTS = [
     PlantedFault(fetch_sessions_keep_old_positions, LEADERS_FALL, 10),
     PlantedFault(brokers_answer_without_a_lease, LEADERS_STAND_STILL, 10),
     PlantedFault(the_lease_is_longer_than_the_session, LEADERS_STAND_STILL, 10),
+    PlantedFault(leases_are_ended_by_a_timer, LEADERS_STAND_STILL, 20, hint=5),
     PlantedFault(fetches_ignore_the_lease, LEADERS_STAND_STILL, 20),
     PlantedFault(writes_to_the_leader_alone_ignore_the_lease, LEADERS_STAND_STILL, 40),
     PlantedFault(acknowledgements_do_not_wait_for_the_disk, ALONE, 10),

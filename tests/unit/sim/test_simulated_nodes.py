@@ -7,7 +7,10 @@ import pytest
 from penstock.core.model import MILLISECOND, SECOND, Instant, StorageError
 from penstock.runtime import Address, Callback, CloseReason, ExecutorKind, Link, NodeIdentity, Runtime
 from penstock.sim import NetworkFaults, World
+from penstock.sim.incarnation import TIMER, Incarnation
 from penstock.sim.network import SimulatedLink
+from penstock.sim.scheduler import Scheduler
+from penstock.sim.trace import Trace
 from penstock.storage.disk import Disk, FailureRule
 
 DOOR = Address("b", 7000)
@@ -217,6 +220,32 @@ def test_a_paused_node_reads_what_arrived_before_what_is_overdue(stage: Stage) -
     stage.world.run(SECOND)
 
     assert stage.b.notes == ["opened 1", "heartbeat", "timeout"]
+
+
+@pytest.mark.parametrize("channels", [("peer", "client"), ("client", "peer")])
+def test_a_node_that_stood_still_reads_each_socket_in_order_and_the_sockets_in_any_order(
+    channels: tuple[str, str],
+) -> None:
+    first_read: set[str] = set()
+    for seed in range(8):
+        scheduler = Scheduler()
+        life = Incarnation("n", scheduler, Trace(), World(seed).random("life"), lambda _: None)
+        read: list[tuple[str, int]] = []
+
+        life.pause()
+        life.deliver(TIMER, 0, read.append, ("timer", 0))
+        for number in range(3):
+            for name in channels:
+                life.deliver_on(name, "bytes", number, read.append, (name, number))
+        life.resume()
+        scheduler.run(SECOND)
+
+        assert [number for name, number in read if name == "peer"] == [0, 1, 2]
+        assert [number for name, number in read if name == "client"] == [0, 1, 2]
+        assert read[-1] == ("timer", 0)
+        first_read.add(read[0][0])
+
+    assert first_read == {"client", "peer"}
 
 
 def test_a_killed_node_leaves_its_callbacks_behind_and_keeps_its_page_cache(stage: Stage) -> None:
