@@ -407,7 +407,7 @@ class LeaseWithTimer(BrokerLease):
         self._runtime = runtime
         self._held = ENDED
 
-    @property  # type: ignore[override]
+    @property
     def until(self) -> Instant:
         return ENDED if self._held == ENDED else Instant(FOREVER - 1)
 
@@ -567,6 +567,18 @@ def retention_takes_one_segment_too_many(patch: Patch) -> None:
         return found + bool(found and is_committed)
 
     patch.setattr(retention, "_expired_count", count_more)
+
+
+def reassignments_do_not_wait_for_the_new_replicas(patch: Patch) -> None:
+    arrived = elections.arrived
+
+    def arrive_early(partition: PartitionState, image: MetadataImage, minimum: int) -> PartitionState:
+        stays = [node for node in partition.isr if node in partition.target]
+        if not partition.is_moving or not stays:
+            return arrived(partition, image, minimum)
+        return arrived(msgspec.structs.replace(partition, adding=()), image, minimum)
+
+    patch.setattr(elections, "arrived", arrive_early)
 
 
 def options(
@@ -737,6 +749,8 @@ ALONE = replace(
     ),
     nodes=1,
 )
+# Partitions move, and leaders fall.
+REASSIGNMENTS = replace(LEADERS_FALL, nodes=4, movers=1, pace_ms=15)
 # Records are deleted from the front, and leaders fall.
 DELETIONS = replace(LEADERS_FALL, deleters=1, pace_ms=15)
 # Logs are kept short, and followers are behind.
@@ -866,6 +880,7 @@ FAULTS = [
     PlantedFault(deletions_are_acknowledged_by_the_leader_alone, DELETIONS, 5),
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),
     PlantedFault(deletions_take_whole_segments, DELETIONS, 10),
+    PlantedFault(reassignments_do_not_wait_for_the_new_replicas, REASSIGNMENTS, 5),
     PlantedFault(retention_forgets_the_high_watermark, RETENTION, 10),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
 ]

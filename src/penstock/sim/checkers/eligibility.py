@@ -9,6 +9,7 @@ possible lasts much longer, and is an anomaly by itself:
 
     ineligible      a replica may be elected, and lacks what was acknowledged
     not counted     a replica is in sync, and the leader does not wait for it
+    moved early     a reassignment has ended, and a replica that it added is not in sync
     uncommitted     a voter that lacks a committed entry of the quorum's log could be elected
 """
 
@@ -59,6 +60,12 @@ class EligibilityChecker:
                     f"not counted: {node} is in sync of {partition}, and the leader waits for "
                     f"{sorted(counting)} only"
                 )
+
+    def moved(self, partition: Hashable, added: Iterable[int], isr: Collection[int]) -> None:
+        """A reassignment has ended, with this ISR: the old replicas are gone."""
+        for node in added:
+            if node not in isr:
+                self._note(f"moved early: {node} is a replica of {partition} now, and not in sync")
 
     def committed(self, index: int, voters: int, logs: Mapping[int, VoterLog]) -> None:
         """A leader calls an entry committed; `logs` are those of the voters that are up, out of `voters`.

@@ -6,6 +6,7 @@
                  ├── AssignedConsumer            assigns itself, polls, goes back to the start
                  ├── GroupMember                 joins, reads, commits, crashes
                  ├── RecordDeleter               deletes from the front of partitions
+                 ├── PartitionMover              moves partitions to other brokers
                  ├── TopicAdmin                  creates, grows, configures and deletes topics
                  └── Journal                     what all of them saw, for the checkers
 

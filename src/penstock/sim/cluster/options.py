@@ -1,7 +1,7 @@
 """How large a simulated cluster is, how much its clients do, and how long the faults last."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
 from penstock.core.model import MILLISECOND, SECOND, NodeId
@@ -47,6 +47,8 @@ class SimulatedClusterOptions:
     admins: int = 1
     # Clients that delete records from the front of partitions.
     deleters: int = 0
+    # Clients that move partitions to other brokers.
+    movers: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -83,7 +85,7 @@ class SimulatedClusterOptions:
     @staticmethod
     def draw(luck: random.Random) -> "SimulatedClusterOptions":
         """Another workload for every seed."""
-        return SimulatedClusterOptions(
+        drawn = SimulatedClusterOptions(
             nodes=luck.choice((3, 3, 3, 3, 3, 3, 5)),
             partitions=luck.randint(1, 3),
             pace_ms=luck.choice((10, 20, 40)),
@@ -99,7 +101,10 @@ class SimulatedClusterOptions:
             },
             deleters=int(luck.random() < SHARE),
             retention_bytes=luck.choice(RETENTION_BYTES) if luck.random() < SHARE else -1,
+            movers=int(luck.random() < SHARE),
         )
+        # A move needs somewhere to go.
+        return replace(drawn, nodes=max(drawn.nodes, 4)) if drawn.movers else drawn
 
 
 def name_of(node_id: int) -> str:

@@ -107,6 +107,9 @@ class EligibilityProbe:
         new = after.partition(*place)
         if old is not None and new is not None and new is not old:
             self._coverage.partition_changed(old, new)
+            if not new.is_moving:
+                added = [node_id for node_id in new.replicas if node_id not in old.origin]
+                self._checker.moved(place, added, new.isr)
 
     def acknowledged(self, place: Place, key: str, end: int) -> None:
         """A producer was told that all in-sync replicas have what is below `end`."""
@@ -127,9 +130,9 @@ class EligibilityProbe:
         for node_id, node in self._nodes.items():
             backstage = node.backstage
             replica = None if backstage is None else backstage.partitions.find_log(*place)
-            if self._is_excused(node, place, partition):
+            if replica is None or self._is_excused(node, place, partition):
                 self._log_starts.forget(place, node_id)
-            elif replica is not None:
+            else:
                 starts[int(node_id)] = int(replica.log.start)
                 self._look_at_size(place, int(node_id), replica.log)
         return starts

@@ -87,6 +87,8 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
     led = _backend(leader).partitions.find(*place)
     if led is None or led.leader_epoch != partition.leader_epoch or led.stopped is not None:
         return f"node {partition.leader} should lead, and does not"
+    if partition.is_moving:
+        return f"moves from {partition.removing} to {partition.adding}"
     if len(partition.isr) < len(partition.replicas):
         return f"in sync are {partition.isr} of {partition.replicas}"
     ends = {node_id: log.end for node_id, log in logs_of(cluster, place).items()}

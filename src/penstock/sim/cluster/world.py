@@ -1,6 +1,7 @@
 """The cluster of one run: its nodes and its clients, and who leads what."""
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from penstock.broker.cluster.bootstrap import BootstrapFailed
 from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, MetadataImage
@@ -11,6 +12,7 @@ from penstock.sim.cluster.clients.consumers import AssignedConsumer
 from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
+from penstock.sim.cluster.clients.reassignments import PartitionMover
 from penstock.sim.cluster.journal import Journal
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
 from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions, name_of, node_options
@@ -26,6 +28,9 @@ EVENTS_MAX = 300_000
 NEW_AGAIN_NS = 1_500 * MILLISECOND
 # So many records more on every partition mean that the cluster works again.
 PROGRESS = 5
+
+
+OtherClient: TypeAlias = AssignedConsumer | SimulatedMember | SimulatedAdmin | RecordDeleter | PartitionMover
 
 
 class ClusterWorld:
@@ -74,7 +79,7 @@ class ClusterWorld:
         ]
         return [*idempotent, AtMostOnceProducer(self, "at-most-once", places, options.pace_ms)]
 
-    def _others(self) -> Sequence[AssignedConsumer | SimulatedMember | SimulatedAdmin | RecordDeleter]:
+    def _others(self) -> Sequence[OtherClient]:
         """Those who never come to an end by themselves."""
         places, options = self.places, self.options
         return [
@@ -85,6 +90,7 @@ class ClusterWorld:
                 for n in range(options.members)
             ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
+            *(PartitionMover(self, f"mover-{n}", places, options) for n in range(options.movers)),
             *(RecordDeleter(self, f"deleter-{n}", places, options.pace_ms) for n in range(options.deleters)),
         ]
 

@@ -86,3 +86,13 @@ def test_a_leader_that_does_not_wait_for_a_member_of_the_isr_is_an_anomaly() -> 
     checker.counted("p", [1, 2, 3], {1, 2})
 
     assert checker.anomalies == ["not counted: 3 is in sync of p, and the leader waits for [1, 2] only"]
+
+
+def test_a_reassignment_that_ends_before_its_new_replicas_are_in_sync_is_an_anomaly() -> None:
+    checker = EligibilityChecker()
+
+    checker.moved("orders", [4], isr=(2, 4))
+    assert checker.anomalies == []
+    checker.moved("orders", [4, 5], isr=(2, 4))
+
+    assert [anomaly.partition(":")[0] for anomaly in checker.anomalies] == ["moved early"]

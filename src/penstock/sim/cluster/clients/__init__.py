@@ -7,6 +7,7 @@
     members       those who read as a group
     admin         those who change the metadata
     deletions     those who delete records
+    reassignments those who move partitions
 
 A client has no view of a node but through its Kafka listener. It acts as the stock Kafka clients do
 where that matters for the guarantees: sequences of idempotent producers are sent again unchanged

@@ -1,0 +1,65 @@
+"""A client that moves partitions to other brokers, and calls some of the moves off."""
+
+from penstock.core.metadata import OFFSETS_TOPIC
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+)
+from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient, is_retriable
+from penstock.sim.cluster.journal import Place
+from penstock.sim.cluster.options import SimulatedClusterOptions
+
+TIMEOUT_MS = 1_000
+# Between two moves, in steps of a producer.
+STEPS = 15
+CALLED_OFF = 0.2
+# Nothing is under way; the brokers asked for are not there, or only those that would go have everything.
+REFUSALS = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
+class PartitionMover(SimulatedClient):
+    """Asks any node for one move after the other, whether or not the last one is over."""
+
+    def __init__(
+        self, nodes: ClusterNodes, host: str, places: list[Place], options: SimulatedClusterOptions
+    ) -> None:
+        super().__init__(nodes, host)
+        self._places = [*places, (OFFSETS_TOPIC, 0)]
+        self._brokers = list(range(1, options.nodes + 1))
+        self._replicas = options.replicas
+        self._pace_ms = STEPS * options.pace_ms
+        self._stopped = False
+
+    def start(self) -> None:
+        self._rest()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _rest(self) -> None:
+        if not self._stopped:
+            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._move)
+
+    def _move(self) -> None:
+        name, index = self.luck.choice(self._places)
+        is_called_off = self.luck.random() < CALLED_OFF
+        wanted = None if is_called_off else tuple(self.luck.sample(self._brokers, self._replicas))
+        partition = AlterPartitionReassignmentsRequestPartition(partition_index=index, replicas=wanted)
+        topic = AlterPartitionReassignmentsRequestTopic(name=name, partitions=(partition,))
+        request = AlterPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=(topic,))
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, AlterPartitionReassignmentsResponse):
+                rows = [row for topic in reply.responses for row in topic.partitions]
+                for code in (reply.error_code, *(row.error_code for row in rows)):
+                    if code not in (ErrorCode.NONE, *REFUSALS) and not is_retriable(code):
+                        self.journal.failures.append(
+                            f"unexpected error: {self.host} got {code} from AlterPartitionReassignments"
+                        )
+            self._rest()
+
+        version = self.versions.of(AlterPartitionReassignmentsRequest)
+        self.ask(self.any_node(), request, version, answered)
