@@ -201,9 +201,9 @@ class LogManager:
         self._remover = LogRemover(runtime, store.disk, store.side_disk)
 
     def open(
-        self, name: TopicPartition, topic_id: TopicId, options: LogOptions
+        self, name: TopicPartition, topic_id: TopicId, options: LogOptions, *, is_synced_later: bool = False
     ) -> tuple[PartitionLog, RecoveryReport]:
-        """Open an existing log. Blocks."""
+        """Open an existing log; see `PartitionLog.open`. Blocks."""
         journal = self._store.journal
         log, report = PartitionLog.open(
             self._store.disk,
@@ -213,6 +213,7 @@ class LogManager:
             commit=self._store.commit,
             ticks=self._runtime.clock.now,
             journal=None if journal is None else journal.of(topic_id, name.partition),
+            is_synced_later=is_synced_later,
         )
         _report(name, report)
         log.set_file_remover(self._remover.remove)

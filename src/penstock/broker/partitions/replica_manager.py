@@ -351,6 +351,9 @@ class ReplicaManager:
         self._not_opened: dict[tuple[TopicId, int], str] = {}
         self._opening_pause_ms = RETRY_MS
         self._on_logs_ready: list[Callable[[], None]] = []
+        # Logs that were opened and are still to be synced, and what waits for that.
+        self._unsynced = 0
+        self._on_synced: Callback | None = None
         self._when_roles_change: list[Callable[[], None]] = []
         self._retry: Timer | None = None
         self._telling: Timer | None = None
@@ -454,8 +457,31 @@ class ReplicaManager:
 
     def report_replicas(self, broker_epoch: BrokerEpoch, submit: Submit, done: Callback) -> None:
         """Tell the controller what the logs hold; `done` is called when it knows, before we may lead."""
-        self._divergences.start(broker_epoch, submit, self._image)
-        self._reports.start(broker_epoch, submit, self._image, done)
+
+        def report() -> None:
+            self._divergences.start(broker_epoch, submit, self._image)
+            self._reports.start(broker_epoch, submit, self._image, done)
+
+        if self._unsynced:
+            # What is reported has to survive a power cut.
+            self._on_synced = report
+        else:
+            report()
+
+    def _sync_opened(self) -> None:
+        """Make durable what a former process had appended last, with one round for all logs."""
+        for replica in self:
+            if replica.log.stopped is None and replica.log.synced < replica.log.end:
+                self._unsynced += 1
+                replica.log.sync(partial(self._opened_synced, replica))
+
+    def _opened_synced(self, replica: Replica, error: StorageError | None) -> None:
+        self._unsynced -= 1
+        if error is not None:
+            replica.on_storage_error()
+        if not self._unsynced and self._on_synced is not None:
+            then, self._on_synced = self._on_synced, None
+            then()
 
     def open_all(self, image: MetadataImage, directory: DataDirectory) -> list[RecoveryReport]:
         """Open every log that the metadata places here, before clients are served. Blocks.
@@ -482,8 +508,9 @@ class ReplicaManager:
                 self._log_manager.mark_deleted(found.partition, topic.id)
             elif not self._settings.is_usable(topic.name):
                 self._take_offline(topic, state, on_disk=True)
-            elif (report := self._open_now(topic, state)) is not None:
+            elif (report := self._open_now(topic, state, is_synced_later=True)) is not None:
                 reports.append(report)
+        self._sync_opened()
         self._log_manager.remove_stray_logs(lambda name: image.topic(name) is not None)
         self.maintenance.start()
         backoff_ms = self._settings.cleaner_backoff_ms()
@@ -641,11 +668,13 @@ class ReplicaManager:
         if self._offline.pop((topic.id, state.index), False):
             self._log_manager.delete(TopicPartition(topic.name, state.index), topic.id)
 
-    def _open_now(self, topic: Topic, state: PartitionState) -> RecoveryReport | None:
+    def _open_now(
+        self, topic: Topic, state: PartitionState, *, is_synced_later: bool = False
+    ) -> RecoveryReport | None:
         """Open a log; one that cannot be opened is offline, and the node serves the others. Blocks."""
         key = (topic.id, state.index)
         try:
-            report = self._open(topic, state)
+            report = self._open(topic, state, is_synced_later=is_synced_later)
         except (StorageError, CorruptionError) as error:
             self._offline[key] = True
             self._reports.on_not_opened(key)
@@ -658,9 +687,9 @@ class ReplicaManager:
             return None
         return report
 
-    def _open(self, topic: Topic, state: PartitionState) -> RecoveryReport:
-        name = TopicPartition(topic.name, state.index)
-        log, report = self._log_manager.open(name, topic.id, self._settings.log_options(topic.name))
+    def _open(self, topic: Topic, state: PartitionState, *, is_synced_later: bool = False) -> RecoveryReport:
+        name, options = TopicPartition(topic.name, state.index), self._settings.log_options(topic.name)
+        log, report = self._log_manager.open(name, topic.id, options, is_synced_later=is_synced_later)
         replica = Replica(name, topic.id, log, self._settings.sync_policy(topic.name))
         replica.on_storage_error = partial(self._on_storage_error, replica)
         replica.on_divergence = partial(self._divergences.report, replica)
@@ -798,6 +827,7 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Make every log durable and close it. Blocks."""
+        self._on_synced = None
         self.maintenance.stop()
         self.cleaner.stop()
         self.scrubber.stop()

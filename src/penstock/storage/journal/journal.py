@@ -150,6 +150,12 @@ class LogJournal:
         self.batches.clear()
         self.room = self.room_max
 
+    def resume(self, start: Offset, end: Offset, batches: bytes) -> None:
+        """A former process appended these batches, which no frame holds: they count as appended now."""
+        if self.is_on:
+            self.batches, self.start, self.end = [batches], start, end
+            self.room = self.room_max - len(batches)
+
     def take(self, frame: "FrameBuilder", end: Offset, synced: Offset) -> bool:
         """Put what was appended into the frame; returns whether all below `end` is durable with it.
 

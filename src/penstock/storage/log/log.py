@@ -109,9 +109,16 @@ class PartitionLog:
         commit: Committer | None = None,
         ticks: Callable[[], int] | None = None,
         journal: LogJournal | None = None,
+        is_synced_later: bool = False,
     ) -> tuple["PartitionLog", RecoveryReport]:
-        """Open a log that was closed, or left behind by a crash, and say what was found. Blocks."""
-        state, report = open_log(disk, directory, topic_id, options, LogServices(commit, ticks, journal))
+        """Open a log that was closed, or left behind by a crash, and say what was found. Blocks.
+
+        All of it is durable then, unless `is_synced_later`: the caller calls `sync` for many logs at once.
+        """
+        services = LogServices(commit, ticks, journal)
+        state, report = open_log(
+            disk, directory, topic_id, options, services, is_synced_later=is_synced_later
+        )
         return cls(state), report
 
     @property

@@ -769,8 +769,10 @@ def open_log(
     topic_id: TopicId,
     options: LogOptions,
     services: LogServices,
+    *,
+    is_synced_later: bool = False,
 ) -> tuple[LogState, RecoveryReport]:
-    """Recover the log in `directory`."""
+    """Recover the log in `directory`; with `is_synced_later`, it may end behind what is durable."""
     _check_topic(disk, directory, topic_id)
     report = RecoveryReport()
     bases, has_loss = _tidy(disk, directory)
@@ -782,7 +784,7 @@ def open_log(
     redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, services)
     try:
-        _recover(state, bases, report, noted)
+        _recover(state, bases, report, noted, is_synced_later=is_synced_later)
     except BaseException:
         # It may be tried again and again.
         state.segments.abandon()
@@ -790,7 +792,14 @@ def open_log(
     return state, report
 
 
-def _recover(state: LogState, bases: Sequence[Offset], report: RecoveryReport, noted: NotedLoss) -> None:
+def _recover(
+    state: LogState,
+    bases: Sequence[Offset],
+    report: RecoveryReport,
+    noted: NotedLoss,
+    *,
+    is_synced_later: bool,
+) -> None:
     """From the checkpoint to a log that can be used."""
     checkpoint, journal = state.checkpoint, state.journal
     known = NOTHING_JOURNALED
@@ -811,8 +820,7 @@ def _recover(state: LogState, bases: Sequence[Offset], report: RecoveryReport, n
     _restore_loss(state, report, noted)
     _note_found(state, report)
     if journal is not None and _is_only_longer(state, following, report):
-        _keep_in_journal(state, known)
-        journal.opened(state.end, state.lost_end, is_checkpointed=False)
+        _keep_in_journal(state, journal, known, is_synced_later=is_synced_later)
         return
     # Before the checkpoint, which is behind what the journal says of it.
     state.note_loss()
@@ -878,16 +886,27 @@ def _is_only_longer(state: LogState, following: Sequence[Offset], report: Recove
     return as_it_was and whole and state.stopped is None and state.end > state.checkpoint.recovery_point
 
 
-def _keep_in_journal(state: LogState, known: JournaledLog) -> None:
+def _keep_in_journal(
+    state: LogState, journal: LogJournal, known: JournaledLog, *, is_synced_later: bool
+) -> None:
     """Take the log as it is, without a checkpoint: a node may have thousands, and clients wait.
 
     What the journal holds is durable there. A checkpoint follows in the background; until then the
-    journal keeps what it has about the log.
+    journal keeps what it has about the log. What was still to be synced when the process ended is
+    synced now, or put into the frame of the first round, one for all logs.
     """
-    if state.end > known.durable:
-        assert state.segments.active.writer is not None
-        state.segments.active.writer.sync()
-    state.durability.synced = state.end
+    durable = max(known.durable, state.checkpoint.recovery_point)
+    segment = state.segments.active
+    if state.end > durable and not is_synced_later:
+        assert segment.writer is not None
+        segment.writer.sync()
+        durable = state.end
+    state.durability.synced = durable
+    journal.opened(durable, state.lost_end, is_checkpointed=False)
+    position = segment.locate(durable) if state.end > durable else None
+    if position is not None and segment.size_bytes - position <= journal.room:
+        content = segment.file.pread(position, segment.size_bytes - position)
+        journal.resume(durable, state.end, content)
 
 
 def _check_topic(disk: Disk, directory: str, topic_id: TopicId) -> None:

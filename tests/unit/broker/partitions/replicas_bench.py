@@ -167,12 +167,13 @@ class ReplicasBench:
     def unfence(self, number: int) -> None:
         self.perform(UnfenceBroker(NodeId(number), broker_of(self.machine, number).epoch))
 
-    def restart(self, number: int) -> Broker:
+    def restart(self, number: int, *, is_settled: bool = True) -> Broker:
         """A new incarnation of a node on what its disk holds; it has no metadata yet."""
         disk = self.brokers[number].disk.copy()
         broker = self.brokers[number] = self._broker(number, disk)
         broker.partitions.open_all(self.image, broker.directory)
-        broker.settle()
+        if is_settled:
+            broker.settle()
         return broker
 
     def copy(self, follower: int) -> None:

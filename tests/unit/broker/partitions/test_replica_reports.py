@@ -15,7 +15,7 @@ from penstock.core.metadata import (
 )
 from penstock.core.model import ApiError, BrokerEpoch, ErrorKind, LeaderEpoch, NodeId, Offset, PartitionIndex
 from penstock.core.records import check_batches
-from penstock.storage.disk import CrashableDisk
+from penstock.storage.disk import CrashableDisk, CrashableFile
 from penstock.storage.log import CorruptRange, LostTail, RecoveryReport
 from penstock.storage.log.loss import NotedLoss, write_loss
 from tests.support.recorded_events import recorded_events
@@ -55,11 +55,12 @@ class Reports:
         self.error: ApiError | None = None
         self.ended = 0
 
-    def start(self) -> "Reports":
+    def start(self, *, is_settled: bool = True) -> "Reports":
         epoch = broker_of(self._bench.machine, self._number).epoch
         broker = self._bench[self._number]
         broker.partitions.report_replicas(epoch, self._submit, self._ended)
-        broker.settle()
+        if is_settled:
+            broker.settle()
         return self
 
     def _submit(self, command: Command, done: Callable[[Reply], None]) -> None:
@@ -74,6 +75,25 @@ class Reports:
     @property
     def last(self) -> PartitionReport:
         return self.sent[-1].reports[-1]
+
+
+def test_a_report_waits_until_what_it_says_is_durable() -> None:
+    bench = ReplicasBench(journal=True).create(2, 1, 3)
+    bench[2].syncs.held = True
+    producer = Producer(bench[2])
+    producer.append(b"in a frame")
+    producer.append(b"not yet")
+    for node in (1, 2, 3):
+        bench.perform(registration(node, fenced=True))
+    bench.restart(2, is_settled=False)
+
+    reports = Reports(bench, 2).start(is_settled=False)
+
+    ((files, _),) = bench[2].syncs.waiting
+    assert [type(file) for file in files] == [CrashableFile], "the journal alone"
+    assert reports.sent == []
+    bench[2].settle()
+    assert [report.end for report in reports.sent[0].reports] == [2]
 
 
 def crash_all(bench: ReplicasBench, damage: Callable[[CrashableDisk], None], number: int) -> None:

@@ -112,19 +112,19 @@ class JournalBench:
         self.append(log, size=size)
         self.commit_all(log)
 
-    def restart(self, *, power_cut: bool = True) -> None:
+    def restart(self, *, power_cut: bool = True, is_synced_later: bool = False) -> None:
         """End as a crash does, without anything that was not synced, and open everything again."""
         self.crashable = self.crashable.crash(Nothing()) if power_cut else self.crashable.copy()
-        self.open()
+        self.open(is_synced_later=is_synced_later)
 
-    def open(self) -> None:
+    def open(self, *, is_synced_later: bool = False) -> None:
         count = len(self.logs)
         self._begin()
         self.logs, self.reports = [], []
         for number in range(count):
-            self.open_log(number)
+            self.open_log(number, is_synced_later=is_synced_later)
 
-    def open_log(self, number: int) -> None:
+    def open_log(self, number: int, *, is_synced_later: bool = False) -> None:
         log, report = PartitionLog.open(
             self.disk,
             path_of(number),
@@ -132,6 +132,7 @@ class JournalBench:
             OPTIONS,
             commit=self.commit,
             journal=self.journal.of(TOPIC, PartitionIndex(number)),
+            is_synced_later=is_synced_later,
         )
         self.logs.append(log)
         self.reports.append(report)
