@@ -10,8 +10,6 @@ directory durable. A synced file in an unsynced directory can be gone after a po
 
 import errno as errnos
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 from penstock.core.model import StorageError
@@ -170,10 +168,21 @@ def disk_error(operation: str, path: str, errno: int, *, torn: bool = False) -> 
     return _KINDS.get(errno, DiskFailed)(operation, path, errno, torn=torn)
 
 
-@contextmanager
-def translated(operation: str, path: str) -> Iterator[None]:
-    """Turn an OSError of the block into a DiskFailed. For the paths that are not hot."""
-    try:
-        yield
-    except OSError as error:
-        raise disk_error(operation, path, error.errno or 0) from error
+class translated:  # noqa: N801 - used like the functions of contextlib
+    """Turn an OSError of the block into a DiskFailed. For the paths that are not hot.
+
+    No generator: a start passes here a dozen times for every log.
+    """
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise disk_error(self._operation, self._path, error.errno or 0) from error

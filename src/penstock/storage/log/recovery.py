@@ -775,13 +775,15 @@ def open_log(
     """Recover the log in `directory`; with `is_synced_later`, it may end behind what is durable."""
     _check_topic(disk, directory, topic_id)
     report = RecoveryReport()
-    bases, has_loss = _tidy(disk, directory)
-    noted = read_loss(disk, directory) if has_loss else NOTHING_LOST
+    names = disk.listdir(directory)
+    bases = _tidy(disk, directory, names)
+    noted = read_loss(disk, directory) if file_names.LOSS in names else NOTHING_LOST
     checkpoint = _read_checkpoint(disk, directory)
     if checkpoint is None:
         report.checkpoint_lost = True
         checkpoint = _without_checkpoint(disk, directory, bases, options)
-    redo_swaps(disk, directory, checkpoint)
+    if any(name.endswith(CLEANED) for name in names):
+        redo_swaps(disk, directory, checkpoint)
     state = build_state(disk, directory, options, checkpoint, services)
     try:
         _recover(state, bases, report, noted, is_synced_later=is_synced_later)
@@ -918,10 +920,9 @@ def _check_topic(disk: Disk, directory: str, topic_id: TopicId) -> None:
         raise WrongTopic(directory, topic_id, found)
 
 
-def _tidy(disk: Disk, directory: str) -> tuple[list[Offset], bool]:
-    """Remove what unfinished writes left; returns the segments' base offsets, and whether a loss is noted."""
-    found = disk.listdir(directory)
-    parsed = [(name, file_names.parse_numbered(name)) for name in found]
+def _tidy(disk: Disk, directory: str, names: Sequence[str]) -> list[Offset]:
+    """Remove what unfinished writes left behind; returns the base offsets of the segments."""
+    parsed = [(name, file_names.parse_numbered(name)) for name in names]
     bases = [Offset(number[0]) for _, number in parsed if number is not None and number[1] == file_names.LOG]
     known = set(bases)
     for name, number in parsed:
@@ -929,7 +930,7 @@ def _tidy(disk: Disk, directory: str) -> tuple[list[Offset], bool]:
             number is not None and number[0] not in known
         ):
             disk.remove(f"{directory}/{name}")
-    return bases, file_names.LOSS in found
+    return bases
 
 
 def _read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
