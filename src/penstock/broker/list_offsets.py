@@ -129,6 +129,9 @@ class OffsetLookup:
             )
         try:
             start = partition.log.delete_records(target)
+        except SuspectSegment as error:
+            self._verifier.suspect(partition, max(error.segment, partition.log.start))
+            return ApiError(ErrorKind.DAMAGED_LOG, str(error))
         except StorageError as error:
             return ApiError(ErrorKind.STORAGE_FAILED, str(error))
         partition.log_start_moved()

@@ -145,6 +145,8 @@ class NodeOptions:
     retention_check_ms: int = 300_000
     # How old a checkpoint of a log becomes, and how often logs are asked whether one is due.
     checkpoint_ms: int = 10_000
+    # Indexes of larger segments are rebuilt by a thread.
+    rebuild_bytes_max: int = 256 << 10
     checkpoint_check_ms: int = 1_000
     journal: JournalOptions = field(default_factory=JournalOptions)
     static: Mapping[str, str] = field(default_factory=lambda: NO_CONFIGS)

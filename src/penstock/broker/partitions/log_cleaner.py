@@ -4,10 +4,11 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.broker.partitions.leader_partition import Replica
-from penstock.core.model import MILLISECOND, Instant, StorageError
+from penstock.broker.partitions.segment_verifier import SegmentVerifier
+from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.observability import log as events
 from penstock.runtime import ExecutorFull, ExecutorKind, Job, Runtime, Timer, WorkerDied
-from penstock.storage.log import CleaningResult, Compaction, CompactionRules, CompactionTask
+from penstock.storage.log import CleaningResult, Compaction, CompactionRules, CompactionTask, SuspectSegment
 
 TOKEN_BYTES = 8
 
@@ -25,6 +26,7 @@ class LogCleaner:
         self._clean = clean
         self._candidates = candidates
         self._backoff_ms = 0
+        self._verifier = SegmentVerifier(runtime)
         self._timer: Timer | None = None
         self._job: Job | None = None
         # Logs that are damaged or cannot be read: they are not tried again.
@@ -53,15 +55,35 @@ class LogCleaner:
         for replica, rules in self._candidates():
             if not replica.is_usable or replica in self._uncleanable:
                 continue
-            ratio = replica.log.dirty_ratio(rules, now)
+            ratio = self._ratio(replica, rules, now)
             if ratio > 0 and (best is None or ratio > best[0]):
                 best = (ratio, replica, rules)
         token = self._runtime.entropy.bytes(TOKEN_BYTES).hex() if best is not None else ""
-        compaction = None if best is None else best[1].log.begin_compaction(best[2], now, token)
+        compaction = None if best is None else self._plan(best[1], best[2], now, token)
         if best is None or compaction is None:
             self._look_later()
         else:
             self._spawn(best[1], compaction)
+
+    def _ratio(self, replica: Replica, rules: CompactionRules, now: Timestamp) -> float:
+        try:
+            return replica.log.dirty_ratio(rules, now)
+        except SuspectSegment as error:
+            self._suspect(replica, error)
+            return 0.0
+
+    def _plan(
+        self, replica: Replica, rules: CompactionRules, now: Timestamp, token: str
+    ) -> Compaction | None:
+        try:
+            return replica.log.begin_compaction(rules, now, token)
+        except SuspectSegment as error:
+            self._suspect(replica, error)
+            return None
+
+    def _suspect(self, replica: Replica, error: SuspectSegment) -> None:
+        events.warning("partition.compaction_failed", partition=str(replica.name), error=error)
+        self._verifier.suspect(replica, max(error.segment, replica.log.start))
 
     def _spawn(self, replica: Replica, compaction: Compaction) -> None:
         def done(cleaned: CleaningResult) -> None:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from penstock.broker.partitions.leader_partition import FsyncMode, Replica
+from penstock.broker.partitions.segment_verifier import SegmentVerifier
 from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
+from penstock.storage.log import SuspectSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class LogMaintenance:
         self._all = all_of_them
         self._options = options
         self._timers: dict[str, Timer] = {}
+        self._verifier = SegmentVerifier(runtime)
         # Partitions with unsynced records whose topic sets `flush.ms`, and since when.
         self._dirty_since: dict[Replica, Instant] = {}
 
@@ -86,6 +89,10 @@ class LogMaintenance:
             return False
         try:
             deleted = replica.log.expire(now)
+        except SuspectSegment as error:
+            events.warning("partition.retention_failed", partition=str(replica.name), error=error)
+            self._verifier.suspect(replica, max(error.segment, replica.log.start))
+            return False
         except StorageError as error:
             if replica.log.stopped is not None:
                 replica.stop(str(error))

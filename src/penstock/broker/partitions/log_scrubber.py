@@ -32,7 +32,7 @@ from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime, Timer
 from penstock.storage.data_directory import META, RecordFileDamaged, read_record, write_record
 from penstock.storage.disk import Disk
-from penstock.storage.log import PartitionLog
+from penstock.storage.log import FileCheck, PartitionLog
 
 RECORD = "scrub"
 # A thread that computes keeps the loop waiting for a moment, again and again: not for long.
@@ -326,29 +326,45 @@ class LogScrubber:
         if check is None:
             self._segment_done(replica, segment)
             return
-
         number = self._pass
 
-        def checked(names: list[str]) -> None:
-            if not self._is_running or number != self._pass:
-                return
-            try:
-                rebuilt = check.finish(names)
-            except PenstockError as error:
-                failed(error)
-                return
-            if rebuilt:
-                self.metrics.files_rebuilt.count += len(rebuilt)
-                events.warning("scrub.files_rebuilt", partition=str(replica.name), files=rebuilt)
-            self._segment_done(replica, segment)
-
-        def failed(error: Exception) -> None:
-            events.warning("scrub.file_check_failed", partition=str(replica.name), error=error)
+        def go_on() -> None:
             if number == self._pass:
                 self._segment_done(replica, segment)
 
+        def checked(names: list[str]) -> None:
+            if self._is_running and number == self._pass:
+                self._rebuild(replica, segment, check, names, go_on)
+
+        def failed(error: Exception) -> None:
+            events.warning("scrub.file_check_failed", partition=str(replica.name), error=error)
+            go_on()
+
         work = partial(check.work, self._disk)
         self._runtime.spawn.spawn(work, checked, failed, ExecutorKind.DISK)
+
+    def _rebuild(
+        self,
+        replica: ScrubbedLog,
+        segment: Offset | None,
+        check: FileCheck,
+        names: list[str],
+        done: Callable[[], None],
+    ) -> None:
+        """Rebuild files that were found damaged; indexes of large segments in a thread."""
+        try:
+            rebuilt = check.finish(names)
+        except PenstockError as error:
+            events.warning("scrub.file_check_failed", partition=str(replica.name), error=error)
+            done()
+            return
+        if rebuilt:
+            self.metrics.files_rebuilt.count += len(rebuilt)
+            events.warning("scrub.files_rebuilt", partition=str(replica.name), files=rebuilt)
+        if rebuilt and segment is not None and check.is_large:
+            self._verifier.rebuild_indexes(replica, segment, done, check=False)
+        else:
+            done()
 
     def _segment_done(self, replica: ScrubbedLog, segment: Offset | None) -> None:
         if not self._is_running:

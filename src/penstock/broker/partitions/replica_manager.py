@@ -65,6 +65,8 @@ class ReplicaManagerOptions:
     maintenance: LogMaintenanceOptions = field(default_factory=LogMaintenanceOptions)
     time_index_interval_ms: int = 1_000
     checkpoint_ms: int = 10_000
+    # Larger segments have their indexes rebuilt by a thread.
+    rebuild_bytes_max: int = 256 << 10
 
 
 class LogSettings:
@@ -203,6 +205,7 @@ class LogSettings:
             producer_expiry_ms=self._broker("producer.id.expiration.ms"),
             file_delete_delay_ms=options.file_delete_delay_ms,
             may_have_gaps=options.compacted,
+            rebuild_bytes_max=self._options.rebuild_bytes_max,
         )
 
     def compaction(self, topic: str) -> CompactionRules | None:

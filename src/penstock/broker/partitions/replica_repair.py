@@ -35,7 +35,7 @@ from penstock.core.model import (
     Instant,
     NodeId,
     PartitionIndex,
-    StorageError,
+    PenstockError,
     TopicId,
     TopicPartition,
 )
@@ -121,7 +121,7 @@ class ReplicaRepair:
             for segment in segments:
                 log.quarantine(segment)
             log.truncate_to(segments[0])
-        except StorageError as error:
+        except PenstockError as error:
             events.error("partition.repair_failed", partition=str(replica.name), error=error)
         else:
             events.warning("partition.repaired", partition=str(replica.name), end=log.end)

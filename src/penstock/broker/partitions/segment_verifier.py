@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from penstock.core.model import SECOND, Instant, Offset, PenstockError, StorageError, TopicPartition
 from penstock.observability import log as events
 from penstock.runtime import ExecutorKind, Runtime
-from penstock.storage.log import CorruptRange, PartitionLog, Verification, VerifiedBytes
+from penstock.storage.log import CorruptRange, PartitionLog, RebuiltIndex, Verification, VerifiedBytes
 
 # A segment that was found intact is not verified again for this long, whatever others report.
 REST_NS = 60 * SECOND
@@ -116,6 +116,8 @@ class SegmentVerifier:
             rest_less()
             return
         if verification is None:
+            # Its end is reached: perhaps it is an index that was in the way.
+            self.rebuild_indexes(owner, segment, lambda: None)
             return
 
         def verified(result: VerificationResult | None) -> None:
@@ -125,3 +127,29 @@ class SegmentVerifier:
                 self._go_on(owner, segment, result.position, result.offset)
 
         self.verify(owner, verification, verified)
+
+    def rebuild_indexes(
+        self, owner: VerifiedLog, segment: Offset, done: Callable[[], None], *, check: bool = True
+    ) -> None:
+        """Have the indexes of a segment rebuilt (with `check`: if they cannot be used); then call `done`."""
+        try:
+            rebuild = owner.log.index_rebuild(segment, check=check)
+        except StorageError as error:
+            events.warning("partition.index_rebuild_failed", partition=str(owner.name), error=error)
+            done()
+            return
+        if rebuild is None:
+            done()
+            return
+
+        def worked(rebuilt: RebuiltIndex) -> None:
+            if rebuild.finish(rebuilt):
+                self._rests_until.pop((owner.log.directory, segment), None)
+                events.warning("partition.index_rebuilt", partition=str(owner.name), segment=segment)
+            done()
+
+        def failed(error: Exception) -> None:
+            events.warning("partition.index_rebuild_failed", partition=str(owner.name), error=error)
+            done()
+
+        self._runtime.spawn.spawn(rebuild.work, worked, failed, ExecutorKind.DISK)

@@ -125,6 +125,8 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         retention_check_ms=RETENTION_CHECK_MS if options.retention_bytes >= 0 else 60_000,
         checkpoint_ms=options.checkpoint_ms,
         checkpoint_check_ms=options.checkpoint_ms // 2,
+        # Segments are small: what production does for large ones is done for all of them.
+        rebuild_bytes_max=0,
         journal=JOURNAL,
         static=options.static,
         quorum=QUORUM,

@@ -36,7 +36,7 @@ The modules:
 * `segment` is one file of batches, `index` the way into it;
 * `files` are the small files, `file_names` what all files are called;
 * `checkpoint` takes checkpoints, `recovery` opens a log from one, `scrub` looks for damage later,
-  `refill` replaces what is damaged by another replica's;
+  `refill` replaces what is damaged by another replica's, `index_rebuild` the indexes of large segments;
 * `retention` removes records at the start, `truncate` at the end, `compaction` in between.
 
 Some calls block on the disk and say so: creating, opening, closing, truncating, deleting. All
@@ -56,6 +56,7 @@ from penstock.storage.log.compaction import (
     cleaner_for,
 )
 from penstock.storage.log.durability import Committer, ImmediateCommit
+from penstock.storage.log.index_rebuild import IndexRebuild, RebuiltIndex
 from penstock.storage.log.log import PartitionLog
 from penstock.storage.log.recovery import RecoveryReport, TailTruncation
 from penstock.storage.log.refill import GoodBytes, MissingRange, OtherRecords, SegmentDraft
@@ -110,6 +111,8 @@ __all__ = [
     "VerificationOutcome",
     "VerifiedBytes",
     "SuspectSegment",
+    "IndexRebuild",
+    "RebuiltIndex",
     "Compaction",
     "CompactionTask",
     "CompactionRules",

@@ -364,6 +364,20 @@ class SealedIndex:
         """Check the files once more: a row led to the wrong place."""
         self.drop()
 
+    def is_whole(self) -> bool:
+        """Whether every table is in use, or its file can be."""
+        return all(shape in self._tables or self._mapped(shape) is not None for shape in SHAPES)
+
+    def load(self) -> None:
+        """Have every table ready, rebuilt if need be."""
+        for shape in SHAPES:
+            self._table(shape)
+
+    def adopt(self, tables: ActiveIndex) -> None:
+        """Use these tables: they were rebuilt from the segment."""
+        self.rebuilt += 1
+        self._tables = {OFFSETS: tables.offsets, TIMES: tables.times, ABORTED: tables.aborted}
+
     def drop(self) -> None:
         """Unmap the files, which are about to change."""
         self._tables.clear()
@@ -375,6 +389,10 @@ class SealedIndex:
         return table
 
     def _load(self, shape: IndexRowFormat) -> Words:
+        table = self._mapped(shape)
+        return self._rebuilt(shape) if table is None else table
+
+    def _mapped(self, shape: IndexRowFormat) -> Words | None:
         path = f"{self._directory}/{numbered(self._base_offset, shape.suffix)}"
         try:
             file = self._disk.open(path, readonly=True)
@@ -383,7 +401,7 @@ class SealedIndex:
             finally:
                 file.close()
         except (NoSuchFile, CorruptionError):
-            return self._rebuilt(shape)
+            return None
 
     def _rebuilt(self, shape: IndexRowFormat) -> Words:
         self.rebuilt += 1

@@ -26,6 +26,7 @@ from penstock.storage.log.checkpoint import (
 )
 from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
 from penstock.storage.log.durability import Committer, Done
+from penstock.storage.log.index_rebuild import IndexRebuild, index_rebuild
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.refill import SegmentDraft, begin_refill
 from penstock.storage.log.scrub import (
@@ -70,6 +71,7 @@ class PartitionLog:
 
     def __init__(self, state: LogState) -> None:
         self._state = state
+        state.is_open = True
         self._timer = CheckpointTimer()
         if state.journal is not None:
             state.journal.sync_file = self._sync_file
@@ -409,6 +411,10 @@ class PartitionLog:
     def file_check(self, topic_id: TopicId, base_offset: Offset | None) -> FileCheck | None:
         """The check of a sealed segment's indexes and snapshot, or of the files of the whole log."""
         return file_check(self._state, topic_id, base_offset)
+
+    def index_rebuild(self, base_offset: Offset, *, check: bool = True) -> IndexRebuild | None:
+        """The rebuild of a sealed segment's indexes in a thread; with `check`, if any cannot be used."""
+        return index_rebuild(self._state, base_offset, check=check)
 
     def begin_refill(self, token: str, *, may_have_gaps: bool) -> SegmentDraft | None:
         """The new form of the first damaged sealed segment, to be written by threads; None if there is none.

@@ -93,7 +93,12 @@ def aborted_between(state: LogState, start: Offset, end: Offset) -> list[Aborted
     found = []
     segments = state.segments
     for index in range(segments.index_of(start), len(segments)):
-        for aborted in rows_of(segments[index].index.aborted):
+        segment = segments[index]
+        table = segment.index.aborted
+        if segment.lacks_aborted:
+            # Behind the damage there may have been more of them.
+            raise SuspectSegment(segment.base_offset, "its aborted transactions cannot be found again")
+        for aborted in rows_of(table):
             if aborted.last_offset >= start and aborted.first_offset < end:
                 found.append(aborted)
             if aborted.last_stable_offset >= end:

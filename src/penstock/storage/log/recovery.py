@@ -116,6 +116,7 @@ from penstock.storage.log.segment import (
     UNKNOWN_MS,
     BatchPosition,
     CheckedBatch,
+    PositionalReader,
     Segment,
     checked_batches,
     headers,
@@ -177,7 +178,7 @@ def free_path(disk: Disk, path: str) -> str:
 
 def producers_at(state: LogState, offset: Offset) -> ProducerStateManager:
     """The producer state as it was when the log ended at `offset`: a snapshot and what followed."""
-    known, producers = _nearest_snapshot(state, offset)
+    known, producers = nearest_snapshot(state, offset)
     for segment, placed in _placed_between(state, known, offset):
         fold(state, producers, segment, placed)
     return producers
@@ -194,11 +195,18 @@ def fold(
     state: LogState, producers: ProducerStateManager, segment: Segment, placed: BatchPosition
 ) -> "array[int]":
     """Update the producer state for one batch of the log; returns the row of the transaction it aborted."""
+    return fold_placed(producers, segment.file, placed, state.checkpoint.taken_at)
+
+
+def fold_placed(
+    producers: ProducerStateManager, file: PositionalReader, placed: BatchPosition, not_before: Timestamp
+) -> "array[int]":
+    """As `fold`, for any file; records may carry any time, producers wrote `not_before` the checkpoint."""
     header = placed.header
     if header.producer_id < 0:
         return array("q")
-    content = segment.file.pread(placed.position, header.size_bytes) if header.is_control else b""
-    aborted = fold_batch(producers, header, content, seen_at(state, header.max_timestamp))
+    content = file.pread(placed.position, header.size_bytes) if header.is_control else b""
+    aborted = fold_batch(producers, header, content, max(Timestamp(header.max_timestamp), not_before))
     return array("q", aborted or ())
 
 
@@ -230,13 +238,20 @@ def index_of(state: LogState, segment: Segment, size_bytes: int) -> tuple[Active
 
 def placed_in(segment: Segment, size_bytes: int) -> Iterator[BatchPosition]:
     """Every header of a segment; raises CorruptBatch where an offset, outside of the CRC, is wrong."""
-    expected: int = segment.base_offset
-    for placed in headers(segment.file, 0, size_bytes, SCAN_BYTES):
+    return placed_between(segment.file, segment.base_offset, size_bytes, gapless=segment.gapless)
+
+
+def placed_between(
+    file: PositionalReader, base_offset: Offset, size_bytes: int, *, gapless: bool
+) -> Iterator[BatchPosition]:
+    """Every header of the file of a segment, as `placed_in`."""
+    expected: int = base_offset
+    for placed in headers(file, 0, size_bytes, SCAN_BYTES):
         header = placed.header
-        if segment.gapless and header.base_offset != expected:
+        if gapless and header.base_offset != expected:
             raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
-        if not 0 <= header.base_offset - segment.base_offset <= OFFSET_DELTA_MAX:
-            raise CorruptBatch(f"offset {header.base_offset} is not in segment {segment.base_offset}")
+        if not 0 <= header.base_offset - base_offset <= OFFSET_DELTA_MAX:
+            raise CorruptBatch(f"offset {header.base_offset} is not in segment {base_offset}")
         yield placed
         expected = header.next_offset
 
@@ -254,16 +269,21 @@ def rebuilder(state: LogState) -> Callable[[Segment, IndexRowFormat], Words]:
     """What a sealed index calls when one of its files is missing or damaged."""
 
     def rebuild(segment: Segment, shape: IndexRowFormat) -> Words:
+        size_bytes, is_damaged = segment.readable_bytes, bool(segment.damage)
+        if state.is_open and size_bytes > state.options.rebuild_bytes_max and not is_damaged:
+            # Whoever meets this has it verified, and rebuilt by a thread (see `index_rebuild`).
+            raise SuspectSegment(segment.base_offset, f"its {shape.suffix} is damaged or missing")
         state.stats.indexes_rebuilt += 1
-        index, whole = index_of(state, segment, segment.size_bytes)
+        index, whole = index_of(state, segment, size_bytes)
         if whole:
-            index.aborted = aborted_of(state, segment, segment.size_bytes)
-            following = state.segments.index_of(segment.base_offset)
-            index.close_times(state.segments.end_of(following, state.end) - 1)
-            _store(state, segment, index)
+            index.aborted = aborted_of(state, segment, size_bytes)
         elif shape is ABORTED:
             # An empty table would pass aborted records off as committed ones.
             raise SuspectSegment(segment.base_offset, "its aborted transactions cannot be found again")
+        if whole and not is_damaged:
+            following = state.segments.index_of(segment.base_offset)
+            index.close_times(state.segments.end_of(following, state.end) - 1)
+            store_index(state, segment, index)
         if shape is ABORTED:
             return index.aborted
         return index.offsets if shape is OFFSETS else index.times
@@ -291,7 +311,7 @@ def walk_through(segment: Segment) -> WalkResult:
     return WalkResult(offset, position, None)
 
 
-def _nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStateManager]:
+def nearest_snapshot(state: LogState, offset: Offset) -> tuple[Offset, ProducerStateManager]:
     checkpoint = state.checkpoint
     segments = state.segments
     for index in range(segments.index_of(offset), -1, -1):
@@ -332,7 +352,7 @@ def _placed_between(state: LogState, start: Offset, end: Offset) -> Iterator[tup
             raise SuspectSegment(segment.base_offset, str(bad)) from bad
 
 
-def _store(state: LogState, segment: Segment, index: ActiveIndex) -> None:
+def store_index(state: LogState, segment: Segment, index: ActiveIndex) -> None:
     """Write rebuilt tables over the bad files. If that fails, they are rebuilt again next time."""
     try:
         for file in seal(state.disk, state.directory, segment.base_offset, index):

@@ -70,7 +70,7 @@ from penstock.storage.log.index import POSITION_BITS, POSITION_MASK, SHAPES, Sea
 from penstock.storage.log.recovery import keep_snapshot
 from penstock.storage.log.segment import BATCH_LENGTH_MIN, MAGIC, SCAN_BYTES, Segment, checked_batches
 from penstock.storage.log.state import LogState
-from penstock.storage.log.types import CorruptRange, FileRange
+from penstock.storage.log.types import CorruptRange, FileRange, SuspectSegment
 
 STEP_BYTES = 1 << 20
 # How far behind a bad batch the next one is looked for byte by byte.
@@ -303,7 +303,10 @@ class Verification:
     def _exact(self, found: VerifiedBytes) -> "Verification":
         """Look at the rest of the segment, from where a batch was bad, with the help of the index."""
         state, segment = self._state, self._segment
-        rows = array("Q", segment.index.offsets)
+        rows = array("Q")
+        with suppress(SuspectSegment):
+            # Without an index everything is looked at from the beginning.
+            rows = array("Q", segment.index.offsets)
         position, expected = found.position, found.offset
         if position == self.position and self._expected is None:
             # It is not known which offset should stand here: begin where that is known.
@@ -365,6 +368,11 @@ class FileCheck:
         self._segment = segment
         self._truncations = state.stats.truncations
 
+    @property
+    def is_large(self) -> bool:
+        """Whether what lies beside the segment has to be rebuilt by a thread."""
+        return self._segment is not None and self._segment.size_bytes > self._state.options.rebuild_bytes_max
+
     def work(self, disk: Disk) -> list[str]:
         """The names of the files that are damaged, or missing; on a view of the disk of the thread's own."""
         found = []
@@ -403,10 +411,11 @@ class FileCheck:
             return []
         if not isinstance(segment.index, SealedIndex):
             return []
+        # Read again when they are needed next; those of a large segment are rebuilt by a thread.
         segment.index.drop()
-        for table in ("offsets", "times", "aborted"):
-            getattr(segment.index, table)
-        keep_snapshot(state, segment)
+        if not self.is_large:
+            segment.index.load()
+            keep_snapshot(state, segment)
         return names
 
     def _rebuild_files_of_log(self, names: list[str]) -> None:

@@ -180,6 +180,12 @@ class SegmentReader:
         self.close()
 
 
+class PositionalReader(Protocol):
+    """Whatever bytes can be read from at a position."""
+
+    def pread(self, position: int, length: int) -> bytes: ...
+
+
 class BatchPosition(NamedTuple):
     """A batch and where it begins."""
 
@@ -187,7 +193,9 @@ class BatchPosition(NamedTuple):
     header: BatchHeader
 
 
-def headers(file: File, position: int, end: int, chunk_bytes: int = LOCATE_BYTES) -> Iterator[BatchPosition]:
+def headers(
+    file: PositionalReader, position: int, end: int, chunk_bytes: int = LOCATE_BYTES
+) -> Iterator[BatchPosition]:
     """The headers from `position`, where a batch begins, to `end`; raises CorruptBatch.
 
     Offsets must grow. Large batches are stepped over without being read.
@@ -262,12 +270,6 @@ class CheckedBatch(NamedTuple):
     position: int
     header: BatchHeader
     content: memoryview
-
-
-class PositionalReader(Protocol):
-    """Whatever bytes can be read from at a position."""
-
-    def pread(self, position: int, length: int) -> bytes: ...
 
 
 def checked_batches(file: PositionalReader, position: int, end: int) -> Iterator[CheckedBatch]:
@@ -432,6 +434,11 @@ class Segment:
         header = read_header(self.file.pread(position, HEADER_BYTES))
         if header.base_offset != expected:
             raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
+
+    @property
+    def lacks_aborted(self) -> bool:
+        """Whether the table of aborted transactions was lost together with some of the batches."""
+        return bool(self.damage) and isinstance(self.index, SealedIndex) and self.index.rebuilt > 0
 
     def is_older_than(self, timestamp: Timestamp) -> bool:
         """Whether every record is older, by the index, which was written when the segment was sealed."""

@@ -41,6 +41,7 @@ class LogState:
         "epochs",
         "epochs_changed",
         "high_watermark",
+        "is_open",
         "journal",
         "last_append_at",
         "lost_end",
@@ -87,6 +88,8 @@ class LogState:
         # What the file beside the log says of all this.
         self.noted = NOTHING_LOST
         self.stats = LogStats()
+        # While a log is opened nobody else waits.
+        self.is_open = False
         # What cannot be read, by its first offset; each segment has its own part of it.
         self.damage: dict[Offset, CorruptRange] = {}
 

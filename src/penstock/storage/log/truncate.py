@@ -8,7 +8,7 @@ from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, enco
 from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
 from penstock.storage.log.files import Checkpoint
-from penstock.storage.log.index import NO_TIMESTAMP
+from penstock.storage.log.index import NO_TIMESTAMP, SealedIndex
 from penstock.storage.log.recovery import CUT, copy_to_quarantine, producers_at
 from penstock.storage.log.segment import Segment, headers
 from penstock.storage.log.state import LogState
@@ -32,17 +32,12 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     _refuse_if_failed(state)
     index = state.segments.index_of(offset)
     segment = state.segments[index]
-    try:
-        position, end = _place_of_cut(state, index, offset)
-        if end < state.start:
-            # The batch at the cut begins below the log start: nothing that may be read is left.
-            truncate_fully(state, state.start)
-            return state.end
-        producers = producers_at(state, end)
-        latest = _latest_timestamp(segment, end, position)
-    except CorruptBatch as bad:
-        # Nothing is cut yet.
-        raise SuspectSegment(segment.base_offset, str(bad)) from bad
+    position, end, latest = _find_cut(state, index, offset)
+    if end < state.start:
+        # The batch at the cut begins below the log start: nothing that may be read is left.
+        truncate_fully(state, state.start)
+        return state.end
+    producers = producers_at(state, end)
     doomed = _forget_behind(state, index)
     try:
         state.segments.reopen_last(create=position == 0)
@@ -125,6 +120,18 @@ def _refuse_if_failed(state: LogState) -> None:
     """Raise if a sync has failed. Damage is fine: truncation is how a replica gets rid of it."""
     if state.durability.stopped is not None:
         raise LogStopped(state.directory, state.durability.stopped)
+
+
+def _find_cut(state: LogState, index: int, offset: Offset) -> tuple[int, Offset, int]:
+    """Position, offset and latest timestamp of what stays; raises SuspectSegment before anything is cut."""
+    segment = state.segments[index]
+    try:
+        position, end = _place_of_cut(state, index, offset)
+        if isinstance(segment.index, SealedIndex):
+            segment.index.load()
+        return position, end, _latest_timestamp(segment, end, position)
+    except CorruptBatch as bad:
+        raise SuspectSegment(segment.base_offset, str(bad)) from bad
 
 
 def _place_of_cut(state: LogState, index: int, offset: Offset) -> tuple[int, Offset]:

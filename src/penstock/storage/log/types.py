@@ -161,7 +161,8 @@ class LogOptions:
 
     Segments are closed up to `segment_jitter_ms` before they are `segment_ms` old. Files of
     deleted records stay for `file_delete_delay_ms` if the log has a file remover. Offsets may be
-    missing in the segments of a topic that is compacted (`may_have_gaps`), and nowhere else.
+    missing in the segments of a topic that is compacted (`may_have_gaps`), and nowhere else. Indexes of
+    segments above `rebuild_bytes_max` are not rebuilt where they are needed: that raises SuspectSegment.
     """
 
     segment_bytes: int = 1 << 30
@@ -178,6 +179,7 @@ class LogOptions:
     producer_expiry_ms: int = DAY_MS
     file_delete_delay_ms: int = 0
     may_have_gaps: bool = False
+    rebuild_bytes_max: int = 2**63 - 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.segment_bytes <= SEGMENT_BYTES_MAX:

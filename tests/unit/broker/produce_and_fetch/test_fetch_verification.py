@@ -1,6 +1,7 @@
 """What a fetch returns from a log that is damaged, or that may be."""
 
 import errno
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -182,3 +183,30 @@ def test_a_read_that_the_device_refuses_has_the_segment_verified(bench: "Bench")
     assert refused.error.kind is ErrorKind.STORAGE_FAILED
     (told,) = events.named("partition.corrupt_range")
     assert (told["start"], told["end"]) == (2, 3)
+
+
+@pytest.mark.parametrize("damage", ["bit", "gone"])
+def test_a_large_segment_without_its_index_is_an_error_until_a_thread_has_rebuilt_it(
+    bench: "Bench", damage: str
+) -> None:
+    orders, _ = segmented(bench)
+    segment = orders.log.segments()[1]
+    path = path_of(segment).replace(".log", ".index")
+    whole = bytes(bench.node.disk.open(path, readonly=True).map_readonly())
+    orders.log.configure(replace(orders.log._state.options, rebuild_bytes_max=0))
+    orders.log._state.segments[1].index.drop()  # type: ignore[union-attr]
+    if damage == "bit":
+        bench.node.disk.flip_bit(path, 8)
+    else:
+        bench.node.disk.remove(path)
+
+    with recorded_events() as events:
+        refused = fetch(bench, orders, segment.base_offset + 1)
+        found = fetch(bench, orders, segment.base_offset + 1)
+
+    assert refused.error is not None
+    assert refused.error.kind is ErrorKind.DAMAGED_LOG
+    assert len(values(found)) == segment.end_offset - segment.base_offset - 1
+    assert len(events.named("partition.index_rebuilt")) == 1
+    assert events.named("partition.corrupt_range") == []
+    assert bytes(bench.node.disk.open(path, readonly=True).map_readonly()) == whole

@@ -1,5 +1,6 @@
 """The scrubber of a node, on the simulated runtime and disk."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,11 @@ def filled(bench: "Bench") -> LeaderPartition:
     # The node's own scrubber has had nothing to do when it started, and waits for a week.
     bench.node.disk.remove("meta/scrub")
     return orders
+
+
+def defer_rebuilds(partition: LeaderPartition) -> None:
+    """Every segment is a large one, whose indexes are rebuilt by a thread."""
+    partition.log.configure(replace(partition.log._state.options, rebuild_bytes_max=0))
 
 
 def scrubber_of(bench: "Bench") -> LogScrubber:
@@ -128,9 +134,12 @@ def test_damage_is_counted_and_reported_with_its_range(bench: "Bench") -> None:
     assert done["damaged_ranges"] == 1
 
 
+@pytest.mark.parametrize("is_large", [False, True], ids=["on the loop", "by a thread"])
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
-def test_a_damaged_file_of_a_segment_is_rebuilt(bench: "Bench", suffix: str) -> None:
+def test_a_damaged_file_of_a_segment_is_rebuilt(bench: "Bench", suffix: str, is_large: bool) -> None:
     orders = filled(bench)
+    if is_large:
+        defer_rebuilds(orders)
     second = orders.log.segments()[1]
     path = f"{DIRECTORY}/{second.base_offset:020d}.{suffix}"
     whole = bytes(bench.node.disk.open(path, readonly=True).map_readonly())
@@ -142,6 +151,7 @@ def test_a_damaged_file_of_a_segment_is_rebuilt(bench: "Bench", suffix: str) -> 
         bench.run(60 * SECOND)
 
     assert bytes(bench.node.disk.open(path, readonly=True).map_readonly()) == whole
+    assert len(events.named("partition.index_rebuilt")) == is_large
     (told,) = events.named("scrub.files_rebuilt")
     assert told["files"] == [path.removeprefix(f"{DIRECTORY}/")]
     assert orders.log.corruption == ()

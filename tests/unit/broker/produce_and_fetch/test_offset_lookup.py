@@ -1,6 +1,7 @@
 """Where things are in a partition."""
 
 import errno
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -156,3 +157,25 @@ def test_a_lookup_by_time_that_meets_damage_has_the_segment_verified(bench: "Ben
     assert isinstance(second, ApiError)
     assert second.kind is ErrorKind.CORRUPT_BATCH
     assert find(bench, orders, 100) == ListedOffset(0, 100, orders.leader_epoch)
+
+
+def test_a_lookup_by_time_in_a_large_segment_without_its_index_is_an_error_until_it_is_rebuilt(
+    bench: "Bench",
+) -> None:
+    orders = bench.topic(segment_bytes="1100")
+    for time in range(100, 140):
+        timed(bench, orders, time)
+    orders.log.configure(replace(orders.log._state.options, rebuild_bytes_max=0))
+    for segment in orders.log._state.segments.items[:-1]:
+        segment.index.drop()  # type: ignore[union-attr]
+        bench.node.disk.remove(f"logs/orders/0/{segment.base_offset:020d}.timeindex")
+
+    found: list[ListedOffset | ApiError] = []
+    for _ in range(len(orders.log.segments())):
+        found.append(find(bench, orders, 130))
+        bench.run(SECOND)
+
+    assert isinstance(found[0], ApiError)
+    assert found[0].kind is ErrorKind.DAMAGED_LOG
+    assert found[-1] == ListedOffset(30, 130, orders.leader_epoch)
+    assert orders.log.corruption == ()

@@ -1,5 +1,6 @@
 """Which batches a read returns, from which place, and what it costs."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from penstock.core.model import Offset, Timestamp
 from penstock.core.records import ControlType
 from penstock.storage.disk import File
-from penstock.storage.log import OffsetOutOfRange
+from penstock.storage.log import OffsetOutOfRange, SuspectSegment
 
 if TYPE_CHECKING:
     from tests.unit.storage.log.conftest import Bench
@@ -176,3 +177,44 @@ def test_aborted_transactions_are_known_after_a_restart_and_without_their_index(
 
     assert [aborted.producer_id for aborted in expected] == [1, 3]
     assert bench.log.aborted_between(Offset(0), bench.log.end) == expected
+
+
+def test_aborted_transactions_of_large_segments_are_found_again_by_a_thread(bench: "Bench") -> None:
+    for producer in range(4):
+        bench.append(2, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+        bench.end_transaction(producer, ControlType.ABORT if producer % 2 else ControlType.COMMIT)
+        bench.log.roll()
+    expected = bench.log.aborted_between(Offset(0), bench.log.end)
+    bench.reopen()
+    # Not even snapshots say where transactions began.
+    for name in (*bench.files(".txnindex"), *bench.files(".snapshot")):
+        bench.flip(name, 3)
+    bench.log.configure(replace(bench.options, rebuild_bytes_max=0))
+
+    for segment in bench.log.segments()[:-1]:
+        rebuild = bench.log.index_rebuild(segment.base_offset)
+        assert rebuild is not None
+        with pytest.raises(SuspectSegment):
+            bench.log.aborted_between(segment.base_offset, segment.end_offset)
+        assert rebuild.finish(rebuild.work())
+
+    assert bench.log.aborted_between(Offset(0), bench.log.end) == expected
+    assert bench.reopen().indexes_rebuilt == 0
+    assert bench.log.aborted_between(Offset(0), bench.log.end) == expected
+
+
+def test_a_damaged_segment_without_its_aborted_transactions_gives_none_to_readers(bench: "Bench") -> None:
+    bench.append(2, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    bench.end_transaction(1, ControlType.ABORT)
+    bench.append(2)
+    bench.log.roll()
+    bench.reopen()
+    bench.flip(bench.files(".txnindex")[0], 3)
+    bench.flip(bench.files(".log")[0], 70)
+
+    for _ in bench.log.scrub():
+        pass
+
+    assert bench.log.corruption
+    with pytest.raises(SuspectSegment):
+        bench.log.aborted_between(Offset(3), bench.log.end)
