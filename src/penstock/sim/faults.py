@@ -41,7 +41,7 @@ from penstock.core.model import MILLISECOND, SECOND, CorruptionError
 from penstock.runtime import Callback
 from penstock.sim.network import FAIR, NetworkFaults
 from penstock.sim.node import SimulatedNode
-from penstock.sim.world import EVERYTHING, World
+from penstock.sim.world import EVERYTHING, FlippedByte, World
 from penstock.storage.disk import CrashableDisk, FailureRule
 from penstock.storage.log.file_names import CHECKPOINT
 from penstock.storage.log.files import Checkpoint, decode_checkpoint, read_file
@@ -166,6 +166,7 @@ class FileCorruptor:
         self._spoils = spoils
         self.victim = luck.choice(nodes)
         self.done: list[str] = []
+        self.flips: list[FlippedByte] = []
 
     def strike(self, kind: FaultKind) -> list[str]:
         """Damage one file, or lose one, or a directory; returns which.
@@ -218,6 +219,8 @@ class FileCorruptor:
             first = _tail_begins(disk, path) if kind is FaultKind.DAMAGED_TAIL else 0
             bit = self._luck.randrange(8 * min(first, size - 1), 8 * size)
             disk.flip_bit(path, bit)
+            byte = disk.open(path).pread(bit // 8, 1)
+            self.flips.append(FlippedByte(path, bit // 8, byte))
             return f"bit {bit} flipped"
         kept = self._luck.randrange(size)
         disk.cut_short(path, kept)

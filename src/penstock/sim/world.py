@@ -24,6 +24,14 @@ class DiskDamage(NamedTuple):
     incarnation: int
 
 
+class FlippedByte(NamedTuple):
+    """A byte of a file that holds something else than was written, as long as nobody writes it anew."""
+
+    path: str
+    position: int
+    value: bytes
+
+
 class World:
     """Named nodes on one network, under one virtual clock.
 
@@ -46,6 +54,7 @@ class World:
         self.damaged: dict[str, bool] = {}
         # What was damaged on each of them, in order: files, directories, or the whole disk.
         self.damages: dict[str, list[DiskDamage]] = {}
+        self.flips: dict[str, list[FlippedByte]] = {}
         # How a node ends that the others do not accept for the time being.
         self.refusals: tuple[type[Exception], ...] = ()
 
@@ -83,6 +92,15 @@ class World:
         self.damaged.setdefault(name, False)
         self.damages.setdefault(name, []).append(DiskDamage(what, self.nodes[name].incarnations))
         self.note(name, "damage", what)
+
+    def is_rotten(self, name: str, directory: str) -> bool:
+        """Whether a flipped byte in this directory of a node was not replaced so far."""
+        disk = self.nodes[name].disk
+        return any(
+            disk.exists(flip.path) and disk.open(flip.path).pread(flip.position, 1) == flip.value
+            for flip in self.flips.get(name, ())
+            if flip.path.startswith(f"{directory}/")
+        )
 
     def note(self, who: str, what: str, detail: int | str = 0) -> None:
         """Put something that is not a delivery on record: a fault, a repair."""

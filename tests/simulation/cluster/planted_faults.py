@@ -811,6 +811,7 @@ RECOVERY_FAULTS = [
     PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=4),
     PlantedFault(recovery_faults.damaged_replicas_do_not_resign, ROTTEN_LOGS, 10),
     PlantedFault(recovery_faults.a_refill_leaves_out_what_was_damaged, ROTTEN_LOGS, 10),
+    PlantedFault(recovery_faults.a_refill_takes_whatever_comes, ROTTEN_LOGS, 20, hint=4),
 ]
 
 FAULTS = [
@@ -876,6 +877,10 @@ FAULTS = [
     PlantedFault(the_first_that_reports_is_elected, DAMAGED_TAILS, 30, hint=2),
     PlantedFault(the_shortest_log_is_elected, DAMAGED_TAILS, 20, hint=2),
     PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
+    PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 10, hint=2),
+    PlantedFault(recovery_faults.one_of_the_isr_is_enough, LONG_TAILS, 5),
+    PlantedFault(recovery_faults.coordinators_serve_before_they_have_loaded, MANY_MEMBERS, 5),
+    PlantedFault(recovery_faults.generations_begin_anew_after_a_failover, MANY_MEMBERS, 5),
     PlantedFault(segments_are_never_verified, ROTTEN_LOGS, 20),
     PlantedFault(deletions_are_acknowledged_by_the_leader_alone, DELETIONS, 5),
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),

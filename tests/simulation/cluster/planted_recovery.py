@@ -9,19 +9,25 @@ from typing import Any
 import pytest
 
 from penstock.broker.cluster import raft_host, raft_recovery
+from penstock.broker.coordinator import Coordinator
+from penstock.broker.partitions import FollowerPartition
 from penstock.broker.partitions.replica_repair import ReplicaRepair
 from penstock.broker.partitions.replica_reports import LOST_NOTHING, ReplicaReporter
+from penstock.core.groups import classic_protocol
+from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.model import Offset
 from penstock.core.raft import PersistDoubt, Raft
 from penstock.core.raft.state import RaftState
+from penstock.core.records.batch import read_header
+from penstock.core.replica import IsrTracker
+from penstock.storage.disk import Disk
+from penstock.storage.log import refill
 from penstock.storage.log.refill import GoodBytes, SegmentDraft
 from penstock.storage.log.segment import SegmentReader
 
 Patch = pytest.MonkeyPatch
 # Generations after which they begin anew.
 ENOUGH = 2
-
-
-# The journal.
 
 
 # Elections by report.
@@ -87,4 +93,62 @@ def a_refill_leaves_out_what_was_damaged(patch: Patch) -> None:
     patch.setattr(SegmentDraft, "_check", check)
 
 
+def a_refill_takes_whatever_comes(patch: Patch) -> None:
+    """Bytes of the range are written as another replica has them, one of them wrong, and nobody looks."""
+    add = SegmentDraft.add
+
+    def add_unseen(self: SegmentDraft, disk: Disk, batches: Any) -> None:
+        wrong = bytearray(batches)
+        wrong[-1] ^= 1
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(refill, "check_batches", lambda content, **_: _headers(content))
+            add(self, disk, bytes(wrong))
+
+    patch.setattr(SegmentDraft, "add", add_unseen)
+
+
+def _headers(content: bytes) -> list[Any]:
+    headers, position = [], 0
+    while position < len(content):
+        headers.append(read_header(content, position))
+        position += headers[-1].size_bytes
+    return headers
+
+
 # Replication, groups and the log.
+
+
+def followers_take_the_end_for_the_high_watermark(patch: Patch) -> None:
+    def advance(self: FollowerPartition, _: Offset) -> None:
+        self.log.set_high_watermark(self.log.end)
+
+    patch.setattr(FollowerPartition, "advance_high_watermark", advance)
+
+
+def one_of_the_isr_is_enough(patch: Patch) -> None:
+    """The high watermark is what the leader and its fastest follower have."""
+
+    def advance(self: IsrTracker) -> bool:
+        fastest = max((follower.synced for follower in self._counting), default=self._synced)
+        safe = min(self._synced, fastest)
+        if safe <= self.high_watermark or not self._may_advance:
+            return False
+        self.high_watermark = safe
+        return True
+
+    patch.setattr(IsrTracker, "_advance", advance)
+
+
+def coordinators_serve_before_they_have_loaded(patch: Patch) -> None:
+    patch.setattr(Coordinator, "_load", lambda self: self._loaded(None))
+
+
+def generations_begin_anew_after_a_failover(patch: Patch) -> None:
+    start = classic_protocol._start_generation
+
+    def start_anew(group: ClassicGroup, outcome: Any) -> None:
+        if group.generation > ENOUGH:
+            group.generation = 0
+        start(group, outcome)
+
+    patch.setattr(classic_protocol, "_start_generation", start_anew)

@@ -11,6 +11,7 @@ from penstock.sim.incarnation import TIMER, Incarnation
 from penstock.sim.network import SimulatedLink
 from penstock.sim.scheduler import Scheduler
 from penstock.sim.trace import Trace
+from penstock.sim.world import FlippedByte
 from penstock.storage.disk import Disk, FailureRule
 
 DOOR = Address("b", 7000)
@@ -356,3 +357,20 @@ def test_a_stopped_node_winds_down_first(stage: Stage) -> None:
 
     assert stage.b.notes == ["stopping"]
     assert not stage.world.nodes["b"].is_up
+
+
+def test_a_flipped_byte_excuses_a_directory_until_it_is_written_anew(stage: Stage) -> None:
+    for directory in ("logs", "logs/t", "logs/t/0"):
+        stage.a.disk.make_directory(directory)
+    file = stage.a.disk.open("logs/t/0/1.log", create=True)
+    file.append(b"abc")
+    stage.world.flips["a"] = [FlippedByte("logs/t/0/1.log", 1, b"x")]
+    assert not stage.world.is_rotten("a", "logs/t/0")
+
+    file.pwrite(1, b"x")
+    assert stage.world.is_rotten("a", "logs/t/0")
+    assert not stage.world.is_rotten("a", "logs/t/1")
+    assert not stage.world.is_rotten("b", "logs/t/0")
+
+    file.pwrite(1, b"b")
+    assert not stage.world.is_rotten("a", "logs/t/0")

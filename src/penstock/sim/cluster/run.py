@@ -97,6 +97,9 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
     starts = {node_id: log.start for node_id, log in logs_of(cluster, place).items()}
     if any(start < led.log.start for start in starts.values()):
         return f"logs start at {starts}"
+    damaged = [node_id for node_id, log in logs_of(cluster, place).items() if log.corruption]
+    if damaged:
+        return f"known damage is not repaired on nodes {damaged}"
     if led.high_watermark != led.log.end:
         return f"the high watermark is {led.high_watermark}, the log ends at {led.log.end}"
     return None
@@ -140,9 +143,9 @@ def judge(cluster: ClusterWorld) -> list[str]:
 
 
 def _copy(cluster: ClusterWorld, node_id: int, log: PartitionLog) -> ReplicaCopy:
-    excused = cluster.node(node_id).machine.name in cluster.world.damaged
+    excused = cluster.world.is_rotten(cluster.node(node_id).machine.name, log.directory)
     if excused:
-        # What no reader has asked for since may not have been found yet.
+        # What no reader has asked for since may not have been found yet. What was repaired is whole.
         for _ in log.scrub():
             pass
     found = read_back(log)
@@ -255,6 +258,7 @@ def run_cluster(
     world = cluster.world
     plan = options.plan or draw_plan(world.random("plan"), options.nodes)
     damage = FileCorruptor(world.random("damage"), list(world.nodes.values()), is_replicated)
+    world.flips[damage.victim.name] = damage.flips
     nemesis = Nemesis(world, plan, cluster.find, cluster.works, damage)
     with cluster.journal.coverage.events_counted():
         unfinished = _live(cluster, nemesis)
