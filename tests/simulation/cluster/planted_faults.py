@@ -607,6 +607,8 @@ ANY_OR_CONTROLLER = (FaultTarget.ANYBODY, FaultTarget.CONTROLLER)
 
 # Slow disks, and the power goes everywhere: what was not synced is lost.
 BLACKOUTS = replace(options((FaultKind.POWER_CUT_ALL,), lasting_ms=1_000, sync_ms=200), partitions=3)
+# The same, and rounds have more to write than a frame takes.
+BUSY_BLACKOUTS = replace(BLACKOUTS, pace_ms=8)
 CONTROLLERS_FALL = options(
     (FaultKind.ISOLATE, FaultKind.POWER_CUT_ALL), lasting_ms=800, sync_ms=60, aims=ANY_OR_CONTROLLER
 )
@@ -667,6 +669,13 @@ LEADERS_ARE_CUT_OFF = replace(
 LEADERS_STAND_STILL = replace(
     options((FaultKind.PAUSE, FaultKind.ISOLATE), lasting_ms=4_500, sync_ms=10, aims=ANY_OR_LEADER),
     faulty_ns=12 * SECOND,
+)
+# Leaders fall with records that only some of the others have.
+STRANDED_LEADERS = replace(
+    options((FaultKind.STRANDED_LEADER, FaultKind.KILL), lasting_ms=600, sync_ms=10, weather=SLOW),
+    partitions=3,
+    members=0,
+    admins=0,
 )
 # Followers are always behind, and leaders die before they have caught up.
 LONG_TAILS = replace(
@@ -808,8 +817,10 @@ RECOVERY_FAULTS = [
     PlantedFault(recovery_faults.damaged_entries_are_skipped, VOTERS_IN_DOUBT, 10),
     PlantedFault(recovery_faults.empty_logs_count_as_complete, LOST_LOGS, 20, hint=4),
     PlantedFault(recovery_faults.replicas_report_no_loss, LOST_LOGS, 20, hint=4),
+    PlantedFault(recovery_faults.nobody_waits_for_replicas_that_may_be_whole, LOST_LOGS, 20, hint=4),
     PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=4),
     PlantedFault(recovery_faults.damaged_replicas_do_not_resign, ROTTEN_LOGS, 10),
+    PlantedFault(recovery_faults.damaged_replicas_follow_on_without_a_refill, ROTTEN_LOGS, 20, hint=3),
     PlantedFault(recovery_faults.a_refill_leaves_out_what_was_damaged, ROTTEN_LOGS, 10),
     PlantedFault(recovery_faults.a_refill_takes_whatever_comes, ROTTEN_LOGS, 20, hint=4),
 ]
@@ -874,13 +885,16 @@ FAULTS = [
     PlantedFault(journal_frames_are_not_synced, BLACKOUTS, 10),
     PlantedFault(journal_files_are_freed_too_early, BLACKOUTS, 30),
     PlantedFault(checkpoints_cover_frames_that_come_later, BLACKOUTS, 20),
+    PlantedFault(recovery_faults.appends_that_do_not_fit_count_as_durable, BUSY_BLACKOUTS, 10),
     PlantedFault(the_first_that_reports_is_elected, DAMAGED_TAILS, 30, hint=2),
     PlantedFault(the_shortest_log_is_elected, DAMAGED_TAILS, 20, hint=2),
     PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
     PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 10, hint=2),
     PlantedFault(recovery_faults.one_of_the_isr_is_enough, LONG_TAILS, 5),
+    PlantedFault(recovery_faults.new_leaders_call_everything_committed, STRANDED_LEADERS, 10, hint=2),
     PlantedFault(recovery_faults.coordinators_serve_before_they_have_loaded, MANY_MEMBERS, 5),
-    PlantedFault(recovery_faults.generations_begin_anew_after_a_failover, MANY_MEMBERS, 5),
+    PlantedFault(recovery_faults.generations_begin_anew, MANY_MEMBERS, 5),
+    PlantedFault(recovery_faults.groups_keep_their_facts_in_memory, MANY_MEMBERS, 5),
     PlantedFault(segments_are_never_verified, ROTTEN_LOGS, 20),
     PlantedFault(deletions_are_acknowledged_by_the_leader_alone, DELETIONS, 5),
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),

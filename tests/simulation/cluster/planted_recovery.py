@@ -15,12 +15,14 @@ from penstock.broker.partitions.replica_repair import ReplicaRepair
 from penstock.broker.partitions.replica_reports import LOST_NOTHING, ReplicaReporter
 from penstock.core.groups import classic_protocol
 from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.metadata import elections
 from penstock.core.model import Offset
 from penstock.core.raft import PersistDoubt, Raft
 from penstock.core.raft.state import RaftState
 from penstock.core.records.batch import read_header
 from penstock.core.replica import IsrTracker
 from penstock.storage.disk import Disk
+from penstock.storage.journal.journal import FrameBuilder, LogJournal
 from penstock.storage.log import refill
 from penstock.storage.log.refill import GoodBytes, SegmentDraft
 from penstock.storage.log.segment import SegmentReader
@@ -30,7 +32,14 @@ Patch = pytest.MonkeyPatch
 ENOUGH = 2
 
 
-# Elections by report.
+def appends_that_do_not_fit_count_as_durable(patch: Patch) -> None:
+    take = LogJournal.take
+
+    def take_anyway(self: LogJournal, frame: FrameBuilder, end: Offset, synced: Offset) -> bool:
+        take(self, frame, end, synced)
+        return True
+
+    patch.setattr(LogJournal, "take", take_anyway)
 
 
 def replicas_report_no_loss(patch: Patch) -> None:
@@ -44,7 +53,9 @@ def empty_logs_count_as_complete(patch: Patch) -> None:
     patch.setattr(ReplicaRepair, "may_create", lambda *_: True)
 
 
-# Voters in doubt.
+def nobody_waits_for_replicas_that_may_be_whole(patch: Patch) -> None:
+    """Whoever comes back first leads with what it has left."""
+    patch.setattr(elections, "_is_all_there_is", lambda *_, **__: True)
 
 
 def doubts_are_not_stored(patch: Patch) -> None:
@@ -71,9 +82,6 @@ def damaged_entries_are_skipped(patch: Patch) -> None:
     patch.setattr(raft_recovery, "_loss_of", lambda *_, **__: "")
 
 
-# Verification and repair.
-
-
 def segments_are_sent_unverified(patch: Patch) -> None:
     patch.setattr(SegmentReader, "is_servable", lambda *_: True)
 
@@ -82,15 +90,18 @@ def damaged_replicas_do_not_resign(patch: Patch) -> None:
     patch.setattr(ReplicaRepair, "_resign", lambda *_: None)
 
 
+def damaged_replicas_follow_on_without_a_refill(patch: Patch) -> None:
+    patch.setattr(ReplicaRepair, "repair", lambda *_: False)
+
+
 def a_refill_leaves_out_what_was_damaged(patch: Patch) -> None:
-    begin, check = SegmentDraft.__init__, SegmentDraft._check
+    begin = SegmentDraft.__init__
 
     def begin_with_what_is_good(self: SegmentDraft, *arguments: Any, may_have_gaps: bool) -> None:
         begin(self, *arguments, may_have_gaps=True)
         self._parts = [part for part in self._parts if isinstance(part, GoodBytes)]
 
     patch.setattr(SegmentDraft, "__init__", begin_with_what_is_good)
-    patch.setattr(SegmentDraft, "_check", check)
 
 
 def a_refill_takes_whatever_comes(patch: Patch) -> None:
@@ -113,9 +124,6 @@ def _headers(content: bytes) -> list[Any]:
         headers.append(read_header(content, position))
         position += headers[-1].size_bytes
     return headers
-
-
-# Replication, groups and the log.
 
 
 def followers_take_the_end_for_the_high_watermark(patch: Patch) -> None:
@@ -143,7 +151,7 @@ def coordinators_serve_before_they_have_loaded(patch: Patch) -> None:
     patch.setattr(Coordinator, "_load", lambda self: self._loaded(None))
 
 
-def generations_begin_anew_after_a_failover(patch: Patch) -> None:
+def generations_begin_anew(patch: Patch) -> None:
     start = classic_protocol._start_generation
 
     def start_anew(group: ClassicGroup, outcome: Any) -> None:
@@ -152,3 +160,22 @@ def generations_begin_anew_after_a_failover(patch: Patch) -> None:
         start(group, outcome)
 
     patch.setattr(classic_protocol, "_start_generation", start_anew)
+
+
+def groups_keep_their_facts_in_memory(patch: Patch) -> None:
+    def apply_only(self: Coordinator[Any, Any, Any], facts: Any) -> bool:
+        for fact in facts:
+            self.machine.apply(fact)
+        return True
+
+    patch.setattr(Coordinator, "append", apply_only)
+
+
+def new_leaders_call_everything_committed(patch: Patch) -> None:
+    begin = IsrTracker.__init__
+
+    def begin_at_the_end(self: IsrTracker, *arguments: Any) -> None:
+        me, state, epoch_start, synced, _, *rest = arguments
+        begin(self, me, state, epoch_start, synced, synced, *rest)
+
+    patch.setattr(IsrTracker, "__init__", begin_at_the_end)
