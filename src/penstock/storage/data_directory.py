@@ -8,6 +8,7 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/journal/        what was acknowledged and is not yet certain to be in the logs' own files
     <data-dir>/meta/scrub           how far old segments have been verified in the background
     <data-dir>/meta/boot            the broker epoch of the last start, and the boot of its machine
+    <data-dir>/meta/run             the run that registered last, or may have, and the one before it
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
@@ -20,6 +21,9 @@ durably, before the first write after a start, so it is there only if it is true
 The boot says what a crash can have cost: a process that ended in the boot that is still running left
 everything it wrote in the page cache. It is written after the broker has registered, under the epoch
 it got, so that a start which ended before that cannot hide what an earlier one lost.
+
+The run tells an old copy of the directory: it is written before the broker registers, so that a run which
+the cluster knows, and the directory does not, has left its records somewhere else.
 
 The files are small texts with a checksum, replaced as a whole: a person can read them, and
 damage shows. The content `b"directory-id 2f0c…\n"` is stored as
@@ -73,6 +77,7 @@ _LOCK = f"{META}/lock"
 _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster-id", "clean"
 _NODE_ID = "node-id"
 _BOOT = "boot"
+_RUN = "run"
 REPLICAS = f"{META}/replicas"
 ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
 
@@ -306,6 +311,23 @@ class DataDirectory:
         """Note that what was written may be lost although the machine goes on: a sync has failed."""
         with suppress(NoSuchFile):
             self._disk.remove(f"{META}/{_BOOT}")
+        self._disk.sync_directory(META)
+
+    def known_runs(self) -> tuple[UUID, ...]:
+        """The runs that this directory may have registered with last; none if that was never written."""
+        try:
+            return tuple(map(UUID, (read_record(self._disk, META, _RUN) or "").split()))
+        except (RecordFileDamaged, ValueError):
+            return ()
+
+    def set_runs(self, runs: Iterable[UUID]) -> None:
+        """Note the run that is about to register, and the one that is registered; durable when it returns."""
+        write_record(self._disk, META, _RUN, " ".join(map(str, runs)))
+
+    def forget_runs(self) -> None:
+        """The run could not be noted: what an older one left would look like an old copy."""
+        with suppress(NoSuchFile):
+            self._disk.remove(f"{META}/{_RUN}")
         self._disk.sync_directory(META)
 
     def partitions(self) -> list[PartitionDirectory]:

@@ -20,6 +20,7 @@ Left out: session timeouts chosen by brokers; wall clocks, which are not used he
 import base64
 import binascii
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from penstock.broker.cluster.rpc import (
 from penstock.broker.lease import ENDED, FOREVER, BrokerLease
 from penstock.core.metadata import (
     NO_BROKER_EPOCH,
+    NO_INCARNATION,
     SUPPORTED_FEATURES,
     BeginControlledShutdown,
     BootstrapCluster,
@@ -589,6 +591,9 @@ class BrokerRegistrar:
         self._directory = directory
         self._registration = registration
         self._incarnation = UUID(bytes=runtime.entropy.bytes(16), version=4)
+        # The runs that the directory knows of, and those that were noted in it since.
+        self._known_runs = directory.known_runs()
+        self._noted_runs: tuple[UUID, ...] = ()
         self._give_up_at = Instant(0)
         self._peers: tuple[BrokerEndpoint, ...] = ()
         self._joined: Callable[[BrokerEpoch], None]
@@ -612,6 +617,10 @@ class BrokerRegistrar:
             # A crash of the process alone: whatever it wrote is there.
             kept = self._directory.surviving_epoch(self._runtime.boot_id)
         former = self._controller.image.broker(node.node_id)
+        is_old = self._is_old_copy(former)
+        if is_old:
+            kept = None
+        self._note_run(former)
         command = RegisterBroker(
             cluster_id,
             node.node_id,
@@ -620,11 +629,41 @@ class BrokerRegistrar:
             node.rack,
             SUPPORTED_FEATURES,
             previous_epoch=NO_BROKER_EPOCH if kept is None else kept,
-            synced=node.synced,
+            # What a later run acknowledged is not here, however it was synced.
+            synced=node.synced and not is_old,
             incarnation=self._incarnation,
             known_epoch=NO_BROKER_EPOCH if former is None else former.epoch,
         )
         self._controller.submit(command, self._registered)
+
+    def _is_old_copy(self, former: Broker | None) -> bool:
+        """Whether the broker has run with this directory, and the directory does not know of it."""
+        if former is None or former.directory_id != self._directory.directory_id:
+            return False
+        known = (NO_INCARNATION, self._incarnation, *self._known_runs)
+        if not self._known_runs or former.incarnation in known:
+            return False
+        if not self._noted_runs:
+            events.error(
+                "broker.directory_is_old",
+                broker_epoch=former.epoch,
+                reason="the broker has run since: this data directory is an older copy",
+            )
+        return True
+
+    def _note_run(self, former: Broker | None) -> None:
+        """Note this run before the cluster can know it; the former one stays while it is not known."""
+        runs = (self._incarnation, *(() if former is None else (former.incarnation,)))
+        if runs == self._noted_runs:
+            return
+        try:
+            self._directory.set_runs(runs)
+            self._noted_runs = runs
+        except StorageError as error:
+            # On a full disk, say. Nobody can tell then whether the directory is an old copy.
+            events.warning("broker.run_not_stored", error=error)
+            with suppress(StorageError):
+                self._directory.forget_runs()
 
     def _registered(self, reply: Reply) -> None:
         if isinstance(reply, ApiError):

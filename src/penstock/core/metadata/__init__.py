@@ -94,6 +94,7 @@ from penstock.core.metadata.effective_configs import (
 from penstock.core.metadata.image import (
     EMPTY_IMAGE,
     NO_BROKER_EPOCH,
+    NO_INCARNATION,
     NO_LEADER,
     NO_LEADER_EPOCH,
     PEER_LISTENER,
@@ -210,6 +211,7 @@ __all__ = [
     "Partition",
     "ReplicaReport",
     "ReplicaLoss",
+    "NO_INCARNATION",
     "NO_LEADER",
     "NO_LEADER_EPOCH",
     "NO_BROKER_EPOCH",

@@ -249,7 +249,9 @@ class ProgressTracker:
     def append_rejected(self, member: Member, conflict: AppendConflict) -> None:
         peer, log = self.others[member], self._state.log
         index, _ = log.agreement(conflict.hint_index, conflict.hint_term)
-        if conflict.is_doubtful:
+        if conflict.is_doubtful or conflict.hint_index < peer.match:
+            # It has lost what it acknowledged, and may not know that: its directory may be an old copy. An
+            # answer that was overtaken looks the same, and costs a probe.
             peer.forget_match()
         if peer.reject(conflict.previous_index, Index(index + 1)):
             self._send_to(member, peer)
