@@ -21,6 +21,7 @@ import pytest
 from penstock.broker.cluster import Controller
 from penstock.broker.cluster.broker_lifecycle import BrokerHeartbeat
 from penstock.broker.cluster.member import ClusterOptions as MemberOptions
+from penstock.broker.cluster.quorum_admin import VoterChanges
 from penstock.broker.coordinator import Coordinator
 from penstock.broker.fetch import FetchService
 from penstock.broker.lease import ENDED, FOREVER, BrokerLease
@@ -58,7 +59,9 @@ from penstock.core.model import (
     Timestamp,
 )
 from penstock.core.protocol.messages.fetch import FetchRequestPartition
-from penstock.core.raft import Effect, Event, PersistHardState, Raft
+from penstock.core.raft import Effect, Event, Index, PersistHardState, Raft
+from penstock.core.raft.progress import ProgressTracker
+from penstock.core.raft.raft import Leader
 from penstock.core.records import BatchHeader
 from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
 from penstock.node import NodeOptions, NodeServices, NodeStorage
@@ -100,6 +103,23 @@ def with_raft(raft_type: type[Raft]) -> MakeProcess:
             return WrongBackstage(self._runtime, storage, options, listeners)
 
     return WrongProcess
+
+
+class CountsRemovedVoters(ProgressTracker):
+    def agreed(self) -> Index:
+        """Whoever gets the log counts, in the place of a voter."""
+        matches = sorted((self.own_match(), *(peer.match for peer in self.others.values())), reverse=True)
+        return Index(matches[self._state.configuration.majority - 1])
+
+
+class LeaderOfEverybody(Leader):
+    replication_type = CountsRemovedVoters
+
+
+class RemovedVotersAreCounted(Raft):
+    """A voter that was removed is a learner, and its copy is counted still."""
+
+    leader_type = LeaderOfEverybody
 
 
 class VotesAreNotOnDisk(Raft):
@@ -581,6 +601,10 @@ def reassignments_do_not_wait_for_the_new_replicas(patch: Patch) -> None:
     patch.setattr(elections, "arrived", arrive_early)
 
 
+def voters_that_were_removed_stay(patch: Patch) -> None:
+    patch.setattr(VoterChanges, "remove_voter", lambda _self, _member, told: told(None))
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -758,6 +782,10 @@ ALONE = replace(
     ),
     nodes=1,
 )
+# Voters come and go, and so do controllers.
+VOTER_CHANGES = replace(
+    CONTROLLERS_COME_AND_GO, nodes=4, voter_admins=1, admins=1, idempotent_producers=1, pace_ms=15
+)
 # Partitions move, and leaders fall.
 REASSIGNMENTS = replace(LEADERS_FALL, nodes=4, movers=1, pace_ms=15)
 # Records are deleted from the front, and leaders fall.
@@ -900,6 +928,15 @@ FAULTS = [
     PlantedFault(deletions_are_not_on_disk, DELETIONS, 10),
     PlantedFault(deletions_take_whole_segments, DELETIONS, 10),
     PlantedFault(reassignments_do_not_wait_for_the_new_replicas, REASSIGNMENTS, 5),
+    PlantedFault(
+        nothing,
+        VOTER_CHANGES,
+        80,
+        hint=19,
+        make=with_raft(RemovedVotersAreCounted),
+        name="removed voters are counted",
+    ),
+    PlantedFault(voters_that_were_removed_stay, VOTER_CHANGES, 5),
     PlantedFault(retention_forgets_the_high_watermark, RETENTION, 10),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
 ]

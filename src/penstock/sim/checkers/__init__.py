@@ -12,6 +12,7 @@ code checks simulated runs, clusters of processes and crash tests of a single no
     groups       committed offsets, generations, and members that were fenced
     metadata     what was acknowledged is in every later image
     quorum       the properties of Raft
+    voters       who votes is what was acknowledged last
     durability   one log across power cuts
 
 Checkers are called in the order in which things happened. Most anomalies are known at

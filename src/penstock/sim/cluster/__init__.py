@@ -7,6 +7,7 @@
                  ├── GroupMember                 joins, reads, commits, crashes
                  ├── RecordDeleter               deletes from the front of partitions
                  ├── PartitionMover              moves partitions to other brokers
+                 ├── VoterAdmin                  takes voters out of the quorum and puts them back
                  ├── TopicAdmin                  creates, grows, configures and deletes topics
                  └── Journal                     what all of them saw, for the checkers
 

@@ -10,6 +10,7 @@ from penstock.sim.checkers.log import LogHistory
 from penstock.sim.checkers.log_start import LogStartChecker
 from penstock.sim.checkers.metadata import MetadataChecker
 from penstock.sim.checkers.quorum import QuorumChecker
+from penstock.sim.checkers.voters import VoterChecker
 from penstock.sim.checkers.watermarks import WatermarkChecker
 from penstock.sim.cluster.coverage import Coverage
 
@@ -26,6 +27,7 @@ class Journal:
     freshness: FreshnessChecker = field(default_factory=FreshnessChecker)
     groups: GroupChecker = field(default_factory=GroupChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
+    voters: VoterChecker = field(default_factory=VoterChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
     eligibility: EligibilityChecker = field(default_factory=EligibilityChecker)
     coverage: Coverage = field(default_factory=Coverage)
@@ -46,6 +48,7 @@ class Journal:
         self.coverage.add("group.generations", self.groups.generations)
         self.coverage.add("answers.checked", self.freshness.answers)
         self.coverage.add("quorum.elections", self.quorum.elections)
+        self.coverage.add("quorum.voter_changes", self.voters.changes)
         self.coverage.add("records.deleted", self.log_starts.deletions)
         return self.coverage.visited()
 
@@ -63,6 +66,7 @@ class Journal:
         yield from self.groups.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies
+        yield from self.voters.anomalies
         yield from self.eligibility.anomalies
 
     @property

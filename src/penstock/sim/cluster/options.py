@@ -49,6 +49,8 @@ class SimulatedClusterOptions:
     deleters: int = 0
     # Clients that move partitions to other brokers.
     movers: int = 0
+    # Clients that take voters out of the metadata quorum and put them back.
+    voter_admins: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -102,9 +104,11 @@ class SimulatedClusterOptions:
             deleters=int(luck.random() < SHARE),
             retention_bytes=luck.choice(RETENTION_BYTES) if luck.random() < SHARE else -1,
             movers=int(luck.random() < SHARE),
+            voter_admins=int(luck.random() < SHARE),
         )
-        # A move needs somewhere to go.
-        return replace(drawn, nodes=max(drawn.nodes, 4)) if drawn.movers else drawn
+        # A move needs somewhere to go, and a quorum without one of its voters must survive damage.
+        needs_more = bool(drawn.movers or drawn.voter_admins)
+        return replace(drawn, nodes=max(drawn.nodes, 4)) if needs_more else drawn
 
 
 def name_of(node_id: int) -> str:

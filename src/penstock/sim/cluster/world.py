@@ -13,6 +13,7 @@ from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.clients.reassignments import PartitionMover
+from penstock.sim.cluster.clients.voters import VoterAdmin
 from penstock.sim.cluster.journal import Journal
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
 from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions, name_of, node_options
@@ -30,7 +31,9 @@ NEW_AGAIN_NS = 1_500 * MILLISECOND
 PROGRESS = 5
 
 
-OtherClient: TypeAlias = AssignedConsumer | SimulatedMember | SimulatedAdmin | RecordDeleter | PartitionMover
+OtherClient: TypeAlias = (
+    AssignedConsumer | SimulatedMember | SimulatedAdmin | RecordDeleter | PartitionMover | VoterAdmin
+)
 
 
 class ClusterWorld:
@@ -91,11 +94,15 @@ class ClusterWorld:
             ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
             *(PartitionMover(self, f"mover-{n}", places, options) for n in range(options.movers)),
+            *(VoterAdmin(self, f"voter-admin-{n}", options.pace_ms) for n in range(options.voter_admins)),
             *(RecordDeleter(self, f"deleter-{n}", places, options.pace_ms) for n in range(options.deleters)),
         ]
 
     def bootstrap(self) -> dict[int, Address]:
         return {int(node_id): node.address for node_id, node in self.nodes.items()}
+
+    def newest_term(self) -> int:
+        return max((int(node.raft.term) for node in self.nodes.values() if node.raft is not None), default=0)
 
     def node(self, node_id: int) -> ClusterNode:
         return self.nodes[NodeId(node_id)]

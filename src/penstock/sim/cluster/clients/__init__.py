@@ -8,6 +8,7 @@
     admin         those who change the metadata
     deletions     those who delete records
     reassignments those who move partitions
+    voters        those who change the metadata quorum
 
 A client has no view of a node but through its Kafka listener. It acts as the stock Kafka clients do
 where that matters for the guarantees: sequences of idempotent producers are sent again unchanged

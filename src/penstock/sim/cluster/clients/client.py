@@ -55,6 +55,9 @@ class ClusterNodes(Protocol):
     def bootstrap(self) -> dict[int, Address]:
         """Where nodes listen."""
 
+    def newest_term(self) -> int:
+        """The newest term of the quorum that any node knows, for the checkers."""
+
     def node(self, node_id: int) -> ClusterNode:
         """A node as the checkers see it: clients have no use for it."""
 
