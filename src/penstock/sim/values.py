@@ -1,10 +1,14 @@
-"""Unique values as record batches, and back: what simulated producers send and consumers read."""
+"""Unique values as record batches, and back: what simulated producers send and consumers read.
 
+Where compaction is to find something, records have keys: few, and each follows from the value.
+"""
+
+import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
 from penstock.core.model import ProducerId
-from penstock.core.records import Record, check_batch, read_records, write_batch
+from penstock.core.records import Record, check_batch, read_header, read_records, write_batch
 
 NO_PRODUCER = ProducerId(-1)
 # In the past of every node's clock, however wrong.
@@ -12,13 +16,25 @@ _TIMESTAMP = 1_700_000_000_000
 # Base offset, length and leader epoch: what a log puts in front of the bytes that producers sent.
 _PLACE_BYTES = 16
 _LENGTH_ENDS = 12
+_KEYS = 24
 
 
-def batch_of(values: Sequence[bytes], producer_id: ProducerId = NO_PRODUCER, sequence: int = -1) -> bytes:
+def key_of(value: bytes) -> bytes:
+    """The key under which a value is written, if there are keys."""
+    return b"%d" % (zlib.crc32(value) % _KEYS)
+
+
+def batch_of(
+    values: Sequence[bytes],
+    producer_id: ProducerId = NO_PRODUCER,
+    sequence: int = -1,
+    *,
+    keyed: bool = False,
+) -> bytes:
     """One batch; with a producer id it is an idempotent one."""
     return bytes(
         write_batch(
-            [Record(0, _TIMESTAMP, None, value) for value in values],
+            [Record(0, _TIMESTAMP, key_of(value) if keyed else None, value) for value in values],
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
             base_sequence=sequence,
@@ -39,10 +55,20 @@ def values_of(content: bytes) -> list[tuple[int, bytes]]:
     return values
 
 
+def end_of(content: bytes) -> int:
+    """The offset behind the last of some batches, which may have no records any more; 0 without any."""
+    position, end = 0, 0
+    while position < len(content):
+        header = read_header(content, position)
+        end = header.next_offset
+        position += header.size_bytes
+    return end
+
+
 @lru_cache(maxsize=10_000)
 def _records_of(batch: bytes) -> tuple[tuple[int, bytes], ...]:
     """What a batch holds, without its place: the same bytes are read again and again in a run."""
     length = _PLACE_BYTES - _LENGTH_ENDS + len(batch)
     whole = bytes(8) + length.to_bytes(4) + bytes(4) + batch
-    check_batch(whole)
+    check_batch(whole, compacted=True)
     return tuple((record.offset, record.value or b"") for record in read_records(memoryview(whole)))

@@ -62,7 +62,7 @@ from penstock.core.protocol.messages.fetch import FetchRequestPartition
 from penstock.core.raft import Effect, Event, Index, PersistHardState, Raft
 from penstock.core.raft.progress import ProgressTracker
 from penstock.core.raft.raft import Leader
-from penstock.core.records import BatchHeader
+from penstock.core.records import BatchHeader, Record
 from penstock.core.replica import ACCEPTED, IsrTracker, ProducerStateManager, ProposedIsrMember
 from penstock.node import NodeOptions, NodeServices, NodeStorage
 from penstock.runtime import Runtime
@@ -82,6 +82,7 @@ from penstock.storage.journal.journal import (
     LogJournal,
 )
 from penstock.storage.log import AppendedRange, PartitionLog, Verification, checkpoint, retention
+from penstock.storage.log.compaction import OffsetMap
 from penstock.storage.log.state import LogState
 from tests.property.raft import planted
 from tests.simulation.cluster import planted_recovery as recovery_faults
@@ -605,6 +606,16 @@ def voters_that_were_removed_stay(patch: Patch) -> None:
     patch.setattr(VoterChanges, "remove_voter", lambda _self, _member, told: told(None))
 
 
+def compaction_drops_the_newest_value(patch: Patch) -> None:
+    outdated = OffsetMap.is_outdated
+
+    def is_outdated(self: OffsetMap, record: Record) -> bool:
+        # Now and then the map is believed to know a later record.
+        return outdated(self, record) or record.offset % 8 == 0
+
+    patch.setattr(OffsetMap, "is_outdated", is_outdated)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -786,6 +797,10 @@ ALONE = replace(
 VOTER_CHANGES = replace(
     CONTROLLERS_COME_AND_GO, nodes=4, voter_admins=1, admins=1, idempotent_producers=1, pace_ms=15
 )
+# Logs are compacted, and leaders fall whose followers are behind.
+COMPACTED = replace(
+    LONG_TAILS, compacted=True, pace_ms=10, static={**STATIC, "log.cleaner.backoff.ms": "100"}
+)
 # Partitions move, and leaders fall.
 REASSIGNMENTS = replace(LEADERS_FALL, nodes=4, movers=1, pace_ms=15)
 # Records are deleted from the front, and leaders fall.
@@ -937,6 +952,7 @@ FAULTS = [
         name="removed voters are counted",
     ),
     PlantedFault(voters_that_were_removed_stay, VOTER_CHANGES, 5),
+    PlantedFault(compaction_drops_the_newest_value, COMPACTED, 5),
     PlantedFault(retention_forgets_the_high_watermark, RETENTION, 10),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
 ]

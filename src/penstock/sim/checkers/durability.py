@@ -254,7 +254,7 @@ def check_epochs(log: PartitionLog, batches: Sequence[StoredBatch]) -> list[LogV
 def _split(content: bytes) -> Iterator[StoredBatch]:
     position = 0
     while position < len(content):
-        header = check_batch(content, position)
+        header = check_batch(content, position, compacted=True)
         end = position + header.size_bytes
         yield StoredBatch(header.base_offset, header.next_offset, content[position:end])
         position = end

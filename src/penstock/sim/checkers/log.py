@@ -5,7 +5,8 @@ acknowledgement it gets; a consumer writes down what it read and where. At the e
 partition is read once more, from its start to its end, and compared:
 
     inconsistent     one offset, two values
-    lost             acknowledged, or read by somebody, and passed over by those who read on
+    lost             acknowledged, or read by somebody, and passed over by those who read on; of a
+                     compacted partition, only the newest of its key
     unseen           acknowledged, and nobody ever got as far
     duplicate        one value at two offsets
     moved            acknowledged or read at one offset, found at another
@@ -20,6 +21,8 @@ partition is read once more, from its start to its end, and compared:
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from penstock.sim.values import key_of
 
 
 @dataclass(slots=True)
@@ -38,6 +41,8 @@ class LogHistory:
     read: dict[int, bytes] = field(default_factory=dict)
     # Of each consumer, the offsets it was given; a new list begins when it asked for another place.
     polls: dict[str, list[list[int]]] = field(default_factory=dict)
+    # Whether of every key only the newest record has to stay.
+    is_compacted: bool = False
     # Two consumers, or one at two times, saw different values at one offset.
     contradictions: list[str] = field(default_factory=list)
 
@@ -69,12 +74,22 @@ def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]], start: in
         if value in places:
             anomalies.append(f"duplicate: {value!r} at {places[value]} and {offset}")
         places.setdefault(value, offset)
-    anomalies += _check_offsets(final)
+    if not history.is_compacted:
+        anomalies += _check_offsets(final)
     passed = max(history.read, default=-1)
-    acknowledged = {value: offset for value, offset in history.acknowledged.items() if offset >= start}
+    newest = newest_of_keys(final) if history.is_compacted else {}
+    acknowledged = {
+        value: offset
+        for value, offset in history.acknowledged.items()
+        if offset >= start and not _is_outdated(offset, value, newest)
+    }
     anomalies += _check_places("acknowledged", acknowledged, places, passed)
     anomalies += _check_told(history.told_by_leader, places)
-    read = {offset: value for offset, value in history.read.items() if offset >= start}
+    read = {
+        offset: value
+        for offset, value in history.read.items()
+        if offset >= start and not _is_outdated(offset, value, newest)
+    }
     anomalies += _check_reads(read, dict(final), places)
     known = dict.fromkeys(history.sent_in_any_order)
     known |= dict.fromkeys(value for values in history.sent.values() for value in values)
@@ -86,6 +101,33 @@ def check_log(history: LogHistory, final: Sequence[tuple[int, bytes]], start: in
         for run in runs:
             anomalies += _check_polls(name, run, there)
     return anomalies
+
+
+def newest_of_keys(records: Iterable[tuple[int, bytes]]) -> dict[bytes, int]:
+    """Where the newest record of each key is."""
+    return {key_of(value): offset for offset, value in records}
+
+
+def check_compacted_copy(
+    history: LogHistory, final: Sequence[tuple[int, bytes]], copy: Sequence[tuple[int, bytes]]
+) -> list[str]:
+    """What one replica lacks, or has differently; each compacts by itself."""
+    held, newest = dict(copy), newest_of_keys(copy)
+    anomalies = []
+    for offset, value in final:
+        if held.get(offset, value) != value:
+            anomalies.append(f"inconsistent: offset {offset} is {held[offset]!r} and {value!r}")
+        elif offset not in held and newest.get(key_of(value), -1) < offset:
+            anomalies.append(f"lost: {value!r} at {offset}, the newest of its key")
+    for value, offset in history.acknowledged.items():
+        if held.get(offset) != value and newest.get(key_of(value), -1) <= offset:
+            anomalies.append(f"lost: {value!r} was acknowledged at {offset}, the newest of its key")
+    return anomalies
+
+
+def _is_outdated(offset: int, value: bytes, newest: Mapping[bytes, int]) -> bool:
+    """Whether compaction may have taken it: the key has a newer record."""
+    return newest.get(key_of(value), -1) > offset if newest else False
 
 
 def _check_offsets(final: Sequence[tuple[int, bytes]]) -> list[str]:

@@ -33,6 +33,8 @@ class Journal:
     coverage: Coverage = field(default_factory=Coverage)
     failures: list[str] = field(default_factory=list)
     operations: int = 0
+    # Whether of every key only the newest record has to stay.
+    is_compacted: bool = False
     # Whether the newest metadata takes a node for live. A leader that is moved while it is live may answer
     # until it hears of it; one that was fenced must not.
     is_live: Callable[[int], bool] = lambda _: False
@@ -40,7 +42,7 @@ class Journal:
     was_moved: Callable[[int], bool] = lambda _: False
 
     def log(self, topic: str, index: int) -> LogHistory:
-        return self.logs.setdefault((topic, index), LogHistory())
+        return self.logs.setdefault((topic, index), LogHistory(is_compacted=self.is_compacted))
 
     def visited(self) -> dict[str, int]:
         """What the run came across, by name."""

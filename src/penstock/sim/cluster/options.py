@@ -28,6 +28,11 @@ STATIC = {
 SHARE = 0.25
 RETENTION_BYTES = (3_000, 8_000)
 RETENTION_CHECK_MS = 150
+COMPACTION = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1500",
+    "min.cleanable.dirty.ratio": "0.1",
+}
 RETAINED_SEGMENT_BYTES = 1_500
 QUORUM = QuorumOptions(snapshot_facts=60, segment_bytes=6_000)
 JOURNAL = JournalOptions(first_bytes=8 << 10, file_bytes=16 << 10, entry_bytes_max=2_000, full_files_max=1)
@@ -47,6 +52,8 @@ class SimulatedClusterOptions:
     admins: int = 1
     # Clients that delete records from the front of partitions.
     deleters: int = 0
+    # Whether the logs are compacted; then nothing is deleted from the front.
+    compacted: bool = False
     # Clients that move partitions to other brokers.
     movers: int = 0
     # Clients that take voters out of the metadata quorum and put them back.
@@ -82,6 +89,8 @@ class SimulatedClusterOptions:
         if self.retention_bytes >= 0:
             configs["retention.bytes"] = str(self.retention_bytes)
             configs["segment.bytes"] = str(RETAINED_SEGMENT_BYTES)
+        if self.compacted:
+            configs |= COMPACTION
         return configs
 
     @staticmethod
@@ -106,6 +115,9 @@ class SimulatedClusterOptions:
             movers=int(luck.random() < SHARE),
             voter_admins=int(luck.random() < SHARE),
         )
+        if luck.random() < SHARE:
+            static = {**drawn.static, "log.cleaner.backoff.ms": "100"}
+            drawn = replace(drawn, compacted=True, deleters=0, retention_bytes=-1, static=static)
         # A move needs somewhere to go, and a quorum without one of its voters must survive damage.
         needs_more = bool(drawn.movers or drawn.voter_admins)
         return replace(drawn, nodes=max(drawn.nodes, 4)) if needs_more else drawn

@@ -1,7 +1,7 @@
 """One run: a cluster starts, is used under faults, settles, and is checked."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
@@ -10,7 +10,7 @@ from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
 from penstock.server.kafka.backend import Backend
 from penstock.sim.checkers.durability import read_back
-from penstock.sim.checkers.log import check_log
+from penstock.sim.checkers.log import check_compacted_copy, check_log
 from penstock.sim.checkers.replicas import ReplicaCopy, check_replicas
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
@@ -25,7 +25,7 @@ from penstock.sim.faults import (
     Nemesis,
     draw_weather,
 )
-from penstock.sim.values import values_of
+from penstock.sim.values import end_of, values_of
 from penstock.sim.world import RunResult, World
 from penstock.storage.log import PartitionLog
 
@@ -119,9 +119,10 @@ def logs_of(cluster: ClusterWorld, place: Place) -> dict[int, PartitionLog]:
 def judge(cluster: ClusterWorld) -> list[str]:
     """Read everything there is, and compare it with what clients saw."""
     anomalies: list[str] = []
+    finals: dict[Place, list[tuple[int, bytes]]] = {}
     for place, history in cluster.journal.logs.items():
         start = _start_of(cluster, place)
-        final = read_to_the_end(cluster, place)
+        final = finals[place] = read_to_the_end(cluster, place)
         anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final, start)]
     if not _settle(cluster):
         # What was read may have been found damaged, and is repaired.
@@ -133,13 +134,30 @@ def judge(cluster: ClusterWorld) -> list[str]:
         led = _backend(cluster.nodes[partition.leader]).partitions.find(*place)
         assert led is not None
         copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
-        anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
+        if cluster.options.compacted and place in finals:
+            anomalies += _check_compacted(cluster, place, finals[place], copies)
+        elif place[0] != OFFSETS_TOPIC or not cluster.options.compacted:
+            anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
     for node in cluster.nodes.values():
         node.shows_metadata()
         if node.protocol_errors:
             # No client of ours breaks the protocol.
             anomalies.append(f"protocol error: {node.machine.name} closed {node.protocol_errors} connections")
     return anomalies
+
+
+def _check_compacted(
+    cluster: ClusterWorld,
+    place: Place,
+    final: list[tuple[int, bytes]],
+    copies: Mapping[int, ReplicaCopy],
+) -> Iterator[str]:
+    history = cluster.journal.log(*place)
+    for node_id, copy in copies.items():
+        if not copy.damaged:
+            records = [record for batch in copy.batches for record in values_of(batch.content)]
+            for anomaly in check_compacted_copy(history, final, records):
+                yield f"{place[0]}/{place[1]} on {node_id} {anomaly}"
 
 
 def _copy(cluster: ClusterWorld, node_id: int, log: PartitionLog) -> ReplicaCopy:
@@ -159,18 +177,20 @@ def read_to_the_end(cluster: ClusterWorld, place: Place) -> list[tuple[int, byte
     under another leader: that takes a while.
     """
     final: list[tuple[int, bytes]] = []
+    at: Offset | None = None
     give_up_at = cluster.world.scheduler.now + cluster.options.healing_ns
     while cluster.world.scheduler.now < give_up_at:
         led = _leader_of(cluster, place)
-        at = Offset(final[-1][0] + 1) if final else None
         if led is not None and at is not None and at >= led[1].high_watermark:
             break
-        more = [] if led is None else _read_on(cluster, *led, at)
+        more = () if led is None else _read_on(cluster, *led, at)
         if more is None:
             break
-        if not more:
+        records, end = more or ([], at)
+        if end == at:
             cluster.world.run(LOOK_NS)
-        final += more
+        final += records
+        at = end
     return final
 
 
@@ -185,8 +205,8 @@ def _leader_of(cluster: ClusterWorld, place: Place) -> tuple[Backend, LeaderPart
 
 def _read_on(
     cluster: ClusterWorld, backend: Backend, led: LeaderPartition, at: Offset | None
-) -> list[tuple[int, bytes]] | None:
-    """The next records, none if they cannot be read yet; None if there are no more."""
+) -> tuple[list[tuple[int, bytes]], Offset] | tuple[()] | None:
+    """The next records, and where they end; () if they cannot be read yet, None if there are no more."""
     start = led.log.start if at is None else at
     if start >= led.high_watermark:
         return None
@@ -196,11 +216,12 @@ def _read_on(
     cluster.world.run(LOOK_NS, lambda: bool(found))
     records = found[0].records if found else None
     if records is None:
-        return []
+        return ()
     try:
-        return [pair for pair in values_of(records.to_bytes()) if pair[0] >= start]
+        content = records.to_bytes()
+        return [pair for pair in values_of(content) if pair[0] >= start], Offset(max(start, end_of(content)))
     except CorruptionError:
-        return []  # a consumer asks again
+        return ()  # a consumer asks again
 
 
 def _start_of(cluster: ClusterWorld, place: Place) -> int:

@@ -48,6 +48,7 @@ class ClusterWorld:
         self.world.scheduler.events_max = EVENTS_MAX
         self.journal = Journal()
         self.journal.freshness.is_active = self.journal.groups.is_fresh = options.fresh
+        self.journal.is_compacted = options.compacted
         self.journal.log_starts.retention_bytes = options.retention_bytes
         self.journal.is_live, self.journal.was_moved = self._is_live, self._was_moved
         self.nodes: dict[NodeId, ClusterNode] = {}

@@ -1,6 +1,7 @@
 """Every anomaly of a partition has a history that shows it, and a good history shows none."""
 
-from penstock.sim.checkers.log import LogHistory, check_log
+from penstock.sim.checkers.log import LogHistory, check_compacted_copy, check_log
+from penstock.sim.values import key_of
 
 
 def kinds(history: LogHistory, final: list[tuple[int, bytes]]) -> list[str]:
@@ -103,3 +104,26 @@ def test_one_value_read_at_two_offsets_is_wrong_at_one_of_them() -> None:
     history.saw(0, b"a")
 
     assert kinds(history, [(0, b"a"), (1, b"b")]) == ["moved"]
+
+
+def test_compaction_may_take_what_has_a_newer_record_of_its_key_and_nothing_else() -> None:
+    old, new = same_key()
+    history = LogHistory(sent={"p": [old, new]}, acknowledged={old: 0, new: 5}, is_compacted=True)
+
+    assert check_log(history, [(5, new)]) == []
+    assert check_log(history, [(0, old)]) == [f"unseen: {new!r} was acknowledged at 5"]
+
+
+def test_each_replica_of_a_compacted_partition_has_the_newest_record_of_every_key() -> None:
+    old, new = same_key()
+    history = LogHistory(sent={"p": [old, new]}, acknowledged={old: 0, new: 5}, is_compacted=True)
+    final = [(5, new)]
+
+    assert check_compacted_copy(history, final, [(0, old), (5, new)]) == []
+    assert len(check_compacted_copy(history, final, [(0, old)])) == 2
+    assert check_compacted_copy(history, final, [(5, old)])[0].startswith("inconsistent")
+
+
+def same_key() -> tuple[bytes, bytes]:
+    values = [b"p/%d" % number for number in range(100)]
+    return values[0], next(value for value in values[1:] if key_of(value) == key_of(values[0]))

@@ -38,7 +38,7 @@ from penstock.sim.cluster.clients.client import (
 from penstock.sim.cluster.clients.connection import Observe
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.options import TOPIC
-from penstock.sim.values import values_of
+from penstock.sim.values import end_of, values_of
 
 WAIT_MS = 200
 FETCH_BYTES = 1 << 16
@@ -148,8 +148,8 @@ class FetchClient(SimulatedClient):
 
         self.ask(node_id, _list_offsets(place, epoch, EARLIEST), version, answered)
 
-    def records_of(self, row: FetchResponsePartition, position: int) -> list[tuple[int, bytes]]:
-        """What is new in a row; it must lie below the high watermark that came with it."""
+    def records_of(self, row: FetchResponsePartition, position: int) -> tuple[list[tuple[int, bytes]], int]:
+        """What is new in a row, and where to go on; all below the high watermark that came with it."""
         assert row.records is None or isinstance(row.records, bytes | memoryview), (
             "records were sent as bytes"
         )
@@ -159,13 +159,14 @@ class FetchClient(SimulatedClient):
         except CorruptionError:
             # As every client does: it checks the CRC, and asks again.
             self.journal.coverage.add("client.damaged_fetch", 1)
-            return []
+            return [], position
         if records and records[-1][0] >= row.high_watermark:
             self.journal.failures.append(
                 f"unsafe read: {self.host} was given {records[-1][0]} of {row.partition_index} "
                 f"with the high watermark {row.high_watermark}"
             )
-        return records
+        # Compaction leaves batches without records.
+        return records, max(position, end_of(content))
 
 
 def rows_of(response: FetchResponse) -> list[FetchResponsePartition]:
@@ -336,12 +337,12 @@ class AssignedConsumer(FetchClient):
             if row.error_code != ErrorCode.NONE:
                 failed += self._refused(node_id, row, reading)
                 continue
-            records = self.records_of(row, reading.position)
-            if records:
+            records, position = self.records_of(row, reading.position)
+            if position > reading.position:
                 is_empty = False
                 self.journal.log(*reading.place).polled(self.host, records)
-                reading.position = records[-1][0] + 1
-                reading.furthest = max(reading.furthest, reading.position)
+                reading.position = position
+                reading.furthest = max(reading.furthest, position)
         if failed:
             self._go_on(failed)
         elif is_empty:

@@ -365,11 +365,11 @@ class SimulatedMember(FetchClient):
         if row is None or row.error_code:
             self.refresh_metadata(self._now(self._rest))
             return
-        records = self.records_of(row, self._positions[place])
+        records, position = self.records_of(row, self._positions[place])
         for offset, value in records:
             self.journal.log(*place).saw(offset, value)
-        if records:
-            self._positions[place] = records[-1][0] + 1
+        if position > self._positions[place]:
+            self._positions[place] = position
             self._commit(place)
         else:
             self._rest()

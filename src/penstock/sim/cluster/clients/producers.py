@@ -166,7 +166,8 @@ class IdempotentProducer(SimulatedProducer):
         name = b"%s/%d" % (self.host.encode(), lane.place[1])
         values = [b"%s/%d" % (name, lane.made + i) for i in range(count)]
         self.journal.log(*lane.place).sent.setdefault(self.host, []).extend(values)
-        content = batch_of(values, self._producer_id, lane.sequence)
+        keyed = self.journal.is_compacted
+        content = batch_of(values, self._producer_id, lane.sequence, keyed=keyed)
         batch = InFlightBatch(lane.batches, values, lane.sequence, content)
         lane.batches += 1
         lane.made += count
@@ -267,7 +268,8 @@ class AtMostOnceProducer(SimulatedProducer):
             else:
                 self._look_around()
 
-        self.produce(leader, place, batch_of([value]), 1, LEADER_ACKS, answered)
+        content = batch_of([value], keyed=self.journal.is_compacted)
+        self.produce(leader, place, content, 1, LEADER_ACKS, answered)
 
     def _look_around(self) -> None:
         self.after_ms(self.backoff_ms(), self.refresh_metadata, self._again)
