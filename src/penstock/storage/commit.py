@@ -191,15 +191,20 @@ class GroupCommit:
         for file, done, _ in finished.requests:
             done(failed.get(file) if failed else None)
         journal = self._journal
-        if journal is not None and (journal.marks or journal.is_crowded):
+        if journal is not None:
             self._tend(journal)
 
     def _tend(self, journal: CommitJournal) -> None:
-        """After a round: keep the journal from growing, and let it know what was synced without it."""
-        journal.relieve()
-        if journal.marks and self._running is None and not self._gathering:
+        """After a round: keep the journal from growing, and let it know what is durable by now."""
+        if journal.is_crowded:
+            journal.relieve()
+        if not self.is_idle or self._gathering:
+            return
+        if journal.marks:
             # Nobody waits for it, but until it is written a loss could not be told from a torn write.
             self._gather()
+        else:
+            journal.seal()
 
     def _is_frame_lost(self, finished: _Round, error: OSError) -> bool:
         blamed = getattr(error, "files", finished.frame)

@@ -2,7 +2,7 @@
 
     file    0 header, 512 bytes │ 512 frame │ frame │ frame │ … what a former use left, or zeros
 
-    header  0 "PSJL" 4 │ 4 version 4 │ 8 base 8 │ 16 previous 8 │ 24 salt 4 │ 28 CRC-32C 4
+    header  0 "PSJL" 4 │ 4 version 4 │ 8 base 8 │ 16 previous 8 │ 24 size 8 │ 32 salt 4 │ 36 CRC-32C 4
     frame   0 "PSJF" 4 │ 4 length 4 │ 8 sequence 8 │ 16 header CRC 4 │ 20 payload CRC 4 │ 24 payload …
     entry   0 kind 1 │ 1 topic id 16 │ 17 partition 4 │ 21 start 8 │ 29 end 8 │ 37 leader epoch 4
             │ 41 length 4 │ 45 batches …
@@ -30,7 +30,7 @@ from penstock.storage.disk import Buffer
 _crc32c = crc32.iscsi
 HEADER_BYTES = 512
 _FILE_MAGIC = b"PSJL"
-_FILE = struct.Struct("<4sIQQI")
+_FILE = struct.Struct("<4sIQQQI")
 _STATE_MAGIC = b"PSJS"
 _STATE = struct.Struct("<4sIQQQQQ")
 # The bits of a sequence that count frames: 200 years of one a second, 7 of 5,000.
@@ -46,6 +46,9 @@ _ENTRY = struct.Struct("<B20sqqiI")
 ENTRY_BYTES = _ENTRY.size
 # Kind, key, start, end, epoch and length.
 unpack_entry = _ENTRY.unpack_from
+# What is kept free at the end of a file, for a frame that says that another file follows.
+FOLLOWED_BYTES = FRAME_BYTES + ENTRY_BYTES
+NO_LOG = bytes(20)
 _PARTITION = struct.Struct("<i")
 # The length of a record batch behind these fields, and its leader epoch.
 _PREFIX = struct.Struct(">8xii")
@@ -64,10 +67,12 @@ class EntryKind(enum.IntEnum):
 
     BATCHES: what was appended from `start`, where the log ended before, to `end`; everything below
     `start` was durable then. DURABLE: everything below `end` is durable in the log's own files.
+    FOLLOWED: about no log; the file with the number `end` follows this one, and has a durable frame.
     """
 
     BATCHES = 1
     DURABLE = 2
+    FOLLOWED = 3
 
 
 ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
@@ -76,11 +81,13 @@ ENTRY_KINDS = {int(kind): kind for kind in EntryKind}
 class FileHeader(NamedTuple):
     """Which frames a file holds: those with sequences from `base` on.
 
-    In the first file of a run, `previous` is the last sequence that was found when it began.
+    In the first file of a run, `previous` is the last sequence that was found when it began. A file
+    that has fewer than `size` bytes was cut.
     """
 
     base: int
     previous: int
+    size: int
     salt: int
 
 
@@ -152,9 +159,14 @@ def pack_batches(key: LogKey, start: Offset, end: Offset, batches: Sequence[byte
     return _ENTRY.pack(EntryKind.BATCHES, key, start, end, epoch, size)
 
 
-def pack_durable(key: LogKey, end: Offset) -> bytes:
-    """An entry that says how far a log is durable."""
-    return _ENTRY.pack(EntryKind.DURABLE, key, end, end, -1, 0)
+def pack_durable(key: LogKey, end: Offset, epoch: int = -1) -> bytes:
+    """An entry that says how far a log is durable, and that no batch before that has a later epoch."""
+    return _ENTRY.pack(EntryKind.DURABLE, key, end, end, epoch, 0)
+
+
+def pack_followed(number: int) -> bytes:
+    """An entry that says that another file follows."""
+    return _ENTRY.pack(EntryKind.FOLLOWED, NO_LOG, number, number, -1, 0)
 
 
 def encode_frame(sequence: int, parts: Sequence[bytes], salt: int) -> bytes:

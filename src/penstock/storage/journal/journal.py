@@ -1,7 +1,11 @@
 """The journal of a node while it runs: frames, files, and which of them are still needed.
 
     number   3 full ──► 4 full ──► 5 active ──► 6 spare
-             needed     needed     frame │ frame │ next here
+             needed     needed     frame │ frame │ seal: the next one goes here
+             │ 4 follows │ 5 follows
+
+What is durable has to be missed when it is gone, also at the very end. So behind the last frame, once it is
+durable, stands a seal (`seal`), and a file that another follows says so when that one has a durable frame.
 
 A file is free when every log that it names has a durable checkpoint behind what the file holds for
 it, or was synced itself and its end written again (`relieve`). Files are freed from the front, and
@@ -14,7 +18,7 @@ file that is missing behind it is a loss, one before it is not.
 
 import errno as errnos
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -25,6 +29,7 @@ from penstock.storage.disk import Disk, DiskFailed, File, NoSuchFile
 from penstock.storage.journal.codec import (
     COUNT_BITS,
     ENTRY_BYTES,
+    FOLLOWED_BYTES,
     HEADER_BYTES,
     FileHeader,
     JournalState,
@@ -36,6 +41,7 @@ from penstock.storage.journal.codec import (
     log_key,
     pack_batches,
     pack_durable,
+    pack_followed,
 )
 from penstock.storage.journal.recovery import JournaledLog, JournalRange, JournalScan
 
@@ -118,6 +124,7 @@ class LogJournal:
     __slots__ = (
         "batches",
         "end",
+        "epochs",
         "is_on",
         "journal",
         "key",
@@ -144,6 +151,8 @@ class LogJournal:
         self.lost_end = Offset(0)
         # Syncs the log's own file, then calls back; returns whether it can.
         self.sync_file: Callable[[Callable[[StorageError | None], None]], bool] | None = None
+        # Returns the latest leader epoch of the log.
+        self.epochs: Callable[[], int] | None = None
 
     def drop(self) -> None:
         """Forget what was appended: the log's own file is synced instead, or it was cut."""
@@ -239,23 +248,25 @@ class FrameBuilder:
         self.parts: list[bytes] = []
         self.room = 0
 
-    def add_durable(self, key: LogKey, end: Offset) -> None:
+    def add_durable(self, key: LogKey, end: Offset, epoch: int = -1) -> None:
         self.keys.append(key)
-        self.parts.append(pack_durable(key, end))
+        self.parts.append(pack_durable(key, end, epoch))
 
 
 class JournalFile:
     """One file of the journal; `needed_by` says which logs it names, and in which frame last."""
 
-    __slots__ = ("needed_by", "number", "position", "salt", "size", "writer")
+    __slots__ = ("last", "needed_by", "number", "position", "salt", "size", "writer")
 
     def __init__(self, number: int, size: int, salt: int = 0, writer: File | None = None) -> None:
         self.number = number
         self.size = size
         self.salt = salt
-        # Of the active and the next file only.
+        # Of the active file, the next one and the one before only.
         self.writer = writer
         self.position = HEADER_BYTES
+        # The sequence of the last frame, if it is full.
+        self.last = 0
         self.needed_by: dict[LogKey, int] = {}
 
 
@@ -314,6 +325,11 @@ class CommitJournal:
         self._written_again: dict[LogKey, CarriedEnd] = {}
         # Whether every log of the node was opened that can be: see `logs_opened`.
         self._are_logs_open = False
+        # The file before the active one, and whether the end of it says that another follows.
+        self._former: JournalFile | None = None
+        self._is_former_marked = False
+        # The frame behind which the seal stands.
+        self._sealed = 0
         self._frame = FrameBuilder()
         # The file that was last read from, since a log's ranges often are in the same one.
         self._reader: File | None = None
@@ -339,6 +355,8 @@ class CommitJournal:
         disk.sync_directory("meta")
         scan = JournalScan()
         former, found = _read_state(disk, scan, expected=expected), _numbers(disk)
+        # Without the state nobody knows how many files there were.
+        is_lost = scan.is_missed
         if former is None:
             # Checkpoints name another journal, so that their positions say nothing about this one.
             journal_id = salts() << 32 | salts() | 1
@@ -348,6 +366,8 @@ class CommitJournal:
             former = former._replace(oldest=number)
         else:
             _read_files(disk, former, scan)
+        if is_lost:
+            scan.miss("the state of the journal is lost, and with it perhaps the last files")
         run = max(former.run, scan.last >> COUNT_BITS) + 1
         scan.finish((run << COUNT_BITS) + 1)
         state = former._replace(run=run, first=number, closed=False)
@@ -409,7 +429,7 @@ class CommitJournal:
             for log, synced in self.marks.items():
                 if synced > log.reach:
                     log.reach = synced
-                    frame.add_durable(log.key, synced)
+                    frame.add_durable(log.key, synced, -1 if log.epochs is None else log.epochs())
             self.marks.clear()
         return frame
 
@@ -434,13 +454,19 @@ class CommitJournal:
         self.sequence += 1
         active = self._active
         content = encode_frame(self.sequence, frame.parts, active.salt)
-        names: tuple[JournalNames, ...] = ()
+        targets: tuple[File | JournalNames, ...] = ()
         try:
-            if active.position + len(content) > active.size:
+            if active.position + len(content) + FOLLOWED_BYTES > active.size:
                 active = self._rotate(len(content))
                 content = encode_frame(self.sequence, frame.parts, active.salt)
                 # The name of the file becomes durable with its first frame.
-                names = (self._names,)
+                targets = (self._names,)
+            elif self._former is not None and not self._is_former_marked:
+                # And only then the end of the one before may say that it is there.
+                self._mark_former(self._former)
+                if self._former.writer is not None and not self._is_former_free():
+                    targets = (self._former.writer,)
+                self._is_former_marked = True
             writer = active.writer
             assert writer is not None
             writer.pwrite(active.position, content)
@@ -451,7 +477,33 @@ class CommitJournal:
         needed_by, sequence = active.needed_by, self.sequence
         for key in frame.keys:
             needed_by[key] = sequence
-        return (writer, *names)
+        return (writer, *targets)
+
+    def seal(self) -> None:
+        """The last frame is durable: write something behind it that proves it. It need not be durable itself.
+
+        The next frame goes to the same place. Called when none is about to be written.
+        """
+        active = self._active
+        if self._sealed == self.sequence or active.position == HEADER_BYTES or self.failure is not None:
+            return
+        self._sealed = self.sequence
+        # It is a proof, and nothing depends on it. A device that fails is noticed by the next frame.
+        with suppress(StorageError):
+            assert active.writer is not None
+            active.writer.pwrite(active.position, encode_frame(self.sequence + 1, (), active.salt))
+            if self._former is not None and not self._is_former_marked:
+                self._mark_former(self._former)
+
+    def _mark_former(self, former: JournalFile) -> None:
+        """Write at the end of a full file that another follows, unless it is being used again."""
+        if not self._is_former_free():
+            assert former.writer is not None
+            follows = encode_frame(former.last + 1, (pack_followed(former.number + 1),), former.salt)
+            former.writer.pwrite(former.position, follows)
+
+    def _is_former_free(self) -> bool:
+        return all(file is not self._former for file in self._full)
 
     def fail(self, error: StorageError) -> None:
         """Never write the journal again in this run: logs sync their own files from now on."""
@@ -463,7 +515,7 @@ class CommitJournal:
     def _rotate(self, length: int) -> JournalFile:
         """Go on in the next file."""
         full, spare, self._spare = self._active, self._spare, None
-        number, size = full.number + 1, max(self.options.first_bytes, length + HEADER_BYTES)
+        number, size = full.number + 1, max(self.options.first_bytes, length + HEADER_BYTES + FOLLOWED_BYTES)
         if spare is None or spare.size < size:
             # None is ready, or it is too small: make one here, which blocks.
             self._spare, spare = spare, _make(self._disk, self._salts(), self.sequence - 1, size, INLINE)
@@ -472,7 +524,10 @@ class CommitJournal:
         self._disk.rename(spare.writer.path, path_of(number))
         spare.number = number
         self._active = spare
-        full.writer.close()
+        if self._former is not None and self._former.writer is not None:
+            self._former.writer.close()
+        full.last = self.sequence - 1
+        self._former, self._is_former_marked = full, False
         self._full.append(full)
         self._reclaim()
         self._prepare()
@@ -642,7 +697,7 @@ class CommitJournal:
 
     def close(self) -> None:
         """All logs are closed: if nothing is needed any more, leave an empty journal behind. Blocks."""
-        for file in (self._active, self._spare):
+        for file in (self._active, self._spare, self._former):
             if file is not None and file.writer is not None:
                 file.writer.close()
         active = self._active.needed_by
@@ -671,7 +726,7 @@ def _make(disk: Disk, salt: int, base: int, size: int, name: str, previous: int 
     writer = disk.open(f"{DIRECTORY}/{name}{SPARE}", create=True)
     try:
         writer.truncate(0)
-        writer.append(encode_file_header(FileHeader(base + 1, previous, salt)))
+        writer.append(encode_file_header(FileHeader(base + 1, previous, size, salt)))
         _fill(writer, size)
         writer.sync()
     except StorageError:
@@ -710,7 +765,8 @@ def _recycle(
     disk.rename(path_of(former.number), path)
     writer = disk.open(path)
     try:
-        writer.pwrite(0, encode_file_header(FileHeader(base + 1, 0, salt)))
+        size = max(size, writer.size())
+        writer.pwrite(0, encode_file_header(FileHeader(base + 1, 0, size, salt)))
         _fill(writer, size)
         writer.sync()
         return JournalFile(0, writer.size(), salt, writer)
@@ -761,12 +817,13 @@ def _read_state(disk: Disk, scan: JournalScan, *, expected: bool) -> JournalStat
 def _read_files(disk: Disk, state: JournalState, scan: JournalScan) -> None:
     """Read every file that may be needed, in order."""
     present = frozenset(_numbers(disk))
-    last = max([state.oldest, state.first, *present])
-    for number in range(state.oldest, last + 1):
+    number, last = state.oldest, max([state.oldest, state.first, *present])
+    while number <= max(last, scan.followed_by):
         if number not in present:
             scan.miss(f"the journal file {path_of(number)} is missing")
-            continue
-        try:
-            scan.read(number, _read(disk, path_of(number)))
-        except CorruptionError as error:
-            scan.miss(f"the journal file {path_of(number)} cannot be read: {error}")
+        else:
+            try:
+                scan.read(number, _read(disk, path_of(number)))
+            except CorruptionError as error:
+                scan.miss(f"the journal file {path_of(number)} cannot be read: {error}")
+        number += 1

@@ -6,12 +6,16 @@ crash interrupted, and nobody was told that it was durable.
 
     │ 7 │ 8 │ 9 !│                      torn: the journal ends with 8
     │ 7 │ 8 !│ 9 │                      8 is damaged, and nobody knows what it said about which log
+    │ 7 │ 8 !│ seal                     8 is damaged: the seal was written when 8 was durable
     │ 7 │ 8 │ 9 │ 4 │ 5 │ …             4, 5 are left from a former use of the file
 
 A damaged frame concerns the logs whose checkpoint is older than it, unless a later frame names them.
 
-Left out: damage to the very last frame, which cannot be told from a torn write here. Another
-replica's end tells it.
+The seal is written at the end of a round that no other follows at once, and not synced. It is there when
+only the process ended. Left out, because it cannot be known here: after a power cut within the half minute
+that the kernel takes to write the seal, or if a crash interrupts the write of the next frame, a damaged last
+frame looks like a torn one; so does damage that takes the last frames and the seal together, and leaves the
+file as long as it was. Another replica's end tells it.
 """
 
 from collections.abc import Sequence
@@ -25,6 +29,8 @@ from penstock.storage.journal.codec import (
     FRAME_BYTES,
     HEADER_BYTES,
     EntryKind,
+    FileHeader,
+    FrameHeader,
     LogKey,
     decode_file_header,
     find_frame,
@@ -62,12 +68,13 @@ class JournaledLog(NamedTuple):
     """What the journal says about one log, after the frame that its checkpoint names.
 
     `ranges` follow one another, perhaps with holes; the last ends at or before `durable`. With
-    `doubt`, more may have been durable.
+    `doubt`, more may have been durable. `marked` is the last entry about what is in the log's own files.
     """
 
     ranges: Sequence[JournalRange] = ()
     durable: Offset = Offset(0)
     doubt: str = ""
+    marked: JournalRange | None = None
 
 
 NOTHING_JOURNALED = JournaledLog()
@@ -83,6 +90,8 @@ class JournalScan:
         self.named: dict[int, dict[LogKey, int]] = {}
         # The file of the last frame, where it is, and its bytes.
         self.last_frame: tuple[int, int, bytes] | None = None
+        # The number of the file that follows according to the one before it.
+        self.followed_by = 0
         self._last_place = (0, 0)
         self._logs: dict[LogKey, list[JournalRange]] = {}
         # Why the frames between the last one and the next one are missing, if they are.
@@ -103,12 +112,7 @@ class JournalScan:
         # What came before the first frame of the oldest file was not needed any more.
         is_any = is_oldest = not (self.named or self._hole)
         named = self.named[number] = {}
-        expected = self.last + 1
-        if header.base > expected:
-            is_begun = is_oldest or header.base & COUNT_MASK == 1
-            if not (header.previous == self.last if self.last else is_begun):
-                self.miss("the last frames of a file are missing")
-            expected = header.base
+        expected = self._expect(header, is_oldest=is_oldest)
         position = HEADER_BYTES
         while True:
             frame = read_frame_header(content, position, header.salt)
@@ -118,15 +122,20 @@ class JournalScan:
                 and is_whole(content, position, frame)
             ):
                 start = position + FRAME_BYTES
-                place = (position, start + frame.length)
-                position = start + frame.length
-                self._take(frame.sequence, number, content, (start, position), named)
-                self._last_place = place
+                stop = start + frame.length
+                if self._is_seal(frame, content, start):
+                    # All before it was durable, and nothing is behind it.
+                    self._fill(frame.sequence)
+                    self.last = frame.sequence - 1
+                    break
+                self._take(frame.sequence, number, content, (start, stop), named)
+                self._last_place = (position, stop)
+                position = stop
                 expected = frame.sequence + 1
             else:
                 later = find_frame(content, position, header.salt, expected + 1)
                 if later is None:
-                    return
+                    break
                 position = later
                 found = read_frame_header(content, position, header.salt)
                 assert found is not None
@@ -137,6 +146,31 @@ class JournalScan:
                     self._fill(expected)
                     self.last = expected - 1
             is_any = False
+        if len(content) < header.size:
+            self.miss("a file of the journal was cut")
+
+    def _is_seal(self, frame: FrameHeader, content: bytes, start: int) -> bool:
+        """Whether a frame is about no log; one at the end of a full file names the next file."""
+        if frame.length == ENTRY_BYTES:
+            kind, _, _, end, _, _ = unpack_entry(content, start)
+            if kind == EntryKind.FOLLOWED:
+                self.followed_by = max(self.followed_by, end)
+                return True
+        return frame.length == 0
+
+    def _expect(self, header: FileHeader, *, is_oldest: bool) -> int:
+        """The sequence that a file should begin with."""
+        if header.base <= self.last + 1:
+            return self.last + 1
+        is_begun = is_oldest or header.base & COUNT_MASK == 1
+        if not (header.previous == self.last if self.last else is_begun):
+            self.miss("the last frames of a file are missing")
+        return header.base
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether frames are known to be missing behind those that were read so far."""
+        return bool(self._hole)
 
     def miss(self, reason: str) -> None:
         """Frames that were durable are missing behind those that were read so far."""
@@ -198,6 +232,7 @@ class JournalScan:
         """What the frames behind the sequence `after` say about a log."""
         ranges: list[JournalRange] = []
         durable, last = Offset(0), after
+        marked: JournalRange | None = None
         durable_kind = EntryKind.DURABLE
         # Without names for the fields, which cost more than the rest of this loop.
         for found in self._logs.get(key, ()):
@@ -206,7 +241,7 @@ class JournalScan:
                 continue
             last = sequence
             if kind is durable_kind:
-                durable = max(durable, end)
+                durable, marked = max(durable, end), found
                 continue
             # A log that was cut goes on below where it ended.
             while ranges and ranges[-1][4] > start:
@@ -214,4 +249,4 @@ class JournalScan:
             ranges.append(found)
             durable = end
         unknown = [damage.reason for damage in self.damage if damage.end > last + 1]
-        return JournaledLog(ranges, durable, unknown[0] if unknown else "")
+        return JournaledLog(ranges, durable, unknown[0] if unknown else "", marked)

@@ -75,6 +75,7 @@ class PartitionLog:
         self._timer = CheckpointTimer()
         if state.journal is not None:
             state.journal.sync_file = self._sync_file
+            state.journal.epochs = lambda: state.epochs.latest
 
     @classmethod
     def create(  # noqa: PLR0913 - all but the first four are optional and named

@@ -9,10 +9,13 @@ Below the recovery point everything was synced: what is missing or broken there 
 corruption. It is reported and not read, and nothing is cut. Above it, a batch that is torn
 or has a wrong CRC ends the log: it is cut there, and the report says where. Unless the rest
 is plainly an unfinished write, it is copied to the quarantine, since good batches behind a
-damaged one may be in it. After a clean stop the tail is empty and no batch is read at all.
+damaged one may be in it; if there is no room for the copy, nothing is cut, and the log takes no writes.
+After a clean stop the tail is empty and no batch is read at all.
 
-With a journal the log is then continued from there, and its end is compared with what was durable:
-if it is short even so, the report says which offsets are lost.
+With a journal it is known what was durable in the tail. A bad batch that was is written again from the
+journal, where it stood. If the journal does not have it, its offsets are lost and named, and the log goes
+on behind it (see `journaled_tail`). At the end of its files the log is continued from the journal; if it is
+short even so, the report says which offsets are lost.
 
 Producer state, epochs and indexes that are missing or damaged are rebuilt from the batches.
 
@@ -34,7 +37,6 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 from fastcrc import crc32
@@ -47,10 +49,8 @@ from penstock.core.records import (
     BatchIncomplete,
     CorruptBatch,
     check_batch,
-    check_batches,
 )
 from penstock.core.records.batch import (
-    BASE_OFFSET_MAX,
     BATCH_LENGTH_MIN,
     CODEC_MASK,
     CODEC_MAX,
@@ -64,8 +64,6 @@ from penstock.storage.disk import Disk, DiskFailed, DiskFull, File
 from penstock.storage.disk.port import disk_error
 from penstock.storage.journal import (
     NO_POSITION,
-    NOTHING_JOURNALED,
-    JournaledLog,
     JournalPosition,
     LogJournal,
 )
@@ -109,6 +107,7 @@ from penstock.storage.log.index import (
     parse_rows,
     seal,
 )
+from penstock.storage.log.journaled_tail import FoundBatch, JournaledTail, find_behind
 from penstock.storage.log.loss import NOTHING_LOST, NotedLoss, read_loss
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
@@ -136,6 +135,10 @@ from penstock.storage.log.types import (
 
 # Behind the offset that the bytes would have had, in the quarantine directory.
 CUT = ".cut"
+# How much is taken from the journal before the file is read again.
+MEND_BYTES = 256 << 10
+MISSING = "its bytes are missing"
+NO_ROOM = "there is no room to keep what follows, so that it was not cut"
 _EEXIST = 17
 # The aborted transactions of a segment stay as they are: no marker is ever removed.
 SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
@@ -478,127 +481,240 @@ def redo_swaps(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
 
 
 def recover_tail(
-    state: LogState, following: Sequence[Offset], report: RecoveryReport, known: JournaledLog
+    state: LogState, following: Sequence[Offset], report: RecoveryReport, tail: JournaledTail
 ) -> None:
     """Read the active segment from the checkpoint on, and every segment that was begun after it."""
-    damaged = state.stopped is not None
-    epochs = _JournaledEpochs(known)
-    if not damaged:
-        damaged = not scan_segment(state, state.checkpoint.position, report, epochs)
+    if state.stopped is None:
+        scan_segment(state, state.checkpoint.position, report, tail, following[0] if following else None)
     for index, base_offset in enumerate(following):
-        if report.cut is not None or (base_offset != state.end and not damaged):
+        if report.checkpoint_lost and state.end < base_offset:
+            # It is unknown what was durable: cut nothing.
+            _add_hole(state, base_offset, MISSING)
+        elif report.cut is None and base_offset < tail.durable and not report.checkpoint_lost:
+            _reach(state, base_offset, tail, report)
+        damage = state.segments.active.damage
+        if report.cut is not None or (base_offset != state.end and not damage):
             # Segments begin where the log ends; this one belongs to an end that is gone.
             _drop(state, following[index:], report)
             return
-        if damaged:
+        if base_offset != state.end:
             # What followed the recovery point in the damaged segment is gone as well.
-            hurt = state.segments.active
-            state.set_damage(hurt, (*hurt.damage[:-1], hurt.damage[-1]._replace(end=base_offset)))
-        for file in state.segments.seal_active(state.end):
-            file.sync()
-            file.close()
-        _close_writer(state)
-        state.end = base_offset
-        segment = state.segments.add_active(base_offset)
-        # Without a checkpoint it is unknown which segments were compacted and have gaps.
-        segment.gapless = not (report.checkpoint_lost and state.options.may_have_gaps)
-        damaged = not scan_segment(state, 0, report, epochs)
+            state.set_damage(state.segments.active, (*damage[:-1], damage[-1]._replace(end=base_offset)))
+        has_gaps = report.checkpoint_lost and state.options.may_have_gaps
+        _begin_segment(state, base_offset, gapless=not has_gaps)
+        after = following[index + 1] if index + 1 < len(following) else None
+        scan_segment(state, 0, report, tail, after)
 
 
-class _JournaledEpochs:
-    """The leader epochs of batches as the journal has them: a batch's CRC does not cover its own."""
-
-    def __init__(self, known: JournaledLog) -> None:
-        self._entries = [found for found in known.ranges if found.epoch >= 0]
-        self._next = 0
-
-    def check(self, header: BatchHeader) -> None:
-        """Raise CorruptBatch if the journal has another epoch. Offsets must not decrease between calls."""
-        entries = self._entries
-        while self._next < len(entries) and entries[self._next].end <= header.base_offset:
-            self._next += 1
-        if self._next == len(entries):
-            return
-        entry = entries[self._next]
-        if entry.start <= header.base_offset and header.leader_epoch != entry.epoch:
-            raise CorruptBatch(f"leader epoch {header.leader_epoch} stands where {entry.epoch} should")
-
-    def same_until(self, offset: int, epoch: int) -> int:
-        """Up to where the journal has no other epoch than this, from `offset` on."""
-        others = (
-            entry.start
-            for entry in islice(self._entries, self._next, None)
-            if entry.epoch != epoch and entry.end > offset
-        )
-        return next(others, BASE_OFFSET_MAX)
+def _begin_segment(state: LogState, base_offset: Offset, *, gapless: bool = True) -> None:
+    """Go on in the segment that begins here, whether it is there already or not."""
+    for file in state.segments.seal_active(state.end):
+        file.sync()
+        file.close()
+    _close_writer(state)
+    state.end = base_offset
+    # Without a checkpoint it is unknown which segments were compacted and have gaps.
+    state.segments.add_active(base_offset).gapless = gapless
 
 
-def restore_tail(state: LogState, journal: LogJournal, known: JournaledLog, report: RecoveryReport) -> None:
-    """Continue the log with what the journal has behind its end, and say what is missing even so."""
+def _reach(state: LogState, end: Offset, tail: JournaledTail, report: RecoveryReport) -> None:
+    """Fill the log up to the next segment, which begins at `end`: everything before it was durable."""
+    while state.end < end and report.cut is None:
+        before = state.end
+        start = tail.next_start(state.end)
+        if start is not None and start < end:
+            if start > state.end:
+                _add_hole(state, start, MISSING)
+            if state.segments.active.damage:
+                # It has a hole at its end.
+                _begin_segment(state, start)
+            segment = state.segments.active
+            position = segment.size_bytes
+            if _mend(state, segment, position, tail, end, report):
+                scan_segment(state, position, report, tail, end)
+        if state.end == before:
+            _add_hole(state, end, MISSING)
+
+
+def _add_hole(state: LogState, end: Offset, reason: str) -> None:
+    """What follows in the active segment, up to `end`, is lost."""
+    segment, size = state.segments.active, state.segments.active.size_bytes
+    if segment.damage and segment.damage[-1].stop == size and segment.damage[-1].end == state.end:
+        hole = segment.damage[-1]._replace(end=end)
+        state.set_damage(segment, (*segment.damage[:-1], hole))
+    else:
+        state.add_damage(segment, CorruptRange(segment.base_offset, state.end, end, reason, size, size))
+    state.end = end
+
+
+def restore_tail(state: LogState, tail: JournaledTail, report: RecoveryReport) -> None:
+    """Continue the log with what the journal has behind its end."""
+    _go_on_behind_damage(state, tail, report)
     if state.stopped is None:
-        first = state.end
         # On a full disk the log opens all the same, so that room can be made; the next start tries again.
         with suppress(CorruptionError, DiskFull, OffsetsNotIncreasing):
-            _restore(state, journal, known)
-        if state.end > first:
-            report.restored = RestoredTail(first, state.end)
-    state.doubt = known.doubt
-    state.lost_end = known.durable
+            _restore(state, tail, report)
+    state.doubt = tail.doubt
+    state.lost_end = tail.durable
 
 
-def _restore(state: LogState, journal: LogJournal, known: JournaledLog) -> None:
-    """Append the batches behind the end, for as far as they follow one another.
-
-    Several at a time, since a range may be a single small batch.
-    """
-    content, end = bytearray(), state.end
-    for found in known.ranges:
-        if found.end <= end:
-            continue
-        if found.start > end:
-            break
-        content += journal.read(found)
-        end = found.end
-        if len(content) >= SCAN_BYTES:
-            _append_behind(state, content)
-            content.clear()
-    _append_behind(state, content)
+def _go_on_behind_damage(state: LogState, tail: JournaledTail, report: RecoveryReport) -> None:
+    """A damaged segment must not grow: begin another one, if it is known where the damage ends."""
+    damage = state.segments.active.damage
+    if not damage or not tail.is_known or report.checkpoint_lost:
+        return
+    if all(part.start < part.end <= state.end for part in damage):
+        with suppress(DiskFull):
+            _begin_segment(state, state.end)
 
 
-def _append_behind(state: LogState, content: bytearray) -> None:
-    """Append those of the batches that lie behind the end."""
-    headers = check_batches(content)
-    position = 0
-    while headers and headers[0].base_offset < state.end:
-        position += headers.pop(0).size_bytes
-    if headers:
-        latest = max(header.max_timestamp for header in headers)
-        append_as_follower(state, bytes(content[position:]), headers, seen_at(state, latest))
+def _note_restored(report: RecoveryReport, start: Offset, end: Offset) -> None:
+    former = report.restored
+    if former is not None:
+        start, end = min(former.start, start), max(former.end, end)
+    report.restored = RestoredTail(start, end)
 
 
-def scan_segment(state: LogState, position: int, report: RecoveryReport, epochs: _JournaledEpochs) -> bool:
-    """Check every batch from `position` on and update the state; cut at the first that is not good.
+def _restore(state: LogState, tail: JournaledTail, report: RecoveryReport) -> None:
+    """Append what the journal has behind the end. What it does not have in between is lost, and named."""
+    while (start := tail.next_start(state.end)) is not None:
+        if start > state.end:
+            _add_hole(state, start, MISSING)
+            _begin_segment(state, start)
+        before = state.end
+        content, headers = bytearray(), list[BatchHeader]()
+        # Several at a time, since a range may be a single small batch.
+        for batch in tail.batches_from(state.end):
+            content += batch.content
+            headers.append(batch.header)
+            if len(content) >= SCAN_BYTES:
+                break
+        if headers:
+            latest = max(header.max_timestamp for header in headers)
+            append_as_follower(state, bytes(content), headers, seen_at(state, latest))
+        if state.end == before:
+            return
+        _note_restored(report, before, state.end)
 
-    Nothing is cut if that could be wrong: False is returned, and the rest of the segment is damaged.
+
+def scan_segment(
+    state: LogState, position: int, report: RecoveryReport, tail: JournaledTail, limit: Offset | None
+) -> None:
+    """Check every batch from `position` on and update the state; the next segment begins at `limit`.
+
+    A bad batch that was durable is taken from the journal, or left out if there is anything behind it. One
+    that was not is an unfinished write, and the log ends there. Nothing is cut if that could be wrong:
+    then the rest of the segment is damaged.
     """
     segment = state.segments.active
-    scan = TailScan(state, segment, position, report, epochs)
-    try:
-        scan.run()
-    except DiskFailed as unreadable:
-        if unreadable.errno != errnos.EIO:
-            raise
-        # The device cannot read it any more: that must not keep the node from starting.
-        state.note_damage(len(state.segments) - 1, state.end, scan.position, str(unreadable))
-    except CorruptBatch as corrupt:
-        if report.checkpoint_lost:
-            # Without a recovery point it is unknown what was durable: cut nothing.
-            state.note_damage(len(state.segments) - 1, state.end, scan.position, str(corrupt))
-        else:
-            _cut(state, segment, scan.position, corrupt, report)
+    start, mended = position, -1
+    while position < segment.size_bytes:
+        scan = TailScan(state, segment, position, report, tail)
+        try:
+            scan.run()
+            position = scan.position
+        except (CorruptBatch, DiskFailed) as bad:
+            position = scan.position
+            if isinstance(bad, DiskFailed) and bad.errno != errnos.EIO:
+                raise
+            if not report.checkpoint_lost:
+                if position != mended and _mend(state, segment, position, tail, limit, report):
+                    mended = position
+                    continue
+                behind = _leave_out(state, segment, position, tail, limit, str(bad))
+                if behind is not None:
+                    position = behind
+                    continue
+            if report.checkpoint_lost or isinstance(bad, DiskFailed):
+                # Without a recovery point it is unknown what was durable, and what the device cannot read may
+                # be anything: cut nothing. It must not keep the node from starting.
+                state.note_damage(len(state.segments) - 1, state.end, position, str(bad))
+            else:
+                _cut(state, segment, position, bad, report)
+            break
     state.active_index.forget_recent(state.end)
-    _write_again(segment, position, scan.position)
-    return not segment.damage
+    _write_again(segment, start, position)
+
+
+def _mend(
+    state: LogState,
+    segment: Segment,
+    position: int,
+    tail: JournaledTail,
+    limit: Offset | None,
+    report: RecoveryReport,
+) -> bool:
+    """Write what the journal has from the end of the log on where it stood; returns whether it has anything.
+
+    What stood behind the end of the file is appended later, unless it is known to belong to this segment.
+    """
+    assert segment.writer is not None
+    content, end = bytearray(), state.end
+    for batch in tail.batches_from(state.end):
+        stop = position + len(content) + len(batch.content)
+        if (stop > segment.size_bytes) if limit is None else (batch.header.next_offset > limit):
+            break
+        content += batch.content
+        end = Offset(batch.header.next_offset)
+        if len(content) >= MEND_BYTES:
+            break
+    if not content:
+        return False
+    try:
+        segment.writer.pwrite(position, bytes(content))
+    except DiskFull:
+        return False
+    segment.size_bytes = max(segment.size_bytes, position + len(content))
+    _note_restored(report, state.end, end)
+    return True
+
+
+def _leave_out(
+    state: LogState,
+    segment: Segment,
+    position: int,
+    tail: JournaledTail,
+    limit: Offset | None,
+    reason: str,
+) -> int | None:
+    """Note a bad batch as lost and go on behind it; returns where, or None if there is nothing behind it."""
+    if tail.durable <= state.end:
+        return None
+
+    def is_possible(header: BatchHeader) -> bool:
+        return header.leader_epoch >= state.epochs.latest and tail.is_epoch_of(header)
+
+    offsets = range(state.end + 1, tail.durable if limit is None else limit)
+    found = find_behind(segment.file, position, segment.size_bytes, offsets, is_possible)
+    if found is not None:
+        stop, end = _mend_before(state, segment, position, found, tail)
+    else:
+        start = tail.next_start(state.end)
+        is_here = start is not None and start > state.end and (limit is None or start < limit)
+        behind = start if is_here else limit
+        if behind is None:
+            return None
+        stop, end = segment.size_bytes, behind
+    state.add_damage(segment, CorruptRange(segment.base_offset, state.end, end, reason, position, stop))
+    state.end = end
+    return stop
+
+
+def _mend_before(
+    state: LogState, segment: Segment, position: int, found: FoundBatch, tail: JournaledTail
+) -> tuple[int, Offset]:
+    """Where what is good begins, with what the journal has right before a good batch.
+
+    Batches stand back to back: what came before it in the log stood before it in the file.
+    """
+    stop, end = found.position, Offset(found.header.base_offset)
+    for run in tail.runs(state.end, end):
+        content = b"".join(batch.content for batch in run)
+        if run[-1].header.next_offset == end and stop - len(content) > position:
+            assert segment.writer is not None
+            segment.writer.pwrite(stop - len(content), content)
+            return stop - len(content), Offset(run[0].header.base_offset)
+    return stop, end
 
 
 class TailScan:
@@ -615,13 +731,13 @@ class TailScan:
         segment: Segment,
         position: int,
         report: RecoveryReport,
-        epochs: _JournaledEpochs,
+        tail: JournaledTail,
     ) -> None:
         self.position = position
         self._state = state
         self.segment = segment
         self._report = report
-        self._epochs = epochs
+        self._tail = tail
         self._chunk = memoryview(b"")
         self._chunk_start = position
 
@@ -654,7 +770,7 @@ class TailScan:
     def take(self, batch: CheckedBatch) -> None:
         """Count a batch that was found good, if it follows what came before."""
         _check_place(self._state, self.segment, batch)
-        self._epochs.check(batch.header)
+        self._tail.check_epoch(batch.header)
         _count(self._state, batch)
         self._passed(batch.position + batch.header.size_bytes, 1)
 
@@ -670,7 +786,7 @@ class TailScan:
             return
         index, epoch = state.active_index, state.epochs.latest
         end: int = state.end
-        until = self._epochs.same_until(end, epoch)
+        until = self._tail.same_epoch_until(end, epoch)
         at, first, stop = self.position - self._chunk_start, self._chunk_start, len(chunk)
         last_header, count, newest = stop - HEADER_BYTES, 0, index.max_timestamp
         unpack, crc32c = LAYOUT.unpack_from, crc32.iscsi
@@ -713,8 +829,10 @@ def _write_again(segment: Segment, start: int, end: int) -> None:
     that are marked clean: the next sync would succeed without writing them.
     """
     assert segment.writer is not None
-    for position in range(start, end, SCAN_BYTES):
-        segment.writer.pwrite(position, segment.file.pread(position, min(SCAN_BYTES, end - position)))
+    for first, stop in segment.readable_ranges(start):
+        for position in range(first, min(stop, end), SCAN_BYTES):
+            size = min(SCAN_BYTES, stop - position, end - position)
+            segment.writer.pwrite(position, segment.file.pread(position, size))
 
 
 def _check_place(state: LogState, segment: Segment, batch: CheckedBatch) -> None:
@@ -750,6 +868,9 @@ def _cut(
         # An unfinished write ends the file. Anything else may be what a power cut left of several
         # writes, or good records behind a damaged one. We cannot tell which, so it is kept.
         kept = copy_to_quarantine(state, segment.file, position, f"{state.end:020d}{CUT}")
+        if kept is None:
+            state.note_damage(len(state.segments) - 1, state.end, position, f"{corrupt}; {NO_ROOM}")
+            return
     segment.writer.truncate(position)
     segment.size_bytes = position
     report.bytes_read += lost
@@ -764,7 +885,12 @@ def _drop(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> N
         lost += size
         if size:
             with closing(state.disk.open(path, readonly=True)) as file:
-                kept = copy_to_quarantine(state, file, 0, f"{base_offset:020d}{CUT}") or kept
+                kept = copy_to_quarantine(state, file, 0, f"{base_offset:020d}{CUT}")
+            if kept is None:
+                segment = state.segments.active
+                reason = f"segment {base_offset} does not follow it; {NO_ROOM}"
+                state.note_damage(len(state.segments) - 1, state.end, segment.size_bytes, reason)
+                return
         state.segments.remove_files(base_offset)
     if report.cut is None:
         report.cut = TailTruncation(bases[0], state.end, 0, lost, "the segment before it ends early", kept)
@@ -824,9 +950,9 @@ def _recover(
 ) -> None:
     """From the checkpoint to a log that can be used."""
     checkpoint, journal = state.checkpoint, state.journal
-    known = NOTHING_JOURNALED
+    tail = JournaledTail(None)
     if journal is not None:
-        known = journal.recover(checkpoint.journal)
+        tail = JournaledTail(journal, journal.recover(checkpoint.journal))
         # What is appended from the journal need not go there again.
         journal.is_on = False
     report.recovery_point = checkpoint.recovery_point
@@ -835,14 +961,14 @@ def _recover(
     state.producers = decode_snapshot(checkpoint.producers)
     _restore_epochs(state, report)
     following = [base for base in bases if base > checkpoint.segment]
-    recover_tail(state, following, report, known)
+    recover_tail(state, following, report, tail)
     if journal is not None:
-        restore_tail(state, journal, known, report)
+        restore_tail(state, tail, report)
     state.doubt = state.doubt or _doubt_about(state, report)
     _restore_loss(state, report, noted)
     _note_found(state, report)
     if journal is not None and _is_only_longer(state, following, report):
-        _keep_in_journal(state, journal, known, is_synced_later=is_synced_later)
+        _keep_in_journal(state, journal, tail, is_synced_later=is_synced_later)
         return
     # Before the checkpoint, which is behind what the journal says of it.
     state.note_loss()
@@ -869,6 +995,8 @@ def _doubt_about(state: LogState, report: RecoveryReport) -> str:
 def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:
     """Add what a former start or scrub has noted to what was found, unless that is good again."""
     state.noted = noted
+    if report.checkpoint_lost and state.segments[0].base_offset > 0:
+        state.doubt = state.doubt or "the checkpoint is lost, and with it where the log began"
     state.doubt = report.doubt = state.doubt or noted.doubt
     state.lost_end = max(state.lost_end, noted.lost_end)
     if state.end < state.lost_end:
@@ -909,7 +1037,7 @@ def _is_only_longer(state: LogState, following: Sequence[Offset], report: Recove
 
 
 def _keep_in_journal(
-    state: LogState, journal: LogJournal, known: JournaledLog, *, is_synced_later: bool
+    state: LogState, journal: LogJournal, tail: JournaledTail, *, is_synced_later: bool
 ) -> None:
     """Take the log as it is, without a checkpoint: a node may have thousands, and clients wait.
 
@@ -917,7 +1045,7 @@ def _keep_in_journal(
     journal keeps what it has about the log. What was still to be synced when the process ended is
     synced now, or put into the frame of the first round, one for all logs.
     """
-    durable = max(known.durable, state.checkpoint.recovery_point)
+    durable = max(tail.durable, state.checkpoint.recovery_point)
     segment = state.segments.active
     if state.end > durable and not is_synced_later:
         assert segment.writer is not None

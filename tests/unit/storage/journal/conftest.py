@@ -53,11 +53,14 @@ class Rounds:
 class JournalBench:
     """Logs by their number, and short ways to use them."""
 
-    def __init__(self, logs: int = 2, journal: JournalOptions = JOURNAL) -> None:
+    def __init__(
+        self, logs: int = 2, journal: JournalOptions = JOURNAL, options: LogOptions = OPTIONS
+    ) -> None:
         self.crashable = CrashableDisk()
         self.crashable.make_directory("meta")
         self.crashable.sync_directory("")
         self.options = journal
+        self.log_options = options
         self.salt = 0
         self.answers: list[StorageError | None] = []
         self.reports: list[RecoveryReport] = []
@@ -67,7 +70,7 @@ class JournalBench:
                 self.disk,
                 path_of(number),
                 TOPIC,
-                OPTIONS,
+                self.log_options,
                 commit=self.commit,
                 journal=self.journal.of(TOPIC, PartitionIndex(number)),
             )
@@ -129,7 +132,7 @@ class JournalBench:
             self.disk,
             path_of(number),
             TOPIC,
-            OPTIONS,
+            self.log_options,
             commit=self.commit,
             journal=self.journal.of(TOPIC, PartitionIndex(number)),
             is_synced_later=is_synced_later,

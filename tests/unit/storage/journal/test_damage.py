@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.storage.journal import JournalOptions
+from penstock.storage.log import DamagedRange
 from tests.unit.storage.journal.conftest import JournalBench
 
 SEGMENT = "logs/orders/0/00000000000000000000.log"
@@ -19,6 +20,15 @@ def settled(bench: JournalBench, rounds: int = 6) -> bytes:
         file.sync()
         file.close()
     return bench.content(0)
+
+
+def holes(bench: JournalBench, log: int = 0) -> list[tuple[int, int]]:
+    """The ranges that a start has found to be lost, and that cannot be read."""
+    found = bench.reports[log].corruption
+    for damage in found:
+        with pytest.raises(DamagedRange):
+            bench.logs[log].read(damage.start, 1000)
+    return [(int(damage.start), int(damage.end)) for damage in found]
 
 
 def test_every_byte_of_a_tail_may_be_wrong() -> None:
@@ -73,10 +83,10 @@ def test_what_the_journal_does_not_hold_is_lost_and_named() -> None:
 
     bench.restart(power_cut=False)
 
-    lost = bench.reports[0].lost
-    assert lost is not None
-    assert (lost.start, lost.end) == (1, 3)
-    assert bench.reports[1].lost is None
+    assert holes(bench) == [(1, 2)]
+    assert bench.ends() == [3, 0]
+    assert bench.reports[0].lost is None
+    assert not bench.reports[1].corruption
 
 
 def frames_of(bench: JournalBench) -> tuple[str, list[int]]:
@@ -104,20 +114,93 @@ def test_a_damaged_frame_that_others_follow_puts_the_logs_in_doubt_that_it_may_b
 
     # The last two are named by a later frame: all before it was durable in the journal or the log.
     assert [bool(report.doubt) for report in bench.reports] == [True, False, False]
-    assert bench.reports[1].lost is not None
-    assert bench.ends() == [1, 0, 1]
+    assert holes(bench, 1) == [(0, 1)]
+    assert bench.ends() == [1, 2, 1]
 
 
-def test_the_last_frame_is_taken_for_an_unfinished_write(bench: JournalBench) -> None:
+def test_after_a_power_cut_the_last_frame_is_taken_for_an_unfinished_write(bench: JournalBench) -> None:
     bench.write(0)
     bench.write(0)
     name, starts = frames_of(bench)
-    bench.crashable.flip_bit(name, (starts[-1] + 60) * 8)
+    # The seal behind it was not durable.
+    bench.crashable.flip_bit(name, (starts[-2] + 60) * 8)
 
     bench.restart()
 
     assert bench.ends() == [1, 0]
     assert not bench.journal.damage
+
+
+def test_when_only_the_process_ended_damage_to_the_last_frame_is_seen(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.write(0)
+    name, starts = frames_of(bench)
+    for byte in range(starts[-2], starts[-1], 5):
+        harmed = JournalBench()
+        harmed.write(0)
+        harmed.write(0)
+        harmed.crashable.flip_bit(name, byte * 8)
+
+        harmed.restart(power_cut=False)
+
+        assert harmed.journal.damage, f"byte {byte - starts[-2]}"
+        assert [bool(report.doubt) for report in harmed.reports] == [True, True]
+
+
+def test_the_seal_itself_may_be_damaged(bench: JournalBench) -> None:
+    bench.write(0)
+    bench.write(0)
+    name, starts = frames_of(bench)
+    bench.crashable.flip_bit(name, (starts[-1] + 9) * 8)
+
+    bench.restart(power_cut=False)
+
+    assert not bench.journal.damage
+    bench.write(0)
+    bench.restart()
+    assert not bench.journal.damage
+    assert bench.ends() == [3, 0]
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("more", [0, 2])
+def test_the_last_of_several_files_is_missed(bench: JournalBench, power_cut: bool, more: int) -> None:
+    while len(bench.journal_files()) < 2:
+        bench.write(0)
+    for _ in range(more):
+        bench.write(0)
+    bench.crashable.remove(f"meta/journal/{bench.journal_files()[-1]}")
+    bench.crashable.sync_directory("meta/journal")
+
+    bench.restart(power_cut=power_cut)
+
+    # With a power cut right behind its first frame, nothing says yet that it was there.
+    assert bool(bench.journal.damage) == (not power_cut or more > 0)
+
+
+def test_a_file_that_was_cut_is_damaged_wherever_that_was(bench: JournalBench) -> None:
+    bench.write(0)
+    name, starts = frames_of(bench)
+    for size in (starts[0] - 100, starts[0], starts[0] + 30, starts[1], starts[1] + 100):
+        harmed = JournalBench()
+        harmed.write(0)
+        harmed.crashable.cut_short(name, size)
+
+        harmed.restart(power_cut=False)
+
+        assert harmed.journal.damage, f"cut to {size}"
+        assert harmed.reports[1].doubt
+
+
+def test_without_the_state_the_last_files_may_be_gone_as_well(bench: JournalBench) -> None:
+    for _ in range(3):
+        bench.write(0)
+    bench.crashable.remove("meta/journal/state")
+    bench.crashable.sync_directory("meta/journal")
+
+    bench.restart()
+
+    assert [bool(report.doubt) for report in bench.reports] == [True, True]
 
 
 def test_a_header_that_is_damaged_is_seen_by_the_frame_behind_it(bench: JournalBench) -> None:
@@ -130,8 +213,8 @@ def test_a_header_that_is_damaged_is_seen_by_the_frame_behind_it(bench: JournalB
     bench.restart()
 
     assert bench.journal.damage
-    assert bench.reports[0].lost is not None
-    assert (bench.reports[0].lost.start, bench.reports[0].lost.end) == (1, 3)
+    assert holes(bench) == [(1, 2)]
+    assert bench.ends() == [3, 0]
 
 
 def test_a_missing_file_of_the_journal_is_a_loss(bench: JournalBench) -> None:

@@ -62,21 +62,21 @@ def test_a_log_that_has_stopped_gives_up_its_files_but_not_its_end() -> None:
 
 def test_a_loss_is_remembered_until_the_log_is_whole_again() -> None:
     bench = JournalBench()
+    bench.write(1)
+    bench.write(1)
     bench.append(1, size=2000)
     bench.commit_all(1)
-    bench.write(1)
-    bench.crashable.cut_short("logs/orders/1/00000000000000000000.log", 0)
+    bench.crashable.cut_short("logs/orders/1/00000000000000000002.log", 0)
     for _ in range(2):
         bench.restart()
         assert bench.reports[1].lost is not None
-        assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+        assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (2, 3)
     for _ in range(300):
         bench.write(0)
         bench.do_work()
     bench.restart()
     assert bench.reports[1].lost is not None
 
-    bench.write(1)
     bench.write(1)
     bench.restart()
 
@@ -240,7 +240,6 @@ def test_a_log_that_was_cut_is_not_said_to_have_been_longer() -> None:
     bench.rounds.finish_all()
     bench.append(1, size=2000)
     bench.commit_all(1)
-    bench.write(1)
     bench.crashable.cut_short("logs/orders/1/00000000000000000001.log", 0)
     bench.restart()
     assert bench.reports[1].lost is not None

@@ -53,7 +53,7 @@ def test_the_frame_of_the_document_is_read() -> None:
 
 
 def test_the_entries_of_the_document_are_read() -> None:
-    content = encode_file_header(FileHeader(SEQUENCE, 0, SALT)) + example()
+    content = encode_file_header(FileHeader(SEQUENCE, 0, 0, SALT)) + example()
     scan = JournalScan()
 
     scan.read(1, content)
@@ -61,7 +61,7 @@ def test_the_entries_of_the_document_are_read() -> None:
     (batches,) = scan.recover(log_key(TOPIC, PartitionIndex(1)), 0).ranges
     assert (batches.kind, batches.start, batches.end, batches.epoch) == (EntryKind.BATCHES, 41, 42, 5)
     assert content[batches.position : batches.position + batches.length] == BATCH
-    assert scan.recover(log_key(TOPIC, PartitionIndex(0)), 0) == ([], 1000, "")
+    assert scan.recover(log_key(TOPIC, PartitionIndex(0)), 0)[:3] == ([], 1000, "")
 
 
 def test_another_salt_or_sequence_does_not_fit() -> None:

@@ -100,9 +100,9 @@ def test_a_second_cut_at_the_same_offset_does_not_overwrite_the_first() -> None:
     assert content(disk, report.cut.kept) == before
 
 
-def test_a_log_on_a_full_disk_is_opened_even_if_nothing_can_be_kept() -> None:
+def test_nothing_is_cut_that_a_full_disk_cannot_keep() -> None:
     disk = CrashableDisk()
-    first, second, *_ = log_of(disk, 1, 2, 3)
+    first, second, third = log_of(disk, 1, 2, 3)
     flip(disk, len(first) + len(second) - 1)
     full = FailingDisk(disk)
     full.fail(FailureRule("append", errno=errno.ENOSPC, times=1))
@@ -110,8 +110,36 @@ def test_a_log_on_a_full_disk_is_opened_even_if_nothing_can_be_kept() -> None:
     log, report = PartitionLog.open(full, "log", TOPIC_ID)
 
     assert log.end == 1
+    assert report.cut is None
+    assert log.stopped is not None
+    assert "no room" in report.corruption[0].reason
+    assert disk.size(SEGMENT) == len(first) + len(second) + len(third)
+    log.close()
+
+    log, report = PartitionLog.open(disk, "log", TOPIC_ID)
+
+    assert (log.end, log.stopped) == (1, None)
     assert report.cut is not None
-    assert report.cut.kept is None
+    assert report.cut.kept is not None
+
+
+def test_no_segment_is_dropped_that_a_full_disk_cannot_keep() -> None:
+    disk = CrashableDisk()
+    log = PartitionLog.create(disk, "log", TOPIC_ID)
+    batch = bytes(write_batch([Record(0, NOW, None, b"x")]))
+    for _ in range(3):
+        log.append(bytearray(batch), check_batches(batch), LeaderEpoch(0), NOW)
+        log.roll()
+    log.sync(lambda _: None)
+    disk.cut_short(SEGMENT, 10)
+    full = FailingDisk(disk)
+    full.fail(FailureRule("append", errno=errno.ENOSPC, times=1))
+
+    log, report = PartitionLog.open(full, "log", TOPIC_ID)
+
+    assert log.stopped is not None
+    assert "no room" in report.corruption[0].reason
+    assert disk.size(f"log/{1:020d}.log") == len(batch)
 
 
 def test_segments_behind_a_cut_are_kept_as_well() -> None:
@@ -129,3 +157,39 @@ def test_segments_behind_a_cut_are_kept_as_well() -> None:
     assert reopened.end == Offset(0)
     assert report.cut is not None
     assert disk.listdir(QUARANTINE) == [f"{offset:020d}.cut" for offset in range(3)]
+
+
+def test_without_a_checkpoint_segments_behind_a_missing_one_stay() -> None:
+    disk = CrashableDisk()
+    log = PartitionLog.create(disk, "log", TOPIC_ID)
+    batch = bytes(write_batch([Record(0, NOW, None, b"x")]))
+    for _ in range(3):
+        log.append(bytearray(batch), check_batches(batch), LeaderEpoch(0), NOW)
+        log.roll()
+    log.close()
+    disk.remove(f"log/{1:020d}.log")
+    disk.remove("log/checkpoint")
+
+    reopened, report = PartitionLog.open(disk, "log", TOPIC_ID)
+
+    assert [(damage.start, damage.end) for damage in report.corruption] == [(1, 2)]
+    assert report.cut is None
+    assert reopened.end == 3
+    assert reopened.read(Offset(2), 1000).size_bytes == len(batch)
+
+
+def test_without_a_checkpoint_nobody_knows_where_the_log_began() -> None:
+    disk = CrashableDisk()
+    log = PartitionLog.create(disk, "log", TOPIC_ID)
+    batch = bytes(write_batch([Record(0, NOW, None, b"x")]))
+    for _ in range(2):
+        log.append(bytearray(batch), check_batches(batch), LeaderEpoch(0), NOW)
+        log.roll()
+    log.close()
+    disk.remove(f"log/{0:020d}.log")
+    disk.remove("log/checkpoint")
+
+    reopened, report = PartitionLog.open(disk, "log", TOPIC_ID)
+
+    assert reopened.start == 1
+    assert report.doubt
