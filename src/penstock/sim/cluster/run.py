@@ -91,17 +91,21 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
         return f"moves from {partition.removing} to {partition.adding}"
     if len(partition.isr) < len(partition.replicas):
         return f"in sync are {partition.isr} of {partition.replicas}"
-    ends = {node_id: log.end for node_id, log in logs_of(cluster, place).items()}
-    if len(ends) < len(partition.replicas) or len(frozenset(ends.values())) > 1:
-        return f"logs end at {ends}"
-    starts = {node_id: log.start for node_id, log in logs_of(cluster, place).items()}
-    if any(start < led.log.start for start in starts.values()):
-        return f"logs start at {starts}"
-    damaged = [node_id for node_id, log in logs_of(cluster, place).items() if log.corruption]
-    if damaged:
-        return f"known damage is not repaired on nodes {damaged}"
     if led.high_watermark != led.log.end:
         return f"the high watermark is {led.high_watermark}, the log ends at {led.log.end}"
+    return _unequal_logs(logs_of(cluster, place), len(partition.replicas), led.log.start)
+
+
+def _unequal_logs(logs: dict[int, PartitionLog], replicas: int, start: int) -> str | None:
+    ends = {node_id: log.end for node_id, log in logs.items()}
+    if len(ends) < replicas or len(frozenset(ends.values())) > 1:
+        return f"logs end at {ends}"
+    if any(log.start < start for log in logs.values()):
+        starts = {node_id: log.start for node_id, log in logs.items()}
+        return f"logs start at {starts}"
+    damaged = [node_id for node_id, log in logs.items() if log.corruption]
+    if damaged:
+        return f"known damage is not repaired on nodes {damaged}"
     return None
 
 
