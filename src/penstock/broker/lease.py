@@ -16,8 +16,9 @@ a request may be read from its socket before any timer has fired.
 
 `broker.cluster.broker_lifecycle` renews it; docs/adr/0014-leases.md says why it is safe.
 
-Left out: leaderships that are moved while their leader is live (preferred leaders, reassignments). If
-the leader is cut off at that moment, it learns of the move when its lease ends.
+A leadership that is moved while its leader is live (preferred leaders, reassignments, a stop) begins with a
+handover: the new leader acknowledges nothing before the former one knows, or is fenced, or a session has
+passed (see `LeaderPartition`).
 """
 
 from penstock.core.model import ApiError, ErrorKind, Instant

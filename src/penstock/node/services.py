@@ -113,6 +113,7 @@ class NodeServices:
                 time_index_interval_ms=options.time_index_interval_ms,
                 checkpoint_ms=options.checkpoint_ms,
                 rebuild_bytes_max=options.rebuild_bytes_max,
+                session_ms=options.sessions.session_ms,
             ),
             self.member.lease,
         )

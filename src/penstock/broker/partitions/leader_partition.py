@@ -181,6 +181,9 @@ class Leadership(NamedTuple):
     leader_epoch: LeaderEpoch
     assignment: CommittedPartitionState
     lag_max_ns: int = 30 * SECOND
+    # Brokers that led before and may not know of this epoch yet, and how long that can last.
+    former_leaders: tuple[NodeId, ...] = ()
+    session_ns: int = 2 * SECOND
 
     @classmethod
     def alone(cls, me: NodeId, leader_epoch: LeaderEpoch) -> "Leadership":
@@ -195,6 +198,10 @@ class LeaderPartition:
     offset order. Watchers are called once per turn of the loop, however many batches became
     visible in it, so that a consumer's fetch finds them all.
 
+    A leadership that was taken from a live broker begins with a handover: until that broker is known to
+    have heard of it, or its lease is over, nothing is acknowledged and the high watermark stands still, so
+    that whatever the former leader answers meanwhile is true.
+
     Without other replicas the high watermark is the durable end of this node's own log, and the
     `IsrTracker` is not asked: that case is the hot path.
     """
@@ -205,6 +212,7 @@ class LeaderPartition:
         "_durable_end",
         "_end_set",
         "_end_watchers",
+        "_handover",
         "_is_sole_replica",
         "_me",
         "_on_storage_error",
@@ -217,6 +225,7 @@ class LeaderPartition:
         "_wake_set",
         "_watchers",
         "follower_starts",
+        "former_leaders",
         "has_min_isr",
         "has_room",
         "high_watermark",
@@ -266,7 +275,14 @@ class LeaderPartition:
             min(log.high_watermark, log.end),
             runtime.clock.now(),
             term.lag_max_ns,
+            is_held=bool(term.former_leaders),
         )
+        # Those that are waited for; empty nearly always.
+        self.former_leaders: dict[NodeId, None] = dict.fromkeys(term.former_leaders)
+        self._handover: Timer | None = None
+        if self.former_leaders:
+            until = Instant(runtime.clock.now() + term.session_ns)
+            self._handover = runtime.timers.at(until, self._end_handover)
         self._is_sole_replica = self._is_sole_in(term.assignment)
         # Whether enough replicas are in sync to accept writes with acks=all.
         self.has_min_isr = self.isr.has_min_isr
@@ -424,6 +440,24 @@ class LeaderPartition:
         if self._deletions:
             self._release_deletions()
 
+    def former_leader_left(self, node: NodeId) -> None:
+        """A former leader knows of this epoch, or is fenced: it does not answer as the leader any more."""
+        if node in self.former_leaders:
+            del self.former_leaders[node]
+            if not self.former_leaders:
+                self._end_handover()
+
+    def _end_handover(self) -> None:
+        if self._handover is None or self.stopped is not None:
+            return
+        self._handover.cancel()
+        self._handover = None
+        self.former_leaders.clear()
+        self._is_sole_replica = self._is_sole_in(self.isr.assignment)
+        if self.isr.end_hold():
+            self._advance(self.isr.high_watermark)
+        self._reached(self._own_position())
+
     def proposal(self) -> tuple[ProposedIsrMember, ...] | None:
         """The ISR to propose to the controller now, if there is a reason to."""
         if self._is_sole_replica or self.stopped is not None:
@@ -483,8 +517,9 @@ class LeaderPartition:
         tell("partition.stopped", partition=str(self.name), reason=reason)
         if not wanted:
             self._on_storage_error()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._handover):
+            if timer is not None:
+                timer.cancel()
         waiting, self._waiting = [*self._waiting, *self._waiting_here], deque()
         self._waiting_here = deque()
         for _, done, _ in waiting:
@@ -500,12 +535,16 @@ class LeaderPartition:
         return self.log.synced if self._syncs else self.log.end
 
     def _is_sole_in(self, assignment: CommittedPartitionState) -> bool:
-        return assignment.replicas == (self._me,) and assignment.isr == (self._me,)
+        """Whether this node commits alone, and may."""
+        alone = (self._me,)
+        return assignment.replicas == alone and assignment.isr == alone and not self.former_leaders
 
     def _reached(self, safe: Offset) -> None:
         """The log of this node is durable up to `safe`."""
         if self._is_sole_replica:
             self._advance(safe)
+        elif self.former_leaders:
+            self.isr.advance_own(safe)
         elif self.stopped is None:
             self._durable_end = safe
             release(self._waiting_here, safe)

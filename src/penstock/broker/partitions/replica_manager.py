@@ -10,6 +10,7 @@ Users of an old role find it stopped, and look up the leader again.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 from penstock.broker.lease import FOREVER, BrokerLease
 from penstock.broker.partitions.follower_partition import FollowerPartition
@@ -24,6 +25,7 @@ from penstock.broker.partitions.replica_reports import DivergenceReporter, Repli
 from penstock.core.metadata import (
     EMPTY_IMAGE,
     NO_LEADER,
+    NO_LEADER_EPOCH,
     ConfigResourceType,
     MetadataImage,
     Topic,
@@ -38,6 +40,7 @@ from penstock.core.model import (
     BrokerEpoch,
     CorruptionError,
     Instant,
+    LeaderEpoch,
     NodeId,
     StorageError,
     Timestamp,
@@ -50,6 +53,7 @@ from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cleaner_for
 
+Nodes: TypeAlias = tuple[NodeId, ...]
 # A negative retention keeps everything.
 FOR_EVER = -1
 RETRY_MS, RETRY_MAX_MS = 1_000, 10_000
@@ -67,6 +71,8 @@ class ReplicaManagerOptions:
     checkpoint_ms: int = 10_000
     # Larger segments have their indexes rebuilt by a thread.
     rebuild_bytes_max: int = 256 << 10
+    # The broker session: for how long a leader that does not hear of its successor may answer.
+    session_ms: int = 2_000
 
 
 class LogSettings:
@@ -251,7 +257,9 @@ class LogSettings:
 class ReplicaRoles:
     """Gives roles to logs, takes them back, and finds them."""
 
-    def __init__(self, me: NodeId, runtime: Runtime, settings: LogSettings, mending: ReplicaRepair) -> None:
+    def __init__(
+        self, me: NodeId, runtime: Runtime, settings: LogSettings, mending: ReplicaRepair, session_ns: int
+    ) -> None:
         self._me = me
         self._runtime = runtime
         self._settings = settings
@@ -259,9 +267,17 @@ class ReplicaRoles:
         self.led: dict[tuple[str, int], LeaderPartition] = {}
         self.led_by_id: dict[tuple[TopicId, int], LeaderPartition] = {}
         self.followed: dict[tuple[TopicId, int], FollowerPartition] = {}
+        self._session_ns = session_ns
+        # Leaderships that wait for a former leader.
+        self._handovers: dict[LeaderPartition, None] = {}
+        # Former leaders that heard of an epoch before this node did.
+        self._resigned: dict[tuple[TopicId, int], tuple[NodeId, LeaderEpoch]] = {}
 
-    def assign(self, replica: Replica, state: PartitionState) -> bool:
-        """Give a log the role that the metadata says; returns whether the role changed."""
+    def assign(self, replica: Replica, state: PartitionState, former_leaders: Nodes = ()) -> bool:
+        """Give a log the role that the metadata says; returns whether the role changed.
+
+        `former_leaders` are live and may not have heard of this state.
+        """
         role = replica.role
         if state.leader == self._me:
             assignment = CommittedPartitionState(
@@ -271,7 +287,14 @@ class ReplicaRoles:
                 role.assignment_changed(assignment)
                 return False
             self.take_back(replica, f"leader epoch {state.leader_epoch} has started")
-            term = Leadership(self._me, state.leader_epoch, assignment, self._settings.lag_max_ns())
+            term = Leadership(
+                self._me,
+                state.leader_epoch,
+                assignment,
+                self._settings.lag_max_ns(),
+                former_leaders,
+                self._session_ns,
+            )
             self._lead(replica, LeaderPartition(replica, term, self._runtime))
             if state.unclean_epoch == state.leader_epoch:
                 state_loss(str(replica.name), replica.log.end, state)
@@ -303,7 +326,35 @@ class ReplicaRoles:
     def _lead(self, replica: Replica, partition: LeaderPartition) -> None:
         replica.role = partition
         self.led[replica.name.topic, replica.name.partition] = partition
-        self.led_by_id[replica.topic_id, replica.name.partition] = partition
+        key = (replica.topic_id, replica.name.partition)
+        self.led_by_id[key] = partition
+        node, epoch = self._resigned.pop(key, (self._me, NO_LEADER_EPOCH))
+        if epoch == partition.leader_epoch:
+            partition.former_leader_left(node)
+        if partition.former_leaders:
+            self._handovers[partition] = None
+
+    def leader_resigned(self, replica: Replica, node: NodeId, epoch: LeaderEpoch) -> None:
+        """A broker that led before, and keeps no replica any more, has heard of this leader epoch."""
+        role = replica.role
+        if isinstance(role, LeaderPartition) and role.leader_epoch >= epoch:
+            if role.leader_epoch == epoch:
+                role.former_leader_left(node)
+        else:
+            self._resigned[replica.topic_id, replica.name.partition] = (node, epoch)
+
+    def forget(self, replica: Replica) -> None:
+        """The log is gone from this node."""
+        self._resigned.pop((replica.topic_id, replica.name.partition), None)
+
+    def on_brokers(self, image: MetadataImage) -> None:
+        """A broker that is fenced now has no lease, whatever it has heard."""
+        for partition in list(self._handovers):
+            for node in list(partition.former_leaders):
+                if not image.is_live(node):
+                    partition.former_leader_left(node)
+            if not partition.former_leaders or partition.stopped is not None:
+                del self._handovers[partition]
 
     def take_back(self, replica: Replica, reason: str) -> None:
         """End the role of a log: this node neither leads nor follows it any more."""
@@ -341,7 +392,10 @@ class ReplicaManager:
         self._repair = ReplicaRepair(node_id, runtime, self._all)
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
         self._divergences = DivergenceReporter(node_id, runtime)
-        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair)
+        session_ns = options.session_ms * MILLISECOND
+        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair, session_ns)
+        # Called when this node does not keep a partition any more that it led: who leads it now.
+        self._when_led_elsewhere: list[Callable[[TopicId, PartitionState], None]] = []
         # By topic and index, for lookups on every request.
         self.led_by_name: Mapping[tuple[str, int], LeaderPartition] = self._roles.led
         self._image = EMPTY_IMAGE
@@ -563,6 +617,8 @@ class ReplicaManager:
         if self._settings.on_metadata(image):
             self._apply_settings(before)
             self._obey_requests()
+        if before.brokers is not image.brokers:
+            self._roles.on_brokers(image)
         if before.topics is image.topics:
             return
         changed = False
@@ -587,7 +643,10 @@ class ReplicaManager:
             replica = self._replicas.get((topic.id, state.index))
             if self._node_id not in state.replicas:
                 if replica is not None:
+                    led = isinstance(replica.role, LeaderPartition)
                     self._remove(replica, "the replica was moved to other brokers")
+                    for notify in self._when_led_elsewhere if led else ():
+                        notify(topic.id, state)
                     changed = True
                 else:
                     self._remove_offline(topic, state)
@@ -595,9 +654,35 @@ class ReplicaManager:
             if replica is None:
                 self._make(topic, state)
             else:
-                changed = self._roles.assign(replica, state) or changed
+                former = None if before is None else before.partition(state.index)
+                unaware = () if former is None else self._former_leaders(former, state)
+                changed = self._roles.assign(replica, state, unaware) or changed
             self._reports.on_partition(topic.id, state)
         return changed
+
+    def _former_leaders(self, before: PartitionState, state: PartitionState) -> Nodes:
+        """Brokers that may answer as the leader for a while, because they have not heard of this state.
+
+        One that is fenced has no lease. States in between may have passed this node by: then any replica
+        can have led.
+        """
+        if before.leader_epoch == state.leader_epoch:
+            return ()
+        nodes: Nodes = (before.leader,)
+        if state.leader_epoch > before.leader_epoch + 1:
+            nodes = (*before.replicas, *state.replicas)
+        others = (node for node in dict.fromkeys(nodes) if node != self._node_id)
+        return tuple(node for node in others if self._image.is_live(node))
+
+    def on_led_elsewhere(self, notify: Callable[[TopicId, PartitionState], None]) -> None:
+        """Call `notify` when a partition that this node led has moved away altogether."""
+        self._when_led_elsewhere.append(notify)
+
+    def leader_resigned(self, topic_id: TopicId, index: int, node: NodeId, epoch: LeaderEpoch) -> None:
+        """A broker that led before, and keeps no replica any more, has heard of this leader epoch."""
+        replica = self._replicas.get((topic_id, index))
+        if replica is not None:
+            self._roles.leader_resigned(replica, node, epoch)
 
     def _tell_roles(self) -> None:
         # One line for all of them: a broker that fails may have led thousands.
@@ -805,6 +890,7 @@ class ReplicaManager:
     def _remove(self, replica: Replica, reason: str) -> None:
         del self._replicas[replica.topic_id, replica.name.partition]
         self._roles.take_back(replica, reason)
+        self._roles.forget(replica)
         replica.log.abandon()
         self._log_manager.delete(replica.name, replica.topic_id)
 

@@ -537,6 +537,8 @@ class ReplicaFetchServer:
             # Otherwise the follower's metadata is newer: it waits until ours is as new.
             return
         row.attach(found)
+        if found.former_leaders:
+            found.former_leader_left(session.node)
         row.verdict = check_position(found.log, Offset(row.position), LeaderEpoch(row.last_epoch))
         self._count(session, row)
         if found.follower_starts.get(session.node) != row.log_start:

@@ -1,7 +1,7 @@
 """Frames between a follower and its leader, little endian. A changed layout takes a new kind.
 
-    fetch      1 │ broker epoch 8 │ session 4 │ sequence 4 │ rows 4 │ forgotten 4
-      row      topic id 16 │ partition 4 │ leader epoch 4 │ position 8 │ last epoch 4 │ synced 8
+    fetch      8 │ broker epoch 8 │ session 4 │ sequence 4 │ rows 4 │ forgotten 4
+      row      topic id 16 │ partition 4 │ leader epoch 4 │ position 8 │ last epoch 4 │ synced 8 │ log start 8
       forgotten  topic id 16 │ partition 4
     response   2 │ session 4 │ sequence 4 │ rows 4
       row      topic id 16 │ partition 4 │ status 1 │ leader epoch 4 │ position 8
@@ -13,6 +13,7 @@
     corrupt    5 │ topic id 16 │ partition 4 │ leader epoch 4 │ position 8
     range      6 │ topic id 16 │ partition 4 │ number 4 │ start 8 │ end 8
     records    7 │ topic id 16 │ partition 4 │ number 4 │ status 1 │ log start 8, then whole batches
+    resigned   9 │ topic id 16 │ partition 4 │ leader epoch 4
 
 A partition's key is the twenty bytes of its topic id and number: both sides look it up by those
 bytes, without decoding them. Fetch positions are log ends: the next offset wanted.
@@ -38,6 +39,7 @@ _PROGRESS_ROW = struct.Struct("<20siq")
 _DOUBT = struct.Struct("<B20siq")
 _RANGE = struct.Struct("<B20sIqq")
 _RECORDS = struct.Struct("<B20sIBq")
+_RESIGNED = struct.Struct("<B20si")
 _INDEX = struct.Struct("<i")
 _TOPIC_ID_BYTES = 16
 
@@ -51,6 +53,7 @@ class ReplicationFrameKind(enum.IntEnum):
     CORRUPT_BATCH = 5
     RANGE_FETCH = 6
     RANGE_RESPONSE = 7
+    RESIGNED = 9
     FETCH = 8
 
 
@@ -145,6 +148,13 @@ class CorruptBatchReport(NamedTuple):
     position: int
 
 
+class LeaderResigned(NamedTuple):
+    """The sender led before this epoch, knows of it, and keeps no replica any more; without a response."""
+
+    key: bytes
+    leader_epoch: int
+
+
 class RangeFetch(NamedTuple):
     """A replica asks another one, whatever its role, for committed records that are damaged here."""
 
@@ -172,6 +182,7 @@ Frame: TypeAlias = (
     | CorruptBatchReport
     | RangeFetch
     | RangeFetchResponse
+    | LeaderResigned
 )
 
 
@@ -220,6 +231,10 @@ def encode_corrupt_batch_report(doubt: CorruptBatchReport) -> bytes:
     return _DOUBT.pack(ReplicationFrameKind.CORRUPT_BATCH, *doubt)
 
 
+def encode_resigned(resigned: LeaderResigned) -> bytes:
+    return _RESIGNED.pack(ReplicationFrameKind.RESIGNED, *resigned)
+
+
 def encode_range_fetch(fetch: RangeFetch) -> bytes:
     return _RANGE.pack(ReplicationFrameKind.RANGE_FETCH, *fetch)
 
@@ -248,6 +263,8 @@ def decode(frame: memoryview) -> Frame:  # noqa: C901 - one case per kind
                 return _decode_range(frame)
             case ReplicationFrameKind.RANGE_RESPONSE:
                 return _decode_records(frame)
+            case ReplicationFrameKind.RESIGNED:
+                return _decode_resigned(frame)
             case _:
                 raise ProtocolError(f"unknown replication frame kind {kind}")
     except struct.error:
@@ -305,6 +322,12 @@ def _decode_doubt(frame: memoryview) -> CorruptBatchReport:
     if position < 0:
         raise ProtocolError("a corrupt-batch report has a negative offset")
     return CorruptBatchReport(key, leader_epoch, position)
+
+
+def _decode_resigned(frame: memoryview) -> LeaderResigned:
+    _, key, leader_epoch = _RESIGNED.unpack_from(frame)
+    _expect(frame, _RESIGNED.size)
+    return LeaderResigned(key, leader_epoch)
 
 
 def _decode_range(frame: memoryview) -> RangeFetch:

@@ -1,5 +1,7 @@
 """The replication service of one node: leader of some partitions, follower of others."""
 
+from collections import deque
+
 from penstock.broker.cluster.peers import Channel, Peer, PeerManager
 from penstock.broker.partitions import FollowerPartition, ReplicaManager
 from penstock.broker.replication.fetch_server import ReplicaFetchServer
@@ -9,22 +11,36 @@ from penstock.broker.replication.options import ReplicationMetrics, ReplicationO
 from penstock.broker.replication.protocol import (
     CorruptBatchReport,
     FollowerProgress,
+    LeaderResigned,
     RangeFetch,
     RangeFetchResponse,
     ReplicaFetch,
     ReplicaFetchResponse,
     RestartSession,
     decode,
+    encode_resigned,
     key_of,
+    partition_of,
 )
 from penstock.broker.replication.segment_refill import RangeFetchServer, SegmentRefill
-from penstock.core.metadata import PEER_LISTENER, MetadataImage, broker_setting
-from penstock.core.model import MILLISECOND, BrokerEpoch, Instant, NodeId, ProtocolError
+from penstock.core.metadata import NO_LEADER, PEER_LISTENER, MetadataImage, broker_setting
+from penstock.core.metadata import Partition as PartitionState
+from penstock.core.model import (
+    MILLISECOND,
+    BrokerEpoch,
+    Instant,
+    LeaderEpoch,
+    NodeId,
+    ProtocolError,
+    TopicId,
+)
 from penstock.core.replica import UNKNOWN_EPOCH
 from penstock.observability import log as events
 from penstock.runtime import Address, Buffer, CloseReason, NodeIdentity, Runtime, Timer
 
 LOOK_MS = 200
+# Of more partitions that moved at once to one broker, the rest waits for the session to end.
+RESIGNED_MAX = 1_000
 RATE_SETTING = "leader.replication.throttled.rate"
 
 
@@ -48,6 +64,8 @@ class ReplicationService:
         self._broker_epoch = UNKNOWN_EPOCH
         self._fetchers: dict[NodeId, ReplicaFetcher] = {}
         self._refills: dict[bytes, SegmentRefill] = {}
+        # For new leaders to which the link is not open yet.
+        self._unsent: dict[NodeId, deque[bytes]] = {}
         self._image: MetadataImage | None = None
         self._is_running = False
         self._check_timer: Timer | None = None
@@ -66,6 +84,7 @@ class ReplicationService:
         hub.serve(Channel.REPLICATION, self)
         hub.watch(self, Channel.REPLICATION)
         partitions.on_roles_change(self._roles_changed)
+        partitions.on_led_elsewhere(self._resigned)
 
     def start(self, broker_epoch: BrokerEpoch) -> None:
         """Start: the node is registered as a broker under this epoch."""
@@ -117,12 +136,32 @@ class ReplicationService:
                 self.fetch_server.on_corrupt_batch(message)
             case ReplicaFetchResponse() | RestartSession():
                 self._heard_of_leader(peer.node_id, message)
+            case LeaderResigned():
+                topic_id, index = partition_of(message.key)
+                epoch = LeaderEpoch(message.leader_epoch)
+                self._partitions.leader_resigned(topic_id, index, peer.node_id, epoch)
             case RangeFetch():
                 self._range_server.fetch(peer, message)
             case RangeFetchResponse():
                 refill = self._refills.get(message.key)
                 if refill is not None:
                     refill.answered(peer.node_id, message)
+
+    def _resigned(self, topic_id: TopicId, state: PartitionState) -> None:
+        """Tell the new leader that we have heard of it. Followers do so by fetching; we keep no replica."""
+        if state.leader != NO_LEADER:
+            resigned = LeaderResigned(key_of(topic_id, state.index), state.leader_epoch)
+            self._unsent.setdefault(state.leader, deque(maxlen=RESIGNED_MAX)).append(
+                encode_resigned(resigned)
+            )
+            self._send_resigned(state.leader)
+
+    def _send_resigned(self, node: NodeId) -> None:
+        unsent = self._unsent.get(node)
+        while unsent and self._peers.send(Channel.REPLICATION, node, unsent[0]):
+            unsent.popleft()
+        if not unsent:
+            self._unsent.pop(node, None)
 
     def _heard_of_leader(self, node: NodeId, message: ReplicaFetchResponse | RestartSession) -> None:
         fetcher = self._fetchers.get(node)
@@ -142,7 +181,10 @@ class ReplicationService:
         """Do nothing: the link is dialled again, and then a session starts."""
 
     def drained(self, node: NodeId, channel: Channel) -> None:
-        if self._is_running and channel is Channel.REPLICATION and node in self._fetchers:
+        if not self._is_running or channel is not Channel.REPLICATION:
+            return
+        self._send_resigned(node)
+        if node in self._fetchers:
             self._fetchers[node].drained()
 
     def _roles_changed(self) -> None:

@@ -102,6 +102,7 @@ class IsrTracker:
         "_asked",
         "_counting",
         "_followers",
+        "_is_held",
         "_lag_max_ns",
         "_may_advance",
         "_state",
@@ -121,8 +122,12 @@ class IsrTracker:
         high_watermark: Offset,
         now: Instant,
         lag_max_ns: int,
+        *,
+        is_held: bool = False,
     ) -> None:
         self.me = me
+        # A former leader may not have heard of this epoch yet: nothing is committed meanwhile.
+        self._is_held = is_held
         self._state = state
         self.epoch_start = epoch_start
         self.high_watermark = high_watermark
@@ -195,6 +200,11 @@ class IsrTracker:
             follower.broker_epoch = broker_epoch
         follower.moved(fetched, synced, log_end, now)
         return self._advance()
+
+    def end_hold(self) -> bool:
+        """Nobody else leads any more; returns whether the high watermark moved."""
+        self._is_held = False
+        return self._recount()
 
     def fell_behind(self, node: NodeId, now: Instant) -> None:
         """Start a follower's lag time: the log has grown, and it had all of it before.
@@ -295,7 +305,7 @@ class IsrTracker:
         self._counting = tuple(self._states_of(self.counting))
         # With fewer, the controller keeps replicas eligible that have left the ISR (KIP-966):
         # they hold all that is below the high watermark only as long as it stands still.
-        self._may_advance = self.has_min_isr
+        self._may_advance = self.has_min_isr and not self._is_held
         return self._advance()
 
     def _states_of(self, nodes: Iterable[NodeId]) -> Iterable[FollowerState]:

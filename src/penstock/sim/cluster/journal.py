@@ -38,8 +38,6 @@ class Journal:
     # Whether the newest metadata takes a node for live. A leader that is moved while it is live may answer
     # until it hears of it; one that was fenced must not.
     is_live: Callable[[int], bool] = lambda _: False
-    # Whether a node is live, and coordinates no group any more.
-    was_moved: Callable[[int], bool] = lambda _: False
 
     def log(self, topic: str, index: int) -> LogHistory:
         return self.logs.setdefault((topic, index), LogHistory(is_compacted=self.is_compacted))

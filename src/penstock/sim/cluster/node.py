@@ -293,8 +293,10 @@ class ClusterNode:
         # A new leader's high watermark may be behind: until it has caught up, consumers wait. Compared with
         # what the response says, which may have been read a while ago.
         told = end if end is not None and end >= partition.isr.epoch_start else None
-        if not (partition.leader_epoch < known.epoch and self._journal.is_live(self.node_id)):
-            self._journal.freshness.answered(place, known, self.node_id, partition.leader_epoch, told)
+        # A leader that was moved while it is live answers until it hears of it: by then nothing has changed.
+        was_moved = partition.leader_epoch < known.epoch and self._journal.is_live(self.node_id)
+        epoch = known.epoch if was_moved else partition.leader_epoch
+        self._journal.freshness.answered(place, known, self.node_id, epoch, told)
         return partition.leader_epoch
 
     def _fetch_server(self) -> Backend:

@@ -50,7 +50,7 @@ class ClusterWorld:
         self.journal.freshness.is_active = self.journal.groups.is_fresh = options.fresh
         self.journal.is_compacted = options.compacted
         self.journal.log_starts.retention_bytes = options.retention_bytes
-        self.journal.is_live, self.journal.was_moved = self._is_live, self._was_moved
+        self.journal.is_live = self._is_live
         self.nodes: dict[NodeId, ClusterNode] = {}
         self.tcp = SimulatedTcp(self.world.network)
         self.probe = EligibilityProbe(self.journal, self.world, self.nodes)
@@ -193,12 +193,6 @@ class ClusterWorld:
         image = self.newest_image()
         broker = None if image is None else image.broker(NodeId(node_id))
         return broker is not None and not broker.fenced
-
-    def _was_moved(self, node_id: int) -> bool:
-        image = self.newest_image()
-        topic = None if image is None else image.topic(OFFSETS_TOPIC)
-        leads = topic is not None and any(one.leader == node_id for one in topic.partitions)
-        return not leads and self._is_live(node_id)
 
     def works(self) -> bool:
         """Whether something was done since this last returned True.

@@ -293,8 +293,7 @@ class SimulatedMember(FetchClient):
             self._locate(self._beat)
         elif reply.error_code == ErrorCode.NONE:
             self._heard_at = sent_at
-            if self._coordinator is None or not self.journal.was_moved(self._coordinator):
-                self.journal.groups.beat(heartbeat)
+            self.journal.groups.beat(heartbeat)
             self.after_ms(HEARTBEAT_MS, self._now(self._beat))
         else:
             self._begin(forget=reply.error_code in REMOVED)
