@@ -389,7 +389,7 @@ class ReplicaManager:
         # For threads: see `LogStore`.
         self.side_disk = store.side_disk
         self._replicas: dict[tuple[TopicId, int], Replica] = {}
-        self._repair = ReplicaRepair(node_id, runtime, self._all)
+        self._repair = ReplicaRepair(node_id, runtime, self._all, self._replicas.get)
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
         self._divergences = DivergenceReporter(node_id, runtime)
         session_ns = options.session_ms * MILLISECOND

@@ -11,8 +11,9 @@ that has the records behind the damage. If the growing segment is damaged when t
 no telling where it ended: damaged segments go to quarantine, the log is cut before the first of them,
 and the leader sends the rest again. A log that failed (its sync did) resigns as well and stays
 as it is until the node starts again; one whose disk is full resigns too, and follows on as soon as
-there is room, so that nobody waits for it until then. The only complete replica cannot resign: its
-error is reported, and what can be read is read.
+there is room, so that nobody waits for it until then. The only complete replica cannot resign, and a
+leader whose log can be read does not while no other complete replica is live: its error is reported,
+and what can be read is read.
 
 A log that existed and is missing is created again and filled by the leader once the replica
 has resigned. Until then, and for ever if there is no other replica, its partition is offline: an empty log
@@ -51,10 +52,17 @@ Submit: TypeAlias = Callable[[Command, Callable[[Reply], None]], None]
 class ReplicaRepair:
     """Checks logs periodically, and resigns from those that are damaged or cannot be written."""
 
-    def __init__(self, me: NodeId, runtime: Runtime, logs: Callable[[], list[Replica]]) -> None:
+    def __init__(
+        self,
+        me: NodeId,
+        runtime: Runtime,
+        logs: Callable[[], list[Replica]],
+        find: Callable[[Key], Replica | None],
+    ) -> None:
         self._me = me
         self._runtime = runtime
         self._logs = logs
+        self._find = find
         self._image = EMPTY_IMAGE
         self._broker_epoch = BrokerEpoch(-1)
         self._submit: Submit | None = None
@@ -132,10 +140,21 @@ class ReplicaRepair:
 
         def resign() -> None:
             state = self._image.partition(name.topic, name.partition)
-            if state is not None and self.is_relied_on(state):
+            if state is not None and self.is_relied_on(state) and not self._serves_alone(topic_id, state):
                 self._resign(topic_id, name.partition)
 
         self._runtime.timers.soon(resign)
+
+    def _serves_alone(self, topic_id: TopicId, state: PartitionState) -> bool:
+        """Whether this node leads, can still be read from, and those that could take over are down.
+
+        Then it stays until one of them is there: what is not damaged can be read meanwhile.
+        """
+        replica = self._find((topic_id, state.index))
+        if replica is None or replica.log.stopped is not None or state.leader != self._me:
+            return False
+        others = [node for node in state.complete if node != self._me]
+        return bool(others) and not any(map(self._image.may_lead, others))
 
     def _check(self) -> None:
         for topic_id, index in list(self._lost):
@@ -157,6 +176,8 @@ class ReplicaRepair:
         if state is None or len(state.replicas) == 1:
             return
         role = replica.role
+        if self._serves_alone(replica.topic_id, state):
+            return
         if isinstance(role, FollowerPartition) and role.needs_refill:
             # It is being repaired.
             return

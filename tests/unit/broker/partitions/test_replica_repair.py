@@ -220,3 +220,32 @@ def test_a_replica_whose_log_cannot_be_made_resigns_until_there_is_room() -> Non
     bench.timers.pass_ms(2_000)
     bench[3].settle()
     assert bench[3].followed.leader == 1
+
+
+def test_a_damaged_leader_goes_on_while_those_that_could_take_over_are_down(bench: ReplicasBench) -> None:
+    for follower in (3, 2):
+        bench.fence(follower)
+    assert (bench.state.isr, bench.state.elr) == ((1,), (2,))
+    damage(bench[1])
+
+    asked = mend(bench, 1)
+    assert asked == []
+    assert bench.state.leader == 1, "what is not damaged can be read"
+
+    bench.unfence(2)
+    bench.timers.pass_ms(LOOK_MS)
+    assert len(asked) == 1
+    assert bench.state.leader == 2
+
+
+def test_a_leader_whose_log_has_failed_does_not_wait_for_them(bench: ReplicasBench) -> None:
+    for follower in (3, 2):
+        bench.fence(follower)
+    bench[1].syncs.held = True
+    Producer(bench[1]).append()
+    bench[1].syncs.finish(OSError(errno.EIO, "broken"))
+    bench[1].syncs.held = False
+
+    mend(bench, 1)
+
+    assert (bench.state.leader, bench.state.elr) == (-1, (2,))
