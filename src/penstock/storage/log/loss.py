@@ -12,8 +12,9 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-from penstock.core.model import CorruptionError, Offset
-from penstock.storage.disk import Buffer, Disk, DiskFull, NoSuchFile
+from penstock.core.model import CorruptionError, Offset, StorageError
+from penstock.observability import log as events
+from penstock.storage.disk import Buffer, Disk, NoSuchFile
 from penstock.storage.log.file_names import LOSS
 from penstock.storage.log.files import FileKind, frame, read_if_good, replace_durably, unframe
 from penstock.storage.log.types import CorruptFile, CorruptRange
@@ -82,14 +83,18 @@ def read_loss(disk: Disk, directory: str) -> NotedLoss:
 
 
 def write_loss(disk: Disk, directory: str, loss: NotedLoss) -> bool:
-    """Note what is missing, durably; returns whether the disk had room for it. Blocks."""
-    if loss == NOTHING_LOST:
-        remove_loss(disk, directory)
-        disk.sync_directory(directory)
-        return True
+    """Note what is missing, durably; returns whether that was possible. Blocks.
+
+    A disk that is full or fails must not keep anybody from opening or repairing the log.
+    """
     try:
-        replace_durably(disk, directory, LOSS, encode_loss(loss))
-    except DiskFull:
+        if loss == NOTHING_LOST:
+            remove_loss(disk, directory)
+            disk.sync_directory(directory)
+        else:
+            replace_durably(disk, directory, LOSS, encode_loss(loss))
+    except StorageError as error:
+        events.warning("log.loss_not_noted", directory=directory, error=error)
         return False
     return True
 

@@ -70,11 +70,13 @@ def test_entries_that_rot_are_written_anew_and_the_next_start_doubts_nothing(off
 def test_a_repair_that_meets_a_bad_disk_is_tried_again() -> None:
     machine = filled()
     rot(machine, 3)
-    machine.node.fail_disk(FailureRule("open", path_ends=".tmp"))
+    # The note of what is damaged, and then the repair.
+    machine.node.fail_disk(FailureRule("open", path_ends=".tmp", times=2))
 
     with recorded_events() as events:
         scrub(machine)
 
+    assert len(events.named("log.loss_not_noted")) == 1
     assert len(events.named("quorum.log_repair_failed")) == 1
     assert len(events.named("quorum.log_repaired")) == 1
     assert repair_of(machine).log.corruption == ()
