@@ -474,10 +474,8 @@ class CommitJournal:
             self.fail(error)
             raise
         active.position += len(content)
-        needed_by, sequence = active.needed_by, self.sequence
-        for key in frame.keys:
-            needed_by[key] = sequence
-        return (writer, *targets)
+        active.needed_by.update(dict.fromkeys(frame.keys, self.sequence))
+        return (writer, *names)
 
     def seal(self) -> None:
         """The last frame is durable: write something behind it that proves it. It need not be durable itself.

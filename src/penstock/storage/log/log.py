@@ -298,9 +298,10 @@ class PartitionLog:
         segment = state.segments.active
         writer = segment.writer
         assert writer is not None
-        if state.durability.sharing is not writer:
-            state.durability.sharing = writer
-            state.durability.commit(writer, state, segment, done)
+        durability = state.durability
+        if durability.sharing is not writer:
+            durability.sharing = writer
+            durability.commit(writer, state, segment, done)
 
     def use_journal(self, *, is_on: bool) -> None:
         """Whether appends go to the node's journal, which is worth it if somebody waits for syncs."""
