@@ -1,4 +1,10 @@
-"""Periodic work on logs: checkpoints, background syncs, retention."""
+"""Periodic work on logs: checkpoints, background syncs, retention.
+
+    look ── checkpoints that are due ──► some ── some ── some ── … ── look
+
+A node may have thousands of logs that were all written at the same time: their checkpoints are spread
+over the time until the next look, so that nobody's sync waits behind all of them.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +15,9 @@ from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
 from penstock.observability import log as events
 from penstock.runtime import Runtime, Timer
 from penstock.storage.log import SuspectSegment
+
+# How many portions the checkpoints of one look are taken in.
+PORTIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,9 @@ class LogMaintenance:
         self._verifier = SegmentVerifier(runtime)
         # Partitions with unsynced records whose topic sets `flush.ms`, and since when.
         self._dirty_since: dict[Replica, Instant] = {}
+        # Logs whose checkpoint is due, and how many are begun at a time.
+        self._due: list[Replica] = []
+        self._portion = 0
 
     def start(self) -> None:
         self._every("look", self._options.look_ms, self._check)
@@ -58,8 +70,11 @@ class LogMaintenance:
         now = self._runtime.clock.now()
         # Built again each time, so that removed partitions are forgotten.
         before, self._dirty_since = self._dirty_since, {}
+        is_underway = bool(self._due)
+        self._due = []
         for replica in self._all():
-            replica.log.maybe_checkpoint(now)
+            if replica.log.is_checkpoint_due(now):
+                self._due.append(replica)
             if replica.policy.before_acknowledging or replica.log.synced == replica.log.end:
                 continue
             since = before.get(replica, now)
@@ -67,6 +82,20 @@ class LogMaintenance:
                 since = now
                 replica.sync_behind()
             self._dirty_since[replica] = since
+        self._portion = -(-len(self._due) // PORTIONS)
+        if self._due and not is_underway:
+            self._checkpoint_some()
+
+    def _checkpoint_some(self) -> None:
+        """Take the checkpoints of a portion of the logs, and of the next one a little later."""
+        now = self._runtime.clock.now()
+        taken, self._due = self._due[: self._portion], self._due[self._portion :]
+        for replica in taken:
+            # It may have been removed, or have stopped.
+            replica.log.maybe_checkpoint(now)
+        if self._due:
+            pause = self._options.look_ms * MILLISECOND // PORTIONS
+            self._timers["checkpoints"] = self._runtime.timers.at(Instant(now + pause), self._checkpoint_some)
 
     def _sync_all(self) -> None:
         for replica in self._all():

@@ -219,6 +219,13 @@ class LogManager:
         log.set_file_remover(self._remover.remove)
         return log, report
 
+    def settle(self, name: TopicPartition, topic_id: TopicId) -> None:
+        """Bring a log that is not to be opened up to date, so that the journal need not keep it. Blocks."""
+        log, _ = self.open(name, topic_id, LogOptions(retention_ms=-1, may_have_gaps=True))
+        log.close()
+        if self._store.journal is not None:
+            self._store.journal.closed(topic_id, name.partition)
+
     def durable_end(self, key: ReplicaKey) -> Offset:
         """Up to where a log that is missing was durable, as far as the journal knows."""
         journal = self._store.journal

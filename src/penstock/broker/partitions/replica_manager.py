@@ -565,6 +565,7 @@ class ReplicaManager:
                 self._log_manager.mark_deleted(found.partition, topic.id)
             elif not self._settings.is_usable(topic.name):
                 self._take_offline(topic, state, on_disk=True)
+                self._settle_log(found.partition, topic.id)
             elif (report := self._open_now(topic, state, is_synced_later=True)) is not None:
                 reports.append(report)
         self._sync_opened()
@@ -579,6 +580,13 @@ class ReplicaManager:
         self._make_missing()
         self._tell_roles()
         return reports
+
+    def _settle_log(self, name: TopicPartition, topic_id: TopicId) -> None:
+        """A log that is offline for its settings must not need the journal, which may give it up."""
+        try:
+            self._log_manager.settle(name, topic_id)
+        except (StorageError, CorruptionError) as error:
+            events.error("partition.not_opened", partition=str(name), error=error)
 
     def _find_lost(self, damaged: Mapping[tuple[TopicId, int], str]) -> None:
         """Distinguish logs that were lost from those that were never created."""

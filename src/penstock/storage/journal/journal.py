@@ -475,7 +475,7 @@ class CommitJournal:
             raise
         active.position += len(content)
         active.needed_by.update(dict.fromkeys(frame.keys, self.sequence))
-        return (writer, *names)
+        return (writer, *targets)
 
     def seal(self) -> None:
         """The last frame is durable: write something behind it that proves it. It need not be durable itself.
@@ -560,6 +560,12 @@ class CommitJournal:
         self._checkpointed.pop(key, None)
         self._active.needed_by.pop(key, None)
         self._release(key, self.sequence)
+
+    def closed(self, topic_id: TopicId, partition: PartitionIndex) -> None:
+        """The log was closed, and may be opened again later."""
+        log = self._logs.pop(log_key(topic_id, partition), None)
+        if log is not None:
+            self.was_cut(log)
 
     def withdraw(self, key: LogKey) -> None:
         """The durable end of a log that was to be written again is not right any more."""

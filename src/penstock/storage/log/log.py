@@ -443,10 +443,14 @@ class PartitionLog:
         if state.segments.active.size_bytes:
             append.roll(state, state.end)
 
-    def maybe_checkpoint(self, now: Instant) -> bool:
-        """Take a checkpoint if one is due; returns whether it was. Call this every second or so."""
+    def is_checkpoint_due(self, now: Instant) -> bool:
+        """Whether it is time for a checkpoint. Call this every second or so."""
         state = self._state
-        if state.stopped is not None or not self._timer.is_due(state, now):
+        return bool(len(state.segments)) and state.stopped is None and self._timer.is_due(state, now)
+
+    def maybe_checkpoint(self, now: Instant) -> bool:
+        """Take a checkpoint if one is due; returns whether it was."""
+        if not self.is_checkpoint_due(now):
             return False
         self.checkpoint()
         return True

@@ -128,3 +128,22 @@ def test_a_broker_setting_that_cannot_be_used_counts_as_not_set(bench: ReplicasB
     commit(bench, ConfigResourceType.BROKER, ALL_BROKERS, "leader.replication.throttled.rate", "none")
 
     assert broker_setting(bench.image, "leader.replication.throttled.rate", NodeId(1)) == 2**63 - 1
+
+
+def test_a_partition_that_is_offline_takes_what_the_journal_has_of_it() -> None:
+    """A journal that is full would give it up."""
+    bench = ReplicasBench(journal=True).create(1)
+    Producer(bench[1]).append(b"kept")
+    segment = f"logs/orders/0/{0:020}.log"
+    size = bench[1].disk.size(segment)
+    bench[1].disk.open(segment).truncate(0)
+    commit(bench, *POISON[0])
+
+    broker = bench.restart(1)
+
+    assert broker.partitions.find("orders", 0) is None
+    assert broker.disk.size(segment) == size
+    commit(bench, *POISON[0][:3], "4096")
+    broker.partitions.on_metadata(bench.image)
+    broker.settle()
+    assert broker.led.log.end == 1
