@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from penstock.broker.partitions.leader_partition import PartitionStopped, Replica, SyncPolicy
 from penstock.core.metadata import NO_LEADER_EPOCH
@@ -9,14 +10,25 @@ from penstock.core.model import LeaderEpoch, NodeId, Offset, PenstockError, Stor
 from penstock.core.records import BatchHeader
 from penstock.observability import log as events
 from penstock.runtime import Clock
-from penstock.storage.log import SegmentDraft
+from penstock.storage.disk import Disk
+from penstock.storage.log import KeptTail, SegmentDraft
 
-# How much of what an unclean election costs is kept: the copy is made while the loop waits.
+# How much of what an unclean election costs is kept, of each partition.
 KEPT_BYTES_MAX = 64 << 20
+# How often a copy is tried.
+COPIES_MAX = 5
+# Has a thread copy something, on a view of the disk of its own.
+Offload: TypeAlias = Callable[
+    [Callable[[Disk], KeptTail], Callable[[KeptTail], None], Callable[[Exception], None]], None
+]
 
 
 class TruncationRefused(PenstockError):
     """The leader asked a follower to truncate committed records."""
+
+
+class TailNotKept(PenstockError):
+    """What would be cut has to be copied first: try again in a moment."""
 
 
 class FollowerPartition:
@@ -32,6 +44,10 @@ class FollowerPartition:
 
     __slots__ = (
         "_clock",
+        "_copies_failed",
+        "_is_keeping",
+        "_kept",
+        "_offload",
         "_on_divergence",
         "_on_storage_error",
         "_policy",
@@ -53,6 +69,7 @@ class FollowerPartition:
         leader: NodeId,
         leader_epoch: LeaderEpoch,
         clock: Clock,
+        offload: Offload,
         unclean_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     ) -> None:
         self.name = replica.name
@@ -66,6 +83,11 @@ class FollowerPartition:
         self.needs_refill = False
         self.on_synced: Callable[[], None] | None = None
         self._clock = clock
+        self._offload = offload
+        # Of what an unclean election costs: from where to where, and what was kept of it.
+        self._kept: tuple[tuple[Offset, Offset], KeptTail] | None = None
+        self._is_keeping = False
+        self._copies_failed = 0
         self._unclean_epoch = unclean_epoch
         self._on_storage_error = replica.on_storage_error
         self._on_divergence = replica.on_divergence
@@ -134,8 +156,7 @@ class FollowerPartition:
             "unclean_epoch": self._unclean_epoch,
         }
         if self._unclean_epoch > log.epochs.epoch_at(Offset(log.end - 1)):
-            with self._stopping_if_failed():
-                kept = log.keep_tail(offset, KEPT_BYTES_MAX)
+            kept = self._keep_tail(offset)
             events.warning(
                 "partition.committed_records_truncated",
                 **fields,
@@ -152,6 +173,31 @@ class FollowerPartition:
             f"{self.name}: leader {self.leader} asks for a cut at {offset}, below the high watermark "
             f"{log.high_watermark}"
         )
+
+    def _keep_tail(self, offset: Offset) -> KeptTail:
+        """What was copied to the quarantine; raises TailNotKept until that is done."""
+        tail = (offset, self.log.end)
+        if self._kept is not None and self._kept[0] == tail:
+            return self._kept[1]
+
+        def done(kept: KeptTail) -> None:
+            self._is_keeping = False
+            self._kept = (tail, kept)
+
+        def failed(error: Exception) -> None:
+            self._is_keeping = False
+            self._copies_failed += 1
+            events.warning("partition.tail_not_kept", partition=str(self.name), error=error)
+            if self._copies_failed >= COPIES_MAX:
+                # It cannot be read: the replica must not stay out for ever because of that.
+                self._kept = (tail, KeptTail(None, 0, size_bytes))
+
+        if not self._is_keeping:
+            copy = self.log.tail_copy(offset, KEPT_BYTES_MAX)
+            size_bytes = copy.size_bytes
+            self._is_keeping = True
+            self._offload(copy.work, done, failed)
+        raise TailNotKept(f"{self.name}: what lies behind {offset} is being copied to the quarantine")
 
     def advance_high_watermark(self, offset: Offset) -> None:
         """Take over the leader's high watermark, as far as this log goes."""

@@ -51,7 +51,8 @@ from penstock.core.replica import CommittedPartitionState
 from penstock.observability import log as events
 from penstock.runtime import Callback, ExecutorKind, Runtime, Timer
 from penstock.storage.data_directory import DataDirectory
-from penstock.storage.log import CompactionRules, LogOptions, RecoveryReport, cleaner_for
+from penstock.storage.disk import Disk
+from penstock.storage.log import CompactionRules, KeptTail, LogOptions, RecoveryReport, cleaner_for
 
 Nodes: TypeAlias = tuple[NodeId, ...]
 # A negative retention keeps everything.
@@ -258,12 +259,19 @@ class ReplicaRoles:
     """Gives roles to logs, takes them back, and finds them."""
 
     def __init__(
-        self, me: NodeId, runtime: Runtime, settings: LogSettings, mending: ReplicaRepair, session_ns: int
+        self,
+        me: NodeId,
+        runtime: Runtime,
+        settings: LogSettings,
+        mending: ReplicaRepair,
+        side_disk: Disk,
+        session_ns: int,
     ) -> None:
         self._me = me
         self._runtime = runtime
         self._settings = settings
         self._repair = mending
+        self._side_disk = side_disk
         self.led: dict[tuple[str, int], LeaderPartition] = {}
         self.led_by_id: dict[tuple[TopicId, int], LeaderPartition] = {}
         self.followed: dict[tuple[TopicId, int], FollowerPartition] = {}
@@ -272,6 +280,14 @@ class ReplicaRoles:
         self._handovers: dict[LeaderPartition, None] = {}
         # Former leaders that heard of an epoch before this node did.
         self._resigned: dict[tuple[TopicId, int], tuple[NodeId, LeaderEpoch]] = {}
+
+    def _offload(
+        self,
+        work: Callable[[Disk], KeptTail],
+        done: Callable[[KeptTail], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._runtime.spawn.spawn(partial(work, self._side_disk), done, failed, ExecutorKind.DISK)
 
     def assign(self, replica: Replica, state: PartitionState, former_leaders: Nodes = ()) -> bool:
         """Give a log the role that the metadata says; returns whether the role changed.
@@ -307,7 +323,7 @@ class ReplicaRoles:
         self.take_back(replica, f"broker {state.leader} leads in epoch {state.leader_epoch}")
         needs_refill = self._repair.repair(replica, state)
         followed = FollowerPartition(
-            replica, state.leader, state.leader_epoch, self._runtime.clock, state.unclean_epoch
+            replica, state.leader, state.leader_epoch, self._runtime.clock, self._offload, state.unclean_epoch
         )
         followed.needs_refill = needs_refill
         replica.role = followed
@@ -393,7 +409,9 @@ class ReplicaManager:
         self._reports = ReplicaReporter(node_id, runtime, self._replicas)
         self._divergences = DivergenceReporter(node_id, runtime)
         session_ns = options.session_ms * MILLISECOND
-        self._roles = ReplicaRoles(node_id, runtime, self._settings, self._repair, session_ns)
+        self._roles = ReplicaRoles(
+            node_id, runtime, self._settings, self._repair, store.side_disk, session_ns
+        )
         # Called when this node does not keep a partition any more that it led: who leads it now.
         self._when_led_elsewhere: list[Callable[[TopicId, PartitionState], None]] = []
         # By topic and index, for lookups on every request.

@@ -68,6 +68,7 @@ from penstock.storage.log.scrub import (
     VerifiedBytes,
 )
 from penstock.storage.log.segment import SegmentDescriptor, SegmentTier
+from penstock.storage.log.truncate import TailCopy
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
     AppendedRange,
@@ -77,6 +78,7 @@ from penstock.storage.log.types import (
     DamagedRange,
     FileRange,
     IncompleteLog,
+    KeptTail,
     LogOptions,
     LogStats,
     LogStopped,
@@ -111,6 +113,8 @@ __all__ = [
     "VerificationOutcome",
     "VerifiedBytes",
     "SuspectSegment",
+    "KeptTail",
+    "TailCopy",
     "IndexRebuild",
     "RebuiltIndex",
     "Compaction",

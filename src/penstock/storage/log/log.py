@@ -40,12 +40,12 @@ from penstock.storage.log.scrub import (
     verification_of,
 )
 from penstock.storage.log.state import LogServices, LogState
+from penstock.storage.log.truncate import TailCopy
 from penstock.storage.log.types import (
     APPEND_BOUNDS_NS,
     AppendedRange,
     CorruptRange,
     FileRange,
-    KeptTail,
     LogAbandoned,
     LogOptions,
     LogStats,
@@ -375,9 +375,9 @@ class PartitionLog:
             self.checkpoint()
         return compacted
 
-    def keep_tail(self, offset: Offset, bytes_max: int) -> KeptTail:
-        """Copy what `truncate_to` would cut off to the quarantine, within a bound. Blocks."""
-        return truncate.keep_tail(self._state, offset, bytes_max)
+    def tail_copy(self, offset: Offset, bytes_max: int) -> TailCopy:
+        """A copy, by a thread, of what `truncate_to` would cut off to the quarantine, within a bound."""
+        return TailCopy(self._state, offset, bytes_max)
 
     def truncate_to(self, offset: Offset) -> Offset:
         """Cut off every batch that reaches `offset`; returns the new end. Blocks until it is durable."""

@@ -60,7 +60,7 @@ from penstock.core.records.batch import (
     MAGIC,
 )
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, decode_snapshot, encode_snapshot
-from penstock.storage.disk import Disk, DiskFailed, DiskFull, File
+from penstock.storage.disk import Disk, DiskFailed, DiskFull
 from penstock.storage.disk.port import disk_error
 from penstock.storage.journal import (
     NO_POSITION,
@@ -145,28 +145,30 @@ SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
 
 
 def copy_to_quarantine(
-    state: LogState, file: File, position: int, name: str, end: int | None = None
+    disk: Disk, directory: str, file: PositionalReader, position: int, end: int, name: str
 ) -> str | None:
-    """Copy a file from `position` on, up to `end`, into the quarantine, durably; returns where it is.
+    """Copy a file from `position` on, up to `end`, into a quarantine, durably; returns where it is.
 
     None if the disk has no room: a full disk must not keep the log from opening.
     """
-    aside = f"{state.directory}/{QUARANTINE}"
-    path = free_path(state.disk, f"{aside}/{name}")
-    state.disk.make_directory(aside)
-    copy = state.disk.open(path, create=True)
+    aside = f"{directory}/{QUARANTINE}"
+    path = free_path(disk, f"{aside}/{name}")
+    disk.make_directory(aside)
+    copy = disk.open(path, create=True)
     try:
-        end = file.size() if end is None else end
         for at in range(position, end, SCAN_BYTES):
             copy.append(file.pread(at, min(SCAN_BYTES, end - at)))
         copy.sync()
-    except DiskFull:
+    except StorageError as failed:
         copy.close()
-        state.disk.remove(path)
-        return None
+        with suppress(StorageError):
+            disk.remove(path)
+        if isinstance(failed, DiskFull):
+            return None
+        raise
     copy.close()
-    state.disk.sync_directory(aside)
-    state.disk.sync_directory(state.directory)
+    disk.sync_directory(aside)
+    disk.sync_directory(directory)
     return path
 
 
@@ -867,7 +869,8 @@ def _cut(
     if not isinstance(corrupt, BatchIncomplete):
         # An unfinished write ends the file. Anything else may be what a power cut left of several
         # writes, or good records behind a damaged one. We cannot tell which, so it is kept.
-        kept = copy_to_quarantine(state, segment.file, position, f"{state.end:020d}{CUT}")
+        end, name = segment.file.size(), f"{state.end:020d}{CUT}"
+        kept = copy_to_quarantine(state.disk, state.directory, segment.file, position, end, name)
         if kept is None:
             state.note_damage(len(state.segments) - 1, state.end, position, f"{corrupt}; {NO_ROOM}")
             return
@@ -885,7 +888,8 @@ def _drop(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> N
         lost += size
         if size:
             with closing(state.disk.open(path, readonly=True)) as file:
-                kept = copy_to_quarantine(state, file, 0, f"{base_offset:020d}{CUT}")
+                name = f"{base_offset:020d}{CUT}"
+                kept = copy_to_quarantine(state.disk, state.directory, file, 0, size, name)
             if kept is None:
                 segment = state.segments.active
                 reason = f"segment {base_offset} does not follow it; {NO_ROOM}"

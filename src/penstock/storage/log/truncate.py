@@ -1,10 +1,13 @@
 """Truncation: a follower cuts off the end of its log where it differs from the leader's."""
 
 from bisect import bisect_left
+from contextlib import closing
+from typing import NamedTuple
 
 from penstock.core.model import Offset, StorageError
 from penstock.core.records import HEADER_BYTES, CorruptBatch, read_header
 from penstock.core.replica import LeaderEpochHistory, ProducerStateManager, encode_snapshot
+from penstock.storage.disk import DetachedReader, Disk
 from penstock.storage.log.append import roll
 from penstock.storage.log.checkpoint import checkpoint_now, covered, write_checkpoint
 from penstock.storage.log.files import Checkpoint
@@ -66,22 +69,48 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     return end
 
 
-def keep_tail(state: LogState, offset: Offset, bytes_max: int) -> KeptTail:
-    """Copy the batches from `offset` on to the quarantine, the first `bytes_max` bytes of them."""
-    first = state.segments.index_of(max(offset, state.start))
-    path, kept, total = None, 0, 0
-    for index in range(first, len(state.segments)):
-        segment = state.segments[index]
-        position = _place_of_cut(state, index, offset)[0] if index == first else 0
-        total += segment.size_bytes - position
-        end = min(segment.size_bytes, position + bytes_max - kept)
-        if end <= position:
-            continue
-        name = f"{max(offset, segment.base_offset):020d}{CUT}"
-        copied = copy_to_quarantine(state, segment.file, position, name, end)
-        if copied is not None:
-            path, kept = path or copied, kept + end - position
-    return KeptTail(path, kept, total)
+class _TailPart(NamedTuple):
+    """The part of a segment that is copied, and what the copy is called."""
+
+    reader: DetachedReader
+    position: int
+    end: int
+    name: str
+
+
+class TailCopy:
+    """Copies the batches from `offset` on to the quarantine, the first `bytes_max` bytes of them.
+
+    Made on the loop; `work` is for a thread. Until it has ended the log must not be cut.
+    """
+
+    __slots__ = ("_directory", "_parts", "size_bytes")
+
+    def __init__(self, state: LogState, offset: Offset, bytes_max: int) -> None:
+        self._directory = state.directory
+        self._parts: list[_TailPart] = []
+        self.size_bytes = 0
+        first, left = state.segments.index_of(max(offset, state.start)), bytes_max
+        for index in range(first, len(state.segments)):
+            segment = state.segments[index]
+            position = _find_cut(state, index, offset)[0] if index == first else 0
+            self.size_bytes += segment.size_bytes - position
+            end = min(segment.size_bytes, position + left)
+            if end > position:
+                left -= end - position
+                name = f"{max(offset, segment.base_offset):020d}{CUT}"
+                reader = DetachedReader(segment.file.opened())
+                self._parts.append(_TailPart(reader, position, end, name))
+
+    def work(self, disk: Disk) -> KeptTail:
+        """Copy, on a view of the disk of the thread's own; a full disk keeps less."""
+        path, kept = None, 0
+        for reader, position, end, name in self._parts:
+            with closing(reader):
+                copied = copy_to_quarantine(disk, self._directory, reader, position, end, name)
+            if copied is not None:
+                path, kept = path or copied, kept + end - position
+        return KeptTail(path, kept, self.size_bytes)
 
 
 def truncate_fully(state: LogState, start: Offset) -> None:

@@ -9,6 +9,7 @@ from penstock.core.metadata.commands import ConfigChange, ConfigOperation
 from penstock.core.metadata.image import ConfigResource, ConfigResourceType
 from penstock.core.model import NodeId, Offset, PartitionIndex, TopicId
 from penstock.core.records import read_records
+from penstock.storage.disk import FailureRule
 from penstock.storage.log import PartitionLog
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.replication.stage import Stage
@@ -174,6 +175,36 @@ def test_an_unclean_election_that_was_asked_for_cuts_what_only_others_had() -> N
     kept = stage.world.nodes["n1"].disk.open(str(cut["kept"]), readonly=True)
     content = kept.pread(0, kept.size())
     assert [record.value for record in read_records(content)] == [b"b", b"c"]
+
+
+@pytest.mark.parametrize(("failures", "is_kept"), [(2, True), (1_000, False)])
+def test_nothing_is_cut_before_its_copy_is_kept_or_cannot_be(failures: int, is_kept: bool) -> None:
+    stage = Stage(2)
+    stage.create(1, 2)
+    stage.append("a")
+    stage.run(100)
+    stage.kill(2)
+    stage.append("b", "c")
+    stage.run(5_000)
+    stage.fence(1)
+    stage.start(2)
+    stage.run(100)
+    stage.world.nodes["n1"].fail_disk(FailureRule("append", path_ends=".cut", times=failures))
+
+    with recorded_events() as events:
+        stage.perform(ElectLeader("t", PartitionIndex(0), ElectionType.UNCLEAN))
+        stage.run(100)
+        stage.append("d")
+        stage.unfence(1)
+        while len(events.named("partition.tail_not_kept")) < 2:
+            assert stage.values(1) == ["a", "b", "c"]
+            stage.run(10)
+        stage.run(10_000)
+
+    assert stage.values(1) == stage.values(2) == ["a", "d"]
+    (cut,) = events.named("partition.committed_records_truncated")
+    assert cut["lost_bytes"] > 0
+    assert cut["kept_bytes"] == (cut["lost_bytes"] if is_kept else 0)
 
 
 def test_an_unclean_election_that_the_topic_allows_cuts_what_only_others_had() -> None:

@@ -259,7 +259,7 @@ def test_what_will_be_cut_can_be_kept_in_the_quarantine(bench: "Bench") -> None:
     three_segments(bench)
     sizes = [segment.size_bytes for segment in bench.log.segments()]
 
-    kept = bench.log.keep_tail(Offset(6), 1 << 20)
+    kept = bench.log.tail_copy(Offset(6), 1 << 20).work(bench.disk)
 
     assert (kept.kept_bytes, kept.size_bytes) == (sizes[1] // 2 + sizes[2],) * 2
     copies = [f"{6:020d}.cut", f"{8:020d}.cut"]
@@ -275,7 +275,7 @@ def test_what_is_kept_has_a_bound(bench: "Bench") -> None:
     three_segments(bench)
     sizes = [segment.size_bytes for segment in bench.log.segments()]
 
-    kept = bench.log.keep_tail(Offset(0), sizes[0] + 10)
+    kept = bench.log.tail_copy(Offset(0), sizes[0] + 10).work(bench.disk)
 
     assert (kept.kept_bytes, kept.size_bytes) == (sizes[0] + 10, sum(sizes))
 
@@ -284,6 +284,6 @@ def test_a_full_disk_keeps_nothing_and_says_so(bench: "Bench") -> None:
     three_segments(bench)
     bench.disk.fail(FailureRule("append", errno.ENOSPC, path_ends=".cut", times=3))
 
-    kept = bench.log.keep_tail(Offset(0), 1 << 20)
+    kept = bench.log.tail_copy(Offset(0), 1 << 20).work(bench.disk)
 
     assert (kept.path, kept.kept_bytes) == (None, 0)
