@@ -5,10 +5,17 @@ from functools import partial
 
 from penstock.broker.partitions.leader_partition import Replica
 from penstock.broker.partitions.segment_verifier import SegmentVerifier
-from penstock.core.model import MILLISECOND, Instant, StorageError, Timestamp
+from penstock.core.model import MILLISECOND, Instant, Offset, StorageError, Timestamp
 from penstock.observability import log as events
 from penstock.runtime import ExecutorFull, ExecutorKind, Job, Runtime, Timer, WorkerDied
-from penstock.storage.log import CleaningResult, Compaction, CompactionRules, CompactionTask, SuspectSegment
+from penstock.storage.log import (
+    CleaningResult,
+    Compaction,
+    CompactionRules,
+    CompactionTask,
+    SuspectSegment,
+    Uncleanable,
+)
 
 TOKEN_BYTES = 8
 
@@ -29,8 +36,8 @@ class LogCleaner:
         self._verifier = SegmentVerifier(runtime)
         self._timer: Timer | None = None
         self._job: Job | None = None
-        # Logs that are damaged or cannot be read: they are not tried again.
-        self._uncleanable: dict[Replica, None] = {}
+        # Logs that are damaged or cannot be read: they are not tried again before something was repaired.
+        self._uncleanable: dict[Replica, int] = {}
 
     def start(self, backoff_ms: int) -> None:
         self._backoff_ms = backoff_ms
@@ -53,7 +60,7 @@ class LogCleaner:
         now = self._runtime.clock.wall()
         best: tuple[float, Replica, CompactionRules] | None = None
         for replica, rules in self._candidates():
-            if not replica.is_usable or replica in self._uncleanable:
+            if not replica.is_usable or self._uncleanable.get(replica) == replica.log.stats.repaired_ranges:
                 continue
             ratio = self._ratio(replica, rules, now)
             if ratio > 0 and (best is None or ratio > best[0]):
@@ -112,7 +119,9 @@ class LogCleaner:
     def _give_up(self, replica: Replica, compaction: Compaction, error: Exception) -> None:
         events.warning("partition.compaction_failed", partition=str(replica.name), error=error)
         if not isinstance(error, StorageError | ExecutorFull | WorkerDied):
-            self._uncleanable[replica] = None
+            self._uncleanable[replica] = replica.log.stats.repaired_ranges
+        if isinstance(error, Uncleanable) and error.segment >= 0:
+            self._verifier.suspect(replica, max(Offset(error.segment), replica.log.start))
         if not replica.is_usable:
             replica.stop(str(error))
         else:

@@ -124,6 +124,14 @@ class AbortedRanges:
 class Uncleanable(CorruptionError):
     """A segment holds something that cannot be read: compacting it could lose records."""
 
+    def __init__(self, reason: str, segment: int = -1) -> None:
+        super().__init__(reason)
+        self.segment = segment
+
+    def __reduce__(self) -> tuple[type["Uncleanable"], tuple[str, int]]:
+        # It comes from another process.
+        return Uncleanable, (str(self), self.segment)
+
 
 class CleaningFailed(StorageError):
     """The disk failed; the log is as it was, and compaction may be tried again."""
@@ -318,7 +326,8 @@ def clean(disk: Disk, order: CompactionTask) -> CleaningResult:
         return _Cleaning(disk, order).run()
     except CorruptionError as corrupt:
         remove_drafts(disk, order)
-        raise Uncleanable(str(corrupt)) from None
+        segment = corrupt.segment if isinstance(corrupt, Uncleanable) else -1
+        raise Uncleanable(str(corrupt), segment) from None
     except StorageError as failed:
         remove_drafts(disk, order)
         raise CleaningFailed(str(failed)) from None
@@ -447,12 +456,15 @@ def _fits(group: Sequence[SegmentToClean], source: SegmentToClean, segment_bytes
 def _checked(file: File, source: SegmentToClean) -> Iterator[CheckedBatch]:
     """The batches of a segment, which must be in order and belong there."""
     expected: int = source.base_offset
-    for batch in checked_batches(file, 0, source.size_bytes):
-        header = batch.header
-        if header.base_offset < expected or header.next_offset > source.end_offset:
-            raise Uncleanable(f"offset {header.base_offset} stands where {expected} should")
-        yield batch
-        expected = header.next_offset
+    try:
+        for batch in checked_batches(file, 0, source.size_bytes):
+            header = batch.header
+            if header.base_offset < expected or header.next_offset > source.end_offset:
+                raise CorruptBatch(f"offset {header.base_offset} stands where {expected} should")
+            yield batch
+            expected = header.next_offset
+    except CorruptBatch as corrupt:
+        raise Uncleanable(str(corrupt), source.base_offset) from None
 
 
 class CleanableSegments(NamedTuple):

@@ -7,6 +7,7 @@ import pytest
 from penstock.broker.partitions import LeaderPartition
 from penstock.core.model import SECOND, Offset
 from penstock.core.records import Record, check_batches, read_records
+from tests.support.recorded_events import recorded_events
 
 if TYPE_CHECKING:
     from tests.unit.broker.produce_and_fetch.conftest import Bench
@@ -53,3 +54,28 @@ def test_a_topic_that_does_not_want_it_yet_is_left_alone(bench: "Bench", changed
 
     assert partition.log.stats.compactions == 0
     assert len(records_of(partition)) == 60
+
+
+def test_damage_that_a_compaction_meets_is_verified_and_after_the_repair_it_goes_on(bench: "Bench") -> None:
+    partition = bench.topic("prices", **EAGER)
+    for number in range(60):
+        bench.append(partition, b"%d" % number)
+    segment = partition.log.segments()[1]
+    path = f"logs/prices/0/{segment.base_offset:020d}.log"
+    bench.node.disk.flip_bit(path, 8 * 65)
+
+    with recorded_events() as events:
+        bench.run(LONG_ENOUGH)
+
+    assert partition.log.stats.compactions == 0
+    (told,) = events.named("partition.corrupt_range")
+    assert told["segment"] == segment.base_offset
+    assert len(events.named("partition.compaction_failed")) == 1
+
+    # As a refill would leave it.
+    bench.node.disk.flip_bit(path, 8 * 65)
+    partition.log._state.set_damage(partition.log._state.segments[1], ())
+    partition.log.stats.repaired_ranges += 1
+    bench.run(LONG_ENOUGH)
+
+    assert partition.log.stats.compactions >= 1
