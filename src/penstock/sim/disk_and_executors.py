@@ -9,7 +9,7 @@ from penstock.core.model import MICROSECOND, MILLISECOND
 from penstock.runtime import ExecutorKind, SyncTarget
 from penstock.runtime.port import T
 from penstock.sim.incarnation import Incarnation
-from penstock.storage.disk import DiskFailed
+from penstock.storage.disk import DiskFailed, NoSuchFile
 
 
 @dataclass(slots=True)
@@ -55,6 +55,9 @@ def _sync_all(files: Sequence[SyncTarget]) -> OSError | None:
     for file in files:
         try:
             file.sync()
+        except NoSuchFile:
+            # A directory that was removed since the call: whoever holds its descriptor can sync it still.
+            continue
         except DiskFailed as failure:
             error = OSError(failure.errno, os.strerror(failure.errno))
     return error

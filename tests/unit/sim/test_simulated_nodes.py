@@ -374,3 +374,23 @@ def test_a_flipped_byte_excuses_a_directory_until_it_is_written_anew(stage: Stag
 
     file.pwrite(1, b"b")
     assert not stage.world.is_rotten("a", "logs/t/0")
+
+
+def test_a_directory_that_is_removed_while_it_is_synced_is_no_failure(stage: Stage) -> None:
+    class Names:
+        path = "d"
+
+        def fileno(self) -> int:
+            return stage.a.disk.directory_fileno(self.path)
+
+        def sync(self) -> None:
+            stage.a.disk.sync_directory(self.path)
+
+    errors: list[OSError | None] = []
+    for _ in range(8):
+        stage.a.disk.make_directory("d")
+        stage.a.runtime.sync.sync([Names()], errors.append)
+        stage.a.disk.remove_tree("d")
+        stage.world.run(SECOND)
+
+    assert errors == [None] * 8
