@@ -39,6 +39,7 @@ from penstock.broker.cluster.rpc import (
     RpcReply,
     Voter,
 )
+from penstock.core.metadata import SUPPORTED_FEATURES
 from penstock.core.model import MILLISECOND, SECOND, ApiError, ErrorKind, Instant, NodeId, PenstockError
 from penstock.core.raft import (
     EMPTY_CONFIGURATION,
@@ -268,7 +269,7 @@ class Bootstrap(BasePeerWatcher):
 
     def standing(self) -> IntroductionReply:
         """The reply to introductions while this node is still blank."""
-        return IntroductionReply(False, None, None, self._voters, self._known())
+        return IntroductionReply(False, None, None, self._voters, self._known(), SUPPORTED_FEATURES)
 
     def _known(self) -> dict[NodeId, UUID]:
         """The voters that were reached, and their directories; this node included."""

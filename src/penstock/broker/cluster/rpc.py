@@ -83,7 +83,7 @@ class IntroductionReply(Struct, frozen=True):
     founding: Configuration | None
     voters: tuple[Voter, ...] = ()
     known: dict[NodeId, UUID] = {}
-    # The feature levels that it supports, if it is a member.
+    # The feature levels that it supports.
     features: tuple[FeatureRange, ...] = ()
 
 

@@ -11,11 +11,14 @@ from penstock.core.metadata import (
     BootstrapCluster,
     FeatureUpdate,
     MetadataMachine,
+    Ok,
     RegisterBroker,
     UpdateFeatures,
+    UpgradeType,
 )
-from penstock.core.model import ErrorKind, Instant, NodeId
+from penstock.core.model import ApiError, ErrorKind, Instant, NodeId
 from penstock.core.raft import Configuration, Member
+from tests.unit.broker.cluster.cluster_stage import ClusterStage, member_options, voters
 
 MEMBERS = tuple(Member(NodeId(number), UUID(int=number)) for number in (1, 2, 3))
 LEVEL = next(known.highest for known in SUPPORTED_FEATURES if known.name == METADATA_VERSION)
@@ -65,3 +68,25 @@ def test_a_controller_may_come_back_as_another_version(
     features.learn(NodeId(2), ())
 
     assert features.problem_with(RAISE, machine.image) is not None
+
+
+def test_a_controller_that_is_no_broker_says_what_it_supports_over_its_link() -> None:
+    stage = ClusterStage()
+    for number in (1, 2, 3):
+        stage.add(member_options(number, voters(1, 2, 3)))
+    stage.configure("n3", is_broker=False)
+    stage.start()
+    stage.until(lambda: stage.is_live("n1", "n2") and stage.incarnations["n3"].is_joined)
+
+    down = FeatureUpdate("transaction.version", 1, UpgradeType.SAFE_DOWNGRADE)
+    assert stage.submit("n1", UpdateFeatures((down,))) == Ok()
+
+    stage.world.nodes["n3"].kill()
+    stage.run_ms(5_000)
+    refused = stage.submit("n1", UpdateFeatures((FeatureUpdate("transaction.version", 2),)))
+    assert isinstance(refused, ApiError)
+    assert "controller 3 is down" in refused.detail
+    stage.start("n3")
+    stage.until(lambda: stage.incarnations["n3"].is_joined)
+    stage.run_ms(5_000)
+    assert stage.submit("n1", UpdateFeatures((FeatureUpdate("transaction.version", 2),))) == Ok()
