@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.broker.cluster.quorum import QuorumFailed
 from penstock.broker.cluster.raft_snapshots import SnapshotManager
 from penstock.broker.cluster.raft_storage import (
     MetadataSnapshot,
@@ -12,7 +13,14 @@ from penstock.broker.cluster.raft_storage import (
     load_newest,
     write_snapshot,
 )
-from penstock.core.metadata import EMPTY_IMAGE, ClusterIdSet, replay
+from penstock.core.metadata import (
+    EMPTY_IMAGE,
+    METADATA_VERSION,
+    ClusterIdSet,
+    FeatureLevelSet,
+    LevelTooHigh,
+    replay,
+)
 from penstock.core.model import Offset, TopicId
 from penstock.core.raft import (
     Configuration,
@@ -139,3 +147,21 @@ def test_a_snapshot_that_arrives_damaged_is_dropped() -> None:
     installed, rejected = stage.receive(CONTENT)
 
     assert ([found.meta for found in installed], rejected) == ([META], 0)
+
+
+def test_a_snapshot_of_a_newer_level_is_no_damage_and_stays() -> None:
+    stage = Stage()
+    newer = encode_snapshot(META, Offset(7), [FACT, FeatureLevelSet(METADATA_VERSION, 99)])
+    write_snapshot(stage.disk, META.index, newer)
+
+    with pytest.raises(LevelTooHigh, match=r"metadata\.version 99"):
+        load_newest(stage.disk)
+
+    assert stage.disk.exists(PATH)
+
+
+def test_a_node_that_is_too_old_for_its_leaders_snapshot_says_so() -> None:
+    newer = encode_snapshot(META, Offset(7), [FACT, FeatureLevelSet(METADATA_VERSION, 99)])
+
+    with pytest.raises(QuorumFailed, match=r"metadata.version 99.* start the newer version"):
+        Stage().receive(newer)
