@@ -248,7 +248,7 @@ def _open_journal(runtime: Runtime, storage: NodeStorage, options: JournalOption
         runtime.spawn.spawn(work, done, failed, ExecutorKind.DISK)
 
     journal = CommitJournal.open(
-        JournalPlace(storage.disk, storage.side_disk, salt, spawn),
+        JournalPlace(storage.disk, storage.side_disk, salt, spawn, runtime.clock.now),
         options,
         expected=directory.has_journal and directory.last_clean_epoch is None,
     )

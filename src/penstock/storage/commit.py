@@ -170,6 +170,9 @@ class GroupCommit:
             current.started_ns = self._clock_ns()
         self.counters.requests += len(current.requests)
         self.counters.rounds += 1
+        if journal is not None:
+            journal.metrics.rounds.count += 1
+            journal.metrics.synced_files.count += len(targets)
         self.counters.files += len(targets)
         self._syncs.sync(targets, partial(self._finish, current))
 

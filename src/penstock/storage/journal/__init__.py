@@ -26,7 +26,8 @@ pages and no metadata.
   log that ends before what was durable has lost something and says so.
 * When the journal **fails**, it is not written again in this run, and rounds sync the logs' own files.
 
-The modules: `codec` is the format, `recovery` reads a journal at a start, `journal` writes it.
+The modules: `codec` is the format, `recovery` reads a journal at a start, `journal` writes it, `metrics`
+are what operators see of it.
 
 Left out: compression, and journaling for logs that nobody waits for (`fsync.mode` interval and none).
 """

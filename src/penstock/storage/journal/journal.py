@@ -43,6 +43,7 @@ from penstock.storage.journal.codec import (
     pack_durable,
     pack_followed,
 )
+from penstock.storage.journal.metrics import JournalMetrics
 from penstock.storage.journal.recovery import JournaledLog, JournalRange, JournalScan
 
 DIRECTORY = "meta/journal"
@@ -81,6 +82,8 @@ class JournalPlace:
     side_disk: Disk
     salts: Callable[[], int]
     spawn: Spawn | None = None
+    # A nanosecond clock.
+    ticks: Callable[[], int] = int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,10 @@ class LogJournal:
         """What the journal found at its start about this log, behind its checkpoint."""
         return self.journal.recover(self.key, checkpoint)
 
+    def restored(self, records: int) -> None:
+        """So many offsets were taken from the journal."""
+        self.journal.metrics.restored_records.count += records
+
     def read(self, found: JournalRange) -> bytes:
         """The batches of a range. Blocks."""
         return self.journal.read(found)
@@ -256,7 +263,7 @@ class FrameBuilder:
 class JournalFile:
     """One file of the journal; `needed_by` says which logs it names, and in which frame last."""
 
-    __slots__ = ("last", "needed_by", "number", "position", "salt", "size", "writer")
+    __slots__ = ("begun_ns", "last", "needed_by", "number", "position", "salt", "size", "writer")
 
     def __init__(self, number: int, size: int, salt: int = 0, writer: File | None = None) -> None:
         self.number = number
@@ -265,8 +272,8 @@ class JournalFile:
         # Of the active file, the next one and the one before only.
         self.writer = writer
         self.position = HEADER_BYTES
-        # The sequence of the last frame, if it is full.
-        self.last = 0
+        # The sequence of the last frame, if it is full, and when its first one was written.
+        self.last = self.begun_ns = 0
         self.needed_by: dict[LogKey, int] = {}
 
 
@@ -302,6 +309,11 @@ class CommitJournal:
         self._side_disk = place.side_disk
         self._spawn = place.spawn
         self._salts = place.salts
+        self._ticks = place.ticks
+        self.metrics = JournalMetrics()
+        self.metrics.files.read(lambda: len(self._full) + 1)
+        self.metrics.size_bytes.read(lambda: sum(file.size for file in (*self._full, self._active)))
+        self.metrics.oldest_seconds.read(self._age_of_oldest)
         self.options = options
         self._state = state
         self._scan = scan
@@ -389,7 +401,7 @@ class CommitJournal:
         active = self._active = _make(disk, self._salts(), self.sequence, size, INLINE, previous)
         assert active.writer is not None
         disk.rename(active.writer.path, path_of(number))
-        active.number = number
+        active.number, active.begun_ns = number, self._ticks()
         disk.sync_directory(DIRECTORY)
         _write_state(disk, self._state)
         for found in _numbers(disk):
@@ -398,6 +410,7 @@ class CommitJournal:
             elif found < number:
                 file = JournalFile(found, disk.size(path_of(found)))
                 file.needed_by = self._scan.named.get(found, {})
+                file.begun_ns = active.begun_ns
                 self._full.append(file)
         self._reclaim()
         self._prepare()
@@ -430,6 +443,7 @@ class CommitJournal:
                 if synced > log.reach:
                     log.reach = synced
                     frame.add_durable(log.key, synced, -1 if log.epochs is None else log.epochs())
+            self.metrics.marks.count += len(self.marks)
             self.marks.clear()
         return frame
 
@@ -475,6 +489,8 @@ class CommitJournal:
             raise
         active.position += len(content)
         active.needed_by.update(dict.fromkeys(frame.keys, self.sequence))
+        self.metrics.frames.count += 1
+        self.metrics.written_bytes.count += len(content)
         return (writer, *targets)
 
     def seal(self) -> None:
@@ -503,10 +519,15 @@ class CommitJournal:
     def _is_former_free(self) -> bool:
         return all(file is not self._former for file in self._full)
 
+    def _age_of_oldest(self) -> float:
+        oldest = (self._full or [self._active])[0]
+        return (self._ticks() - oldest.begun_ns) / 1e9
+
     def fail(self, error: StorageError) -> None:
         """Never write the journal again in this run: logs sync their own files from now on."""
         if self.failure is None:
             self.failure = error
+            self.metrics.failures.count += 1
             self.marks.clear()
             events.error("journal.failed", error=error, sequence=self.sequence)
 
@@ -520,7 +541,7 @@ class CommitJournal:
         assert spare.writer is not None
         assert full.writer is not None
         self._disk.rename(spare.writer.path, path_of(number))
-        spare.number = number
+        spare.number, spare.begun_ns = number, self._ticks()
         self._active = spare
         if self._former is not None and self._former.writer is not None:
             self._former.writer.close()

@@ -570,7 +570,9 @@ def _go_on_behind_damage(state: LogState, tail: JournaledTail, report: RecoveryR
             _begin_segment(state, state.end)
 
 
-def _note_restored(report: RecoveryReport, start: Offset, end: Offset) -> None:
+def _note_restored(state: LogState, report: RecoveryReport, start: Offset, end: Offset) -> None:
+    if state.journal is not None:
+        state.journal.restored(end - start)
     former = report.restored
     if former is not None:
         start, end = min(former.start, start), max(former.end, end)
@@ -596,7 +598,7 @@ def _restore(state: LogState, tail: JournaledTail, report: RecoveryReport) -> No
             append_as_follower(state, bytes(content), headers, seen_at(state, latest))
         if state.end == before:
             return
-        _note_restored(report, before, state.end)
+        _note_restored(state, report, before, state.end)
 
 
 def scan_segment(
@@ -667,7 +669,7 @@ def _mend(
     except DiskFull:
         return False
     segment.size_bytes = max(segment.size_bytes, position + len(content))
-    _note_restored(report, state.end, end)
+    _note_restored(state, report, state.end, end)
     return True
 
 
