@@ -2,7 +2,8 @@
 
 import errno
 
-from penstock.core.model import Offset, PartitionIndex
+from penstock.core.model import Offset, PartitionIndex, Timestamp
+from penstock.core.records import Record, check_batches, read_records, rewrite_batch, write_batch
 from penstock.storage.disk import FailureRule
 from penstock.storage.journal import JournalOptions
 from penstock.storage.log import PartitionLog
@@ -35,6 +36,20 @@ def test_what_was_durable_is_there_after_a_power_cut_though_no_log_was_synced(be
     assert (bench.content(0), bench.content(1)) == before
     assert [report.restored is not None for report in bench.reports] == [True, True]
     assert all(report.lost is None and not report.doubt for report in bench.reports)
+
+
+def test_what_a_leader_had_compacted_is_restored_on_a_follower_too(bench: JournalBench) -> None:
+    whole = write_batch([Record(0, 1000, b"%d" % key, b"v", ()) for key in range(4)])
+    (header,) = check_batches(whole)
+    left = [record for record in read_records(memoryview(whole)) if record.offset != 1]
+    compacted = bytes(rewrite_batch(header._replace(base_offset=3), left))
+    bench.logs[0].append_replica(compacted, check_batches(compacted, compacted=True), Timestamp(1))
+    bench.commit_all(0)
+
+    bench.restart()
+
+    assert bench.ends()[0] == 7
+    assert (bench.reports[0].lost, bench.reports[0].restored is not None) == (None, True)
 
 
 def test_a_large_append_is_synced_in_its_own_file_and_leaves_a_mark(bench: JournalBench) -> None:
