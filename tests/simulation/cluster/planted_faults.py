@@ -26,6 +26,7 @@ from penstock.broker.coordinator import Coordinator
 from penstock.broker.fetch import FetchService
 from penstock.broker.lease import ENDED, FOREVER, BrokerLease
 from penstock.broker.partitions import FollowerPartition, FsyncMode, LeaderPartition
+from penstock.broker.partitions.leader_partition import SyncPolicy
 from penstock.broker.partitions.segment_verifier import (
     OnVerified,
     SegmentVerifier,
@@ -616,6 +617,17 @@ def compaction_drops_the_newest_value(patch: Patch) -> None:
     patch.setattr(OffsetMap, "is_outdated", is_outdated)
 
 
+def high_watermarks_go_back_when_syncs_begin(patch: Patch) -> None:
+    configure = LeaderPartition.configure
+
+    def configure_and_go_back(self: LeaderPartition, policy: SyncPolicy) -> None:
+        configure(self, policy)
+        if policy.before_acknowledging:
+            self.high_watermark = self.isr.high_watermark = min(self.high_watermark, self.log.synced)
+
+    patch.setattr(LeaderPartition, "configure", configure_and_go_back)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -801,6 +813,8 @@ VOTER_CHANGES = replace(
 COMPACTED = replace(
     LONG_TAILS, compacted=True, pace_ms=10, static={**STATIC, "log.cleaner.backoff.ms": "100"}
 )
+# Nodes do not sync by themselves; the topic asks for it, and changes its mind.
+FSYNC_CHANGES = replace(LEADERS_FALL, fsync=FsyncMode.NONE, pace_ms=15)
 # Partitions move, and leaders fall.
 REASSIGNMENTS = replace(LEADERS_FALL, nodes=4, movers=1, pace_ms=15)
 # Records are deleted from the front, and leaders fall.
@@ -953,6 +967,7 @@ FAULTS = [
     ),
     PlantedFault(voters_that_were_removed_stay, VOTER_CHANGES, 5),
     PlantedFault(compaction_drops_the_newest_value, COMPACTED, 5),
+    PlantedFault(high_watermarks_go_back_when_syncs_begin, FSYNC_CHANGES, 10),
     PlantedFault(retention_forgets_the_high_watermark, RETENTION, 10),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
 ]

@@ -26,6 +26,7 @@ from penstock.storage.log import PartitionLog
 
 SETTING = "max.message.bytes"
 MINIMUM = "min.insync.replicas"
+FLUSH = "flush.messages"
 
 
 class RegisterKind(enum.Enum):
@@ -35,6 +36,7 @@ class RegisterKind(enum.Enum):
     PARTITIONS = "partitions"
     SETTING = "setting"
     MINIMUM = "minimum"
+    FLUSH = "flush"
 
 
 class Register(NamedTuple):
@@ -341,5 +343,7 @@ def value_in(image: MetadataImage, register: Hashable) -> Hashable:
             return image.config(ConfigResourceType.TOPIC, register.topic).get(SETTING)
         case RegisterKind.MINIMUM:
             return image.config(ConfigResourceType.TOPIC, register.topic).get(MINIMUM)
+        case RegisterKind.FLUSH:
+            return image.config(ConfigResourceType.TOPIC, register.topic).get(FLUSH)
         case _:
             assert_never(register.kind)

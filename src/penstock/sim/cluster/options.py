@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from penstock.broker.cluster import BrokerSessionOptions, QuorumOptions, Voter
+from penstock.broker.partitions import FsyncMode
 from penstock.core.model import MILLISECOND, SECOND, NodeId
 from penstock.core.raft import RaftOptions
 from penstock.node import ListenerOptions, NodeOptions
@@ -26,8 +27,13 @@ STATIC = {
 }
 # In how many of the runs there is each kind of work that others can do without.
 SHARE = 0.25
+# Less often where it takes another node, and more time.
+FOUR_NODES_SHARE = 0.15
 RETENTION_BYTES = (3_000, 8_000)
 RETENTION_CHECK_MS = 150
+FSYNC_INTERVAL_MS = 200
+# In how many of the runs producers do not wait for syncs.
+WITHOUT_SYNCS = 0.15
 COMPACTION = {
     "cleanup.policy": "compact",
     "segment.bytes": "1500",
@@ -54,6 +60,8 @@ class SimulatedClusterOptions:
     deleters: int = 0
     # Whether the logs are compacted; then nothing is deleted from the front.
     compacted: bool = False
+    # Without syncs before acknowledgements power is never cut; topics ask for them, and change their mind.
+    fsync: FsyncMode = FsyncMode.EVERY
     # Clients that move partitions to other brokers.
     movers: int = 0
     # Clients that take voters out of the metadata quorum and put them back.
@@ -112,12 +120,14 @@ class SimulatedClusterOptions:
             },
             deleters=int(luck.random() < SHARE),
             retention_bytes=luck.choice(RETENTION_BYTES) if luck.random() < SHARE else -1,
-            movers=int(luck.random() < SHARE),
-            voter_admins=int(luck.random() < SHARE),
+            movers=int(luck.random() < FOUR_NODES_SHARE),
+            voter_admins=int(luck.random() < FOUR_NODES_SHARE),
         )
         if luck.random() < SHARE:
             static = {**drawn.static, "log.cleaner.backoff.ms": "100"}
             drawn = replace(drawn, compacted=True, deleters=0, retention_bytes=-1, static=static)
+        if luck.random() < WITHOUT_SYNCS:
+            drawn = replace(drawn, fsync=luck.choice((FsyncMode.INTERVAL, FsyncMode.NONE)))
         # A move needs somewhere to go, and a quorum without one of its voters must survive damage.
         needs_more = bool(drawn.movers or drawn.voter_admins)
         return replace(drawn, nodes=max(drawn.nodes, 4)) if needs_more else drawn
@@ -138,6 +148,8 @@ def node_options(options: SimulatedClusterOptions, number: int) -> NodeOptions:
         listeners=(ListenerOptions(Address(name_of(number), KAFKA_PORT)),),
         peer=Address(name_of(number), PEER_PORT) if together else None,
         voters=voters if together else (),
+        fsync=options.fsync,
+        fsync_interval_ms=FSYNC_INTERVAL_MS,
         retention_check_ms=RETENTION_CHECK_MS if options.retention_bytes >= 0 else 60_000,
         checkpoint_ms=options.checkpoint_ms,
         checkpoint_check_ms=options.checkpoint_ms // 2,

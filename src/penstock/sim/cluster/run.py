@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
-from penstock.broker.partitions import LeaderPartition
+from penstock.broker.partitions import FsyncMode, LeaderPartition
 from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
 from penstock.server.kafka.backend import Backend
@@ -18,6 +18,7 @@ from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
 from penstock.sim.cluster.world import ClusterWorld
 from penstock.sim.faults import (
     ANYWHERE,
+    DAMAGES,
     FaultKind,
     FaultPlan,
     FaultTarget,
@@ -47,6 +48,12 @@ SURVIVED_DAMAGES = (
     FaultKind.ROT,
     FaultKind.FAILED_READ,
     FaultKind.NEW_DISK,
+)
+UNSYNCED_LOSES = (
+    FaultKind.POWER_CUT,
+    FaultKind.POWER_CUT_ALL,
+    FaultKind.POWER_CUT_IN_WRITE,
+    FaultKind.FAILED_SYNC,
 )
 # So many times as long as the faults, until enough is done.
 RELENTING = 5
@@ -268,6 +275,12 @@ def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:
     return FaultPlan(drawn, every_ns, lasting_ns, weather, aims, patient=luck.random() < 0.5)
 
 
+def without_power_cuts(plan: FaultPlan) -> FaultPlan:
+    """The same plan for nodes that do not sync: only processes end, and no disk loses anything."""
+    kinds = tuple(kind for kind in plan.kinds if kind not in (*DAMAGES, *UNSYNCED_LOSES))
+    return replace(plan, kinds=kinds or (FaultKind.KILL, FaultKind.KILL_ALL))
+
+
 def options_for(seed: int, nodes: int | None = None) -> SimulatedClusterOptions:
     """The workload that is drawn from a seed, on as many nodes as asked for."""
     drawn = SimulatedClusterOptions.draw(World(seed).random("options"))
@@ -282,6 +295,8 @@ def run_cluster(
     cluster = ClusterWorld(seed, options, make)
     world = cluster.world
     plan = options.plan or draw_plan(world.random("plan"), options.nodes)
+    if options.fsync is not FsyncMode.EVERY:
+        plan = without_power_cuts(plan)
     damage = FileCorruptor(world.random("damage"), list(world.nodes.values()), is_replicated)
     world.flips[damage.victim.name] = damage.flips
     nemesis = Nemesis(world, plan, cluster.find, cluster.works, damage)
@@ -323,12 +338,19 @@ def _live(cluster: ClusterWorld, nemesis: Nemesis) -> list[str]:
     cluster.stop_clients()
     if not _settle(cluster):
         return _stuck(cluster, "after the last request")
-    # Whatever is in memory only, the last power cut takes.
-    for node in world.nodes.values():
-        node.cut_power()
+    _end_all(cluster)
     if not _settle(cluster):
         return _stuck(cluster, "after the last power cut")
     return judge(cluster)
+
+
+def _end_all(cluster: ClusterWorld) -> None:
+    """Whatever is in memory only, the last power cut takes; without syncs, the last kill."""
+    for node in cluster.world.nodes.values():
+        if cluster.options.fsync is FsyncMode.EVERY:
+            node.cut_power()
+        elif node.is_up:
+            node.kill()
 
 
 def _suffer(cluster: ClusterWorld, nemesis: Nemesis) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.broker.partitions import FsyncMode
 from penstock.core.metadata import ConfigOperation
 from penstock.core.protocol import ErrorCode, Message
 from penstock.core.protocol.messages.create_partitions import (
@@ -25,7 +26,7 @@ from penstock.core.protocol.schema import ZERO_UUID
 from penstock.sim.checkers.metadata import RegisterChange
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
 from penstock.sim.cluster.clients.connection import RequestLost
-from penstock.sim.cluster.node import MINIMUM, SETTING, Register, RegisterKind
+from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
 from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
 
 TIMEOUT_MS = 1_000
@@ -62,6 +63,7 @@ class SimulatedAdmin(SimulatedClient):
         self._partitions = 0
         self._replicas = options.replicas
         self._pace_ms = options.pace_ms * 2
+        self._has_fsync_changes = options.fsync is not FsyncMode.EVERY
         self._topics: list[str] = []
         self._made = 0
         self._stopped = False
@@ -96,6 +98,8 @@ class SimulatedAdmin(SimulatedClient):
         elif luck < 0.7 and self._replicas > MINIMUM_USUAL and self.host == FIRST_ADMIN:
             # For a while writes need all replicas.
             self._wish(_minimum(self._replicas), self._lower)
+        elif luck < 0.8 and self._has_fsync_changes and self.host == FIRST_ADMIN:
+            self._wish(_flush(self.luck.choice((1, 5, 1_000_000))), self._rest)
         else:
             self._wish(_setting(self._settled, self.luck.randint(10_000, 1_000_000)), self._rest)
 
@@ -209,6 +213,11 @@ def _setting(name: str, value: int) -> MetadataChange:
 
 def _minimum(value: int) -> MetadataChange:
     return _config(Register(RegisterKind.MINIMUM, TOPIC), MINIMUM, value)
+
+
+def _flush(records: int) -> MetadataChange:
+    """Sync after so many records: after one, producers wait for it."""
+    return _config(Register(RegisterKind.FLUSH, TOPIC), FLUSH, records)
 
 
 def _config(register: Register, setting: str, value: int) -> MetadataChange:
