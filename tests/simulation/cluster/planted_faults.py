@@ -35,8 +35,9 @@ from penstock.broker.partitions.segment_verifier import (
 )
 from penstock.broker.produce import ProduceService
 from penstock.broker.replication import ReplicationOptions, ReplicationService, fetch_server
-from penstock.core.groups import CommitOffsets
+from penstock.core.groups import CommitOffsets, Heartbeat, classic_protocol
 from penstock.core.groups.classic_group import ClassicGroup
+from penstock.core.groups.outcome import GroupOutcome
 from penstock.core.metadata import (
     NO_LEADER,
     AlterPartition,
@@ -628,6 +629,17 @@ def high_watermarks_go_back_when_syncs_begin(patch: Patch) -> None:
     patch.setattr(LeaderPartition, "configure", configure_and_go_back)
 
 
+def static_members_are_known_by_their_instance_alone(patch: Patch) -> None:
+    """Whoever comes with the instance id is taken for the member that has it now."""
+    heartbeat = classic_protocol._heartbeat
+
+    def heartbeat_of_holder(group: ClassicGroup, command: Heartbeat, outcome: GroupOutcome) -> None:
+        holder = group.instances.get(command.instance_id or "", command.member_id)
+        heartbeat(group, replace(command, member_id=holder), outcome)
+
+    patch.setattr(classic_protocol, "_heartbeat", heartbeat_of_holder)
+
+
 def options(
     kinds: tuple[FaultKind, ...],
     *,
@@ -967,7 +979,8 @@ FAULTS = [
     ),
     PlantedFault(voters_that_were_removed_stay, VOTER_CHANGES, 5),
     PlantedFault(compaction_drops_the_newest_value, COMPACTED, 5),
-    PlantedFault(high_watermarks_go_back_when_syncs_begin, FSYNC_CHANGES, 10),
+    PlantedFault(high_watermarks_go_back_when_syncs_begin, FSYNC_CHANGES, 40, hint=6),
+    PlantedFault(static_members_are_known_by_their_instance_alone, MANY_NAPS, 10),
     PlantedFault(retention_forgets_the_high_watermark, RETENTION, 10),
     PlantedFault(retention_takes_one_segment_too_many, RETENTION, 10),
 ]

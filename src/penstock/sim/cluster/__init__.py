@@ -26,7 +26,7 @@ or the network is cut, and time out. A run ends with everything repaired; the cl
 within bounded time, and then every partition is read to its end, every replica compared, every
 acknowledgement checked.
 
-Left out: transactions and queues, which are not there yet; a change of members; the HTTP pages.
+Left out: transactions and queues, which are not there yet; nodes that join or leave for good; the HTTP pages.
 """
 
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker

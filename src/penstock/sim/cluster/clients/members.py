@@ -110,6 +110,8 @@ class SimulatedMember(FetchClient):
         self._heard_at = 0
         # What it owned before the last rebalance, and the generation of that time.
         self._before: tuple[int, dict[Place, int]] | None = None
+        # The id of a static member before it came back: nobody may go on under it.
+        self._former_id = ""
         # A request that comes late comes on another connection.
         self._ghost = FetchClient(nodes, host)
 
@@ -130,7 +132,7 @@ class SimulatedMember(FetchClient):
         self._positions = {}
         if forget:
             self._before = None
-            self._member_id = ""
+            self._former_id, self._member_id = self._member_id, ""
         if not self._stopped:
             self._locate(self._join)
 
@@ -245,6 +247,8 @@ class SimulatedMember(FetchClient):
         for place in mine:
             self.journal.groups.owns(self._group, self._generation, place, name)
         self._beat()
+        if self._instance_id is not None and self._former_id not in ("", self._member_id):
+            self._beat_as_former()
         if mine:
             self._ask_offsets(mine)
 
@@ -287,6 +291,26 @@ class SimulatedMember(FetchClient):
         )
         heartbeat, sent_at = self.journal.groups.beating(self._group, self._generation), self.now
         self._submit(request, lambda reply: self._heard(heartbeat, sent_at, reply))
+
+    def _beat_as_former(self) -> None:
+        """What the process of before would send if it were still there: it must be fenced (KIP-345)."""
+        assert self._coordinator is not None
+        former, present, generation = self._former_id, self._member_id, self._generation
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=generation,
+            member_id=former,
+            group_instance_id=self._instance_id,
+        )
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, HeartbeatResponse) and reply.error_code == ErrorCode.NONE:
+                self.journal.failures.append(
+                    f"two owners: {former} and {present} are both {self._instance_id} "
+                    f"in generation {generation} of {self._group}"
+                )
+
+        self._ghost.ask(self._coordinator, request, self.versions.of(HeartbeatRequest), answered)
 
     def _heard(self, heartbeat: MemberHeartbeat, sent_at: int, reply: object) -> None:
         if not isinstance(reply, HeartbeatResponse) or reply.error_code in ELSEWHERE:
