@@ -35,8 +35,10 @@ from penstock.core.model import (
     CorruptionError,
     Instant,
     NodeId,
+    Offset,
     PartitionIndex,
     PenstockError,
+    StorageError,
     TopicId,
     TopicPartition,
 )
@@ -119,6 +121,9 @@ class ReplicaRepair:
         damaged, what is damaged goes to the quarantine instead, with all behind it; that blocks.
         """
         log = replica.log
+        if log.is_start_in_doubt and not self.is_relied_on(state):
+            self._begin_anew(replica)
+            return False
         damaged = log.corruption
         if not damaged or self.is_relied_on(state) or not _can_mend(replica):
             return False
@@ -134,6 +139,16 @@ class ReplicaRepair:
         else:
             events.warning("partition.repaired", partition=str(replica.name), end=log.end)
         return False
+
+    def _begin_anew(self, replica: Replica) -> None:
+        """Have the leader send everything: by following, a log never gets its beginning back."""
+        start, end = replica.log.start, replica.log.end
+        try:
+            replica.log.truncate_fully(Offset(0))
+        except StorageError as error:
+            events.error("partition.repair_failed", partition=str(replica.name), error=error)
+        else:
+            events.warning("partition.start_unknown", partition=str(replica.name), start=start, end=end)
 
     def resign(self, topic_id: TopicId, name: TopicPartition) -> None:
         """Something could not be written or created: let the others continue without this replica."""

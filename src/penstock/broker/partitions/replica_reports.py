@@ -177,8 +177,10 @@ class ReplicaReporter:
         if found.loss is ReplicaLoss.EVERYTHING and log.end > log.start:
             # A leader has begun to fill it again.
             found = FoundLoss(ReplicaLoss.TAIL)
-        if log.corruption and found.loss < ReplicaLoss.RANGE:
-            found = FoundLoss(ReplicaLoss.RANGE, max(damage.end for damage in log.corruption))
+        if (log.corruption or log.is_start_in_doubt) and found.loss < ReplicaLoss.RANGE:
+            # A beginning that may be missing is a hole, too: how far the log goes does not make up for it.
+            ends = (damage.end for damage in log.corruption)
+            found = FoundLoss(ReplicaLoss.RANGE, max(ends, default=log.end))
         elif log.stopped is not None and not found.loss:
             found = FoundLoss(ReplicaLoss.DOUBTFUL)
         last_epoch = log.epochs.epoch_at(Offset(log.end - 1))

@@ -27,6 +27,7 @@ from penstock.storage.log.checkpoint import (
 from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
 from penstock.storage.log.durability import Committer, Done
 from penstock.storage.log.index_rebuild import IndexRebuild, index_rebuild
+from penstock.storage.log.loss import CHECKPOINT_LOST
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
 from penstock.storage.log.refill import SegmentDraft, begin_refill
 from penstock.storage.log.scrub import (
@@ -318,6 +319,11 @@ class PartitionLog:
         assert writer is not None
         state.durability.request(writer, state.end, done)
         return True
+
+    @property
+    def is_start_in_doubt(self) -> bool:
+        """Whether the log may have begun with records that are gone, and nobody would know."""
+        return self._state.doubt == CHECKPOINT_LOST and self._state.start > 0
 
     def accept_loss(self) -> None:
         """Go on without what was durable and is gone, because that is recorded elsewhere by now.

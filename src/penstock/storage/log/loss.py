@@ -23,6 +23,8 @@ _FIXED = struct.Struct("<qI")
 _RANGE = struct.Struct("<5q")
 _LENGTH = struct.Struct("<H")
 _REASON_BYTES_MAX = 1000
+# The doubt about a log that lost its checkpoint: nothing else says where it starts.
+CHECKPOINT_LOST = "its checkpoint is lost"
 
 
 class NotedLoss(NamedTuple):

@@ -108,7 +108,7 @@ from penstock.storage.log.index import (
     seal,
 )
 from penstock.storage.log.journaled_tail import FoundBatch, JournaledTail, find_behind
-from penstock.storage.log.loss import NOTHING_LOST, NotedLoss, read_loss
+from penstock.storage.log.loss import CHECKPOINT_LOST, NOTHING_LOST, NotedLoss, read_loss
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
     SCAN_BYTES,
@@ -970,7 +970,7 @@ def _recover(
     recover_tail(state, following, report, tail)
     if journal is not None:
         restore_tail(state, tail, report)
-    state.doubt = state.doubt or _doubt_about(state, report)
+    state.doubt = _doubt_about(state, report) or state.doubt
     _restore_loss(state, report, noted)
     _note_found(state, report)
     if journal is not None and _is_only_longer(state, following, report):
@@ -986,7 +986,7 @@ def _recover(
 def _doubt_about(state: LogState, report: RecoveryReport) -> str:
     """Why the checkpoint does not tell how far the log was durable; empty if it does."""
     if report.checkpoint_lost:
-        return "its checkpoint is lost"
+        return CHECKPOINT_LOST
     position, journal = state.checkpoint.journal, state.journal
     if journal is None or position == NO_POSITION:
         return ""

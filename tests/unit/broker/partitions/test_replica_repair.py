@@ -249,3 +249,25 @@ def test_a_leader_whose_log_has_failed_does_not_wait_for_them(bench: ReplicasBen
     mend(bench, 1)
 
     assert (bench.state.leader, bench.state.elr) == (-1, (2,))
+
+
+def test_a_follower_that_does_not_know_where_its_log_started_is_sent_everything() -> None:
+    bench = ReplicasBench().create(1, 2, 3, segment_bytes="512")
+    producer = Producer(bench[1])
+    for number in range(20):
+        producer.append(b"%d" % number)
+    for follower in (2, 3):
+        bench.copy(follower)
+        bench.copy(follower)
+    bench.fence(3)
+    disk = bench[3].disk
+    assert sum(name.endswith(".log") for name in disk.listdir("logs/orders/0")) > 1
+    disk.remove(SEGMENT)
+    disk.remove("logs/orders/0/checkpoint")
+
+    bench.restart(3)
+    bench.unfence(3)
+    bench.copy(3)
+
+    assert content(bench[3]) == content(bench[1])
+    assert (bench[3].followed.log.start, bench[3].followed.log.end) == (0, 20)

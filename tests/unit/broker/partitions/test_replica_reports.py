@@ -8,6 +8,7 @@ from penstock.broker.partitions.replica_reports import loss_in
 from penstock.core.metadata import (
     NO_LEADER,
     Command,
+    ElectReported,
     PartitionReport,
     ReplicaLoss,
     Reply,
@@ -296,3 +297,28 @@ def test_the_only_replica_reports_what_it_lost_and_nothing_else(
 
     assert len(reports.sent) == sent
     assert bench.state.leader == 1
+
+
+def test_a_log_that_may_miss_its_beginning_does_not_lead_although_it_is_as_long() -> None:
+    bench = ReplicasBench().create(2, 1, 3, segment_bytes="512")
+    producer = Producer(bench[2])
+    for _ in range(20):
+        producer.append(b"everywhere")
+    for follower in (1, 3):
+        bench.copy(follower)
+        bench.copy(follower)
+    bench.fence(1)
+
+    def remove_start(disk: CrashableDisk) -> None:
+        disk.remove(SEGMENT)
+        disk.remove(f"{DIRECTORY}/checkpoint")
+
+    crash_all(bench, remove_start, 2)
+    come_back(bench, 1)
+    come_back(bench, 2)
+    assert bench.state.leader == NO_LEADER
+    # Broker 3 has reported, and is not unfenced yet.
+    Reports(bench, 3).start()
+    bench.perform(ElectReported(((TOPIC_ID, PartitionIndex(0)),)))
+
+    assert bench.state.leader != 2

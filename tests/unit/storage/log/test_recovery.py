@@ -359,6 +359,20 @@ def test_without_a_checkpoint_a_flipped_offset_is_not_where_the_log_ends(bench: 
     assert [damage.start for damage in report.corruption] == [8]
 
 
+def test_without_a_checkpoint_what_lies_behind_a_missing_segment_stays_in_the_log(bench: Bench) -> None:
+    bench.fill(40)
+    bases = bench.segment_bases()
+    assert len(bases) > 3
+    bench.disk.remove(f"{bench.log.directory}/checkpoint")
+    bench.disk.remove(f"{bench.log.directory}/{bases[1]:020d}.log")
+
+    report = bench.reopen(clean=False)
+
+    assert report.cut is None
+    assert [(damage.start, damage.end) for damage in report.corruption] == [(bases[1], bases[2])]
+    assert (bench.log.end, bench.bases(bases[2])[0]) == (80, bases[2])
+
+
 def test_without_a_checkpoint_what_lies_behind_damage_stays_in_the_log(bench: Bench) -> None:
     bench.fill(40)
     bases = bench.segment_bases()
