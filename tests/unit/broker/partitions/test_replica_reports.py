@@ -308,6 +308,9 @@ def test_a_log_that_may_miss_its_beginning_does_not_lead_although_it_is_as_long(
         bench.copy(follower)
         bench.copy(follower)
     bench.fence(1)
+    producer.append(b"on two")
+    bench.copy(3)
+    bench.copy(3)
 
     def remove_start(disk: CrashableDisk) -> None:
         disk.remove(SEGMENT)
