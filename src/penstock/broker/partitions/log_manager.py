@@ -212,6 +212,7 @@ class LogManager:
             options,
             commit=self._store.commit,
             ticks=self._runtime.clock.now,
+            now=self._runtime.clock.wall(),
             journal=None if journal is None else journal.of(topic_id, name.partition),
             is_synced_later=is_synced_later,
         )

@@ -79,7 +79,7 @@ class IndexRebuild:
 
     def _walk(self) -> RebuiltIndex:
         segment, producers = self._segment, self._producers
-        not_before = self._state.checkpoint.taken_at
+        not_before = self._state.replayed_at
         for reader, ranges in self._before:
             for first, stop in ranges:
                 for placed in headers(reader, first, stop, SCAN_BYTES):

@@ -26,6 +26,7 @@ from penstock.storage.log.checkpoint import (
 )
 from penstock.storage.log.compaction import CleaningResult, Compaction, CompactionResult, CompactionRules
 from penstock.storage.log.durability import Committer, Done
+from penstock.storage.log.files import NO_TIME
 from penstock.storage.log.index_rebuild import IndexRebuild, index_rebuild
 from penstock.storage.log.loss import CHECKPOINT_LOST
 from penstock.storage.log.recovery import RecoveryReport, create_log, open_log
@@ -113,13 +114,14 @@ class PartitionLog:
         commit: Committer | None = None,
         ticks: Callable[[], int] | None = None,
         journal: LogJournal | None = None,
+        now: Timestamp = NO_TIME,
         is_synced_later: bool = False,
     ) -> tuple["PartitionLog", RecoveryReport]:
         """Open a log that was closed, or left behind by a crash, and say what was found. Blocks.
 
         All of it is durable then, unless `is_synced_later`: the caller calls `sync` for many logs at once.
         """
-        services = LogServices(commit, ticks, journal)
+        services = LogServices(commit, ticks, journal, now)
         state, report = open_log(
             disk, directory, topic_id, options, services, is_synced_later=is_synced_later
         )

@@ -200,13 +200,13 @@ def fold(
     state: LogState, producers: ProducerStateManager, segment: Segment, placed: BatchPosition
 ) -> "array[int]":
     """Update the producer state for one batch of the log; returns the row of the transaction it aborted."""
-    return fold_placed(producers, segment.file, placed, state.checkpoint.taken_at)
+    return fold_placed(producers, segment.file, placed, state.replayed_at)
 
 
 def fold_placed(
     producers: ProducerStateManager, file: PositionalReader, placed: BatchPosition, not_before: Timestamp
 ) -> "array[int]":
-    """As `fold`, for any file; records may carry any time, producers wrote `not_before` the checkpoint."""
+    """As `fold`, for any file; producers are seen `not_before` this, since records may carry any time."""
     header = placed.header
     if header.producer_id < 0:
         return array("q")
@@ -216,8 +216,8 @@ def fold_placed(
 
 
 def seen_at(state: LogState, max_timestamp: int) -> Timestamp:
-    """When a replayed producer wrote: records may carry any time, so not before the checkpoint."""
-    return max(Timestamp(max_timestamp), state.checkpoint.taken_at)
+    """When a replayed producer counts as seen."""
+    return max(Timestamp(max_timestamp), state.replayed_at)
 
 
 def epochs_between(state: LogState, end: Offset) -> LeaderEpochHistory:

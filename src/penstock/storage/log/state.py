@@ -9,7 +9,7 @@ from penstock.core.replica import AbortedTransaction, LeaderEpochHistory, Produc
 from penstock.storage.disk import Disk
 from penstock.storage.journal import LogJournal
 from penstock.storage.log.durability import Committer, Durability
-from penstock.storage.log.files import Checkpoint
+from penstock.storage.log.files import NO_TIME, Checkpoint
 from penstock.storage.log.index import ActiveIndex
 from penstock.storage.log.loss import NOTHING_LOST, NotedLoss, remove_loss, write_loss
 from penstock.storage.log.segment import Segment
@@ -24,6 +24,8 @@ class LogServices(NamedTuple):
     # A nanosecond clock.
     ticks: Callable[[], int] | None = None
     journal: LogJournal | None = None
+    # The wall clock when the log is opened.
+    now: Timestamp = NO_TIME
 
 
 class LogState:
@@ -46,6 +48,7 @@ class LogState:
         "last_append_at",
         "lost_end",
         "noted",
+        "opened_at",
         "options",
         "producers",
         "segments",
@@ -81,6 +84,7 @@ class LogState:
         # A log start that moved may be newer; only committed records are deleted.
         self.high_watermark = max(checkpoint.high_watermark, checkpoint.log_start)
         self.last_append_at = checkpoint.taken_at
+        self.opened_at = services.now
         # Where the log ended that was durable, if its end was lost since.
         self.lost_end = Offset(0)
         # Why the log may have been longer still.
@@ -92,6 +96,15 @@ class LogState:
         self.is_open = False
         # What cannot be read, by its first offset; each segment has its own part of it.
         self.damage: dict[Offset, CorruptRange] = {}
+
+    @property
+    def replayed_at(self) -> Timestamp:
+        """When producers that are replayed count as seen.
+
+        Their records may carry any time, and the checkpoint may be old: they would be forgotten while
+        they still send again what they sent before.
+        """
+        return max(self.checkpoint.taken_at, self.opened_at)
 
     @property
     def active_index(self) -> ActiveIndex:

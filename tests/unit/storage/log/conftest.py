@@ -106,14 +106,14 @@ class Bench:
         self.log.checkpoint(self.answers.append)
         self.rounds.finish_all()
 
-    def reopen(self, *, clean: bool = True) -> RecoveryReport:
+    def reopen(self, *, clean: bool = True, now: int = -1) -> RecoveryReport:
         if clean:
             self.log.close()
             self.rounds.finish_all()
         self.rounds = Rounds()
         self.commit = GroupCommit(self.rounds)
         self.log, self.report = PartitionLog.open(
-            self.disk, DIRECTORY, TOPIC, self.options, commit=self.commit
+            self.disk, DIRECTORY, TOPIC, self.options, commit=self.commit, now=Timestamp(now)
         )
         return self.report
 

@@ -301,6 +301,19 @@ def test_what_unfinished_writes_left_behind_is_removed(bench: Bench) -> None:
     assert [name for name in bench.files() if "tmp" in name or "77" in name] == []
 
 
+def test_a_producer_of_old_records_is_not_forgotten_because_of_a_crash(bench: Bench) -> None:
+    """It may be about to send its last batch again, whatever times its records carry."""
+    day = 86_400_000
+    bench.append(1, at=5, now=30 * day, producer_id=5, producer_epoch=0, base_sequence=0)
+    (sent,) = bench.headers()
+    bench.sync_now()
+
+    bench.reopen(clean=False, now=30 * day + 1)
+    bench.log.expire(Timestamp(30 * day + 2))
+
+    assert isinstance(bench.log.producers.check(sent), DuplicateBatch)
+
+
 def test_producers_are_known_again_after_a_crash(bench: Bench) -> None:
     headers = []
     for sequence in range(0, 16, 2):
