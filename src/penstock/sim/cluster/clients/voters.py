@@ -15,6 +15,7 @@ from penstock.core.protocol.messages.describe_quorum import (
 )
 from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient, VersionPolicy, is_retriable
+from penstock.sim.cluster.options import name_of
 
 TIMEOUT_MS = 3_000
 PATIENCE_NS = 3 * SECOND
@@ -56,7 +57,10 @@ class VoterAdmin(SimulatedClient):
                 self._rest()
                 return
             voters = {voter.replica_id: voter.replica_directory_id for voter in row.current_voters}
-            self.journal.voters.described(known, row.leader_epoch, voters)
+            # On another disk a node is another voter, and the one that it was goes.
+            damages = self.nodes.world.damages
+            kept = tuple(one for one in known if name_of(one.change.node) not in damages)
+            self.journal.voters.described(kept, row.leader_epoch, voters)
             self._change(voters, {one.replica_id: one.replica_directory_id for one in row.observers})
 
         self.ask(self.any_node(), request, self.versions.of(DescribeQuorumRequest), described)
