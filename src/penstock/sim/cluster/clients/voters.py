@@ -1,4 +1,8 @@
-"""A client that takes nodes out of the metadata quorum and puts them back."""
+"""A client that takes nodes out of the metadata quorum and puts them back.
+
+Left out: removing a node that comes back on another disk before it is a broker again. It gets no metadata
+from then on, and nobody puts it back until it is restarted.
+"""
 
 from uuid import UUID
 
@@ -69,7 +73,8 @@ class VoterAdmin(SimulatedClient):
         """Put back who was taken out, or take somebody out."""
         choice = dict(observers)
         if len(voters) > VOTERS_MIN:
-            choice |= voters
+            damages = self.nodes.world.damages
+            choice |= {node: found for node, found in voters.items() if name_of(node) not in damages}
         if not choice:
             self._rest()
             return
