@@ -12,7 +12,7 @@ from penstock.broker.cluster import raft_host, raft_recovery
 from penstock.broker.coordinator import Coordinator
 from penstock.broker.partitions import FollowerPartition
 from penstock.broker.partitions.replica_repair import ReplicaRepair
-from penstock.broker.partitions.replica_reports import LOST_NOTHING, ReplicaReporter
+from penstock.broker.partitions.replica_reports import ReplicaReporter
 from penstock.core.groups import classic_protocol
 from penstock.core.groups.classic_group import ClassicGroup
 from penstock.core.metadata import elections
@@ -40,10 +40,6 @@ def appends_that_do_not_fit_count_as_durable(patch: Patch) -> None:
         return True
 
     patch.setattr(LogJournal, "take", take_anyway)
-
-
-def replicas_report_no_loss(patch: Patch) -> None:
-    patch.setattr("penstock.broker.partitions.replica_reports.loss_in", lambda _: LOST_NOTHING)
 
 
 def empty_logs_count_as_complete(patch: Patch) -> None:
@@ -174,8 +170,8 @@ def groups_keep_their_facts_in_memory(patch: Patch) -> None:
 def new_leaders_call_everything_committed(patch: Patch) -> None:
     begin = IsrTracker.__init__
 
-    def begin_at_the_end(self: IsrTracker, *arguments: Any) -> None:
+    def begin_at_the_end(self: IsrTracker, *arguments: Any, **options: Any) -> None:
         me, state, epoch_start, synced, _, *rest = arguments
-        begin(self, me, state, epoch_start, synced, synced, *rest)
+        begin(self, me, state, epoch_start, synced, synced, *rest, **options)
 
     patch.setattr(IsrTracker, "__init__", begin_at_the_end)
