@@ -870,8 +870,8 @@ RECOVERY_FAULTS = [
     PlantedFault(
         nothing,
         VOTERS_IN_DOUBT,
-        20,
-        hint=5,
+        50,
+        hint=11,
         make=with_raft(planted.VotesAgainWithoutItsHardState),
         name="a lost hard state counts as a blank one",
     ),
@@ -886,11 +886,11 @@ RECOVERY_FAULTS = [
     PlantedFault(recovery_faults.damaged_entries_are_skipped, VOTERS_IN_DOUBT, 10),
     PlantedFault(recovery_faults.empty_logs_count_as_complete, LOST_LOGS, 20, hint=4),
     PlantedFault(recovery_faults.nobody_waits_for_replicas_that_may_be_whole, LOST_LOGS, 20, hint=2),
-    PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=4),
+    PlantedFault(recovery_faults.segments_are_sent_unverified, ROTTEN_LOGS, 20, hint=2),
     PlantedFault(recovery_faults.damaged_replicas_do_not_resign, ROTTEN_LOGS, 10),
     PlantedFault(recovery_faults.damaged_replicas_follow_on_without_a_refill, ROTTEN_LOGS, 20, hint=3),
     PlantedFault(recovery_faults.a_refill_leaves_out_what_was_damaged, ROTTEN_LOGS, 10),
-    PlantedFault(recovery_faults.a_refill_takes_whatever_comes, ROTTEN_LOGS, 20, hint=4),
+    PlantedFault(recovery_faults.a_refill_takes_whatever_comes, ROTTEN_LOGS, 20),
 ]
 
 FAULTS = [
@@ -957,7 +957,7 @@ FAULTS = [
     PlantedFault(the_first_that_reports_is_elected, DAMAGED_TAILS, 30, hint=2),
     PlantedFault(the_shortest_log_is_elected, DAMAGED_TAILS, 20, hint=2),
     PlantedFault(leases_never_end, LEADERS_ARE_CUT_OFF, 20),
-    PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 10, hint=2),
+    PlantedFault(recovery_faults.followers_take_the_end_for_the_high_watermark, LONG_TAILS, 20, hint=5),
     PlantedFault(recovery_faults.one_of_the_isr_is_enough, LONG_TAILS, 5),
     PlantedFault(recovery_faults.new_leaders_call_everything_committed, STRANDED_LEADERS, 10, hint=2),
     PlantedFault(recovery_faults.coordinators_serve_before_they_have_loaded, MANY_MEMBERS, 5),
