@@ -543,6 +543,11 @@ class ReplicaManager:
         else:
             report()
 
+    @property
+    def are_synced(self) -> bool:
+        """Whether everything that was found in the logs at the start is durable."""
+        return not self._unsynced
+
     def _sync_opened(self) -> None:
         """Make durable what a former process had appended last, with one round for all logs."""
         for replica in self:

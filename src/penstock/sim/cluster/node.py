@@ -169,11 +169,16 @@ class ClusterNode:
         return process.backend if process is not None and process.is_ready else None
 
     def last_replica(self, place: Place) -> Replica | None:
-        """Its replica of a partition; before it is opened again, or if the node is down, that of before.
+        """Its replica of a partition; before it is ready again, or if the node is down, that of before.
 
         What was synced then is synced still.
         """
-        found = (process.backstage.partitions.find_log(*place) for process in reversed(self._processes))
+        ready = (
+            process.backstage.partitions
+            for process in reversed(self._processes)
+            if process.backstage.partitions.are_synced
+        )
+        found = (partitions.find_log(*place) for partitions in ready)
         return next((replica for replica in found if replica is not None), None)
 
     @property
