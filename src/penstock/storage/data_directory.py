@@ -69,8 +69,9 @@ from penstock.storage.log.files import decode_identity, read_if_good
 LOGS = "logs"
 SET_ASIDE = "set-aside"
 _crc32c = crc32.iscsi
-# From format 2 on there is a journal: who does not read it would lose what was acknowledged.
-FORMAT = 2
+# From format 2 on there is a journal: who does not read it would lose what was acknowledged. From 3 on
+# its files say how long they are, which those who read 2 take for damage.
+FORMAT = 3
 _WITHOUT_JOURNAL = 1
 META = "meta"
 _LOCK = f"{META}/lock"
@@ -240,11 +241,10 @@ class DataDirectory:
         cluster_id: UUID | None,
         last_clean_epoch: BrokerEpoch | None,
         *,
-        has_journal: bool = False,
+        found: int = _WITHOUT_JOURNAL,
     ) -> None:
         self._disk = disk
-        # Whether a journal was ever made here: from then on, one that is missing is a loss.
-        self.has_journal = has_journal
+        self._format = found
         self._lock = lock
         self.directory_id = directory_id
         self.cluster_id = cluster_id
@@ -263,18 +263,23 @@ class DataDirectory:
         try:
             directory_id = _identify(disk, new_directory_id)
             cluster_id = _read_id(disk, _CLUSTER_ID)
-            has_journal = _read(disk, _FORMAT) != str(_WITHOUT_JOURNAL)
+            found = int(_read(disk, _FORMAT) or _WITHOUT_JOURNAL)
             marker = _take_clean_marker(disk)
-            return cls(disk, lock, directory_id, cluster_id, marker, has_journal=has_journal)
+            return cls(disk, lock, directory_id, cluster_id, marker, found=found)
         except BaseException:
             lock.close()
             raise
 
     def note_journal(self) -> None:
-        """There is a journal now; durable when it returns."""
-        if not self.has_journal:
+        """There is a journal now, as this version writes it; durable when it returns."""
+        if self._format != FORMAT:
             write_record(self._disk, META, _FORMAT, str(FORMAT))
-            self.has_journal = True
+            self._format = FORMAT
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether a journal was ever made here: from then on, one that is missing is a loss."""
+        return self._format > _WITHOUT_JOURNAL
 
     def join_cluster(self, cluster_id: UUID) -> None:
         """Belong to this cluster for ever; durable when it returns. Raises WrongCluster."""

@@ -31,6 +31,9 @@ _crc32c = crc32.iscsi
 HEADER_BYTES = 512
 _FILE_MAGIC = b"PSJL"
 _FILE = struct.Struct("<4sIQQQI")
+_FILE_VERSION = 2
+# Without a size; read, and never written.
+_FILE_1 = struct.Struct("<4sIQQI")
 _STATE_MAGIC = b"PSJS"
 _STATE = struct.Struct("<4sIQQQQQ")
 # The bits of a sequence that count frames: 200 years of one a second, 7 of 5,000.
@@ -82,7 +85,7 @@ class FileHeader(NamedTuple):
     """Which frames a file holds: those with sequences from `base` on.
 
     In the first file of a run, `previous` is the last sequence that was found when it began. A file
-    that has fewer than `size` bytes was cut.
+    that has fewer than `size` bytes was cut; of version 1 it is unknown.
     """
 
     base: int
@@ -115,7 +118,7 @@ class FrameHeader(NamedTuple):
 
 
 def encode_file_header(header: FileHeader) -> bytes:
-    content = _FILE.pack(_FILE_MAGIC, _VERSION, *header)
+    content = _FILE.pack(_FILE_MAGIC, _FILE_VERSION, *header)
     return (content + _CRC.pack(_crc32c(content))).ljust(HEADER_BYTES, b"\0")
 
 
@@ -123,11 +126,13 @@ def decode_file_header(content: Buffer) -> FileHeader:
     """The header, or CorruptionError."""
     if len(content) < HEADER_BYTES:
         raise CorruptionError(f"a journal file of {len(content)} bytes has no header")
-    magic, version, *fields = _FILE.unpack_from(content)
-    (crc,) = _CRC.unpack_from(content, _FILE.size)
-    if magic != _FILE_MAGIC or crc != _crc32c(content[: _FILE.size]) or version != _VERSION:
-        raise CorruptionError("the header of a journal file is damaged")
-    return FileHeader(*fields)
+    for layout, known in ((_FILE, _FILE_VERSION), (_FILE_1, 1)):
+        magic, version, base, previous, *rest = layout.unpack_from(content)
+        (crc,) = _CRC.unpack_from(content, layout.size)
+        if magic == _FILE_MAGIC and version == known and crc == _crc32c(content[: layout.size]):
+            size, salt = rest if known == _FILE_VERSION else (0, *rest)
+            return FileHeader(base, previous, size, salt)
+    raise CorruptionError("the header of a journal file is damaged")
 
 
 def encode_state(state: JournalState) -> bytes:

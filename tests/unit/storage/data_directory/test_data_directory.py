@@ -98,7 +98,7 @@ def test_a_newer_format_is_refused_with_one_clear_message() -> None:
     DataDirectory.open(disk, FIRST).close()
     write_record(disk, "meta", "format", str(FORMAT + 1))
 
-    with pytest.raises(FormatTooNew, match=r"has format 3, .* reads formats up to 2: upgrade Penstock"):
+    with pytest.raises(FormatTooNew, match=r"has format 4, .* reads formats up to 3: upgrade Penstock"):
         DataDirectory.open(disk, FIRST)
 
     disk.lock("meta/lock").close()

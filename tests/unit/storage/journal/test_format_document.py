@@ -1,14 +1,18 @@
 """The worked example of docs/formats/journal.md is what the code writes, and reads."""
 
 import re
+import struct
 from pathlib import Path
 from uuid import UUID
+
+from fastcrc import crc32
 
 from penstock.core.model import Offset, PartitionIndex, TopicId
 from penstock.storage.journal.codec import (
     COUNT_BITS,
     EntryKind,
     FileHeader,
+    decode_file_header,
     encode_file_header,
     encode_frame,
     is_whole,
@@ -70,3 +74,10 @@ def test_another_salt_or_sequence_does_not_fit() -> None:
     assert read_frame_header(bytes(content), 0, SALT + 1) is None
     content[8] ^= 1
     assert read_frame_header(bytes(content), 0, SALT) is None
+
+
+def test_a_file_header_of_version_1_is_read() -> None:
+    content = struct.pack("<4sIQQI", b"PSJL", 1, 7, 3, SALT)
+    content += struct.pack("<I", crc32.iscsi(content))
+
+    assert decode_file_header(content.ljust(512, b"\0")) == FileHeader(base=7, previous=3, size=0, salt=SALT)
