@@ -7,6 +7,7 @@ from dataclasses import replace
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.broker.partitions import FsyncMode, LeaderPartition
 from penstock.core.metadata import OFFSETS_TOPIC
+from penstock.core.metadata import Partition as PartitionState
 from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
 from penstock.server.kafka.backend import Backend
 from penstock.sim.checkers.durability import read_back
@@ -27,7 +28,7 @@ from penstock.sim.faults import (
     draw_weather,
 )
 from penstock.sim.values import end_of, values_of
-from penstock.sim.world import RunResult, World
+from penstock.sim.world import EVERYTHING, RunResult, World
 from penstock.storage.log import PartitionLog
 
 READ_BYTES = 1 << 20
@@ -90,7 +91,7 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
     assert partition is not None
     leader = cluster.nodes.get(partition.leader)
     if leader is None:
-        return "nobody leads"
+        return None if _is_gone(cluster, place, partition) else "nobody leads"
     led = _backend(leader).partitions.find(*place)
     if led is None or led.leader_epoch != partition.leader_epoch or led.stopped is not None:
         return f"node {partition.leader} should lead, and does not"
@@ -101,6 +102,16 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
     if led.high_watermark != led.log.end:
         return f"the high watermark is {led.high_watermark}, the log ends at {led.log.end}"
     return _unequal_logs(logs_of(cluster, place), len(partition.replicas), led.log.start)
+
+
+def _is_gone(cluster: ClusterWorld, place: Place, partition: PartitionState) -> bool:
+    """Whether its only replica in sync was on a disk that was replaced: then it is for an operator to decide.
+
+    Topics that clients write to have more replicas in sync before anything is acknowledged.
+    """
+    is_used = place in cluster.journal.logs or place[0] == OFFSETS_TOPIC
+    damages = (damage for found in cluster.world.damages.values() for damage in found)
+    return not is_used and not partition.complete and any(damage.what == EVERYTHING for damage in damages)
 
 
 def _unequal_logs(logs: dict[int, PartitionLog], replicas: int, start: int) -> str | None:
