@@ -153,6 +153,8 @@ def judge(cluster: ClusterWorld) -> list[str]:
         image = cluster.newest_image()
         partition = None if image is None else image.partition(*place)
         assert partition is not None
+        if partition.leader not in cluster.nodes:
+            continue  # it is gone
         led = _backend(cluster.nodes[partition.leader]).partitions.find(*place)
         assert led is not None
         copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
