@@ -150,24 +150,30 @@ def judge(cluster: ClusterWorld) -> list[str]:
         # What was read may have been found damaged, and is repaired.
         return [*anomalies, *_stuck(cluster, "after the last read")]
     for place in _all_places(cluster):
-        image = cluster.newest_image()
-        partition = None if image is None else image.partition(*place)
-        assert partition is not None
-        if partition.leader not in cluster.nodes:
-            continue  # it is gone
-        led = _backend(cluster.nodes[partition.leader]).partitions.find(*place)
-        assert led is not None
-        copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
-        if cluster.options.compacted and place in finals:
-            anomalies += _check_compacted(cluster, place, finals[place], copies)
-        elif place[0] != OFFSETS_TOPIC or not cluster.options.compacted:
-            anomalies += check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
+        anomalies += _compare_copies(cluster, place, finals.get(place))
     for node in cluster.nodes.values():
         node.shows_metadata()
         if node.protocol_errors:
             # No client of ours breaks the protocol.
             anomalies.append(f"protocol error: {node.machine.name} closed {node.protocol_errors} connections")
     return anomalies
+
+
+def _compare_copies(cluster: ClusterWorld, place: Place, final: list[tuple[int, bytes]] | None) -> list[str]:
+    """Compare the replicas of a partition, and what was read from it, if clients use it."""
+    image = cluster.newest_image()
+    partition = None if image is None else image.partition(*place)
+    assert partition is not None
+    if partition.leader not in cluster.nodes:
+        return []  # it is gone
+    led = _backend(cluster.nodes[partition.leader]).partitions.find(*place)
+    assert led is not None
+    copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
+    if cluster.options.compacted and final is not None:
+        return list(_check_compacted(cluster, place, final, copies))
+    if place[0] == OFFSETS_TOPIC and cluster.options.compacted:
+        return []
+    return check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
 
 
 def _check_compacted(
