@@ -181,7 +181,9 @@ def test_what_is_counted_is_what_was_stored(bench: "Bench") -> None:
 
 def test_a_batch_and_its_retry_on_a_partition_that_stopped_are_both_answered(bench: "Bench") -> None:
     orders = bench.topic()
-    bench.node.fail_disk(FailureRule("sync", times=2))
+    # That of the journal, and that of the log in its place.
+    bench.node.fail_disk(FailureRule("sync"))
+    bench.node.fail_disk(FailureRule("sync", path_ends="orders/0/00000000000000000000.log"))
     placed = bench.append(orders, base_sequence=0, **ME)
     heard = bench.acknowledgement(orders, placed)
     bench.run()
