@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, assert_never
 
-from penstock.broker.partitions import LeaderPartition, Replica
+from penstock.broker.partitions import FsyncMode, LeaderPartition, Replica
 from penstock.broker.partitions.log_scrubber import ScrubMetrics
 from penstock.core.metadata import ConfigResourceType, MetadataImage
 from penstock.core.model import LeaderEpoch, NodeId, PartitionIndex, TopicName, TopicPartition
@@ -176,7 +176,7 @@ class ClusterNode:
         ready = (
             process.backstage.partitions
             for process in reversed(self._processes)
-            if process.backstage.partitions.are_synced
+            if process.backstage.partitions.are_synced or self.options.fsync is not FsyncMode.EVERY
         )
         found = (partitions.find_log(*place) for partitions in ready)
         return next((replica for replica in found if replica is not None), None)

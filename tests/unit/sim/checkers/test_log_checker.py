@@ -124,6 +124,17 @@ def test_each_replica_of_a_compacted_partition_has_the_newest_record_of_every_ke
     assert check_compacted_copy(history, final, [(5, old)])[0].startswith("inconsistent")
 
 
+def test_a_consumer_may_pass_an_outdated_record_of_a_compacted_partition_and_no_other() -> None:
+    old, new = same_key()
+    final = [(0, b"a/1"), (1, old), (2, b"a/2"), (5, new)]
+    for is_compacted, anomalies in ((True, []), (False, ["poll skip: c went from 0 to 2, past 1"])):
+        history = LogHistory(sent_in_any_order=[value for _, value in final], is_compacted=is_compacted)
+        history.sought("c")
+        history.polled("c", [(0, b"a/1"), (2, b"a/2"), (5, new)])
+
+        assert [found for found in check_log(history, final) if "poll" in found] == anomalies
+
+
 def same_key() -> tuple[bytes, bytes]:
     values = [b"p/%d" % number for number in range(100)]
     return values[0], next(value for value in values[1:] if key_of(value) == key_of(values[0]))
