@@ -55,8 +55,6 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
         assert segment.writer is not None
         segment.writer.truncate(position)
         segment.writer.sync()
-        # What is written from here on is not what was damaged.
-        state.note_loss()
         state.disk.sync_directory(state.directory)
     except StorageError as failed:
         state.durability.stop(failed)
@@ -64,8 +62,10 @@ def truncate_to(state: LogState, offset: Offset) -> Offset:
     state.stats.truncations += 1
     if damage:
         # A damaged segment must not grow.
-        roll(state, end)
         state.set_damage(segment, damage)
+        roll(state, end)
+    # What is written from here on is not what was damaged, but what is in front of the cut still is.
+    state.note_loss()
     return end
 
 

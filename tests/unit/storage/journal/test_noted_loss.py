@@ -124,6 +124,16 @@ def test_what_is_written_after_a_cut_is_not_what_was_damaged(bench: JournalBench
     assert not bench.crashable.exists(LOSS)
 
 
+def test_what_is_damaged_in_front_of_a_cut_stays_noted(bench: JournalBench) -> None:
+    rotten(bench)
+
+    bench.logs[0].truncate_to(Offset(4))
+    for _ in range(2):
+        bench.write(0)
+        bench.restart(power_cut=False)
+        assert [(damage.start, damage.end) for damage in bench.reports[0].corruption] == [(1, 2)]
+
+
 def test_a_note_that_cannot_be_read_is_a_doubt(bench: JournalBench) -> None:
     rotten(bench)
     bench.crashable.flip_bit(LOSS, 200)
