@@ -451,7 +451,7 @@ class CommitJournal:
         """Write durable ends again, so that older frames about these logs are not needed."""
         for key, carried in self._written_again.items():
             # The frame is durable now, for the next one begins.
-            if key not in self._logs:
+            if self._open_log(key) is None:
                 self._scan.give_up(key)
             self._release(key, carried.sequence)
             self._asked.pop(key, None)
@@ -646,6 +646,11 @@ class CommitJournal:
 
         self._spawn(work, done, failed)
 
+    def _open_log(self, key: LogKey) -> LogJournal | None:
+        """A log that was opened; of one that failed to open, only what the start found is known."""
+        log = self._logs.get(key)
+        return None if log is None or log.sync_file is None else log
+
     def _front(self) -> JournalFile:
         """The oldest file that has a name."""
         return (self._free or self._full or [self._active])[0]
@@ -662,7 +667,7 @@ class CommitJournal:
             return
         asked = 0
         for key in list(self._full[0].needed_by):
-            log = self._logs.get(key)
+            log = self._open_log(key)
             if key in self._asked or (log is None and not self._are_logs_open):
                 continue
             self._asked[key] = None

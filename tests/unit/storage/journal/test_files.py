@@ -2,8 +2,10 @@
 
 import errno
 
+import pytest
+
 from penstock.core.model import Offset, PartitionIndex
-from penstock.storage.disk import FailureRule
+from penstock.storage.disk import DiskFailed, FailureRule
 from penstock.storage.journal import JournalOptions
 from tests.unit.storage.journal.conftest import TOPIC, JournalBench
 
@@ -216,6 +218,23 @@ def test_once_all_logs_are_open_one_that_cannot_be_keeps_no_file(bench: JournalB
         bench.do_work()
 
     assert len(bench.journal_files()) <= 5
+    bench.open_log(1)
+    assert bench.reports[1].lost is not None
+    assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+
+
+def test_a_log_that_fails_to_open_gives_up_its_files_but_not_its_end(bench: JournalBench) -> None:
+    start_without_log_1(bench, power_cut=True)
+    bench.disk.fail(FailureRule("open", errno.EMFILE, f"orders/1/{0:020d}.log"))
+    with pytest.raises(DiskFailed):
+        bench.open_log(1)
+    bench.journal.logs_opened()
+    for _ in range(200):
+        bench.write(0)
+        bench.do_work()
+
+    assert len(bench.journal_files()) <= 5
+    bench.restart()
     bench.open_log(1)
     assert bench.reports[1].lost is not None
     assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
