@@ -978,9 +978,9 @@ def _recover(
         return
     # Before the checkpoint, which is behind what the journal says of it.
     state.note_loss()
-    _settle(state, following, report)
+    is_checkpointed = _settle(state, following, report)
     if journal is not None:
-        journal.opened(state.end, state.lost_end)
+        journal.opened(state.end, state.lost_end, is_checkpointed=is_checkpointed)
 
 
 def _doubt_about(state: LogState, report: RecoveryReport) -> str:
@@ -1239,19 +1239,22 @@ def _note_found(state: LogState, report: RecoveryReport) -> None:
     report.corruption = tuple(state.damage.values())
 
 
-def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> None:
-    """Make what was recovered durable, so that it is not recovered again."""
+def _settle(state: LogState, following: Sequence[Offset], report: RecoveryReport) -> bool:
+    """Make what was recovered durable; returns whether the checkpoint on disk covers it."""
     changed = state.end != state.checkpoint.recovery_point or report.cut is not None
     changed = changed or bool(following) or report.indexes_rebuilt > 0
     changed = changed or report.epochs_rebuilt or report.checkpoint_lost or report.restored is not None
     # One that names the journal of this node as it is now, so that the doubt is not found again.
     changed = changed or bool(report.doubt)
-    if changed and state.stopped is None:
-        try:
+    if not changed:
+        return True
+    if state.stopped is None:
+        # On a full disk the log has to open all the same, so that room can be made.
+        with suppress(DiskFull):
             checkpoint_now(state)
-        except DiskFull:
-            # A full disk: the log has to open all the same, so that room can be made. The next
-            # start reads the tail once more.
-            if state.stopped is None:
-                assert state.segments.active.writer is not None
-                state.durability.sync_now(state.segments.active.writer, state.end)
+            return True
+    if state.durability.stopped is None:
+        # The next start reads the tail once more, and finds it.
+        assert state.segments.active.writer is not None
+        state.durability.sync_now(state.segments.active.writer, state.end)
+    return False

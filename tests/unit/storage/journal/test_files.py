@@ -7,7 +7,7 @@ import pytest
 from penstock.core.model import Offset, PartitionIndex
 from penstock.storage.disk import DiskFailed, FailureRule
 from penstock.storage.journal import JournalOptions
-from tests.unit.storage.journal.conftest import TOPIC, JournalBench
+from tests.unit.storage.journal.conftest import TOPIC, JournalBench, Nothing
 
 
 def test_a_full_file_is_followed_by_the_next_one(bench: JournalBench) -> None:
@@ -236,6 +236,33 @@ def test_a_log_that_fails_to_open_gives_up_its_files_but_not_its_end(bench: Jour
     assert len(bench.journal_files()) <= 5
     bench.restart()
     bench.open_log(1)
+    assert bench.reports[1].lost is not None
+    assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+
+
+def test_a_log_that_opens_without_a_checkpoint_survives_a_power_cut(bench: JournalBench) -> None:
+    bench.write(1)
+    bench.write(1)
+    size = bench.logs[1].size_bytes
+    bench.append(1)
+    path = f"logs/orders/1/{0:020d}.log"
+    bench.crashable = bench.crashable.copy()
+    bench.crashable.flip_bit(path, 8 * (size + 70))
+    bench.logs = bench.logs[:1]
+    bench.restart(power_cut=False)
+    # What stands behind the durable end cannot be kept, so that it is not cut, and the log takes no writes.
+    bench.disk.fail(FailureRule("append", errno.ENOSPC, f"{2:020d}.cut"))
+    bench.open_log(1)
+    assert bench.logs[1].stopped is not None
+    bench.journal.logs_opened()
+    for _ in range(200):
+        bench.write(0)
+        bench.do_work()
+
+    assert bench.crashable.crash(Nothing()).size(path) >= size
+
+    bench.crashable.cut_short(path, 0)
+    bench.restart()
     assert bench.reports[1].lost is not None
     assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
 
