@@ -54,6 +54,8 @@ class JournaledTail:
         self.doubt = known.doubt
         self._epochs = [found for found in known.ranges if found.epoch >= 0]
         self._next = 0
+        # An epoch, and what `same_epoch_until` last found for it.
+        self._same_epoch = (-1, 0)
         self._marked = known.marked if known.marked is not None and known.marked.epoch >= 0 else None
 
     @cached_property
@@ -81,12 +83,17 @@ class JournaledTail:
 
     def same_epoch_until(self, offset: int, epoch: int) -> int:
         """Up to where the journal has no other epoch than this, from `offset` on."""
-        others = (
-            entry.start
-            for entry in islice(self._epochs, self._next, None)
-            if entry.epoch != epoch and entry.end > offset
-        )
-        return next(others, BASE_OFFSET_MAX)
+        known, until = self._same_epoch
+        if known != epoch or until <= offset:
+            # Kept, since a start asks after every batch that is not plain.
+            others = (
+                entry.start
+                for entry in islice(self._epochs, self._next, None)
+                if entry.epoch != epoch and entry.end > offset
+            )
+            until = next(others, BASE_OFFSET_MAX)
+            self._same_epoch = (epoch, until)
+        return until
 
     def is_epoch_of(self, header: BatchHeader) -> bool:
         """Whether the journal has the same epoch for a batch, or none."""
