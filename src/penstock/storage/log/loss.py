@@ -91,7 +91,7 @@ def write_loss(disk: Disk, directory: str, loss: NotedLoss) -> bool:
     """
     try:
         if loss == NOTHING_LOST:
-            remove_loss(disk, directory)
+            _remove(disk, directory)
             disk.sync_directory(directory)
         else:
             replace_durably(disk, directory, LOSS, encode_loss(loss))
@@ -101,7 +101,19 @@ def write_loss(disk: Disk, directory: str, loss: NotedLoss) -> bool:
     return True
 
 
-def remove_loss(disk: Disk, directory: str) -> None:
-    """Forget what was noted. If a power cut brings it back, it is told once more, which harms nobody."""
+def remove_loss(disk: Disk, directory: str) -> bool:
+    """Forget what was noted; returns whether that was possible.
+
+    If a power cut brings it back, it is told once more, which harms nobody.
+    """
+    try:
+        _remove(disk, directory)
+    except StorageError as error:
+        events.warning("log.loss_not_noted", directory=directory, error=error)
+        return False
+    return True
+
+
+def _remove(disk: Disk, directory: str) -> None:
     with suppress(NoSuchFile):
         disk.remove(f"{directory}/{LOSS}")

@@ -159,8 +159,7 @@ class LogState:
         self.doubt, self.lost_end = "", Offset(0)
         if self.noted.damage:
             self.note_loss()
-        elif self.noted != NOTHING_LOST:
-            remove_loss(self.disk, self.directory)
+        elif self.noted != NOTHING_LOST and remove_loss(self.disk, self.directory):
             self.noted = NOTHING_LOST
 
     def reach(self, segment: Segment) -> Offset:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.model import Offset
-from penstock.storage.disk import CrashableDisk
+from penstock.storage.disk import CrashableDisk, FailureRule
 from penstock.storage.log import CorruptRange
 from penstock.storage.log.loss import NotedLoss, decode_loss, encode_loss, read_loss
 from penstock.storage.log.types import CorruptFile
@@ -42,6 +42,17 @@ def test_a_doubt_ends_when_it_is_accepted(bench: JournalBench) -> None:
 
     assert [bool(report.doubt) for report in bench.reports] == [False, True]
     assert not bench.crashable.exists(LOSS)
+
+
+def test_a_note_that_cannot_be_removed_is_only_told_again(bench: JournalBench) -> None:
+    doubting(bench)
+    bench.disk.fail(FailureRule("remove", path_ends="orders/0/loss"))
+
+    bench.logs[0].accept_loss()
+
+    bench.write(0)
+    bench.restart(power_cut=False)
+    assert bench.reports[0].doubt
 
 
 def test_a_lost_tail_is_told_although_the_journal_is_lost_as_well() -> None:
