@@ -315,7 +315,8 @@ class PartitionLog:
     def _sync_file(self, done: Done) -> bool:
         """Sync the log's own file, so that the journal need not hold what is in it, if that would do."""
         state = self._state
-        if state.stopped is not None or state.end < state.lost_end:
+        # One that was closed has no segments.
+        if not len(state.segments) or state.stopped is not None or state.end < state.lost_end:
             return False
         writer = state.segments.active.writer
         assert writer is not None

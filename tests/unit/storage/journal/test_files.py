@@ -240,7 +240,8 @@ def test_a_log_that_fails_to_open_gives_up_its_files_but_not_its_end(bench: Jour
     assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
 
 
-def test_a_log_that_opens_without_a_checkpoint_survives_a_power_cut(bench: JournalBench) -> None:
+def start_with_a_log_that_takes_no_writes(bench: JournalBench) -> tuple[str, int]:
+    """Log 1 has two durable records, and a bad one that cannot be kept; returns its file and its length."""
     bench.write(1)
     bench.write(1)
     size = bench.logs[1].size_bytes
@@ -250,11 +251,15 @@ def test_a_log_that_opens_without_a_checkpoint_survives_a_power_cut(bench: Journ
     bench.crashable.flip_bit(path, 8 * (size + 70))
     bench.logs = bench.logs[:1]
     bench.restart(power_cut=False)
-    # What stands behind the durable end cannot be kept, so that it is not cut, and the log takes no writes.
     bench.disk.fail(FailureRule("append", errno.ENOSPC, f"{2:020d}.cut"))
     bench.open_log(1)
     assert bench.logs[1].stopped is not None
     bench.journal.logs_opened()
+    return path, size
+
+
+def test_a_log_that_opens_without_a_checkpoint_survives_a_power_cut(bench: JournalBench) -> None:
+    path, size = start_with_a_log_that_takes_no_writes(bench)
     for _ in range(200):
         bench.write(0)
         bench.do_work()
@@ -265,6 +270,16 @@ def test_a_log_that_opens_without_a_checkpoint_survives_a_power_cut(bench: Journ
     bench.restart()
     assert bench.reports[1].lost is not None
     assert (bench.reports[1].lost.start, bench.reports[1].lost.end) == (0, 2)
+
+
+def test_a_log_that_was_closed_without_a_checkpoint_does_not_stop_the_others(bench: JournalBench) -> None:
+    start_with_a_log_that_takes_no_writes(bench)
+    bench.logs[1].close()
+    for _ in range(200):
+        bench.write(0)
+        bench.do_work()
+
+    assert len(bench.journal_files()) <= 5
 
 
 def test_a_log_whose_checkpoint_failed_is_asked_again() -> None:
