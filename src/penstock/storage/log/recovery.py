@@ -973,11 +973,11 @@ def _recover(
     state.doubt = _doubt_about(state, report) or state.doubt
     _restore_loss(state, report, noted)
     _note_found(state, report)
+    # Before the checkpoint, which is behind what the journal says of it.
+    state.note_loss()
     if journal is not None and _is_only_longer(state, following, report):
         _keep_in_journal(state, journal, tail, is_synced_later=is_synced_later)
         return
-    # Before the checkpoint, which is behind what the journal says of it.
-    state.note_loss()
     is_checkpointed = _settle(state, following, report)
     if journal is not None:
         journal.opened(state.end, state.lost_end, is_checkpointed=is_checkpointed)
@@ -1013,7 +1013,11 @@ def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> 
     listed = {segment.base_offset: segment for segment in state.segments.items[:-1]}
     for damage in noted.damage:
         segment = listed.get(damage.segment)
-        if segment is not None and damage.end > state.start and not _is_good_again(state, segment, damage):
+        if segment is None or damage.end <= state.start:
+            continue
+        # What is behind its end was cut off, and the node ended before that was noted.
+        is_there = damage.start < state.segments.reach_of(segment, state.end)
+        if is_there and not _is_good_again(state, segment, damage):
             state.add_damage(segment, damage)
 
 

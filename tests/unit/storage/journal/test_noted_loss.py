@@ -123,6 +123,37 @@ def test_a_range_that_can_be_read_again_is_no_loss(bench: JournalBench) -> None:
     assert not bench.crashable.exists(LOSS)
 
 
+def test_a_range_that_can_be_read_again_is_forgotten_although_the_log_has_grown(bench: JournalBench) -> None:
+    path, bit = rotten(bench)
+    bench.write(0)
+
+    bench.crashable.flip_bit(path, bit)
+    bench.restart(power_cut=False)
+
+    assert bench.reports[0].bytes_read
+    assert not bench.reports[0].corruption
+    assert not bench.crashable.exists(LOSS)
+
+
+def test_a_range_behind_a_cut_is_forgotten_though_a_kill_came_before_the_note(bench: JournalBench) -> None:
+    rotten(bench)
+    before = bench.crashable.open(LOSS, readonly=True)
+    content = before.pread(0, before.size())
+    before.close()
+    bench.logs[0].truncate_to(Offset(1))
+    bench.logs[0].roll()
+    bench.rounds.finish_all()
+    note = bench.crashable.open(LOSS, create=True)
+    note.append(content)
+    note.sync()
+    note.close()
+
+    bench.restart(power_cut=False)
+
+    assert not bench.reports[0].corruption
+    assert not bench.crashable.exists(LOSS)
+
+
 def test_what_is_written_after_a_cut_is_not_what_was_damaged(bench: JournalBench) -> None:
     rotten(bench)
 
