@@ -652,8 +652,17 @@ class BrokerRegistrar:
         return True
 
     def _note_run(self, former: Broker | None) -> None:
-        """Note this run before the cluster can know it; the former one stays while it is not known."""
-        runs = (self._incarnation, *(() if former is None else (former.incarnation,)))
+        """Note this run before the cluster can know it.
+
+        What the directory knew stays until the cluster knows a later run. A run that it did not know is
+        not added: an older copy must stay one until it has registered as such.
+        """
+        known = self._known_runs
+        if former is not None and former.incarnation in known:
+            known = known[: known.index(former.incarnation) + 1]
+        elif former is not None and not known:
+            known = (former.incarnation,)
+        runs = (self._incarnation, *known)
         if runs == self._noted_runs:
             return
         try:

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.cluster import BrokerRegistration
+from penstock.broker.cluster.controller import Controller
 from penstock.core.metadata import CreateTopic, ReplicaAssignment
 from penstock.core.model import NodeId, PartitionIndex, TopicId
 from penstock.sim.node import SimulatedNode
@@ -122,3 +123,31 @@ def test_starts_that_ended_before_they_registered_do_not_make_a_directory_old() 
     state = stage.image(stage.leader()).partition("t", 0)
     assert state is not None
     assert stage.options[victim].registration.node_id in state.complete
+
+
+def test_an_older_copy_is_still_one_after_a_start_that_ended_before_it_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = unsynced_cluster(synced=True)
+    victim = stage.followers()[0]
+    number = stage.options[victim].registration.node_id
+    machine = stage.world.nodes[victim]
+    machine.kill()
+    copy = machine.disk.copy()
+    stage.start(victim)
+    stage.until(stage.is_live)
+    machine.kill()
+    machine._cache = copy
+    with recorded_events() as events, monkeypatch.context() as patch:
+        # No registration gets through.
+        patch.setattr(Controller, "submit", lambda *_: None)
+        machine.start()
+        stage.until(lambda: bool(events.named("broker.directory_is_old")))
+        machine.kill()
+
+    stage.start(victim)
+    stage.until(stage.is_live)
+
+    state = stage.image(stage.leader()).partition("t", 0)
+    assert state is not None
+    assert number not in state.complete
