@@ -206,18 +206,13 @@ class FollowerPartition:
         if reached > log.high_watermark:
             log.set_high_watermark(reached)
 
-    def advance_start(self, offset: Offset) -> bool:
-        """Take over the leader's log start; uncommitted records stay. Blocks if files are removed.
-
-        Returns whether the start has moved.
-        """
+    def advance_start(self, offset: Offset) -> None:
+        """Take over the leader's log start; uncommitted records stay. Blocks if files are removed."""
         log = self.log
         start = min(offset, log.high_watermark)
-        if start <= log.start:
-            return False
-        with self._stopping_if_failed():
-            log.delete_records(start)
-        return True
+        if start > log.start:
+            with self._stopping_if_failed():
+                log.delete_records(start)
 
     def sync_behind(self) -> None:
         """Sync what was appended to the device."""

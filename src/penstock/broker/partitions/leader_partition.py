@@ -477,7 +477,8 @@ class LeaderPartition:
     def when_deleted(self, start: Offset, done: OnAcknowledged, timeout_ms: int) -> None:
         """Call `done` when every log that may be in sync starts at `start` or later, or at the deadline.
 
-        Whoever leads next must not bring back what was deleted.
+        Whoever leads next must not bring back what was deleted: with fewer than the minimum in sync, others
+        may, and they are waited for.
         """
 
         def overdue() -> None:
@@ -499,6 +500,8 @@ class LeaderPartition:
             self._release_deletions()
 
     def _release_deletions(self) -> None:
+        if not self.has_min_isr:
+            return
         followers = [node for node in self.isr.counting if node != self._me]
         starts = [self.follower_starts.get(node, Offset(0)) for node in followers]
         reached = min(starts, default=self.log.start)

@@ -106,9 +106,8 @@ def _obey(
         case ReplicaFetchStatus.OK:
             outcome = _append(followed, answer, batches) if len(batches) else ApplyResult.QUIET
             followed.advance_high_watermark(Offset(answer.high_watermark))
-            # The leader waits to hear that the start has moved.
-            has_moved = followed.advance_start(Offset(answer.log_start))
-            return ApplyResult.MOVED if has_moved else outcome
+            followed.advance_start(Offset(answer.log_start))
+            return outcome
         case ReplicaFetchStatus.DIVERGED:
             return _cut(followed, answer)
         case ReplicaFetchStatus.OUT_OF_RANGE:
@@ -219,6 +218,8 @@ class ReplicaFetcher:
         self._progress_number = 0
         # Partitions to name in the next fetch, and those to forget.
         self._unsaid: dict[bytes, None] = {}
+        # Where the leader was told that logs start.
+        self._said_starts: dict[bytes, Offset] = {}
         self._forgotten: dict[bytes, None] = {}
         self._resting: dict[bytes, Timer] = {}
         self._synced: dict[bytes, None] = {}
@@ -318,6 +319,9 @@ class ReplicaFetcher:
             self._let_go(key, followed)
         elif outcome is ApplyResult.MOVED or outcome is ApplyResult.STALE:
             self._unsaid[key] = None
+        elif outcome is ApplyResult.QUIET and self._said_starts.get(key) != followed.log.start:
+            # By the leader's response, or by the retention of this node: the leader waits to hear of it.
+            self._unsaid[key] = None
         elif outcome is ApplyResult.TROUBLE or outcome is ApplyResult.DAMAGED:
             if outcome is ApplyResult.DAMAGED:
                 self._send(
@@ -344,6 +348,7 @@ class ReplicaFetcher:
         del self._followed[key]
         followed.on_synced = None
         self._unsaid.pop(key, None)
+        self._said_starts.pop(key, None)
         self._synced.pop(key, None)
         self._forgotten[key] = None
         if key in self._resting:
@@ -353,6 +358,7 @@ class ReplicaFetcher:
         followed = self._followed[key]
         log = followed.log
         last_epoch = log.epochs.epoch_at(Offset(log.end - 1))
+        self._said_starts[key] = log.start
         return ReplicaFetchPartition(
             key, followed.leader_epoch, log.end, last_epoch, followed.synced, log.start
         )

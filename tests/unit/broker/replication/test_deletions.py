@@ -14,9 +14,9 @@ def delete(stage: Stage, before: int, timeout_ms: int = 5_000) -> list[ApiError 
     return outcomes
 
 
-def stage_with_records() -> Stage:
+def stage_with_records(min_insync_replicas: str = "1") -> Stage:
     stage = Stage()
-    stage.create(1, 2, 3)
+    stage.create(1, 2, 3, min_insync_replicas=min_insync_replicas)
     stage.append("a", "b", "c")
     stage.run(2_000)
     return stage
@@ -66,3 +66,32 @@ def test_a_leader_that_is_stopped_leaves_no_deletion_waiting() -> None:
     stage.leader().stop("moved", wanted=True)
 
     assert [outcome.kind if outcome is not None else None for outcome in outcomes] == [ErrorKind.NOT_LEADER]
+
+
+def test_a_follower_whose_own_retention_was_faster_is_not_waited_for() -> None:
+    stage = stage_with_records()
+    stage.log(3).delete_records(Offset(2))
+
+    outcomes = delete(stage, 2)
+    stage.run(30)
+
+    assert outcomes == [None]
+
+
+def test_a_deletion_waits_while_replicas_are_eligible_that_are_not_in_sync() -> None:
+    """One of them may lead next, and has not heard of it."""
+    stage = stage_with_records(min_insync_replicas="3")
+    stage.world.network.cut("n1", "n3")
+    stage.world.network.cut("n3", "n1")
+    stage.append("d")
+    stage.run(8_000)
+    assert stage.leader().isr.assignment.isr == (1, 2)
+
+    outcomes = delete(stage, 2, timeout_ms=60_000)
+    stage.run(1_000)
+    assert outcomes == []
+    stage.world.network.heal_all()
+    stage.run(5_000)
+
+    assert outcomes == [None]
+    assert [stage.log(node).start for node in (1, 2, 3)] == [2, 2, 2]
