@@ -100,6 +100,10 @@ class RaftLogRepair:
             case MissingRange(start, _) if start < in_memory:
                 draft.deleted_before(in_memory)
                 self._next(draft)
+            case MissingRange(start, _) if start >= self.log.end:
+                # A leader has had it cut meanwhile.
+                self._cancel(draft)
+                self._begin()
             case MissingRange(start, end):
                 batches = self._store.encode(start, min(end, self.log.end), self._runtime.clock.wall())
                 self._work(draft, partial(draft.add, self._disk, batches), self._next)

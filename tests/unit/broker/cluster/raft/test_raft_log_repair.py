@@ -6,7 +6,9 @@ from penstock.broker.cluster import QuorumOptions, raft_recovery
 from penstock.broker.cluster.raft_log_repair import RaftLogRepair
 from penstock.broker.partitions.log_scrubber import LogScrubber, ScrubOptions
 from penstock.core.model import SECOND, Offset
-from penstock.storage.disk import FailureRule
+from penstock.core.raft import Index
+from penstock.storage.disk import Disk, FailureRule
+from penstock.storage.log import SegmentDraft
 from tests.support.recorded_events import recorded_events
 from tests.unit.broker.cluster.raft.test_quorum_of_one import EAGER, Machine
 
@@ -80,6 +82,30 @@ def test_a_repair_that_meets_a_bad_disk_is_tried_again() -> None:
     assert len(events.named("quorum.log_repair_failed")) == 1
     assert len(events.named("quorum.log_repaired")) == 1
     assert repair_of(machine).log.corruption == ()
+
+
+@pytest.mark.parametrize("further", [0, 1])
+def test_a_log_that_is_cut_before_its_damage_while_it_is_repaired_needs_no_repair(
+    further: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = filled()
+    store, end = machine.host.quorum._host.store, repair_of(machine).log.end
+    copy = SegmentDraft.copy
+
+    def copy_and_cut(draft: SegmentDraft, disk: Disk) -> None:
+        copy(draft, disk)
+        if int(store.last) == int(end):
+            store.truncate(Index(end - further))
+
+    monkeypatch.setattr(SegmentDraft, "copy", copy_and_cut)
+    rot(machine, end - 1)
+
+    with recorded_events() as events:
+        scrub(machine)
+
+    assert repair_of(machine).log.end == end - 1 - further
+    assert repair_of(machine).log.corruption == ()
+    assert len(events.named("quorum.log_repaired")) == 1
 
 
 def test_damaged_entries_that_are_not_in_memory_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
