@@ -251,8 +251,10 @@ def _open_journal(runtime: Runtime, storage: NodeStorage, options: JournalOption
         JournalPlace(storage.disk, storage.side_disk, salt, spawn, runtime.clock.now),
         options,
         expected=directory.has_journal and directory.last_clean_epoch is None,
+        noted=directory.journal_run,
     )
-    directory.note_journal()
+    # Before anything is written to it.
+    directory.note_journal(journal.run)
     return journal
 
 

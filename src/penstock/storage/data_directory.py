@@ -8,7 +8,7 @@ r"""One data directory: whose it is, how it was left, and what lies in it.
     <data-dir>/meta/journal/        what was acknowledged and is not yet certain to be in the logs' own files
     <data-dir>/meta/scrub           how far old segments have been verified in the background
     <data-dir>/meta/boot            the broker epoch of the last start, and the boot of its machine
-    <data-dir>/meta/run             the run that registered last, or may have, and the one before it
+    <data-dir>/meta/run             the runs that registered last, or may have, and the run of the journal
     <data-dir>/meta/replicas/       an empty file for every partition that a log was made for
     <data-dir>/meta/lock            held while a node is using the directory
     <data-dir>/logs/<topic>/<n>/    partitions, each naming its topic id
@@ -23,7 +23,9 @@ everything it wrote in the page cache. It is written after the broker has regist
 it got, so that a start which ended before that cannot hide what an earlier one lost.
 
 The run tells an old copy of the directory: it is written before the broker registers, so that a run which
-the cluster knows, and the directory does not, has left its records somewhere else.
+the cluster knows, and the directory does not, has left its records somewhere else. The same file holds the
+id and the run of the journal, before anything is written to it: a journal that does not know of that run is
+an older copy, also if the rest of `meta` is not.
 
 The files are small texts with a checksum, replaced as a whole: a person can read them, and
 damage shows. The content `b"directory-id 2f0c…\n"` is stored as
@@ -63,6 +65,7 @@ from penstock.core.model import (
     TopicPartition,
 )
 from penstock.storage.disk import DirectoryLocked, Disk, Lock, NoSuchFile
+from penstock.storage.journal import JournalRun
 from penstock.storage.log.file_names import CHECKPOINT, IDENTITY, LOG, parse_numbered
 from penstock.storage.log.files import decode_identity, read_if_good
 
@@ -79,6 +82,7 @@ _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster
 _NODE_ID = "node-id"
 _BOOT = "boot"
 _RUN = "run"
+_JOURNAL = "journal"
 REPLICAS = f"{META}/replicas"
 ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
 
@@ -249,6 +253,7 @@ class DataDirectory:
         self.directory_id = directory_id
         self.cluster_id = cluster_id
         self.last_clean_epoch = last_clean_epoch
+        self._runs, self.journal_run = _read_runs(disk)
 
     @classmethod
     def open(cls, disk: Disk, new_directory_id: UUID) -> "DataDirectory":
@@ -270,11 +275,13 @@ class DataDirectory:
             lock.close()
             raise
 
-    def note_journal(self) -> None:
-        """There is a journal now, as this version writes it; durable when it returns."""
+    def note_journal(self, run: JournalRun) -> None:
+        """There is a journal now, as this version writes it, and this is its run; durable when it returns."""
         if self._format != FORMAT:
             write_record(self._disk, META, _FORMAT, str(FORMAT))
             self._format = FORMAT
+        self.journal_run = run
+        self.set_runs(self._runs)
 
     @property
     def has_journal(self) -> bool:
@@ -320,14 +327,15 @@ class DataDirectory:
 
     def known_runs(self) -> tuple[UUID, ...]:
         """The runs that this directory may have registered with last; none if that was never written."""
-        try:
-            return tuple(map(UUID, (read_record(self._disk, META, _RUN) or "").split()))
-        except (RecordFileDamaged, ValueError):
-            return ()
+        return self._runs
 
     def set_runs(self, runs: Iterable[UUID]) -> None:
         """Note the run that is about to register, and the one that is registered; durable when it returns."""
-        write_record(self._disk, META, _RUN, " ".join(map(str, runs)))
+        self._runs = tuple(runs)
+        words = [str(run) for run in self._runs]
+        if self.journal_run is not None:
+            words += [_JOURNAL, f"{self.journal_run.journal_id:016x}", str(self.journal_run.run)]
+        write_record(self._disk, META, _RUN, " ".join(words))
 
     def forget_runs(self) -> None:
         """The run could not be noted: what an older one left would look like an old copy."""
@@ -384,6 +392,19 @@ def _make(disk: Disk, directory_id: UUID) -> UUID:
     # Last: a directory without a format was never used, whatever else is in it.
     write_record(disk, META, _FORMAT, str(_WITHOUT_JOURNAL))
     return directory_id
+
+
+def _read_runs(disk: Disk) -> tuple[tuple[UUID, ...], JournalRun | None]:
+    """The runs of the broker, and that of the journal; nothing if it was never written or is damaged."""
+    try:
+        runs, _, journal = (read_record(disk, META, _RUN) or "").partition(_JOURNAL)
+        known = tuple(map(UUID, runs.split()))
+        if not journal:
+            return known, None
+        journal_id, run = journal.split()
+        return known, JournalRun(int(journal_id, 16), int(run))
+    except (RecordFileDamaged, ValueError):
+        return (), None
 
 
 def _take_clean_marker(disk: Disk) -> BrokerEpoch | None:

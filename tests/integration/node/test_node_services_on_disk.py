@@ -1,6 +1,7 @@
 """The services of a node on real files: what a restart finds, and how much of it is read."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -17,6 +18,7 @@ from penstock.runtime.loop import RuntimeOptions, Supervisor, open_runtime
 from penstock.server.kafka.backend import Backend
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.disk import PosixDisk
+from tests.support.recorded_events import recorded_events
 
 NOBODY = NodeIdentity(UUID(int=0), NodeId(1), UUID(int=0))
 Act = Callable[[Backend, Callback], None]
@@ -145,3 +147,17 @@ def test_leader_epochs_grow_with_every_start(tmp_path: Path) -> None:
     assert first is not None
     assert second is not None
     assert second.leader_epoch > first.leader_epoch
+
+
+def test_an_older_copy_of_the_journal_is_noticed_by_the_next_run(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    Life(data, produce, in_order=False)
+    shutil.copytree(data / "meta/journal", tmp_path / "older")
+    Life(data, nothing, in_order=False)
+    shutil.rmtree(data / "meta/journal")
+    shutil.copytree(tmp_path / "older", data / "meta/journal")
+
+    with recorded_events() as events:
+        Life(data, nothing)
+
+    assert any("older copy" in str(event["reason"]) for event in events.named("journal.damaged"))

@@ -32,7 +32,7 @@ are what operators see of it.
 Left out: compression, and journaling for logs that nobody waits for (`fsync.mode` interval and none).
 """
 
-from penstock.storage.journal.codec import EntryKind, LogKey
+from penstock.storage.journal.codec import EntryKind, JournalRun, LogKey
 from penstock.storage.journal.journal import (
     NO_POSITION,
     CommitJournal,
@@ -52,6 +52,7 @@ __all__ = [
     "JournalOptions",
     "JournalPlace",
     "JournalPosition",
+    "JournalRun",
     "NO_POSITION",
     "JournalFile",
     "EntryKind",

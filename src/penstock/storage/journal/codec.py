@@ -108,6 +108,13 @@ class JournalState(NamedTuple):
     closed: bool
 
 
+class JournalRun(NamedTuple):
+    """Which journal, and how often it was begun."""
+
+    journal_id: int
+    run: int
+
+
 class FrameHeader(NamedTuple):
     """A frame whose header is intact."""
 

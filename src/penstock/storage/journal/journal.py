@@ -32,6 +32,7 @@ from penstock.storage.journal.codec import (
     FOLLOWED_BYTES,
     HEADER_BYTES,
     FileHeader,
+    JournalRun,
     JournalState,
     LogKey,
     decode_state,
@@ -357,18 +358,24 @@ class CommitJournal:
         options: JournalOptions | None = None,
         *,
         expected: bool = False,
+        noted: JournalRun | None = None,
     ) -> "CommitJournal":
         """Read what is there, before any log is opened, and begin a new run. Blocks.
 
-        With `expected`, a journal that is missing is a loss.
+        With `expected`, a journal that is missing is a loss. So is one that does not know of the run that
+        was `noted` elsewhere: it is an older copy, or another node's.
         """
         disk, salts = place.disk, place.salts
         disk.make_directory(DIRECTORY)
         disk.sync_directory("meta")
         scan = JournalScan()
         former, found = _read_state(disk, scan, expected=expected), _numbers(disk)
+        if former is not None and noted is not None and not _knows(former, noted):
+            # Another id keeps the logs in doubt until each has a new checkpoint, whenever this start ends.
+            former = None
+            scan.miss("the journal is an older copy, or another node's: it does not know of the last run")
         # Without the state nobody knows how many files there were.
-        is_lost = scan.is_missed
+        is_lost = scan.missed
         if former is None:
             # Checkpoints name another journal, so that their positions say nothing about this one.
             journal_id = salts() << 32 | salts() | 1
@@ -379,7 +386,7 @@ class CommitJournal:
         else:
             _read_files(disk, former, scan)
         if is_lost:
-            scan.miss("the state of the journal is lost, and with it perhaps the last files")
+            scan.miss(is_lost)
         run = max(former.run, scan.last >> COUNT_BITS) + 1
         scan.finish((run << COUNT_BITS) + 1)
         state = former._replace(run=run, first=number, closed=False)
@@ -414,6 +421,11 @@ class CommitJournal:
                 self._full.append(file)
         self._reclaim()
         self._prepare()
+
+    @property
+    def run(self) -> JournalRun:
+        """Which journal this is, and how often it was begun."""
+        return JournalRun(self._state.journal_id, self._state.run)
 
     @property
     def damage(self) -> str:
@@ -842,6 +854,11 @@ def _read_state(disk: Disk, scan: JournalScan, *, expected: bool) -> JournalStat
     except CorruptionError as error:
         scan.miss(f"the state of the journal cannot be read: {error}")
         return None
+
+
+def _knows(state: JournalState, noted: JournalRun) -> bool:
+    """Whether this is the journal that was noted, and no older copy of it."""
+    return state.journal_id == noted.journal_id and state.run >= noted.run
 
 
 def _read_files(disk: Disk, state: JournalState, scan: JournalScan) -> None:

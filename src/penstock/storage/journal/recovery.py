@@ -168,9 +168,9 @@ class JournalScan:
         return header.base
 
     @property
-    def is_missed(self) -> bool:
-        """Whether frames are known to be missing behind those that were read so far."""
-        return bool(self._hole)
+    def missed(self) -> str:
+        """Why frames are missing behind those that were read so far; empty if none are known to be."""
+        return self._hole
 
     def miss(self, reason: str) -> None:
         """Frames that were durable are missing behind those that were read so far."""

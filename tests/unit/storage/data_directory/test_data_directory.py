@@ -17,6 +17,7 @@ from penstock.storage.data_directory import (
     write_record,
 )
 from penstock.storage.disk import CrashableDisk, DirectoryLocked, PowerCut
+from penstock.storage.journal import JournalRun
 from penstock.storage.log.file_names import IDENTITY
 from penstock.storage.log.files import encode_identity, replace_durably
 
@@ -264,3 +265,18 @@ def test_a_power_cut_while_setting_aside_loses_nothing() -> None:
     assert {
         path for seed in range(30) for path in disk.crash(random.Random(seed)).files() if IDENTITY in path
     } == {f"set-aside/orders-0-{TOPIC}/{IDENTITY}"}
+
+
+def test_the_runs_of_broker_and_journal_are_in_one_file_and_do_not_replace_each_other() -> None:
+    disk = CrashableDisk()
+    directory = DataDirectory.open(disk, FIRST)
+    assert (directory.known_runs(), directory.journal_run) == ((), None)
+
+    directory.set_runs((FIRST, SECOND))
+    directory.note_journal(JournalRun(0xFEED, 7))
+    again = DataDirectory.open(disk.crash(random.Random(1)), FIRST)
+    assert (again.known_runs(), again.journal_run) == ((FIRST, SECOND), JournalRun(0xFEED, 7))
+
+    directory.set_runs((SECOND,))
+    last = DataDirectory.open(disk.crash(random.Random(1)), FIRST)
+    assert (last.known_runs(), last.journal_run) == ((SECOND,), JournalRun(0xFEED, 7))

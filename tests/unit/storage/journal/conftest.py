@@ -11,7 +11,7 @@ from penstock.core.records import Record, check_batches, write_batch
 from penstock.runtime.sync_helper import SyncFailed, sync_blocking
 from penstock.storage.commit import GroupCommit, SyncableFile
 from penstock.storage.disk import CrashableDisk, FailingDisk
-from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace
+from penstock.storage.journal import CommitJournal, JournalOptions, JournalPlace, JournalRun
 from penstock.storage.log import LogOptions, PartitionLog, RecoveryReport
 
 TOPIC = TopicId(UUID(int=7))
@@ -77,12 +77,12 @@ class JournalBench:
             for number in range(logs)
         ]
 
-    def _begin(self, *, expected: bool = True) -> None:
+    def _begin(self, *, expected: bool = True, noted: JournalRun | None = None) -> None:
         self.disk = FailingDisk(self.crashable)
         self.rounds = Rounds()
         self.work: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         place = JournalPlace(self.disk, self.disk, self._salt, self._spawn)
-        self.journal = CommitJournal.open(place, self.options, expected=expected)
+        self.journal = CommitJournal.open(place, self.options, expected=expected, noted=noted)
         self.commit = GroupCommit(self.rounds, journal=self.journal)
 
     def _salt(self) -> int:
@@ -120,9 +120,9 @@ class JournalBench:
         self.crashable = self.crashable.crash(Nothing()) if power_cut else self.crashable.copy()
         self.open(is_synced_later=is_synced_later)
 
-    def open(self, *, is_synced_later: bool = False) -> None:
+    def open(self, *, is_synced_later: bool = False, noted: JournalRun | None = None) -> None:
         count = len(self.logs)
-        self._begin()
+        self._begin(noted=noted)
         self.logs, self.reports = [], []
         for number in range(count):
             self.open_log(number, is_synced_later=is_synced_later)

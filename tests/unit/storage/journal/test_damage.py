@@ -388,3 +388,49 @@ def test_logs_that_are_newer_than_the_journal_are_in_doubt(bench: JournalBench) 
     bench.restart()
 
     assert all("newer than the journal" in report.doubt for report in bench.reports)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_older_copy_of_logs_and_journal_is_missed_by_who_knows_the_last_run(
+    bench: JournalBench, *, in_order: bool
+) -> None:
+    checkpointed(bench)
+    if in_order:
+        bench.close()
+    old = bench.crashable.copy()
+    bench.open()
+    assert not any(report.doubt for report in bench.reports)
+    checkpointed(bench)
+    noted = bench.journal.run
+
+    bench.crashable = old
+    bench.open(noted=noted)
+    assert "older copy" in bench.journal.damage
+    assert all(report.doubt for report in bench.reports)
+    noted = bench.journal.run
+    for log in bench.logs:
+        log.accept_loss()
+    bench.crashable = bench.crashable.copy()
+
+    bench.open(noted=noted)
+    assert [report.doubt for report in bench.reports] == ["", ""]
+
+
+def test_a_start_that_ends_early_does_not_hide_that_the_journal_is_an_older_copy(bench: JournalBench) -> None:
+    checkpointed(bench)
+    bench.close()
+    old = bench.crashable.copy()
+    bench.open()
+    checkpointed(bench)
+    noted, count = bench.journal.run, len(bench.logs)
+    bench.crashable, bench.logs = old, []
+
+    # It notes its own run, and ends before it has opened a log.
+    bench.open(noted=noted)
+    noted = bench.journal.run
+    bench.crashable = bench.crashable.copy()
+    bench.open(noted=noted)
+    for number in range(count):
+        bench.open_log(number)
+
+    assert all(report.doubt for report in bench.reports)
