@@ -9,8 +9,12 @@
 
     state   0 "PSJS" 4 │ 4 version 4 │ 8 id 8 │ 16 run 8 │ 24 oldest 8 │ 32 first 8 │ 40 closed 8 │ 48 CRC 4
 
+    checkpoints   0 "PSJC" 4 │ 4 version 4 │ 8 id 8 │ 16 rows … │ CRC 4
+    row           0 topic id 16 │ 16 partition 4 │ 20 sequence 8
+
 A sequence is the number of the run (how often the journal was opened) and a count within it. The
 `state` is a small file of its own, replaced as a whole: it outlives the other files if they are lost.
+So are the `checkpoints`: which frame the last checkpoint of each log covers.
 
 Little endian. The header CRC of a frame covers its first 16 bytes and begins with the file's salt,
 so that bytes which a client wrote into a record cannot pass for a frame; the payload CRC covers the
@@ -19,7 +23,7 @@ payload and begins with the header CRC, so that neither fits anything else.
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fastcrc import crc32
@@ -36,6 +40,9 @@ _FILE_VERSION = 2
 _FILE_1 = struct.Struct("<4sIQQI")
 _STATE_MAGIC = b"PSJS"
 _STATE = struct.Struct("<4sIQQQQQ")
+_CHECKPOINTS_MAGIC = b"PSJC"
+_CHECKPOINTS = struct.Struct("<4sIQ")
+_CHECKPOINT = struct.Struct("<20sQ")
 # The bits of a sequence that count frames: 200 years of one a second, 7 of 5,000.
 COUNT_BITS = 40
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -156,6 +163,24 @@ def decode_state(content: Buffer) -> JournalState:
     if magic != _STATE_MAGIC or crc != _crc32c(content[: _STATE.size]) or version != _VERSION:
         raise CorruptionError("the state of the journal is damaged")
     return JournalState(journal_id, run, oldest, first, bool(closed))
+
+
+def encode_checkpoints(journal_id: int, checkpoints: Mapping[LogKey, int]) -> bytes:
+    rows = (_CHECKPOINT.pack(key, sequence) for key, sequence in checkpoints.items())
+    content = b"".join((_CHECKPOINTS.pack(_CHECKPOINTS_MAGIC, _VERSION, journal_id), *rows))
+    return content + _CRC.pack(_crc32c(content))
+
+
+def decode_checkpoints(content: bytes) -> tuple[int, dict[LogKey, int]]:
+    """The journal's id, and by log the frame that its checkpoint covers; or CorruptionError."""
+    rows = content[_CHECKPOINTS.size : -_CRC.size]
+    if len(content) < _CHECKPOINTS.size + _CRC.size or len(rows) % _CHECKPOINT.size:
+        raise CorruptionError(f"the checkpoints of the journal have {len(content)} bytes")
+    magic, version, journal_id = _CHECKPOINTS.unpack_from(content)
+    (crc,) = _CRC.unpack_from(content, len(content) - _CRC.size)
+    if magic != _CHECKPOINTS_MAGIC or crc != _crc32c(content[: -_CRC.size]) or version != _VERSION:
+        raise CorruptionError("the checkpoints of the journal are damaged")
+    return journal_id, dict(_CHECKPOINT.iter_unpack(rows))
 
 
 def pack_batches(key: LogKey, start: Offset, end: Offset, batches: Sequence[bytes], size: int) -> bytes:

@@ -13,11 +13,13 @@ used again at the back under a new number. The next file is made ready off the l
 one is being filled.
 
 The state file says which file is the oldest that is needed, before an older one is used again: a
-file that is missing behind it is a loss, one before it is not.
+file that is missing behind it is a loss, one before it is not. And because a log that is in no file any more
+could be taken away and an older copy put in its place, another small file says before that which frame the
+last checkpoint of each log covers: one with an older checkpoint is such a copy.
 """
 
 import errno as errnos
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +37,9 @@ from penstock.storage.journal.codec import (
     JournalRun,
     JournalState,
     LogKey,
+    decode_checkpoints,
     decode_state,
+    encode_checkpoints,
     encode_file_header,
     encode_frame,
     encode_state,
@@ -49,6 +53,7 @@ from penstock.storage.journal.recovery import JournaledLog, JournalRange, Journa
 
 DIRECTORY = "meta/journal"
 STATE = "state"
+CHECKPOINTS = "checkpoints"
 SUFFIX = ".journal"
 SPARE = ".spare"
 TEMPORARY = ".tmp"
@@ -215,8 +220,16 @@ class LogJournal:
         return JournalPosition(self.journal.journal_id, self.journal.sequence)
 
     def checkpointed(self, position: JournalPosition) -> None:
-        """A checkpoint that covers frames up to this one is durable."""
+        """A checkpoint that covers frames up to this one, and names it, is durable."""
+        self.journal.checkpointed(self.key, position, stored=position)
+
+    def covered(self, position: JournalPosition) -> None:
+        """The last checkpoint covers frames up to this one, although it names an earlier one."""
         self.journal.checkpointed(self.key, position)
+
+    def is_old_copy(self, checkpoint: JournalPosition) -> bool:
+        """Whether the log has had a later checkpoint than the one it was found with."""
+        return self.journal.is_old_copy(self.key, checkpoint)
 
     def checkpoint_failed(self) -> None:
         """A checkpoint came to nothing: the journal may ask for another one."""
@@ -326,6 +339,8 @@ class CommitJournal:
         self.marks: dict[LogJournal, Offset] = {}
         self._logs: dict[LogKey, LogJournal] = {}
         self._checkpointed: dict[LogKey, int] = {}
+        # By log the frame that its checkpoint file names; of those not opened yet, as former runs knew it.
+        self._stored: dict[LogKey, int] = {}
         self._full: list[JournalFile] = []
         self._free: list[JournalFile] = []
         self._active: JournalFile
@@ -391,6 +406,7 @@ class CommitJournal:
         scan.finish((run << COUNT_BITS) + 1)
         state = former._replace(run=run, first=number, closed=False)
         journal = cls(place, options or JournalOptions(), state, scan)
+        journal._stored = _read_checkpoints(disk, state.journal_id)
         journal._begin(number)
         for damage in scan.damage:
             events.error("journal.damaged", start=damage.start, end=damage.end, reason=damage.reason)
@@ -564,12 +580,16 @@ class CommitJournal:
         self._prepare()
         return spare
 
-    def checkpointed(self, key: LogKey, position: JournalPosition) -> None:
-        """A checkpoint of a log is durable that covers the frames up to this position."""
+    def checkpointed(
+        self, key: LogKey, position: JournalPosition, *, stored: JournalPosition = NO_POSITION
+    ) -> None:
+        """A checkpoint of a log is durable that covers the frames up to this position, and names `stored`."""
         if position.journal_id != self.journal_id:
             return
         self._asked.pop(key, None)
         self._checkpointed[key] = position.sequence
+        if stored != NO_POSITION:
+            self._stored[key] = stored.sequence
         # A log that was opened without a checkpoint has one now.
         self._scan.forget(key)
         if self._full:
@@ -591,6 +611,7 @@ class CommitJournal:
         self.withdraw(key)
         self.ask_again(key)
         self._checkpointed.pop(key, None)
+        self._stored.pop(key, None)
         self._active.needed_by.pop(key, None)
         self._release(key, self.sequence)
 
@@ -641,10 +662,14 @@ class CommitJournal:
         oldest = self._front().number
         state = self._state = self._state._replace(oldest=oldest)
         size = self.options.file_bytes
+        checkpoints = {} if former is None else self._stored.copy()
 
         def work() -> JournalFile:
             if former is not None:
-                return _recycle(disk, state, former, salt, base, size)
+                # First, durably, that nobody has to find it, and how to tell without it what it told.
+                _write_checkpoints(disk, state.journal_id, checkpoints)
+                _write_state(disk, state)
+                return _recycle(disk, former, salt, base, size)
             return _make(disk, salt, base, size, NEXT)
 
         def done(spare: JournalFile) -> None:
@@ -703,7 +728,13 @@ class CommitJournal:
     def recover(self, key: LogKey, checkpoint: JournalPosition) -> JournaledLog:
         """What was found at the start about a log, behind its checkpoint."""
         after = checkpoint.sequence if checkpoint.journal_id == self.journal_id else 0
+        if after > self._stored.get(key, 0):
+            self._stored[key] = after
         return self._scan.recover(key, after)
+
+    def is_old_copy(self, key: LogKey, checkpoint: JournalPosition) -> bool:
+        """Whether the log has had a later checkpoint than the one it was found with."""
+        return checkpoint.sequence < self._stored.get(key, 0)
 
     def durable_end(self, topic_id: TopicId, partition: PartitionIndex) -> Offset:
         """Up to where a log was durable that was not opened yet, as far as the journal knows."""
@@ -712,9 +743,10 @@ class CommitJournal:
     def forget_others(self, logs: Iterable[tuple[TopicId, PartitionIndex]]) -> None:
         """Besides those that were opened, only these logs are still the node's: forget all others."""
         known = {log_key(topic_id, partition) for topic_id, partition in logs}
-        for key in self._scan.logs():
+        for key in (*self._scan.logs(), *self._stored):
             if key not in known and key not in self._logs:
                 self._scan.forget(key)
+                self._stored.pop(key, None)
                 self._release(key, self.sequence)
 
     def logs_opened(self) -> None:
@@ -750,6 +782,7 @@ class CommitJournal:
             return
         state = self._state._replace(oldest=self._active.number + 1, closed=True)
         try:
+            _write_checkpoints(self._disk, self.journal_id, self._stored)
             _write_state(self._disk, state)
             for number in _numbers(self._disk):
                 self._disk.remove(path_of(number))
@@ -793,16 +826,12 @@ def _write_again(disk: Disk, number: int, position: int, frame: bytes) -> None:
         file.sync()
 
 
-def _recycle(
-    disk: Disk, state: JournalState, former: JournalFile, salt: int, base: int, size: int
-) -> JournalFile:
+def _recycle(disk: Disk, former: JournalFile, salt: int, base: int, size: int) -> JournalFile:
     """Make a free file ready to be written again. Blocks.
 
     One that was made small, or was cut, becomes as large as others: otherwise it would be ready for ever,
     and too small for each frame that comes.
     """
-    # First, durably, that nobody has to find it.
-    _write_state(disk, state)
     path = f"{DIRECTORY}/{NEXT}{SPARE}"
     disk.rename(path_of(former.number), path)
     writer = disk.open(path)
@@ -819,10 +848,29 @@ def _recycle(
 
 def _write_state(disk: Disk, state: JournalState) -> None:
     """Replace the state file durably. Blocks."""
-    path = f"{DIRECTORY}/{STATE}"
+    _replace(disk, STATE, encode_state(state))
+
+
+def _write_checkpoints(disk: Disk, journal_id: int, checkpoints: Mapping[LogKey, int]) -> None:
+    """Note durably which frames the checkpoints of all logs cover. Blocks."""
+    _replace(disk, CHECKPOINTS, encode_checkpoints(journal_id, checkpoints))
+
+
+def _read_checkpoints(disk: Disk, journal_id: int) -> dict[LogKey, int]:
+    """Which frames the checkpoints of all logs cover, as far as it is known of this journal."""
+    try:
+        found, checkpoints = decode_checkpoints(_read(disk, f"{DIRECTORY}/{CHECKPOINTS}"))
+    except (NoSuchFile, CorruptionError):
+        # Nothing is lost with it: an older copy of a log is not noticed then, until the next is written.
+        return {}
+    return checkpoints if found == journal_id else {}
+
+
+def _replace(disk: Disk, name: str, content: bytes) -> None:
+    path = f"{DIRECTORY}/{name}"
     with closing(disk.open(path + TEMPORARY, create=True)) as file:
         file.truncate(0)
-        file.append(encode_state(state))
+        file.append(content)
         file.sync()
     disk.rename(path + TEMPORARY, path)
     disk.sync_directory(DIRECTORY)

@@ -511,5 +511,5 @@ class PartitionLog:
                 checkpoint_now(state)
             elif state.journal is not None:
                 # The last checkpoint may have been taken before what it covers went to the journal.
-                state.journal.checkpointed(covered(state))
+                state.journal.covered(covered(state))
         state.segments.close()

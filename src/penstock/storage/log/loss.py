@@ -25,6 +25,7 @@ _LENGTH = struct.Struct("<H")
 _REASON_BYTES_MAX = 1000
 # The doubt about a log that lost its checkpoint: nothing else says where it starts.
 CHECKPOINT_LOST = "its checkpoint is lost"
+OLD_COPY = "it has had a later checkpoint: its files are an older copy"
 
 
 class NotedLoss(NamedTuple):

@@ -108,7 +108,7 @@ from penstock.storage.log.index import (
     seal,
 )
 from penstock.storage.log.journaled_tail import FoundBatch, JournaledTail, find_behind
-from penstock.storage.log.loss import CHECKPOINT_LOST, NOTHING_LOST, NotedLoss, read_loss
+from penstock.storage.log.loss import CHECKPOINT_LOST, NOTHING_LOST, OLD_COPY, NotedLoss, read_loss
 from penstock.storage.log.segment import (
     OFFSET_DELTA_MAX,
     SCAN_BYTES,
@@ -988,14 +988,16 @@ def _doubt_about(state: LogState, report: RecoveryReport) -> str:
     if report.checkpoint_lost:
         return CHECKPOINT_LOST
     position, journal = state.checkpoint.journal, state.journal
-    if journal is None or position == NO_POSITION:
+    if journal is None:
         return ""
+    if position == NO_POSITION:
+        return OLD_COPY if journal.is_old_copy(position) else ""
     now = journal.position
     if position.journal_id != now.journal_id:
         return "its checkpoint names another journal: its files were copied, or the journal was"
     if position.sequence > now.sequence:
         return "its checkpoint is newer than the journal, which is an old copy"
-    return ""
+    return OLD_COPY if journal.is_old_copy(position) else ""
 
 
 def _restore_loss(state: LogState, report: RecoveryReport, noted: NotedLoss) -> None:

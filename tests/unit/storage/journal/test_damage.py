@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.storage.disk import CrashableDisk
 from penstock.storage.journal import JournalOptions
 from penstock.storage.log import DamagedRange
 from tests.unit.storage.journal.conftest import JournalBench
@@ -370,20 +371,25 @@ def test_a_log_that_was_copied_from_another_node_is_in_doubt_once(bench: Journal
     assert [report.doubt for report in bench.reports] == ["", ""]
 
 
+def put_back(bench: JournalBench, old: CrashableDisk, directory: str) -> None:
+    """Put an older copy of a directory in its place."""
+    bench.crashable.remove_tree(directory)
+    bench.crashable.make_directory(directory)
+    for path in old.files():
+        if path.startswith(f"{directory}/"):
+            source = old.open(path, readonly=True)
+            target = bench.crashable.open(path, create=True)
+            target.append(source.pread(0, source.size()))
+            target.sync()
+    bench.crashable.sync_directory(directory)
+    bench.crashable.sync_directory(directory.rpartition("/")[0])
+
+
 def test_logs_that_are_newer_than_the_journal_are_in_doubt(bench: JournalBench) -> None:
     old = bench.crashable.copy()
     bench.restart()
     checkpointed(bench)
-    bench.crashable.remove_tree("meta/journal")
-    for path in old.files():
-        if path.startswith("meta/journal/"):
-            source = old.open(path, readonly=True)
-            bench.crashable.make_directory("meta/journal")
-            target = bench.crashable.open(path, create=True)
-            target.append(source.pread(0, source.size()))
-            target.sync()
-    bench.crashable.sync_directory("meta/journal")
-    bench.crashable.sync_directory("meta")
+    put_back(bench, old, "meta/journal")
 
     bench.restart()
 
@@ -434,3 +440,59 @@ def test_a_start_that_ends_early_does_not_hide_that_the_journal_is_an_older_copy
         bench.open_log(number)
 
     assert all(report.doubt for report in bench.reports)
+
+
+@pytest.mark.parametrize("how", ["stopped in order", "killed when its files were used again", "found whole"])
+def test_an_older_copy_of_a_log_that_the_journal_need_not_name_is_in_doubt(how: str) -> None:
+    bench = JournalBench()
+    checkpointed(bench)
+    old = bench.crashable.copy()
+    checkpointed(bench)
+    if how == "found whole":
+        # What the last checkpoint names is known from its file only.
+        bench.restart()
+    if how == "stopped in order":
+        bench.close()
+    else:
+        for _ in range(200):
+            bench.write(0)
+            bench.do_work()
+    bench.crashable = bench.crashable.copy()
+    put_back(bench, old, "logs/orders/1")
+
+    bench.open()
+    assert bench.journal.damage == ""
+    assert ["older copy" in report.doubt for report in bench.reports] == [False, True]
+
+    bench.crashable = bench.crashable.copy()
+    bench.open()
+    assert ["older copy" in report.doubt for report in bench.reports] == [False, True]
+    bench.logs[1].accept_loss()
+    checkpointed(bench)
+    bench.crashable = bench.crashable.copy()
+    bench.open()
+    assert [report.doubt for report in bench.reports] == ["", ""]
+
+
+@pytest.mark.parametrize("harm", ["none", "gone", "flipped", "cut"])
+def test_what_the_journal_knows_of_checkpoints_puts_no_whole_log_in_doubt(harm: str) -> None:
+    bench = JournalBench()
+    path = "meta/journal/checkpoints"
+    for number in range(3):
+        checkpointed(bench)
+        if number == 1:
+            # The next checkpoint is not needed, for there is nothing new that it could hold.
+            bench.close()
+            bench.open()
+        bench.close()
+        bench.crashable = bench.crashable.copy()
+        if harm == "gone":
+            bench.crashable.remove(path)
+        elif harm == "flipped":
+            bench.crashable.flip_bit(path, 170)
+        elif harm == "cut":
+            bench.crashable.cut_short(path, 3)
+        bench.open()
+
+        assert not bench.journal.damage
+        assert [report.doubt for report in bench.reports] == ["", ""]
