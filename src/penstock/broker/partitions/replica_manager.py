@@ -557,7 +557,8 @@ class ReplicaManager:
 
     def _opened_synced(self, replica: Replica, error: StorageError | None) -> None:
         self._unsynced -= 1
-        if error is not None:
+        if error is not None and self._replicas.get((replica.topic_id, replica.name.partition)) is replica:
+            # Otherwise it was removed meanwhile, and nothing has failed.
             replica.on_storage_error()
         if not self._unsynced and self._on_synced is not None:
             then, self._on_synced = self._on_synced, None

@@ -8,6 +8,7 @@ from penstock.broker.partitions.replica_reports import loss_in
 from penstock.core.metadata import (
     NO_LEADER,
     Command,
+    DeleteTopic,
     ElectReported,
     PartitionReport,
     ReplicaLoss,
@@ -95,6 +96,22 @@ def test_a_report_waits_until_what_it_says_is_durable() -> None:
     assert reports.sent == []
     bench[2].settle()
     assert [report.end for report in reports.sent[0].reports] == [2]
+
+
+def test_a_log_that_is_removed_before_it_is_durable_is_no_failed_sync() -> None:
+    bench = ReplicasBench(journal=True).create(2, 1, 3)
+    bench[2].syncs.held = True
+    producer = Producer(bench[2])
+    producer.append(b"in a frame")
+    producer.append(b"not yet")
+    broker = bench.restart(2, is_settled=False)
+    assert len(broker.syncs.waiting) == 1
+    broker.directory.set_boot(BrokerEpoch(5), "this boot")
+
+    bench.perform(DeleteTopic("orders"))
+
+    assert broker.partitions.are_synced
+    assert broker.directory.surviving_epoch("this boot") == 5
 
 
 def crash_all(bench: ReplicasBench, damage: Callable[[CrashableDisk], None], number: int) -> None:
