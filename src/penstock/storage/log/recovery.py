@@ -9,7 +9,7 @@ Below the recovery point everything was synced: what is missing or broken there 
 corruption. It is reported and not read, and nothing is cut. Above it, a batch that is torn
 or has a wrong CRC ends the log: it is cut there, and the report says where. Unless the rest
 is plainly an unfinished write, it is copied to the quarantine, since good batches behind a
-damaged one may be in it; if there is no room for the copy, nothing is cut, and the log takes no writes.
+damaged one may be in it; if it cannot be copied, nothing is cut, and the log takes no writes.
 After a clean stop the tail is empty and no batch is read at all.
 
 With a journal it is known what was durable in the tail. A bad batch that was is written again from the
@@ -138,7 +138,7 @@ CUT = ".cut"
 # How much is taken from the journal before the file is read again.
 MEND_BYTES = 256 << 10
 MISSING = "its bytes are missing"
-NO_ROOM = "there is no room to keep what follows, so that it was not cut"
+NOT_KEPT = "there is no room to keep what follows, or it cannot be read, so that it was not cut"
 _EEXIST = 17
 # The aborted transactions of a segment stay as they are: no marker is ever removed.
 SWAPPED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, LOG)
@@ -862,6 +862,16 @@ def _count(state: LogState, batch: CheckedBatch) -> None:
     state.end = Offset(header.next_offset)
 
 
+def _keep(state: LogState, file: PositionalReader, position: int, end: int, name: str) -> str | None:
+    """As `copy_to_quarantine`; None also if the device cannot read it, since the log has to open."""
+    try:
+        return copy_to_quarantine(state.disk, state.directory, file, position, end, name)
+    except DiskFailed as failed:
+        if failed.errno != errnos.EIO:
+            raise
+        return None
+
+
 def _cut(
     state: LogState, segment: Segment, position: int, corrupt: CorruptBatch, report: RecoveryReport
 ) -> None:
@@ -872,9 +882,9 @@ def _cut(
         # An unfinished write ends the file. Anything else may be what a power cut left of several
         # writes, or good records behind a damaged one. We cannot tell which, so it is kept.
         end, name = segment.file.size(), f"{state.end:020d}{CUT}"
-        kept = copy_to_quarantine(state.disk, state.directory, segment.file, position, end, name)
+        kept = _keep(state, segment.file, position, end, name)
         if kept is None:
-            state.note_damage(len(state.segments) - 1, state.end, position, f"{corrupt}; {NO_ROOM}")
+            state.note_damage(len(state.segments) - 1, state.end, position, f"{corrupt}; {NOT_KEPT}")
             return
     segment.writer.truncate(position)
     segment.size_bytes = position
@@ -891,10 +901,10 @@ def _drop(state: LogState, bases: Sequence[Offset], report: RecoveryReport) -> N
         if size:
             with closing(state.disk.open(path, readonly=True)) as file:
                 name = f"{base_offset:020d}{CUT}"
-                kept = copy_to_quarantine(state.disk, state.directory, file, 0, size, name)
+                kept = _keep(state, file, 0, size, name)
             if kept is None:
                 segment = state.segments.active
-                reason = f"segment {base_offset} does not follow it; {NO_ROOM}"
+                reason = f"segment {base_offset} does not follow it; {NOT_KEPT}"
                 state.note_damage(len(state.segments) - 1, state.end, segment.size_bytes, reason)
                 return
         state.segments.remove_files(base_offset)

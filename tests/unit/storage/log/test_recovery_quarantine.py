@@ -193,3 +193,19 @@ def test_without_a_checkpoint_nobody_knows_where_the_log_began() -> None:
 
     assert reopened.start == 1
     assert report.doubt
+
+
+def test_what_cannot_be_read_to_be_kept_is_not_cut_and_the_log_opens() -> None:
+    disk = CrashableDisk()
+    first, second, third = log_of(disk, 1, 2, 3)
+    flip(disk, len(first) + len(second) - 1)
+    failing = FailingDisk(disk)
+    # The start reads it at once; when it is copied, the device fails.
+    failing.fail(FailureRule("pread", errno.EIO, SEGMENT, after=1))
+
+    log, report = PartitionLog.open(failing, "log", TOPIC_ID)
+
+    assert report.cut is None
+    assert [damage.start for damage in report.corruption] == [1]
+    assert log.stopped is not None
+    assert disk.size(SEGMENT) == len(first + second + third)
