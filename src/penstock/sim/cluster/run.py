@@ -143,6 +143,8 @@ def judge(cluster: ClusterWorld) -> list[str]:
     anomalies: list[str] = []
     finals: dict[Place, list[tuple[int, bytes]]] = {}
     for place, history in cluster.journal.logs.items():
+        # What is missing in front of the log is not looked for: it has to be right that it starts there.
+        cluster.probe.look(place)
         start = _start_of(cluster, place)
         final = finals[place] = read_to_the_end(cluster, place)
         anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final, start)]
@@ -255,7 +257,7 @@ def _read_on(
 
 
 def _start_of(cluster: ClusterWorld, place: Place) -> int:
-    """Where the log of a partition starts; that it may start there was checked whenever it moved."""
+    """Where the log of a partition starts."""
     led = _leader_of(cluster, place)
     return 0 if led is None else int(led[1].log.start)
 
