@@ -65,6 +65,8 @@ REMINDER_NS = 5 * SECOND
 FIRST_REMINDER_NS = SECOND
 _META, _NAME, _VOTER = "meta", "joining", "voter"
 AGAIN_MS = 100
+# How often a member asks whether it still is one, until it is registered.
+STILL_MEMBER_MS = 1_000
 JOIN_REPLY_TIMEOUT_MS = 2_000
 RIVAL_NS = 4 * SECOND
 # Longer than it takes a quorum to notice that its leader is gone.
@@ -400,6 +402,9 @@ class QuorumJoiner:
 
     The leader is not known before we get the log, so every known node is asked in turn, and
     nodes that do not lead name the leader.
+
+    A member that is taken out is told nothing more, perhaps not even that. The leader puts it back if it is a
+    broker; so until it is registered as one, it goes on asking now and then.
     """
 
     def __init__(self, runtime: Runtime, disk: Disk, desk: PeerRpc, book: AddressBook, me: Member) -> None:
@@ -409,7 +414,8 @@ class QuorumJoiner:
         self._book = book
         self._me = me
         self._wants_vote = False
-        self._is_over = True
+        self._has_joined = True
+        self._is_registered = False
         self._turn = 0
         self._hint: NodeId | None = None
         self._timer: Timer | None = None
@@ -422,25 +428,30 @@ class QuorumJoiner:
         """Ask, unless this node is already the member it wants to be."""
         self._wants_vote = wants_vote
         self._remind_at = Instant(self._runtime.clock.now() + REMINDER_NS)
-        self._is_over = False
+        self._has_joined = False
         self.members_changed(self._configuration)
-        if not self._is_over:
+        if not self._has_joined:
             self._ask()
+
+    def registered(self) -> None:
+        """From now on the leader sees to it that this node stays a member."""
+        self._is_registered = True
 
     def members_changed(self, configuration: Configuration) -> None:
         self._configuration = configuration
         enough = configuration.voters if self._wants_vote else configuration.members
-        if self._is_over or self._me not in enough:
+        if self._has_joined or self._me not in enough:
             return
-        self._is_over = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._has_joined = True
         if self._wants_vote:
             write_join_intent(self._disk, wants_vote=False)
+            # If somebody takes the vote away, that is not undone.
+            self._wants_vote = False
+        self._later()
         events.info("cluster.joined", voter=self._me in configuration.voters)
 
     def _ask(self) -> None:
-        if self._is_over:
+        if self._has_joined and self._is_registered:
             return
         nodes = self._book.reachable()
         self._turn += 1
@@ -453,10 +464,11 @@ class QuorumJoiner:
 
     def _answered(self, answer: RpcReply | None) -> None:
         match answer:
-            case JoinQuorumReply(JoinStatus.REFUSED, detail):
+            case JoinQuorumReply(JoinStatus.REFUSED, detail) if not self._has_joined:
                 self._on_error(detail)
             case NotController(leader, _) if leader == self._me.node_id:
-                self._met_namesake()
+                if not self._has_joined:
+                    self._met_namesake()
             case NotController(leader, address) if leader is not None and address is not None:
                 self._hint = leader
                 self._book.learn(leader, address)
@@ -488,7 +500,10 @@ class QuorumJoiner:
 
     def _later(self) -> None:
         now = self._runtime.clock.now()
-        if now >= self._remind_at and not self._is_over:
+        if now >= self._remind_at and not self._has_joined:
             self._remind_at = Instant(now + REMINDER_NS)
             events.info("cluster.waiting_to_join", wants_vote=self._wants_vote)
-        self._timer = self._runtime.timers.at(Instant(now + AGAIN_MS * MILLISECOND), self._ask)
+        if self._timer is not None:
+            self._timer.cancel()
+        pause_ms = STILL_MEMBER_MS if self._has_joined else AGAIN_MS
+        self._timer = self._runtime.timers.at(Instant(now + pause_ms * MILLISECOND), self._ask)

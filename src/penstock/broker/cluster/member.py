@@ -247,9 +247,13 @@ class ClusterMember:
         if self._options.is_broker:
             address = self._address()
             peer = None if address is None else BrokerEndpoint(PEER_LISTENER, address.host, address.port)
-            self.membership.join(self._registered, peer)
+            self.membership.join(self._on_registered, peer)
         else:
-            self._registered(None)
+            self._on_registered(None)
+
+    def _on_registered(self, epoch: BrokerEpoch | None) -> None:
+        self._joiner.registered()
+        self._registered(epoch)
 
     def catch_up(self, done: Callback) -> None:
         """Call `done` once our image has everything that was acknowledged before this call."""

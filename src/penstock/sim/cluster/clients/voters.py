@@ -1,8 +1,4 @@
-"""A client that takes nodes out of the metadata quorum and puts them back.
-
-Left out: removing a node that comes back on another disk before it is a broker again. It gets no metadata
-from then on, and nobody puts it back until it is restarted.
-"""
+"""A client that takes nodes out of the metadata quorum and puts them back."""
 
 from uuid import UUID
 
@@ -73,8 +69,7 @@ class VoterAdmin(SimulatedClient):
         """Put back who was taken out, or take somebody out."""
         choice = dict(observers)
         if len(voters) > VOTERS_MIN:
-            damages = self.nodes.world.damages
-            choice |= {node: found for node, found in voters.items() if name_of(node) not in damages}
+            choice |= voters
         if not choice:
             self._rest()
             return

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.broker.cluster import Voter
-from penstock.core.model import SECOND, NodeId
+from penstock.broker.cluster import BrokerSessionOptions, Voter
+from penstock.core.model import SECOND, ApiError, NodeId
 from penstock.core.raft import Member
 from penstock.runtime import Address
 from tests.unit.broker.cluster.cluster_stage import ClusterStage, cluster_of, member_options, voters
@@ -261,6 +261,36 @@ def test_a_voter_that_lost_its_disk_comes_back_with_a_new_one_and_votes_again() 
     voters_now = stage.configuration(stage.leader()).voters
     assert Member(NodeId(old.node_id), old.directory_id) not in voters_now
     assert len(voters_now) == 3
+
+
+def test_a_voter_on_a_new_disk_that_is_taken_out_before_it_is_registered_is_a_broker_later() -> None:
+    stage = ClusterStage()
+    for number in (1, 2, 3):
+        stage.configure(
+            stage.add(member_options(number, voters(1, 2, 3))),
+            sessions=BrokerSessionOptions(session_ms=6_000),
+        )
+    stage.start()
+    stage.until(stage.is_live)
+    name = stage.followers()[0]
+    stage.world.nodes[name].cut_power()
+    stage.world.nodes[name].replace_disk()
+    stage.start(name)
+    identity = stage.world.nodes[name].identity
+    member = Member(NodeId(identity.node_id), identity.directory_id)
+    stage.until(lambda: member in stage.configuration(stage.leader()).voters)
+    leader = stage.member(stage.leader())
+    # The session of the broker on the former disk is not over, and lasts longer than a leader is remembered.
+    assert stage.image(stage.leader()).is_live(member.node_id)
+
+    answers: list[ApiError | None] = []
+    leader.voters.remove_voter(member.node_id, member.directory_id, answers.append)
+    stage.until(lambda: answers == [None])
+    assert stage.image(stage.leader()).is_live(member.node_id)
+    assert not stage.incarnations[name].is_joined
+    stage.until(lambda: stage.is_live(name), 60)
+
+    assert member in stage.configuration(stage.leader()).learners
 
 
 def test_a_member_that_moved_is_found_at_its_new_address() -> None:
