@@ -126,12 +126,18 @@ class EligibilityProbe:
         self._log_starts.acknowledged(place, start, in_sync)
 
     def _starts(self, place: Place, partition: PartitionState) -> dict[int, int]:
-        """Of the nodes that are up: one that is down may have fallen before its start was on disk."""
+        """Of the nodes that are up: one that is down may have fallen before its start was on disk.
+
+        What it showed before that is on disk, and comes back with it, unless its files are damaged.
+        """
         starts = {}
         for node_id, node in self._nodes.items():
             backstage = node.backstage
             replica = None if backstage is None else backstage.partitions.find_log(*place)
-            if replica is None or self._is_excused(node, place, partition):
+            if replica is None:
+                if node.machine.name in self._world.damages or node_id not in partition.replicas:
+                    self._log_starts.forget(place, node_id)
+            elif self._is_excused(node, place, partition):
                 self._log_starts.forget(place, node_id)
             else:
                 starts[int(node_id)] = int(replica.log.start)
