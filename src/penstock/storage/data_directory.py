@@ -82,6 +82,8 @@ _FORMAT, _DIRECTORY_ID, _CLUSTER_ID, _CLEAN = "format", "directory-id", "cluster
 _NODE_ID = "node-id"
 _BOOT = "boot"
 _RUN = "run"
+# Starts that ended before they registered leave one each; the file must not grow beyond what is read of it.
+_RUNS_MAX = 64
 _JOURNAL = "journal"
 REPLICAS = f"{META}/replicas"
 ReplicaKey: TypeAlias = tuple[TopicId, PartitionIndex]
@@ -331,7 +333,9 @@ class DataDirectory:
 
     def set_runs(self, runs: Iterable[UUID]) -> None:
         """Note the run that is about to register, and the one that is registered; durable when it returns."""
-        self._runs = tuple(runs)
+        known = tuple(runs)
+        # The newest is first; the last one may be the one that is registered.
+        self._runs = known if len(known) <= _RUNS_MAX else (*known[: _RUNS_MAX - 1], known[-1])
         words = [str(run) for run in self._runs]
         if self.journal_run is not None:
             words += [_JOURNAL, f"{self.journal_run.journal_id:016x}", str(self.journal_run.run)]

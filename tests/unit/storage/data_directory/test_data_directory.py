@@ -280,3 +280,16 @@ def test_the_runs_of_broker_and_journal_are_in_one_file_and_do_not_replace_each_
     directory.set_runs((SECOND,))
     last = DataDirectory.open(disk.crash(random.Random(1)), FIRST)
     assert (last.known_runs(), last.journal_run) == ((SECOND,), JournalRun(0xFEED, 7))
+
+
+def test_starts_that_never_registered_do_not_hide_which_run_did() -> None:
+    disk = CrashableDisk()
+    directory = DataDirectory.open(disk, FIRST)
+    directory.set_runs([FIRST])
+    for number in range(1000, 1300):
+        directory.set_runs([UUID(int=number), *directory.known_runs()])
+    directory.close()
+
+    known = DataDirectory.open(disk, FIRST).known_runs()
+
+    assert (known[0], known[-1]) == (UUID(int=1299), FIRST)
