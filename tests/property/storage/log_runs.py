@@ -149,6 +149,9 @@ class Lives:
                 content = self.log.read(offset, 1).to_bytes()
                 by_time = self.log.offset_for_timestamp(Timestamp(offset * MS_PER_OFFSET))
             except (DamagedRange, SuspectSegment) as damage:
+                if isinstance(damage.__cause__, StorageError):
+                    # The device refuses to read it now; nothing is said of what is there.
+                    raise damage.__cause__ from None
                 wrong.append(LogViolation(LogAnomaly.BLAMED, str(damage)))
                 continue
             if content != batch.content:

@@ -12,6 +12,7 @@ from penstock.runtime.sync_helper import sync_blocking
 from penstock.sim.checkers.durability import LogAnomaly
 from penstock.storage.commit import SyncableFile
 from penstock.storage.disk import CrashableDisk, Disk, FailingDisk, FailingFile, FailureRule
+from penstock.storage.log import RecoveryReport
 from tests.property.storage.journal_runs import JournaledLives
 from tests.property.storage.log_runs import Lives, Rounds
 
@@ -69,6 +70,12 @@ class FailingLives(Lives):
             self.dead = True
         else:
             self.dead = False
+
+    def judge_report(self, report: RecoveryReport) -> None:
+        super().judge_report(report)
+        if any("Input/output error" in damage.reason for damage in report.corruption):
+            # What the device refuses is damage; once it does not, a later start has to find it good again.
+            raise StorageError(f"not readable now: {report.corruption}")
 
     def step(self) -> None:
         if self.dead or self.log.stopped is not None:
