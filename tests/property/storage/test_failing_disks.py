@@ -73,8 +73,9 @@ class FailingLives(Lives):
 
     def judge_report(self, report: RecoveryReport) -> None:
         super().judge_report(report)
-        if any("Input/output error" in damage.reason for damage in report.corruption):
-            # What the device refuses is damage; once it does not, a later start has to find it good again.
+        unread = ("Input/output error", "was not cut")
+        if any(words in damage.reason for damage in report.corruption for words in unread):
+            # What the device refuses is damage, or is not cut; once it does not, a later start has to know.
             raise StorageError(f"not readable now: {report.corruption}")
 
     def step(self) -> None:
