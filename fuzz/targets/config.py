@@ -4,7 +4,8 @@ import random
 
 from fuzz.harness import Target
 from penstock.config import SETTINGS, ConfigError
-from penstock.config.loader import effective, read_yaml
+from penstock.config.loader import effective
+from penstock.config.yaml_file import read_yaml
 
 
 def seed(rng: random.Random) -> bytes:

@@ -1,12 +1,17 @@
 """Records to Arrow columns: damaged batches behind a good CRC, judged as the exact reader judges them."""
 
 import random
+from importlib import import_module
 
 from fuzz.harness import Target
 from fuzz.targets.records import LIMIT_BYTES, around, one_payload, resealed, some_batches
 from penstock.core.records import CompressionType, CorruptBatch, check_batches, read_header, read_records
 from penstock.spark.reading import OffsetRange
 from penstock.spark.reading.decoder import arrow_batches, shown_batches
+
+# Loaded before memory is measured: decoding loads them when it first needs them.
+for _name in ("numpy", "pandas", "pyarrow.compute"):
+    import_module(_name)
 
 EVERYTHING = OffsetRange("topic", 0, 0, 1 << 62)
 

@@ -262,7 +262,7 @@ def some_entries(rng: random.Random) -> bytes:
 
 def a_journal_file(rng: random.Random) -> bytes:
     """A journal file with some frames, and room behind them."""
-    content = bytearray(encode_file_header(FileHeader(5, 0, 77)))
+    content = bytearray(encode_file_header(FileHeader(5, 0, 0, 77)))
     for sequence in range(5, 5 + rng.randint(1, 5)):
         content += encode_frame(sequence, [some_entries(rng)], 77)
     return bytes(content + bytes(200))
@@ -282,7 +282,7 @@ def read_journal(data: bytes) -> None:
 
 def journal_files() -> list[Target]:
     def reframed(data: bytes) -> None:
-        read_journal(encode_file_header(FileHeader(5, 0, 77)) + encode_frame(5, [data], 77))
+        read_journal(encode_file_header(FileHeader(5, 0, 0, 77)) + encode_frame(5, [data], 77))
 
     def state(rng: random.Random) -> bytes:
         return encode_state(JournalState(rng.randrange(2**63), 3, 1, rng.randrange(9), closed=False))
