@@ -198,6 +198,8 @@ def _copy(cluster: ClusterWorld, node_id: int, log: PartitionLog) -> ReplicaCopy
         # What no reader has asked for since may not have been found yet. What was repaired is whole.
         for _ in log.scrub():
             pass
+    # An index that is missing is rebuilt here, and not by a thread that asks to read again later.
+    log.configure(replace(log._state.options, rebuild_bytes_max=READ_BYTES))
     found = read_back(log)
     return ReplicaCopy(found.start, found.end, found.batches, found.damaged if excused else ())
 
