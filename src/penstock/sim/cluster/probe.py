@@ -134,8 +134,11 @@ class EligibilityProbe:
         for node_id, node in self._nodes.items():
             backstage = node.backstage
             replica = None if backstage is None else backstage.partitions.find_log(*place)
-            if replica is None:
-                if node.machine.name in self._world.damages or node_id not in partition.replicas:
+            if node_id not in partition.replicas:
+                # It is removed, and begins anew should it be placed here again.
+                self._log_starts.forget(place, node_id)
+            elif replica is None:
+                if node.machine.name in self._world.damages:
                     self._log_starts.forget(place, node_id)
             elif self._is_excused(node, place, partition):
                 self._log_starts.forget(place, node_id)
