@@ -159,14 +159,20 @@ def test_segments_behind_a_cut_are_kept_as_well() -> None:
     assert disk.listdir(QUARANTINE) == [f"{offset:020d}.cut" for offset in range(3)]
 
 
-def test_without_a_checkpoint_segments_behind_a_missing_one_stay() -> None:
-    disk = CrashableDisk()
+def segments_of_one_batch(disk: CrashableDisk, count: int) -> bytes:
+    """A log of so many segments that was closed; returns the batch that each of them holds."""
     log = PartitionLog.create(disk, "log", TOPIC_ID)
     batch = bytes(write_batch([Record(0, NOW, None, b"x")]))
-    for _ in range(3):
+    for _ in range(count):
         log.append(bytearray(batch), check_batches(batch), LeaderEpoch(0), NOW)
         log.roll()
     log.close()
+    return batch
+
+
+def test_without_a_checkpoint_segments_behind_a_missing_one_stay() -> None:
+    disk = CrashableDisk()
+    batch = segments_of_one_batch(disk, 3)
     disk.remove(f"log/{1:020d}.log")
     disk.remove("log/checkpoint")
 
@@ -180,12 +186,7 @@ def test_without_a_checkpoint_segments_behind_a_missing_one_stay() -> None:
 
 def test_without_a_checkpoint_nobody_knows_where_the_log_began() -> None:
     disk = CrashableDisk()
-    log = PartitionLog.create(disk, "log", TOPIC_ID)
-    batch = bytes(write_batch([Record(0, NOW, None, b"x")]))
-    for _ in range(2):
-        log.append(bytearray(batch), check_batches(batch), LeaderEpoch(0), NOW)
-        log.roll()
-    log.close()
+    segments_of_one_batch(disk, 2)
     disk.remove(f"log/{0:020d}.log")
     disk.remove("log/checkpoint")
 

@@ -227,3 +227,28 @@ class SimulatedClient:
 def is_retriable(code: int) -> bool:
     """Whether a client goes on after this error."""
     return code in RETRIABLE
+
+
+class PacedClient(SimulatedClient):
+    """Does one thing after the other, with a rest in between, until it is stopped."""
+
+    def __init__(
+        self, nodes: ClusterNodes, host: str, pace_ms: float, policy: VersionPolicy | None = None
+    ) -> None:
+        super().__init__(nodes, host, policy)
+        self._pace_ms = pace_ms
+        self._stopped = False
+
+    def start(self) -> None:
+        self._rest()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _rest(self) -> None:
+        if not self._stopped:
+            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._act)
+
+    def _act(self) -> None:
+        """Do the next thing, and rest when it is done."""
+        raise NotImplementedError

@@ -8,7 +8,7 @@ from penstock.core.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
 )
-from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient, is_retriable
+from penstock.sim.cluster.clients.client import ClusterNodes, PacedClient, is_retriable
 from penstock.sim.cluster.journal import Place
 
 TIMEOUT_MS = 600
@@ -18,29 +18,17 @@ STEPS = 12
 SHARE_MAX = 0.3
 
 
-class RecordDeleter(SimulatedClient):
+class RecordDeleter(PacedClient):
     """Deletes part of what was acknowledged, now here, now there; what fails is not tried again."""
 
     def __init__(self, nodes: ClusterNodes, host: str, places: list[Place], pace_ms: float) -> None:
-        super().__init__(nodes, host)
+        super().__init__(nodes, host, STEPS * pace_ms)
         self._places = places
-        self._pace_ms = STEPS * pace_ms
-        self._stopped = False
-
-    def start(self) -> None:
-        self._rest()
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def _rest(self) -> None:
-        if not self._stopped:
-            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._delete)
 
     def _look_around(self) -> None:
         self.after_ms(self.backoff_ms(), self.refresh_metadata, self._rest)
 
-    def _delete(self) -> None:
+    def _act(self) -> None:
         place = self.luck.choice(self._places)
         leader = self.leader(place)
         if leader is None:

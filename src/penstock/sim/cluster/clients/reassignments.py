@@ -8,7 +8,7 @@ from penstock.core.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
 )
-from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient, is_retriable
+from penstock.sim.cluster.clients.client import ClusterNodes, PacedClient, is_retriable
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.options import SimulatedClusterOptions
 
@@ -20,30 +20,18 @@ CALLED_OFF = 0.2
 REFUSALS = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
-class PartitionMover(SimulatedClient):
+class PartitionMover(PacedClient):
     """Asks any node for one move after the other, whether or not the last one is over."""
 
     def __init__(
         self, nodes: ClusterNodes, host: str, places: list[Place], options: SimulatedClusterOptions
     ) -> None:
-        super().__init__(nodes, host)
+        super().__init__(nodes, host, STEPS * options.pace_ms)
         self._places = [*places, (OFFSETS_TOPIC, 0)]
         self._brokers = list(range(1, options.nodes + 1))
         self._replicas = options.replicas
-        self._pace_ms = STEPS * options.pace_ms
-        self._stopped = False
 
-    def start(self) -> None:
-        self._rest()
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def _rest(self) -> None:
-        if not self._stopped:
-            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._move)
-
-    def _move(self) -> None:
+    def _act(self) -> None:
         name, index = self.luck.choice(self._places)
         is_called_off = self.luck.random() < CALLED_OFF
         wanted = None if is_called_off else tuple(self.luck.sample(self._brokers, self._replicas))

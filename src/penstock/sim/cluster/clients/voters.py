@@ -14,7 +14,7 @@ from penstock.core.protocol.messages.describe_quorum import (
     DescribeQuorumResponsePartition,
 )
 from penstock.core.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient, VersionPolicy, is_retriable
+from penstock.sim.cluster.clients.client import ClusterNodes, PacedClient, VersionPolicy, is_retriable
 from penstock.sim.cluster.options import name_of
 
 TIMEOUT_MS = 3_000
@@ -27,25 +27,13 @@ VOTERS_MIN = 3
 REFUSALS = (ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND)
 
 
-class VoterAdmin(SimulatedClient):
+class VoterAdmin(PacedClient):
     """Asks any node who votes, and then for one change; directory ids need the newest protocol."""
 
     def __init__(self, nodes: ClusterNodes, host: str, pace_ms: float) -> None:
-        super().__init__(nodes, host, VersionPolicy.NEWEST)
-        self._pace_ms = STEPS * pace_ms
-        self._stopped = False
+        super().__init__(nodes, host, STEPS * pace_ms, VersionPolicy.NEWEST)
 
-    def start(self) -> None:
-        self._rest()
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def _rest(self) -> None:
-        if not self._stopped:
-            self.after_ms(self._pace_ms * 2 * self.luck.random(), self._describe)
-
-    def _describe(self) -> None:
+    def _act(self) -> None:
         partition = DescribeQuorumRequestPartition(partition_index=0)
         topic = DescribeQuorumRequestTopic(topic_name=METADATA_TOPIC, partitions=(partition,))
         request = DescribeQuorumRequest(topics=(topic,))
