@@ -57,7 +57,7 @@ UNSYNCED_LOSES = (
     FaultKind.FAILED_SYNC,
 )
 # So many times as long as the faults, until enough is done.
-RELENTING = 5
+RELENTING = 15
 
 
 def unsettled(cluster: ClusterWorld) -> Iterator[str]:

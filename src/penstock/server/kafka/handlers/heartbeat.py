@@ -3,7 +3,7 @@
 from functools import partial
 
 from penstock.core.groups import Heartbeat, Reply
-from penstock.core.model import ApiError, ErrorKind
+from penstock.core.model import ApiError
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.security import AclOperation
@@ -30,8 +30,10 @@ def heartbeat(request: HeartbeatRequest, call: Request) -> None:
 
 
 def _reply(call: Request, reply: Reply) -> None:
-    code = ErrorCode.NONE
-    # A coordinator that loads its log restarts every session, so members need not rejoin.
-    if isinstance(reply, ApiError) and reply.kind is not ErrorKind.COORDINATOR_LOADING:
-        code = code_of(reply)
+    code = code_of(reply) if isinstance(reply, ApiError) else ErrorCode.NONE
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        # Nobody knows yet whether this member is one: a newer generation may have been there without it.
+        # Kafka's Java client ends on "loading" in this response, but looks for its coordinator on this code.
+        # Every session starts over when the log is loaded, so a member that only asks again stays one.
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     call.reply(HeartbeatResponse(throttle_time_ms=call.charge_time(), error_code=code))

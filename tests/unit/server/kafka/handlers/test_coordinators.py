@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from penstock.broker.coordinator.runtime import CoordinatorState
 from penstock.core.metadata import (
     OFFSETS_TOPIC,
     BrokerEndpoint,
@@ -82,3 +83,15 @@ def test_the_offsets_topic_is_made_on_demand_although_its_logs_are_elsewhere(
 
     assert [row.error_code for row in found] == [0] * 12
     assert {row.node_id for row in found} == {1, 2, 3}
+
+
+def test_nobody_is_told_to_be_a_member_while_the_log_is_loaded(stage: "Stage") -> None:
+    """A newer generation may have been there without them; "loading" would end the Java client."""
+    place_offsets_topic(stage, 1)
+    coordinator = next(iter(stage.backend.groups))
+    coordinator.state = CoordinatorState.LOADING
+
+    heartbeat = HeartbeatRequest(group_id="group", generation_id=1, member_id="member")
+    answer = stage.ask(heartbeat, HeartbeatResponse, 4)
+
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
