@@ -158,6 +158,7 @@ class ErrorKind(enum.Enum):
     TIMED_OUT = "request timed out"
 
     NOT_AUTHORIZED = "the caller may not do this"
+    TRANSACTIONAL_ID_NOT_AUTHORIZED = "the caller may not use this transactional id"
 
     # Groups
     UNKNOWN_GROUP = "no such group"
