@@ -13,6 +13,14 @@ from typing import Any
 import penstock
 from penstock.cli.commands import announced, command_tree
 from penstock.config.reference import reference as settings_reference
+from penstock.core.metadata import ConfigResourceType
+from penstock.core.metadata.configs import (
+    REFUSED_CONFIGS,
+    ConfigDefinition,
+    DynamicUpdateMode,
+    definitions,
+)
+from penstock.node.options import DECIDED_BY
 from penstock.observability import Metrics
 from penstock.observability.reference import reference as metrics_reference
 from penstock.server.kafka.errors import CODES
@@ -32,6 +40,20 @@ _KAFKA_INTRODUCTION = """\
 What a node serves. Any other key or version ends the connection, except that an unknown version
 of ApiVersions itself gets this list as its response. ApiVersions announces the same, but Produce from
 version 0 on: without that, older librdkafka does not compress. Nobody sends those versions."""
+_KAFKA_SETTINGS_INTRODUCTION = """\
+# Kafka's settings
+
+Every setting that Kafka 4.3 has for topics, brokers, groups and client metrics, and the few of Penstock's
+own. None is accepted and ignored:
+
+* **honoured**: it can be changed while the cluster runs, with `kafka-configs`, any Admin client or
+  `penstock topic alter`, or it is decided by the [setting](settings.md) of the node that is named.
+* **fixed**: it is shown, with the value here, and any other is refused; the note says why.
+* **refused**: it is not shown, and setting it fails with INVALID_CONFIG and the reason in the note.
+
+`broker` settings that are honoured `cluster-wide` can be set for all brokers, those `per broker` for one."""
+# It counts where Kerberos is offered, in Kafka and here: nowhere so far. The suite of librdkafka sets it.
+WITHOUT_KERBEROS = "sasl.kerberos.min.time.before.relogin"
 _ERROR_INTRODUCTION = """\
 # Errors
 
@@ -46,6 +68,7 @@ def pages() -> dict[str, list[str]]:
         "metrics.md": list(metrics_reference(declared_metrics())),
         "cli.md": list(cli_reference()),
         "kafka-apis.md": list(kafka_reference()),
+        "kafka-settings.md": list(kafka_settings_reference()),
         "errors.md": list(error_reference()),
     }
 
@@ -56,6 +79,38 @@ def kafka_reference() -> Iterator[str]:
     yield from ("", "| key | API | versions |", "|---|---|---|")
     for route in every_route().all():
         yield f"| {route.api.key} | {route.api.name} | {route.versions.start}–{route.versions.stop - 1} |"  # noqa: RUF001
+
+
+def kafka_settings_reference() -> Iterator[str]:
+    """The lines of docs/reference/kafka-settings.md."""
+    yield from _KAFKA_SETTINGS_INTRODUCTION.splitlines()
+    for kind in ConfigResourceType:
+        yield from ("", f"## {kind.name.lower().replace('_', '-')}", "")
+        yield from ("| setting | status | default | note |", "|---|---|---|---|")
+        table, refused = definitions(kind), REFUSED_CONFIGS[kind]
+        for name in sorted({**table, **refused}):
+            if name in refused:
+                yield f"| `{name}` | refused | | {refused[name]} |"
+                continue
+            status, note = _status(kind, table[name])
+            default = table[name].default
+            yield f"| `{name}` | {status} | {'' if default is None else f'`{default}`'} | {note} |"
+
+
+def _status(kind: ConfigResourceType, definition: ConfigDefinition) -> tuple[str, str]:
+    """Whether a setting is honoured, and by whom it is decided or why it is fixed."""
+    if definition.fixed is not None:
+        return "fixed", definition.fixed
+    if kind is not ConfigResourceType.BROKER:
+        return "honoured", definition.documentation
+    decided_by = DECIDED_BY.get(definition.name)
+    node = "" if decided_by is None else f"`{decided_by}` of the node"
+    if definition.update is DynamicUpdateMode.READ_ONLY:
+        return ("honoured", node) if node else ("fixed", "no setting of the node changes it")
+    if definition.name == WITHOUT_KERBEROS:
+        return "honoured", "per broker; logins with Kerberos, which are not offered so far"
+    scope = "per broker" if definition.update is DynamicUpdateMode.PER_BROKER else "cluster-wide"
+    return "honoured", f"{scope}, and {node}" if node else scope
 
 
 def error_reference() -> Iterator[str]:

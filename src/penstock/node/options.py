@@ -26,6 +26,37 @@ from penstock.server.kafka.handlers.fetch import FETCH_BYTES_MAX
 from penstock.storage.journal import JournalOptions
 
 EVERYWHERE = ("", "0.0.0.0", "::")
+# Kafka's name of a broker setting, and the setting of the node that decides it.
+DECIDED_BY: Mapping[str, str] = {
+    "advertised.listeners": "listen.advertised",
+    "auto.create.topics.enable": "topics.auto_create",
+    "broker.id": "node.id",
+    "broker.rack": "node.rack",
+    "controller.quorum.voters": "cluster.voters",
+    "default.replication.factor": "topics.replication_factor",
+    "group.initial.rebalance.delay.ms": "groups.initial_rebalance_delay_ms",
+    "group.max.session.timeout.ms": "groups.session_timeout_ms_max",
+    "group.min.session.timeout.ms": "groups.session_timeout_ms_min",
+    "listener.security.protocol.map": "listen.listeners",
+    "listeners": "listen.kafka",
+    "log.cleaner.backoff.ms": "storage.compaction_interval_ms",
+    "log.dir": "node.data_dir",
+    "log.dirs": "node.data_dir",
+    "log.flush.interval.messages": "storage.fsync.mode",
+    "log.flush.interval.ms": "storage.fsync.interval_ms",
+    "log.index.interval.bytes": "storage.index_interval_bytes",
+    "log.retention.bytes": "topics.retention_bytes",
+    "log.retention.check.interval.ms": "storage.retention_check_ms",
+    "log.retention.hours": "topics.retention_hours",
+    "log.scrub.bytes.per.second": "storage.scrub_bytes_per_second",
+    "log.scrub.interval.ms": "storage.scrub_interval_ms",
+    "log.segment.bytes": "storage.segment_bytes",
+    "message.max.bytes": "topics.message_bytes_max",
+    "node.id": "node.id",
+    "num.partitions": "topics.partitions",
+    "offsets.topic.num.partitions": "groups.offsets_partitions",
+    "process.roles": "node.roles",
+}
 
 
 def static_settings(config: Config) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from penstock.config import SETTINGS, Config, ConfigError, load, override
 from penstock.core.metadata.configs import BROKER_CONFIGS, ConfigLayers, topic_options
 from penstock.core.metadata.image import ConfigResourceType
 from penstock.node import options_from, static_settings
+from penstock.node.options import DECIDED_BY
 
 RANGES = {
     key: found.groups()
@@ -46,3 +47,14 @@ def test_the_grace_period_of_elections_is_a_setting() -> None:
 
     assert options_from(config).sessions.report_grace_ms == 750
     assert options_from(Config()).sessions.report_grace_ms == 5_000
+
+
+def test_the_reference_names_the_setting_that_decides_each_broker_setting() -> None:
+    config = load(
+        overrides=[override("--set", "node.rack=a"), override("--set", "storage.fsync.mode=interval")]
+    )
+    decided = {*static_settings(config.config), *static_settings(Config())}
+
+    assert decided - DECIDED_BY.keys() <= {"controller.listener.names", "inter.broker.listener.name"}
+    assert set(DECIDED_BY.values()) <= SETTINGS.keys()
+    assert DECIDED_BY.keys() <= BROKER_CONFIGS.keys()

@@ -15,6 +15,7 @@ from penstock.core.metadata.configs import (
     definitions,
     problem_with,
     split_list,
+    unknown_key,
 )
 from penstock.core.metadata.decide_brokers import DRAINED, follow_drain
 from penstock.core.metadata.decision import (
@@ -68,9 +69,7 @@ def _changed(
     """The new value of one key; None if it has none of its own any more."""
     definition = definitions(resource.kind).get(change.key)
     if definition is None:
-        return ApiError(
-            ErrorKind.INVALID_CONFIG, f"{resource.kind.name.lower()} has no configuration key {change.key!r}"
-        )
+        return ApiError(ErrorKind.INVALID_CONFIG, unknown_key(resource.kind, change.key))
     if change.operation is ConfigOperation.DELETE:
         return None
     if change.value is None:
@@ -162,7 +161,7 @@ def _problem_with_update(resource: ConfigResource, changed: Sequence[str]) -> Ap
     for key in changed:
         definition = table.get(key)
         if definition is None:
-            return ApiError(ErrorKind.INVALID_CONFIG, f"broker has no configuration key {key!r}")
+            return ApiError(ErrorKind.INVALID_CONFIG, unknown_key(resource.kind, key))
         if definition.update is DynamicUpdateMode.READ_ONLY:
             return ApiError(ErrorKind.INVALID_REQUEST, f"{key} cannot be changed while the broker runs")
         if definition.update is DynamicUpdateMode.PER_BROKER and resource.name == ALL_BROKERS:

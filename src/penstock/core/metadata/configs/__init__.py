@@ -5,7 +5,7 @@ is a table for each kind of resource: `topic`, `broker`, and `group` with client
 puts the sources of values on top of each other (the resource itself, its broker, the
 cluster, the node's file, the default) and returns which one counts; `describe_all` tells a
 client everything about it. `problem_with` checks new values, `topic_options` makes the
-typed form that the broker works with.
+typed form that the broker works with. What Kafka has and Penstock has not is in `refused`, with the reason.
 
 Values are text wherever they are stored or shown, and typed only at the point of use.
 
@@ -36,6 +36,7 @@ from penstock.core.metadata.configs.layers import (
     problem_with,
 )
 from penstock.core.metadata.configs.options import CleanupPolicy, TimestampType, TopicOptions, topic_options
+from penstock.core.metadata.configs.refused import REFUSED_CONFIGS, unknown_key
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "BROKER_CONFIGS",
     "GROUP_CONFIGS",
     "CLIENT_METRICS_CONFIGS",
+    "REFUSED_CONFIGS",
+    "unknown_key",
     "definitions",
     "ConfigLayers",
     "NO_CONFIGS",

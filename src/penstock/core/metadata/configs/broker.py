@@ -357,15 +357,15 @@ IDENTITY = (
         "What the node does: serve clients, take part in the metadata quorum, or both.",
         list_of("broker", "controller"),
     ),
-    _about("log.dir", STRING, None, "Directory that holds the logs."),
-    _about("log.dirs", STRING, None, "Directories that hold the logs; a node has one."),
+    _about("log.dir", LIST, None, "Directory that holds the logs."),
+    _about("log.dirs", LIST, None, "Directories that hold the logs; a node has one."),
     _about("controller.quorum.voters", LIST, "", "Voters of the metadata quorum, as id@host:port."),
     _about("controller.listener.names", LIST, "PEER", "Listeners of the metadata quorum."),
 )
 NETWORK = (
     _about("listeners", LIST, None, "Where the node listens."),
     _about("advertised.listeners", LIST, None, "Addresses that are advertised to clients."),
-    _about("listener.security.protocol.map", LIST, None, "Which listener speaks which security protocol."),
+    _about("listener.security.protocol.map", STRING, None, "Which listener speaks which security protocol."),
     _about("inter.broker.listener.name", STRING, "PEER", "Listener over which brokers talk to each other."),
     _fixed_node_setting(
         "num.network.threads", INT, "1", "Event loops that serve connections; a node has one.", _ONE_LOOP

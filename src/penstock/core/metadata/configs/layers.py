@@ -28,6 +28,7 @@ from penstock.core.metadata.configs.definition import (
     by_name,
 )
 from penstock.core.metadata.configs.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from penstock.core.metadata.configs.refused import unknown_key
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
 from penstock.core.metadata.image import ConfigResourceType
 
@@ -218,7 +219,7 @@ def problem_with(layers: ConfigLayers, values: Mapping[str, str]) -> str | None:
     for key, text in values.items():
         definition = table.get(key)
         if definition is None:
-            return f"{layers.kind.name.lower()} has no configuration key {key!r}"
+            return unknown_key(layers.kind, key)
         complaint = definition.problem(text)
         if complaint is not None:
             return complaint
