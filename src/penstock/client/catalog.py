@@ -2,6 +2,10 @@
 
 A command fails at once when no broker responds. A planner runs for weeks: it asks again, at growing
 intervals, until `patience_ms` are over.
+
+librdkafka sends a question about offsets to the leader that it knows, and waits for that broker to
+come back as long as the question may take, even when another one leads by then. So the first question
+may take half a second only, and each time it is repeated twice as long, with a client that knows nothing yet.
 """
 
 import re
@@ -26,7 +30,8 @@ from penstock.runtime.loop import MachineClock
 PATIENCE_MS = 120_000
 # Before the first response the address may simply be wrong: report that soon.
 FIRST_PATIENCE_MS = 15_000
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 0.5
+FIRST_REQUEST_SECONDS = 0.5
 _UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 _PASSING = frozenset({
     "_ALL_BROKERS_DOWN", "_NOENT", "_NODE_UPDATE", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD",
@@ -58,6 +63,9 @@ class TopicCatalog:
         self._patience_ms = patience_ms
         self._opened: Any = None
         self._answered = False
+        self._request_seconds = FIRST_REQUEST_SECONDS
+        # Where brokers were seen last: the bootstrap addresses may be those of one that is away.
+        self._seen: tuple[str, ...] = ()
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Those of the topics that exist."""
@@ -89,14 +97,20 @@ class TopicCatalog:
         from confluent_kafka import TopicCollection
 
         asked = self._ask(
-            lambda: self._admin().describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
+            lambda: self._admin().describe_topics(
+                TopicCollection(names), request_timeout=self._request_seconds
+            )
         )
         found = {}
+        seen: dict[str, None] = {}
         for name in names:
-            topic = self._ask(partial(asked[name].result, REQUEST_SECONDS + 5))
+            topic = self._ask(partial(asked[name].result, self._request_seconds + 5))
             if topic is not None:
+                nodes = (node for partition in topic.partitions for node in partition.replicas)
+                seen |= {f"{node.host}:{node.port}": None for node in nodes if node.host}
                 partitions = tuple(sorted(partition.id for partition in topic.partitions))
                 found[name] = TopicInfo(name, _plain_id(topic.topic_id), partitions)
+        self._seen = tuple(seen) or self._seen
         return found
 
     def _offsets(self, moments: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -110,11 +124,13 @@ class TopicCatalog:
         }
         level = IsolationLevel.READ_COMMITTED if self._committed_only else IsolationLevel.READ_UNCOMMITTED
         answers = self._ask(
-            lambda: self._admin().list_offsets(asked, isolation_level=level, request_timeout=REQUEST_SECONDS)
+            lambda: self._admin().list_offsets(
+                asked, isolation_level=level, request_timeout=self._request_seconds
+            )
         )
         found = {}
         for one, future in answers.items():
-            answer = self._ask(partial(future.result, REQUEST_SECONDS + 5))
+            answer = self._ask(partial(future.result, self._request_seconds + 5))
             if answer is not None:
                 found[one.topic, one.partition] = int(answer.offset)
         return found
@@ -139,15 +155,17 @@ class TopicCatalog:
         from confluent_kafka.admin import AdminClient
 
         if self._opened is None:
-            check_reachable(self._endpoint)
-            self._opened = opened(AdminClient, self._endpoint.settings())
+            bootstrap = ",".join((self._endpoint.bootstrap, *self._seen))
+            endpoint = Endpoint(bootstrap, self._endpoint.options)
+            check_reachable(endpoint)
+            self._opened = opened(AdminClient, endpoint.settings())
         return self._opened
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         patience_ms = self._patience_ms if self._answered else min(self._patience_ms, FIRST_PATIENCE_MS)
         clock = MachineClock()
         deadline = clock.now() + patience_ms * MILLISECOND
-        pause = PAUSE_SECONDS
+        pause, self._request_seconds = PAUSE_SECONDS, FIRST_REQUEST_SECONDS
         while True:
             try:
                 answer = ask()
@@ -161,6 +179,7 @@ class TopicCatalog:
             self._opened = None
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
+            self._request_seconds = min(self._request_seconds * 2, REQUEST_SECONDS)
 
 
 def _plain_id(topic_id: Any) -> str:

@@ -53,6 +53,8 @@ class ScriptedBroker:
         self.topic_error = ErrorCode.NONE
         self.whims: list[Whim] = []
         self.answer_batches_max = 1000
+        # Who leads the partition, if it is another broker.
+        self.leader: ScriptedBroker | None = None
         self._fetch_version_max = fetch_version_max
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
@@ -126,7 +128,7 @@ class ScriptedBroker:
         )
 
     def _metadata(self) -> MetadataResponse:
-        host, port = self._listener.getsockname()
+        host, port = (self.leader or self)._listener.getsockname()
         partition = MetadataResponsePartition(
             error_code=0, partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=(1,), isr_nodes=(1,)
         )

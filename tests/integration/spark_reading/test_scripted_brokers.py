@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -252,4 +253,22 @@ def test_a_broker_that_denies_an_offset_it_has_is_asked_again_for_a_while_only(s
         PipelineError, match=r"no progress at offset 0 .*out of range, though the log holds it"
     ):
         offsets_of(reader, OffsetRange(TOPIC, 0, 0, 50))
+    reader.close()
+
+
+def test_reading_goes_on_without_the_bootstrap_broker(scripted: Scripted) -> None:
+    first, leader = scripted([]), scripted(plain())
+    first.leader = leader
+    leader.answer_batches_max = 1
+    reader = SocketReader(first.bootstrap, replace(IMPATIENT, rows_max=10))
+
+    read = reader.read(OffsetRange(TOPIC, 0, 0, 50))
+    offsets = next(read).column("offset").to_pylist()
+    first.close()
+    leader.whims.append(lambda request: None)
+    for batch in read:
+        offsets += batch.column("offset").to_pylist()
+
+    assert offsets == [*range(50)]
+    assert not leader.whims
     reader.close()

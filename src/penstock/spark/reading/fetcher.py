@@ -39,7 +39,8 @@ from penstock.spark.reading.spans import MIB, OffsetRange, ReaderOptions
 
 SETTLE_MS = 5_000
 _PAUSE_SECONDS_MIN = 0.05
-_PAUSE_SECONDS_MAX = 2.0
+# Asking twice a second costs nobody much, and a new leader is found at most so late.
+_PAUSE_SECONDS_MAX = 0.5
 _MISSING = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -80,9 +81,11 @@ class BrokerDirectory:
         self._options = options
         self._connections: dict[BrokerAddress, BrokerConnection] = {}
         self._leaders: dict[tuple[str, int], LeaderConnection] = {}
+        # The bootstrap addresses may be those of a broker that is away.
+        self._seen: dict[BrokerAddress, None] = {}
 
     def close(self) -> None:
-        """Close all connections, and forget who leads what."""
+        """Close all connections, and forget who leads what, but not where brokers are."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -110,6 +113,7 @@ class BrokerDirectory:
         else:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._seen = dict.fromkeys(addresses.values())
         address = addresses.get(one.leader_id)
         if address is None:
             raise BrokerError(one.error_code or ErrorCode.LEADER_NOT_AVAILABLE)
@@ -118,7 +122,7 @@ class BrokerDirectory:
     def _metadata(self, topic: str) -> MetadataResponse:
         request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
         failure: Disconnected | None = None
-        for address in (*self._connections, *self._bootstrap):
+        for address in dict.fromkeys((*self._connections, *self._bootstrap, *self._seen)):
             try:
                 answer: MetadataResponse = self._connect(address).ask(request)
             except Disconnected as error:
