@@ -10,6 +10,7 @@ code checks simulated runs, clusters of processes and crash tests of a single no
     freshness    no answer is older than what was known when it was asked for
     replicas     the copies of a partition are the same bytes
     groups       committed offsets, generations, and members that were fenced
+    transactions all or nothing, read when committed, ended in the end, and only by the newest producer
     metadata     what was acknowledged is in every later image
     quorum       the properties of Raft
     voters       who votes is what was acknowledged last
@@ -19,5 +20,5 @@ Checkers are called in the order in which things happened. Most anomalies are kn
 once and put on a list; those that need the whole history come out of a function at the end.
 An anomaly is a sentence whose first words, up to the colon, say which kind it is.
 
-Left out: transactions and queues, which are not there yet.
+Left out: queues, which are not there yet.
 """
