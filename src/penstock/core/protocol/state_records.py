@@ -331,6 +331,8 @@ class TransactionLogValue(Message):
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
     client_transaction_version: Int16 = tagged(2, since=1, default=0)
+    # A tag of our own, which Kafka skips: it forgets with its coordinator which epoch came before.
+    last_producer_epoch: Int16 = tagged(10_000, since=1, default=-1)
 
 
 def _by_version(*keys: type[Message]) -> dict[int, type[Message]]:

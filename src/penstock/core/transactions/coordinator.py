@@ -1,0 +1,357 @@
+"""The machine of one transaction-coordinator partition: commands, timeouts, and ids that expire."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from penstock.core.model import MILLISECOND, ApiError, ErrorKind, Instant, Now, TopicPartition
+from penstock.core.transactions.commands import (
+    AddPartitions,
+    Command,
+    CompleteTransaction,
+    DescribedTransaction,
+    DescribeTransaction,
+    EndTransaction,
+    FindPrepared,
+    InitProducer,
+    ListedTransactions,
+    ListTransactions,
+    OnReply,
+    PartitionResult,
+    PartitionResults,
+    PreparedTransaction,
+    ProducerGranted,
+    ProducerIdentity,
+    Reply,
+    TransactionOk,
+    VerifyPartitions,
+)
+from penstock.core.transactions.facts import (
+    Fact,
+    TransactionForgotten,
+    TransactionImage,
+    TransactionState,
+    TransactionStored,
+)
+from penstock.core.transactions.transitions import (
+    CONCURRENT,
+    completed,
+    ended,
+    fenced,
+    initialized,
+    next_producer,
+    verified,
+    with_partitions,
+)
+
+_S = TransactionState
+# What a partition takes in a record besides its topic's name.
+_PARTITION_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """Limits and delays of one transaction coordinator."""
+
+    timeout_ms_max: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    expiration_check_interval_ms: int = 3_600_000
+    # One call of `expire` aborts and looks at no more than this many, so that many that are due together
+    # do not block the loop; the host calls again while a deadline is due.
+    aborted_per_turn_max: int = 16
+    checked_per_turn_max: int = 1_000
+    # A record holds all partitions of a transaction, and must fit into a batch.
+    partition_bytes_max: int = 800_000
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersDue:
+    """The outcome of a transaction is decided: once that is committed, its partitions must learn it."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionTimedOut:
+    """A transaction was open for longer than its producer had said, and is being aborted."""
+
+    transactional_id: str
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCompleted:
+    """Every partition knows the outcome, this long after the transaction began."""
+
+    transactional_id: str
+    is_commit: bool
+    elapsed_ms: int
+
+
+Event: TypeAlias = MarkersDue | TransactionTimedOut | TransactionCompleted
+
+
+class TransactionOutcome:
+    """What becomes true, whom to reply to once it is durable, and what happened."""
+
+    __slots__ = ("events", "facts", "now", "responses")
+
+    def __init__(self, now: Now) -> None:
+        self.now = now
+        self.facts: list[Fact] = []
+        self.responses: list[tuple[OnReply, Reply]] = []
+        self.events: list[Event] = []
+
+    def reply(self, on_reply: OnReply, reply: Reply) -> None:
+        self.responses.append((on_reply, reply))
+
+    def prepare(self, transaction: TransactionStored) -> None:
+        self.facts.append(transaction)
+        self.events.append(MarkersDue(transaction.transactional_id))
+
+
+class TransactionCoordinator:
+    """Which producer holds each transactional id, and what is decided about its transaction.
+
+    Recovery: `apply` every fact of the log, then `resume` once. Service: `decide` commands
+    and `expire` deadlines; append the facts of each outcome and `apply` them before the next
+    call; release its replies when the log end is committed. When an append fails, drop the machine.
+    """
+
+    def __init__(self, options: TransactionOptions | None = None) -> None:
+        self._options = TransactionOptions() if options is None else options
+        self._image = TransactionImage()
+        self._timeouts = _Timeouts()
+        self._check_at: Instant | None = None
+        # Ids that are still to be checked for expiry; the last one first.
+        self._unchecked: list[str] = []
+
+    @property
+    def image(self) -> TransactionImage:
+        """The durable state, read only."""
+        return self._image
+
+    @property
+    def open_transactions(self) -> int:
+        return sum(known.state.is_open for known in self._image.transactions.values())
+
+    def apply(self, fact: Fact) -> None:
+        """Apply a fact of the log."""
+        self._image.apply(fact)
+
+    def size(self) -> int:
+        """How many facts `snapshot` has."""
+        return len(self._image.transactions)
+
+    def snapshot(self) -> Iterator[Fact]:
+        """The durable state as facts, each as it is when the iterator reaches it."""
+        transactions = self._image.transactions
+        found = (transactions.get(transactional_id) for transactional_id in list(transactions))
+        return (fact for fact in found if fact is not None)
+
+    def resume(self, now: Now) -> TransactionOutcome:
+        """Begin to lead: open transactions have their timeout in full; prepared ones go on."""
+        outcome = TransactionOutcome(now)
+        for known in self._image.transactions.values():
+            if known.state is _S.ONGOING:
+                self._timeouts.arm(known.transactional_id, _after(now, known.timeout_ms))
+            elif known.state.is_prepared:
+                outcome.events.append(MarkersDue(known.transactional_id))
+        self._check_at = _after(now, self._options.expiration_check_interval_ms)
+        return outcome
+
+    def decide(self, command: Command, now: Now) -> TransactionOutcome:
+        """Reply to the command; changes nothing durable."""
+        outcome = TransactionOutcome(now)
+        match command:
+            case InitProducer():
+                self._init(command, outcome)
+            case AddPartitions():
+                self._add(command, outcome)
+            case VerifyPartitions():
+                self._verify(command, outcome)
+            case EndTransaction():
+                self._end(command, outcome)
+            case CompleteTransaction():
+                self._complete(command, outcome)
+            case FindPrepared() | DescribeTransaction():
+                self._find(command, outcome)
+            case ListTransactions():
+                self._list(command, outcome)
+            case _:
+                assert_never(command)
+        return outcome
+
+    def expire(self, now: Now) -> TransactionOutcome:
+        """Do what is due, a bounded part of it at a time: call again while `next_deadline` is past."""
+        outcome = TransactionOutcome(now)
+        for _ in range(self._options.aborted_per_turn_max):
+            transactional_id = self._timeouts.pop(now.instant)
+            if transactional_id is None:
+                self._forget_unused(outcome)
+                break
+            known = self._image.transactions.get(transactional_id)
+            if known is not None and known.state is _S.ONGOING:
+                outcome.prepare(fenced(known, now.wall))
+                outcome.events.append(TransactionTimedOut(transactional_id, known.timeout_ms))
+        return outcome
+
+    def next_deadline(self) -> Instant | None:
+        """When to call `expire`."""
+        timeout, check_at = self._timeouts.next(), self._check_at
+        if timeout is None or (check_at is not None and check_at < timeout):
+            return check_at
+        return timeout
+
+    def _init(self, command: InitProducer, outcome: TransactionOutcome) -> None:
+        if not 0 < command.timeout_ms <= self._options.timeout_ms_max:
+            detail = f"a transaction may take up to {self._options.timeout_ms_max} ms here"
+            outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_TRANSACTION_TIMEOUT, detail))
+            return
+        known = self._image.transactions.get(command.transactional_id)
+        after = initialized(known, command, outcome.now.wall)
+        if not isinstance(after, TransactionStored):
+            outcome.reply(command.on_reply, after)
+        elif after.state.is_prepared:
+            # The producer asks again until its predecessor's transaction has ended.
+            self._timeouts.disarm(after.transactional_id)
+            outcome.prepare(after)
+            outcome.reply(command.on_reply, CONCURRENT)
+        else:
+            outcome.facts.append(after)
+            outcome.reply(command.on_reply, ProducerGranted(next_producer(after)))
+
+    def _add(self, command: AddPartitions, outcome: TransactionOutcome) -> None:
+        known = self._image.transactions.get(command.transactional_id)
+        after = with_partitions(known, command, outcome.now.wall)
+        if isinstance(after, ApiError):
+            outcome.reply(command.on_reply, after)
+            return
+        if after is not known:
+            if _stored_bytes(after.partitions) > self._options.partition_bytes_max:
+                detail = f"{len(after.partitions)} partitions are too many for one transaction"
+                outcome.reply(command.on_reply, ApiError(ErrorKind.INVALID_REQUEST, detail))
+                return
+            outcome.facts.append(after)
+            if known is None or known.state is not _S.ONGOING:
+                self._timeouts.arm(after.transactional_id, _after(outcome.now, after.timeout_ms))
+        outcome.reply(command.on_reply, PartitionResults(tuple(map(PartitionResult, command.partitions))))
+
+    def _verify(self, command: VerifyPartitions, outcome: TransactionOutcome) -> None:
+        known = verified(self._image.transactions.get(command.transactional_id), command)
+        if isinstance(known, ApiError):
+            outcome.reply(command.on_reply, known)
+            return
+        is_ongoing = known.state is _S.ONGOING
+        results = tuple(
+            PartitionResult(partition)
+            if is_ongoing and partition in known.partitions
+            else PartitionResult(partition, ErrorKind.TRANSACTION_ABORTABLE)
+            for partition in command.partitions
+        )
+        outcome.reply(command.on_reply, PartitionResults(results))
+
+    def _end(self, command: EndTransaction, outcome: TransactionOutcome) -> None:
+        known = self._image.transactions.get(command.transactional_id)
+        after = ended(known, command, outcome.now.wall)
+        if not isinstance(after, TransactionStored):
+            outcome.reply(command.on_reply, after)
+            return
+        self._timeouts.disarm(after.transactional_id)
+        outcome.prepare(after)
+        outcome.reply(command.on_reply, ProducerGranted(next_producer(after)))
+
+    def _complete(self, command: CompleteTransaction, outcome: TransactionOutcome) -> None:
+        known = self._image.transactions.get(command.transactional_id)
+        if known is not None and known.state.is_prepared and _identity(known) == command.producer:
+            after = completed(known, outcome.now.wall)
+            outcome.facts.append(after)
+            is_commit = after.state is _S.COMPLETE_COMMIT
+            elapsed_ms = max(0, after.updated_at - after.started_at)
+            outcome.events.append(TransactionCompleted(after.transactional_id, is_commit, elapsed_ms))
+        outcome.reply(command.on_reply, TransactionOk())
+
+    def _find(self, command: FindPrepared | DescribeTransaction, outcome: TransactionOutcome) -> None:
+        known = self._image.transactions.get(command.transactional_id)
+        if isinstance(command, FindPrepared):
+            prepared = known if known is not None and known.state.is_prepared else None
+            outcome.reply(command.on_reply, PreparedTransaction(prepared))
+        elif known is None:
+            outcome.reply(command.on_reply, ApiError(ErrorKind.UNKNOWN_TRANSACTIONAL_ID))
+        else:
+            outcome.reply(command.on_reply, DescribedTransaction(known))
+
+    def _list(self, command: ListTransactions, outcome: TransactionOutcome) -> None:
+        since = outcome.now.wall - command.duration_ms_min
+        listed = tuple(
+            known
+            for known in self._image.transactions.values()
+            if (not command.states or known.state in command.states)
+            and (not command.producer_ids or known.producer_id in command.producer_ids)
+            and (command.duration_ms_min < 0 or known.started_at < since)
+        )
+        outcome.reply(command.on_reply, ListedTransactions(listed))
+
+    def _forget_unused(self, outcome: TransactionOutcome) -> None:
+        """Forget ids without a transaction that nobody used for long, as far as one turn goes."""
+        if self._check_at is None or self._check_at > outcome.now.instant:
+            return
+        transactions = self._image.transactions
+        unchecked = self._unchecked = self._unchecked or list(transactions)
+        for _ in range(min(len(unchecked), self._options.checked_per_turn_max)):
+            known = transactions.get(unchecked.pop())
+            if known is None or known.state.is_open:
+                continue
+            if known.updated_at + self._options.id_expiration_ms <= outcome.now.wall:
+                outcome.facts.append(TransactionForgotten(known.transactional_id))
+        if not unchecked:
+            self._check_at = _after(outcome.now, self._options.expiration_check_interval_ms)
+
+
+class _Timeouts:
+    """When open transactions are aborted. Entries of the heap that are out of date are skipped."""
+
+    __slots__ = ("_due", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Instant, str]] = []
+        self._due: dict[str, Instant] = {}
+
+    def arm(self, transactional_id: str, at: Instant) -> None:
+        self._due[transactional_id] = at
+        heapq.heappush(self._heap, (at, transactional_id))
+        if len(self._heap) > 2 * len(self._due) + 64:
+            # Transactions end long before their timeout: what they leave here must not pile up.
+            self._heap = [(due, each) for each, due in self._due.items()]
+            heapq.heapify(self._heap)
+
+    def disarm(self, transactional_id: str) -> None:
+        self._due.pop(transactional_id, None)
+
+    def next(self) -> Instant | None:
+        heap, due = self._heap, self._due
+        while heap and due.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop(self, now: Instant) -> str | None:
+        """A transaction whose time is over."""
+        at = self.next()
+        if at is None or at > now:
+            return None
+        _, transactional_id = heapq.heappop(self._heap)
+        del self._due[transactional_id]
+        return transactional_id
+
+
+def _after(now: Now, delay_ms: int) -> Instant:
+    return Instant(now.instant + delay_ms * MILLISECOND)
+
+
+def _identity(known: TransactionStored) -> ProducerIdentity:
+    return ProducerIdentity(known.producer_id, known.producer_epoch)
+
+
+def _stored_bytes(partitions: tuple[TopicPartition, ...]) -> int:
+    return sum(len(partition.topic) + _PARTITION_BYTES for partition in partitions)

@@ -1,0 +1,93 @@
+"""What a transaction coordinator stores: one fact per record of `__transaction_state`, and their image.
+
+    fact                  key (Kafka's schema)                    value
+    TransactionStored     TransactionLogKey(transactional id)     TransactionLogValue
+    TransactionForgotten  TransactionLogKey(transactional id)     none: a tombstone
+
+A fact holds the whole state of its transactional id, so that the last one of a key is enough.
+"""
+
+import enum
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from penstock.core.model import ProducerEpoch, ProducerId, Timestamp, TopicPartition
+
+NO_PRODUCER = ProducerId(-1)
+NO_EPOCH = ProducerEpoch(-1)
+NOT_STARTED = Timestamp(-1)
+# The largest epoch ends transactions and fences producers; none ever writes with it.
+EPOCH_MAX = 2**15 - 1
+
+
+class TransactionState(enum.Enum):
+    """Where a transactional id stands; the values are the names that Kafka's tools print."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    # Kafka's, for ids that are being removed and producers that are being fenced. Both take no time
+    # here; they are names that a listing may ask for, and that a record may carry.
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the outcome is decided and the partitions have to learn it."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_open(self) -> bool:
+        return self is TransactionState.ONGOING or self.is_prepared
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStored:
+    """A transactional id: its producer, and how far its transaction has got."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    timeout_ms: int
+    state: TransactionState
+    updated_at: Timestamp
+    # In the order in which they were added; empty unless the transaction is open.
+    partitions: tuple[TopicPartition, ...] = ()
+    started_at: Timestamp = NOT_STARTED
+    # The epoch before, if its holder may not have heard of the present one; see `transitions`.
+    last_epoch: ProducerEpoch = NO_EPOCH
+    # Before and after a change of the producer id because its epochs were used up.
+    previous_producer_id: ProducerId = NO_PRODUCER
+    next_producer_id: ProducerId = NO_PRODUCER
+    # What the client knows of: from 2 on, every transaction has an epoch of its own (KIP-890).
+    client_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionForgotten:
+    """A transactional id was not used for so long that nothing is known of it any more."""
+
+    transactional_id: str
+
+
+Fact: TypeAlias = TransactionStored | TransactionForgotten
+
+
+@dataclass(slots=True)
+class TransactionImage:
+    """The last record of every key, as a compacted log would hold them."""
+
+    transactions: dict[str, TransactionStored] = field(default_factory=dict)
+
+    def apply(self, fact: Fact) -> None:
+        """Total: any fact may follow any other, a tombstone of nothing included."""
+        match fact:
+            case TransactionStored():
+                self.transactions[fact.transactional_id] = fact
+            case TransactionForgotten():
+                self.transactions.pop(fact.transactional_id, None)
+            case _:
+                assert_never(fact)
