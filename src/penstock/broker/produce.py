@@ -23,7 +23,8 @@ A partition takes its batches in the order they came, however long a worker has 
 sequence of an idempotent producer is checked when it is the batch's turn (`BatchOffload`).
 Partitions do not wait for each other, except for a free worker.
 
-Left out: verifying transactions before their first append.
+The first batch of a transaction waits until the transaction's coordinator knows that the partition takes
+part (`broker.transactions.verification`), and the producer's next batches wait behind it.
 """
 
 from bisect import bisect_left
@@ -34,6 +35,13 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.broker.lease import NO_LEASE
 from penstock.broker.partitions import LeaderPartition, PartitionStopped, ReplicaManager
+from penstock.broker.transactions.verification import (
+    ENDED,
+    TransactionalProducer,
+    TransactionalRequest,
+    TransactionVerification,
+    produce_error,
+)
 from penstock.core.metadata.configs import CleanupPolicy, TimestampType, TopicOptions
 from penstock.core.model import ApiError, CorruptionError, ErrorKind, Offset, StorageError, Timestamp
 from penstock.core.records import (
@@ -65,10 +73,16 @@ NO_TIMESTAMP = -1
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 DELETE_ONLY = CleanupPolicy.DELETE
-# Bits of a batch's attributes that no client may set yet.
+# Bits of a batch's attributes; no client may set the second.
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 # Errors about an idempotent producer, from the batches of it that this node has seen.
 PRODUCER_VERDICTS = (ErrorKind.OUT_OF_ORDER_SEQUENCE,)
+NO_TRANSACTIONAL_ID = ApiError(
+    ErrorKind.TRANSACTIONAL_ID_NOT_AUTHORIZED, "a request with transactional batches names a transactional id"
+)
+NOT_TRANSACTIONAL = ApiError(
+    ErrorKind.INVALID_TRANSACTION, "a producer with an open transaction writes transactional batches only"
+)
 EMPTY = ApiError(ErrorKind.INVALID_RECORD, "a partition takes exactly one batch per request")
 # One batch for each partition, or the error if the partition is not served here.
 Batches: TypeAlias = Sequence[tuple[LeaderPartition | ApiError, memoryview | None]]
@@ -208,6 +222,12 @@ class PendingAppend:
         self.done: Callable[[AppendResult | ApiError], None] = _ignore
 
 
+class PendingVerification(PendingAppend):
+    """A batch that waits for its transaction's coordinator, and holds back its own producer alone."""
+
+    __slots__ = ()
+
+
 Results: TypeAlias = list[AppendResult | ApiError]
 
 
@@ -227,6 +247,7 @@ class PendingProduce:
         "results",
         "resume",
         "timeout_ms",
+        "transaction",
         "waiting",
     )
 
@@ -245,6 +266,7 @@ class PendingProduce:
         self.done = done
         self.pause = pause
         self.resume = resume
+        self.transaction: TransactionalRequest | None = None
         self.batches: Batches = ()
         self.results: Results = []
         # One for the request itself, so that `done` is not called before every batch was appended.
@@ -260,8 +282,10 @@ class ProduceService:
         clock: Clock,
         metrics: ProduceMetrics,
         spawn: Executor,
+        verification: TransactionVerification,
     ) -> None:
         self._partitions = partitions
+        self._verification = verification
         self._clock = clock
         self._lease = partitions.lease
         self._metrics = metrics
@@ -275,19 +299,20 @@ class ProduceService:
             batches = self._without_lease(request, batches)
         request.batches = batches
         results, acks, on_all = request.results, request.acks, request.acks == ALL_ACKS
+        transaction = request.transaction
         for partition, records in batches:
             if isinstance(partition, ApiError) or not records:
                 results.append(partition if isinstance(partition, ApiError) else EMPTY)
                 continue
             if self._offload.queues:
-                outcome = self.append(partition, records, on_all=on_all)
+                outcome = self.append(partition, records, on_all=on_all, transaction=transaction)
             else:
                 # Inlined: usually no batch is with a worker.
-                outcome = self._append(partition, records, on_all)
+                outcome = self._append(partition, records, on_all, transaction)
                 if isinstance(outcome, ApiError):
                     self._metrics.refused(partition.name.topic, outcome.kind)
             if isinstance(outcome, PendingAppend):
-                self._await_worker(request, partition, outcome)
+                self._await_append(request, partition, outcome)
                 continue
             results.append(outcome)
             # What is below the high watermark is as safe as anybody can ask.
@@ -315,7 +340,12 @@ class ProduceService:
         ]
 
     def append(
-        self, partition: LeaderPartition, records: memoryview, *, on_all: bool = False
+        self,
+        partition: LeaderPartition,
+        records: memoryview,
+        *,
+        on_all: bool = False,
+        transaction: TransactionalRequest | None = None,
     ) -> AppendResult | ApiError | PendingAppend:
         """Append one batch, as clients of the Kafka protocol send it.
 
@@ -323,16 +353,16 @@ class ProduceService:
         (acks=all) the batch is refused while too few replicas are in sync.
         """
         if self._offload.queues and partition in self._offload.queues:
-            return self._wait(partition, bytearray(records), on_all=on_all)
-        outcome = self._append(partition, records, on_all)
+            return self._wait(partition, bytearray(records), transaction, on_all=on_all)
+        outcome = self._append(partition, records, on_all, transaction)
         if isinstance(outcome, ApiError):
             self._metrics.refused(partition.name.topic, outcome.kind)
         return outcome
 
-    def _await_worker(
+    def _await_append(
         self, request: PendingProduce, partition: LeaderPartition, pending: PendingAppend
     ) -> None:
-        """A worker has the batch: its result comes later, and its client's reads are paused until then."""
+        """The batch's result comes later; its client's reads are paused until then."""
         at = len(request.results)
         request.results.append(EMPTY)
         request.waiting += 1
@@ -391,15 +421,23 @@ class ProduceService:
                     took.total += elapsed_ns
         request.done(request.results)
 
-    def _wait(self, partition: LeaderPartition, records: bytearray, *, on_all: bool) -> PendingAppend:
+    def _wait(
+        self,
+        partition: LeaderPartition,
+        records: bytearray,
+        transaction: TransactionalRequest | None,
+        *,
+        on_all: bool,
+        is_turn: bool = False,
+    ) -> PendingAppend:
         """Wait for an earlier batch that is with a worker."""
         pending = PendingAppend()
 
         def turn() -> bool:
-            outcome = self._append(partition, memoryview(records), on_all)
+            outcome = self._append(partition, memoryview(records), on_all, transaction, is_turn)
             if isinstance(outcome, PendingAppend):
                 outcome.done = pending.done
-                return True
+                return not isinstance(outcome, PendingVerification)
             self._settle(partition, pending, outcome)
             return False
 
@@ -414,7 +452,12 @@ class ProduceService:
         pending.done(outcome)
 
     def _append(  # noqa: C901 - the hot path, straight on purpose
-        self, partition: LeaderPartition, records: memoryview, on_all: bool
+        self,
+        partition: LeaderPartition,
+        records: memoryview,
+        on_all: bool,
+        transaction: TransactionalRequest | None = None,
+        is_turn: bool = False,
     ) -> AppendResult | ApiError | PendingAppend:
         # Before the options, which a deleted topic does not have, and before the duplicate check:
         # the first copy of a retry may never have reached the device.
@@ -429,7 +472,7 @@ class ProduceService:
             if (
                 size != len(records)
                 or size > options.max_message_bytes
-                or header.attributes & (CONTROL | TRANSACTIONAL)
+                or header.attributes & CONTROL
                 or (producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0))
             ):
                 return _refused_header(header, records, options)
@@ -449,8 +492,17 @@ class ProduceService:
                 verdict = partition.log.producers.check(header)
                 if isinstance(verdict, DuplicateBatch):
                     return _placed_before(verdict, options, partition)
-                if isinstance(verdict, ApiError):
+                if isinstance(verdict, ApiError) and (
+                    # Behind one that waits for its coordinator, the sequence is checked when its turn comes.
+                    is_turn
+                    or not header.attributes & TRANSACTIONAL
+                    or not self._verification.is_asking(partition, header)
+                ):
                     return _rejected(partition, verdict)
+            if header.attributes & TRANSACTIONAL:
+                waits = self._verify(partition, records, header, on_all, transaction, is_turn)
+                if waits is not None:
+                    return waits
             if (
                 options.deep_validation
                 or options.compression is not None
@@ -463,6 +515,59 @@ class ProduceService:
             return ApiError(ErrorKind.UNSUPPORTED_FORMAT, str(error))
         except CorruptionError as error:
             return ApiError(ErrorKind.CORRUPT_BATCH, str(error))
+
+    def _verify(
+        self,
+        partition: LeaderPartition,
+        records: memoryview,
+        header: BatchHeader,
+        on_all: bool,
+        transaction: TransactionalRequest | None,
+        is_turn: bool,
+    ) -> ApiError | PendingVerification | None:
+        """None if the transaction is open or verified; or wait for its coordinator."""
+        verification = self._verification
+        if transaction is None:
+            return NO_TRANSACTIONAL_ID
+        if header.producer_id < 0:
+            return ApiError(ErrorKind.INVALID_RECORD, "a transactional batch needs a producer id")
+        producer = TransactionalProducer(transaction, header.producer_id, header.producer_epoch)
+        refused = verification.check_sequence(partition, producer, header.base_sequence, is_turn=is_turn)
+        if refused is not None or is_turn:
+            # When it is the batch's turn, it is checked again where it is appended.
+            return refused
+        if verification.admits_now(partition, header.producer_id, header.producer_epoch):
+            return None
+        pending = PendingVerification()
+        batch = bytearray(records)
+
+        turn = partial(self._verified, partition, batch, on_all, transaction, pending)
+        refused = verification.park(
+            partition, producer, turn, sequence=header.base_sequence, size_bytes=len(batch)
+        )
+        return refused or pending
+
+    def _verified(
+        self,
+        partition: LeaderPartition,
+        batch: bytearray,
+        on_all: bool,
+        transaction: TransactionalRequest,
+        pending: PendingVerification,
+        error: ApiError | None,
+    ) -> None:
+        """The coordinator has answered: append the batch, if it may be appended and no worker has another."""
+        outcome: AppendResult | ApiError | PendingAppend
+        if error is not None:
+            outcome = partition.stopped or produce_error(error, transaction)
+        elif partition in self._offload.queues:
+            outcome = self._wait(partition, batch, transaction, on_all=on_all, is_turn=True)
+        else:
+            outcome = self._append(partition, memoryview(batch), on_all, transaction, is_turn=True)
+        if isinstance(outcome, PendingAppend):
+            outcome.done = pending.done
+        else:
+            self._settle(partition, pending, outcome)
 
     def _look_into(
         self, partition: LeaderPartition, records: memoryview, header: BatchHeader, options: TopicOptions
@@ -515,6 +620,10 @@ class ProduceService:
         now: Timestamp,
     ) -> AppendResult | ApiError:
         append_time = NO_TIMESTAMP
+        if header.producer_id >= 0:
+            refused = self._check_transaction(partition, header)
+            if refused is not None:
+                return refused
         if options.timestamp_type is LOG_APPEND_TIME:
             stamp_log_append_time(records, 0, now)
             header = check_batch(records)
@@ -527,6 +636,8 @@ class ProduceService:
             return ApiError(ErrorKind.BATCH_TOO_LARGE, str(error))
         except StorageError as error:
             return ApiError(ErrorKind.STORAGE_FAILED, str(error))
+        if header.attributes & TRANSACTIONAL:
+            self._verification.appended(partition, header.producer_id)
         first, end = appended[0], Offset(appended[1] + 1)
         topic = partition.name.topic
         figures = self._metrics.by_topic.get(topic) or self._metrics.figures_of(topic)
@@ -534,6 +645,16 @@ class ProduceService:
         figures[1].count += len(records)
         # Not by its constructor, which is a Python call.
         return tuple.__new__(AppendResult, (first, end, append_time, appended.log_start))
+
+    def _check_transaction(self, partition: LeaderPartition, header: BatchHeader) -> ApiError | None:
+        """Not earlier than at the append: a marker may have come while a worker had the batch."""
+        if header.attributes & TRANSACTIONAL:
+            is_open = self._verification.admits(partition, header.producer_id, header.producer_epoch)
+            return None if is_open else ENDED
+        transactions = partition.log.producers.transactions
+        if not transactions.is_quiet and transactions.is_open(header.producer_id):
+            return NOT_TRANSACTIONAL
+        return None
 
 
 def _ignore(_: AppendResult | ApiError) -> None:
@@ -607,8 +728,6 @@ def _refused_header(header: BatchHeader, records: memoryview, options: TopicOpti
         )
     if header.is_control:
         return ApiError(ErrorKind.INVALID_RECORD, "clients may not write control batches")
-    if header.is_transactional:
-        return ApiError(ErrorKind.INVALID_TRANSACTION, "transactions are not available yet")
     return ApiError(
         ErrorKind.INVALID_RECORD, "an idempotent batch needs a producer epoch and a base sequence"
     )

@@ -20,6 +20,8 @@ from penstock.broker.produce import ProduceMetrics, ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.replication import ReplicationService
 from penstock.broker.topics import TopicService
+from penstock.broker.transactions.markers import MarkerWriter
+from penstock.broker.transactions.verification import NoTransactions, TransactionVerification
 from penstock.core.metadata import BrokerEndpoint, ControllerConfig
 from penstock.core.model import BrokerEpoch
 from penstock.node.options import NodeOptions, reachable
@@ -164,6 +166,7 @@ class NodeServices:
         runtime, options, controller = self._runtime, self._options, self.controller
         assert controller.image.cluster_id is not None
         topics = TopicService(runtime, controller, self.partitions, options.static)
+        verification = TransactionVerification(runtime.timers, NoTransactions())
         return Backend(
             node=NodeInfo(
                 options.node_id,
@@ -179,8 +182,9 @@ class NodeServices:
             configs=ConfigService(runtime, controller, options.node_id, options.static),
             producer_ids=ProducerIdManager(controller, options.node_id, epoch),
             produce_service=ProduceService(
-                self.partitions, runtime.clock, self.produce_metrics, runtime.spawn
+                self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
             ),
+            markers=MarkerWriter(self.partitions, runtime, verification),
             fetch_service=FetchService(runtime, self.member.lease),
             offset_lookup=OffsetLookup(runtime, self.member.lease),
             quorum=self.member.voters,

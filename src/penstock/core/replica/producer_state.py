@@ -32,6 +32,8 @@ from penstock.core.replica.transactions import AbortedTransaction, EndedTransact
 
 BATCHES_KEPT = 5
 SEQUENCES = 2**31
+# From this version on every transaction has an epoch of its own, and its marker the next one (KIP-890).
+EPOCH_PER_TRANSACTION = 2
 _COUNTS = struct.Struct("<III")
 _PRODUCER = struct.Struct("<qhHiq")
 _BATCH = struct.Struct("<iiqqq")
@@ -52,7 +54,13 @@ class DuplicateBatch:
     timestamp: Timestamp
 
 
+@dataclass(frozen=True, slots=True)
+class DuplicateMarker:
+    """The marker is in the log already: a coordinator that did not hear of it has sent it again."""
+
+
 BatchVerdict: TypeAlias = BatchAccepted | DuplicateBatch | ApiError
+MarkerVerdict: TypeAlias = BatchAccepted | DuplicateMarker | ApiError
 ACCEPTED = BatchAccepted()
 
 
@@ -123,15 +131,24 @@ class ProducerStateManager:
             return ACCEPTED if header.base_sequence == 0 else ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
         return _check_sequence(producer, header)
 
-    def check_marker(self, marker: ControlRecord) -> BatchVerdict:
-        """Check the end of a transaction: neither an old producer nor an old coordinator may write it."""
-        producer = self._producers.get(ProducerId(marker.producer_id))
+    def check_marker(self, marker: ControlRecord, transaction_version: int = 0) -> MarkerVerdict:
+        """Check the end of a transaction: neither an old producer nor an old coordinator may write it.
+
+        Of transaction version 2, the marker's epoch is above that of the records: one with the same epoch
+        would end the next transaction (KIP-1228), or is a repetition if none is open.
+        """
+        producer_id = ProducerId(marker.producer_id)
+        producer = self._producers.get(producer_id)
         if producer is None:
             return ACCEPTED
         if marker.producer_epoch < producer.epoch:
             return ApiError(ErrorKind.PRODUCER_FENCED)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             return ApiError(ErrorKind.STALE_COORDINATOR)
+        if transaction_version >= EPOCH_PER_TRANSACTION and marker.producer_epoch == producer.epoch:
+            if self.transactions.first_offset_of(producer_id) is None:
+                return DuplicateMarker()
+            return ApiError(ErrorKind.PRODUCER_FENCED, "the marker's epoch is that of an open transaction")
         return ACCEPTED
 
     def update(self, header: BatchHeader, first_offset: Offset, now: Timestamp) -> None:

@@ -63,6 +63,9 @@ class OpenTransactions:
         stable = next(iter(self._open.values()), Offset(marker_offset + 1))
         return AbortedTransaction(producer_id, first_offset, marker_offset, stable)
 
+    def is_open(self, producer_id: int) -> bool:
+        return producer_id in self._open
+
     def first_offset_of(self, producer_id: ProducerId) -> Offset | None:
         """Where the open transaction of this producer begins."""
         return self._open.get(producer_id)

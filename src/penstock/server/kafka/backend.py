@@ -11,6 +11,7 @@ from penstock.broker.partitions import ReplicaManager
 from penstock.broker.produce import ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.topics import TopicService
+from penstock.broker.transactions.markers import MarkerWriter
 from penstock.core.model import NodeId
 from penstock.core.protocol import Api
 from penstock.observability import HistogramValue, Metrics
@@ -59,6 +60,7 @@ class Backend:
     configs: ConfigService
     producer_ids: ProducerIdManager
     produce_service: ProduceService
+    markers: MarkerWriter
     fetch_service: FetchService
     offset_lookup: OffsetLookup
     groups: GroupService

@@ -9,6 +9,7 @@ from functools import partial
 
 from penstock.broker.partitions import LeaderPartition
 from penstock.broker.produce import PendingProduce, Results
+from penstock.broker.transactions.verification import TransactionalRequest
 from penstock.core.metadata import INTERNAL_TOPICS
 from penstock.core.model import ApiError, ErrorKind, TopicId
 from penstock.core.protocol import ErrorCode
@@ -23,7 +24,7 @@ from penstock.core.protocol.messages.produce import (
     ProduceResponseRecordError,
     ProduceResponseTopic,
 )
-from penstock.security import AclOperation, QuotaType
+from penstock.security import AclOperation, QuotaType, Resource, ResourceType
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.partition_lookup import LeaderHints, PartitionLeader, partition_of
 from penstock.server.kafka.request import Request
@@ -32,6 +33,9 @@ from penstock.server.kafka.router import routes
 
 TOPIC_IDS_SINCE = 13
 LEADERS_SINCE = 10
+# KIP-890: the client aborts by itself on TRANSACTION_ABORTABLE; its first batch adds the partition.
+ABORTABLE_SINCE = 11
+ADDS_PARTITIONS_SINCE = 12
 NO_ACKS, LEADER_ACKS, ALL_ACKS = 0, 1, -1
 UNKNOWN_ID = ApiError(ErrorKind.UNKNOWN_TOPIC_ID)
 # Coordinators could not read their state if a client wrote something else.
@@ -43,10 +47,15 @@ TEMPLATES = ResponseTemplates()
 
 
 @routes.handles_frames(ProduceRequest)
-def produce(call: Request, frame: memoryview, position: int) -> None:
+def produce(  # noqa: C901 - the hot path, straight on purpose
+    call: Request, frame: memoryview, position: int
+) -> None:
     request, _ = DECODERS[call.version](frame, position)
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         _refuse_all(call, request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    if request.transactional_id is not None and not _may_use(call, request.transactional_id):
+        _refuse_all(call, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     by_id = call.version >= TOPIC_IDS_SINCE
     batches: list[tuple[LeaderPartition | ApiError, memoryview | None]] = []
@@ -75,7 +84,17 @@ def produce(call: Request, frame: memoryview, position: int) -> None:
         call.pause_reads,
         call.resume_reads,
     )
+    if request.transactional_id is not None:
+        pending.transaction = TransactionalRequest(
+            request.transactional_id,
+            call.version >= ADDS_PARTITIONS_SINCE,
+            call.version >= ABORTABLE_SINCE,
+        )
     call.backend.produce_service.produce(pending, batches)
+
+
+def _may_use(call: Request, transactional_id: str) -> bool:
+    return call.authorize(AclOperation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id))
 
 
 def _respond(  # noqa: C901 - the hot path, straight on purpose

@@ -1,0 +1,317 @@
+"""Whether a transactional batch may be appended: the leader's side of KIP-890.
+
+    first batch ── guard ── ask the coordinator ──► verified ── append: the transaction is open
+                     │        more batches wait                   └ more batches are appended at once
+                     └ a marker drops it
+
+A partition's leader appends to a transaction only what its coordinator knows of, or a marker would never
+come, and the last stable offset would stand still for ever. Clients of transaction version 2 leave it to
+the leader to add the partition; for older ones the leader asks whether they have added it.
+
+The guard closes the gap between the coordinator's answer and the append: a marker that is written in
+between drops it, and the batch, which belongs to the transaction that has just ended, is refused.
+
+Batches of one producer wait for the answer in the order in which they came; those of others do not wait. A
+producer whose first batch failed cannot begin with its second: the guard remembers the lowest sequence, where
+the partition knows nothing else of the producer.
+
+All questions of one turn of the loop about one transaction go to the coordinator together.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from penstock.broker.partitions import LeaderPartition
+from penstock.core.model import ApiError, ErrorKind, ProducerId, TopicPartition
+from penstock.core.records import BatchHeader
+from penstock.runtime import Timers
+
+# Producers of one partition whose transactions are being verified; beyond it the oldest are forgotten.
+GUARDS_MAX = 10_000
+# Bytes of batches that wait for a coordinator, on this node.
+PARKED_BYTES_MAX = 64 << 20
+NO_ANSWER = ApiError(ErrorKind.COORDINATOR_NOT_AVAILABLE, "the transaction coordinator did not answer")
+NOT_AVAILABLE = ApiError(ErrorKind.INVALID_TRANSACTION, "transactions are not available on this node")
+ENDED = ApiError(ErrorKind.INVALID_TRANSACTION, "the batch belongs to a transaction that has ended")
+FENCED = ApiError(ErrorKind.PRODUCER_FENCED)
+BUSY = ApiError(
+    ErrorKind.NOT_ENOUGH_REPLICAS, "too many batches wait for transaction coordinators; try again"
+)
+# Errors of the way to the coordinator. Producers of all versions try again after NOT_ENOUGH_REPLICAS.
+RETRIABLE = (
+    ErrorKind.COORDINATOR_LOADING,
+    ErrorKind.COORDINATOR_NOT_AVAILABLE,
+    ErrorKind.NOT_COORDINATOR,
+    ErrorKind.TIMED_OUT,
+)
+# Called when it is the batch's turn, with the error if it may not be appended.
+VerifiedTurn: TypeAlias = Callable[[ApiError | None], None]
+
+
+class TransactionPartitions(Protocol):
+    """The coordinator of a transactional id, on this node or another."""
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+        done: Callable[[Mapping[TopicPartition, ApiError | None]], None],
+    ) -> None:
+        """Add the partitions to the transaction, or ask whether they are in it; `done` is called once."""
+
+
+class NoTransactions:
+    """A node without transaction coordinators: every transaction is refused."""
+
+    def ask(
+        self,
+        transactional_id: str,  # noqa: ARG002
+        producer_id: int,  # noqa: ARG002
+        producer_epoch: int,  # noqa: ARG002
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,  # noqa: ARG002
+        done: Callable[[Mapping[TopicPartition, ApiError | None]], None],
+    ) -> None:
+        done(dict.fromkeys(partitions, NOT_AVAILABLE))
+
+
+class TransactionalRequest(NamedTuple):
+    """What a request says about the transaction that its batches belong to.
+
+    `adds_partitions`: transaction version 2, the first batch adds its partition. `knows_abortable`: the
+    client aborts by itself on TRANSACTION_ABORTABLE.
+    """
+
+    transactional_id: str
+    adds_partitions: bool
+    knows_abortable: bool
+
+
+class TransactionalProducer(NamedTuple):
+    """Who writes, under which transactional id."""
+
+    request: TransactionalRequest
+    producer_id: int
+    producer_epoch: int
+
+
+class GuardState(enum.Enum):
+    """How far the verification of a transaction in a partition is."""
+
+    ASKING = enum.auto()
+    VERIFIED = enum.auto()
+    FAILED = enum.auto()
+    DROPPED = enum.auto()
+
+
+class TransactionGuard:
+    """The verification of one producer's next transaction in one partition."""
+
+    __slots__ = ("epoch", "lowest_sequence", "state", "turns")
+
+    def __init__(self, epoch: int, sequence: int) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.state = GuardState.FAILED
+        self.turns: deque[tuple[VerifiedTurn, int]] = deque()
+
+
+class TransactionVerification:
+    """The guards of every partition that this node leads."""
+
+    def __init__(self, timers: Timers, coordinators: TransactionPartitions) -> None:
+        self._timers = timers
+        self._coordinators = coordinators
+        self._guards: dict[LeaderPartition, dict[int, TransactionGuard]] = {}
+        # What is asked at the end of this turn of the loop.
+        self._asking: dict[TransactionalProducer, list[tuple[LeaderPartition, TransactionGuard]]] = {}
+        self._parked_bytes = 0
+
+    def admits(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a batch may be appended: its transaction is open, or verified and not ended since."""
+        if is_open(partition, producer_id, producer_epoch):
+            return True
+        guard = self._guard(partition, producer_id)
+        return guard is not None and guard.state is GuardState.VERIFIED and guard.epoch == producer_epoch
+
+    def admits_now(self, partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
+        """Whether, besides, no earlier batches of the producer wait for the coordinator's answer."""
+        guard = self._guard(partition, producer_id)
+        if guard is not None and guard.turns:
+            return False
+        return self.admits(partition, producer_id, producer_epoch)
+
+    def is_asking(self, partition: LeaderPartition, header: BatchHeader) -> bool:
+        """Whether earlier batches of the same producer and epoch wait for the coordinator's answer."""
+        guard = self._guard(partition, header.producer_id)
+        return guard is not None and bool(guard.turns) and guard.epoch == header.producer_epoch
+
+    def check_sequence(
+        self, partition: LeaderPartition, producer: TransactionalProducer, sequence: int, *, is_turn: bool
+    ) -> ApiError | None:
+        """The error of a batch that cannot be the producer's first one, if nothing of it is in the log."""
+        if partition.log.producers.get(ProducerId(producer.producer_id)) is not None:
+            return None
+        guard = self._guard(partition, producer.producer_id)
+        known = guard if guard is not None and guard.epoch == producer.producer_epoch else None
+        if known is not None and known.turns and not is_turn:
+            # Behind others it waits for its turn; then they are in the log, or failed.
+            return None
+        if producer.request.adds_partitions:
+            # Every transaction has an epoch of its own, and begins with sequence 0.
+            is_first = sequence == 0
+        else:
+            is_first = known is None or sequence <= known.lowest_sequence
+        return None if is_first else ApiError(ErrorKind.OUT_OF_ORDER_SEQUENCE)
+
+    def park(
+        self,
+        partition: LeaderPartition,
+        producer: TransactionalProducer,
+        turn: VerifiedTurn,
+        *,
+        sequence: int = -1,
+        size_bytes: int = 0,
+    ) -> ApiError | None:
+        """Have `turn` called when the coordinator has answered, never at once; or return why not."""
+        if self._parked_bytes + size_bytes > PARKED_BYTES_MAX:
+            return BUSY
+        guards = self._guards_of(partition)
+        guard = guards.get(producer.producer_id)
+        if guard is not None and guard.epoch > producer.producer_epoch:
+            return FENCED
+        if guard is None or guard.epoch < producer.producer_epoch:
+            if guard is not None:
+                guard.state = GuardState.DROPPED
+            elif len(guards) >= GUARDS_MAX:
+                self._forget_oldest(guards)
+            guard = guards[producer.producer_id] = TransactionGuard(producer.producer_epoch, sequence)
+        guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        guard.turns.append((turn, size_bytes))
+        self._parked_bytes += size_bytes
+        if guard.state is GuardState.FAILED:
+            guard.state = GuardState.ASKING
+            self._ask_soon(partition, producer, guard)
+        return None
+
+    def appended(self, partition: LeaderPartition, producer_id: int) -> None:
+        """A batch was appended: the transaction is open, and what follows needs no guard."""
+        guards = self._guards.get(partition)
+        if guards:
+            guard = guards.get(producer_id)
+            # While batches wait, it keeps those that come now behind them.
+            if guard is not None and not guard.turns:
+                self._remove(partition, producer_id)
+
+    def marker_written(self, partition: LeaderPartition, producer_id: int) -> None:
+        """The transaction has ended: what was verified before belongs to it."""
+        guard = self._guard(partition, producer_id)
+        if guard is not None:
+            guard.state = GuardState.DROPPED
+            self._remove(partition, producer_id)
+
+    def _guard(self, partition: LeaderPartition, producer_id: int) -> TransactionGuard | None:
+        guards = self._guards.get(partition)
+        return None if guards is None else guards.get(producer_id)
+
+    def _guards_of(self, partition: LeaderPartition) -> dict[int, TransactionGuard]:
+        guards = self._guards.get(partition)
+        if guards is None:
+            for other in [one for one in self._guards if one.stopped is not None]:
+                # Its batches get their error when the coordinator has answered.
+                del self._guards[other]
+            guards = self._guards[partition] = {}
+        return guards
+
+    def _remove(self, partition: LeaderPartition, producer_id: int) -> None:
+        guards = self._guards[partition]
+        del guards[producer_id]
+        if not guards:
+            del self._guards[partition]
+
+    def _forget_oldest(self, guards: dict[int, TransactionGuard]) -> None:
+        oldest = next(iter(guards))
+        guards.pop(oldest).state = GuardState.DROPPED
+
+    def _ask_soon(
+        self, partition: LeaderPartition, producer: TransactionalProducer, guard: TransactionGuard
+    ) -> None:
+        if not self._asking:
+            self._timers.soon(self._ask)
+        self._asking.setdefault(producer, []).append((partition, guard))
+
+    def _ask(self) -> None:
+        asking, self._asking = self._asking, {}
+        for producer, waiting in asking.items():
+
+            def done(
+                answers: Mapping[TopicPartition, ApiError | None],
+                producer: TransactionalProducer = producer,
+                waiting: list[tuple[LeaderPartition, TransactionGuard]] = waiting,
+            ) -> None:
+                for partition, guard in waiting:
+                    self._answered(partition, producer, guard, answers.get(partition.name, NO_ANSWER))
+
+            self._coordinators.ask(
+                producer.request.transactional_id,
+                producer.producer_id,
+                producer.producer_epoch,
+                [partition.name for partition, _ in waiting],
+                verify_only=not producer.request.adds_partitions,
+                done=done,
+            )
+
+    def _answered(
+        self,
+        partition: LeaderPartition,
+        producer: TransactionalProducer,
+        guard: TransactionGuard,
+        error: ApiError | None,
+    ) -> None:
+        if guard.state is GuardState.DROPPED:
+            error = error or ENDED
+        else:
+            guard.state = GuardState.VERIFIED if error is None else GuardState.FAILED
+        # Those that come while these have their turn have other guards, or wait behind them.
+        waiting = len(guard.turns)
+        while guard.turns and (error is None or waiting):
+            turn, size_bytes = guard.turns[0]
+            turn(error)
+            guard.turns.popleft()
+            self._parked_bytes -= size_bytes
+            waiting -= 1
+        if self._guard(partition, producer.producer_id) is guard:
+            if is_open(partition, producer.producer_id, producer.producer_epoch):
+                self._remove(partition, producer.producer_id)
+            elif guard.turns:
+                # They came while others got the error.
+                guard.state = GuardState.ASKING
+                self._ask_soon(partition, producer, guard)
+
+
+def is_open(partition: LeaderPartition, producer_id: int, producer_epoch: int) -> bool:
+    """Whether the producer has a transaction open in this partition, in this epoch."""
+    producers = partition.log.producers
+    if producers.transactions.first_offset_of(ProducerId(producer_id)) is None:
+        return False
+    known = producers.get(ProducerId(producer_id))
+    return known is not None and known.epoch == producer_epoch
+
+
+def produce_error(error: ApiError, request: TransactionalRequest) -> ApiError:
+    """The coordinator's error as producers of this version understand it."""
+    kind = error.kind
+    if kind in RETRIABLE or (kind is ErrorKind.CONCURRENT_TRANSACTIONS and not request.adds_partitions):
+        return ApiError(ErrorKind.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {error}")
+    if kind is ErrorKind.TRANSACTION_ABORTABLE and not request.knows_abortable:
+        return ApiError(ErrorKind.INVALID_TRANSACTION, error.detail)
+    if kind is ErrorKind.INVALID_TRANSACTION and request.knows_abortable and not request.adds_partitions:
+        return ApiError(ErrorKind.TRANSACTION_ABORTABLE, error.detail)
+    return error
