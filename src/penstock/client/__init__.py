@@ -1,4 +1,17 @@
-"""Clients of any Kafka broker, for commands and for Spark: confluent-kafka, and one plain socket.
+"""Clients of any Kafka broker, for programs, commands and Spark: confluent-kafka, and one plain socket.
+
+For programs, `Producer` and `Consumer`:
+
+    sync_producer   records to topics, each with a future
+    sync_consumer   records from topics, and how far they were processed
+    properties      Kafka's settings, in either spelling
+    partitioner     key hash, round-robin, sticky, or a function
+    serialization   keys and values as bytes: JSON, MessagePack, Avro, Protobuf, or one's own
+    message         a record that was read, and where one was stored
+    errors          one class per thing that a program does about it
+    backoff         waits between tries
+
+For commands and Spark, which need less and want it fast:
 
     endpoint    which broker, the settings that every client shares, librdkafka's errors as one line each
     admin       topics: create, describe, change, delete; keeping a broker empty
@@ -40,7 +53,17 @@ from penstock.client.consumer import (
     extent,
 )
 from penstock.client.endpoint import BrokerUnreachable, ClientError, Disconnected, Endpoint, reach
+from penstock.client.errors import (
+    DeadlineExceeded,
+    DeliveryFailed,
+    FatalFailure,
+    InvalidProperty,
+    ProducerFenced,
+    RequestFailed,
+    TransactionAborted,
+)
 from penstock.client.groups import GroupAdmin, GroupDetail, GroupSummary, PartitionLag
+from penstock.client.message import Delivery, Message, TopicPartition
 from penstock.client.producer import (
     ANY_PARTITION,
     BulkProducer,
@@ -51,8 +74,43 @@ from penstock.client.producer import (
     TopicProducer,
     settings_refused,
 )
+from penstock.client.serialization import (
+    AvroSerde,
+    BytesSerde,
+    JsonSerde,
+    MsgpackSerde,
+    ProtobufSerde,
+    Serde,
+    SerializationFailed,
+    StringSerde,
+    serde,
+)
+from penstock.client.sync_consumer import Consumer
+from penstock.client.sync_producer import DeliveryFuture, Producer
 
 __all__ = [
+    "Producer",
+    "DeliveryFuture",
+    "Delivery",
+    "Consumer",
+    "Message",
+    "TopicPartition",
+    "Serde",
+    "serde",
+    "BytesSerde",
+    "StringSerde",
+    "JsonSerde",
+    "MsgpackSerde",
+    "AvroSerde",
+    "ProtobufSerde",
+    "RequestFailed",
+    "DeliveryFailed",
+    "TransactionAborted",
+    "FatalFailure",
+    "ProducerFenced",
+    "DeadlineExceeded",
+    "InvalidProperty",
+    "SerializationFailed",
     "Endpoint",
     "reach",
     "ClientError",

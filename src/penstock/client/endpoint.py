@@ -21,9 +21,14 @@ REQUEST_SECONDS = 15.0
 class ClientError(PenstockError):
     """A broker returned an error, or did not do what was asked of it."""
 
+    # Whether the same call may succeed a moment later.
+    retriable = False
+
 
 class Disconnected(ClientError):
     """A broker closed the connection, did not respond in time, or broke the protocol; a retry may help."""
+
+    retriable = True
 
 
 class BrokerUnreachable(Disconnected):

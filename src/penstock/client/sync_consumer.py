@@ -1,0 +1,451 @@
+"""`Consumer`: records of topics, alone or in a group, and how far they were processed.
+
+A message counts as processed when the next one is asked for, when `commit` is called, or when a
+`with` block ends without an exception. Only what is processed is committed: in the background every
+`auto.commit.interval.ms`, when partitions are taken away, and at the end. A program that fails in the
+middle of a message therefore gets that message again.
+
+    with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="mail", topics=["orders"]) as consumer:
+        for message in consumer:
+            print(message.id, message.value)
+
+A consumer belongs to one thread, as librdkafka's does; `stop` may be called from any.
+
+Left out: subscribing without a group; share groups.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Unpack
+
+from penstock.client.endpoint import ClientError, opened, reason
+from penstock.client.errors import failure, kafka_error
+from penstock.client.message import Message, TopicPartition, raw_message
+from penstock.client.properties import ConsumerSettings, read_properties
+from penstock.client.serialization import Serde, decode_message
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes | None)
+    V = TypeVar("V", default=bytes | None)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+RebalanceListener = Callable[[list[TopicPartition]], None]
+
+TURN_SECONDS = 0.1
+# How often what was processed is handed to librdkafka, which commits it in the background.
+STORE_SECONDS = 0.1
+GROUPLESS = "penstock-consumer"
+# The member is out of its group, which it is told by on_lost; it joins again by itself.
+_PASSED_BY = frozenset({"_PARTITION_EOF", "_MAX_POLL_EXCEEDED"})
+_NOT_OURS = frozenset({"_STATE", "_UNKNOWN_PARTITION"})
+
+
+class Consumer(Generic[K, V]):
+    """Reads records.
+
+    Settings are Kafka's own, in a mapping by their names (`{"group.id": "mail"}`) or as keywords with
+    underscores (`group_id="mail"`). With `topics` it subscribes at once.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any] | None = None,
+        /,
+        *,
+        topics: str | Iterable[str] | None = None,
+        key_deserializer: Serde[K] | None = None,
+        value_deserializer: Serde[V] | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> None:
+        from confluent_kafka import Consumer as LibrdkafkaConsumer
+
+        self._properties = read_properties("consumer", properties, settings)
+        librdkafka = dict(self._properties.librdkafka)
+        self.group: str | None = librdkafka.setdefault("group.id", None)
+        if self.group is None:
+            librdkafka.update({"group.id": GROUPLESS, "enable.auto.commit": False})
+        self._on_error = librdkafka.get("error_cb")
+        librdkafka["error_cb"] = self._note_error
+        self._auto_commit = _is_true(librdkafka["enable.auto.commit"])
+        self._is_incremental = (
+            "cooperative" in str(librdkafka.get("partition.assignment.strategy", ""))
+            or librdkafka.get("group.protocol") == "consumer"
+        )
+        self._keys = key_deserializer
+        self._values = value_deserializer
+        self._api_seconds = self._properties.own["default.api.timeout.ms"] / 1_000
+        self._on_assign: RebalanceListener | None = None
+        self._on_revoke: RebalanceListener | None = None
+        self._on_lost: RebalanceListener | None = None
+        # What was handed out last, and may not be processed yet.
+        self._in_hand: list[Message[K, V]] = []
+        # Behind the last message handed out; the first one that a rewind goes back to.
+        self._positions: dict[TopicPartition, int] = {}
+        self._rewind_to: dict[TopicPartition, int] = {}
+        # Processed, and not handed to librdkafka yet.
+        self._processed: dict[TopicPartition, int] = {}
+        self._stored_at = time.perf_counter()
+        # Fetched from librdkafka, and not handed out yet.
+        self._fetched: deque[Any] = deque()
+        self._trouble = ""
+        self._stopped = threading.Event()
+        self._is_closed = False
+        self.client: Any = opened(LibrdkafkaConsumer, librdkafka)
+        if topics is not None:
+            self.subscribe(topics)
+
+    def __enter__(self) -> "Consumer[K, V]":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._settle()
+            self.close()
+            return
+        # The body's exception says more; what was in hand is not processed.
+        with suppress(ClientError):
+            self.close()
+
+    def __iter__(self) -> "Consumer[K, V]":
+        return self
+
+    def __next__(self) -> Message[K, V]:
+        message = self.poll(None)
+        if message is None:
+            raise StopIteration
+        return message
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str],
+        *,
+        on_assign: RebalanceListener | None = None,
+        on_revoke: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group for these topics; a name that starts with ^ is a pattern.
+
+        `on_revoke` may still commit what it has; with `on_lost` others have the partitions already.
+        """
+        if self.group is None:
+            raise ClientError("subscribe needs group_id=; a consumer without a group takes assign()")
+        self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
+        names = [topics] if isinstance(topics, str) else list(topics)
+        self._call(
+            "subscribe",
+            self.client.subscribe,
+            names,
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, without the group having a say; a mapping says from which offsets."""
+        offsets = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        self._forget(list(self._positions))
+        self._call("assign", self.client.assign, self._starts(offsets))
+
+    def poll(self, timeout: float | None = 1.0) -> Message[K, V] | None:
+        """The next message, waiting up to `timeout` seconds, or for ever with None.
+
+        What was returned before counts as processed. None if there is nothing, or after `stop`.
+        """
+        self._settle()
+        messages = self.receive(1, timeout)
+        self._take(messages)
+        return messages[0] if messages else None
+
+    def poll_batch(self, records_max: int | None = None, timeout: float | None = 1.0) -> list[Message[K, V]]:
+        """Up to `records_max` messages (`max.poll.records` by default), as many as there are.
+
+        It waits only while there is none. What was returned before counts as processed.
+        """
+        self._settle()
+        messages = self.receive(records_max or self._properties.own["max.poll.records"], timeout)
+        self._take(messages)
+        return messages
+
+    def commit(self, offsets: Message[Any, Any] | Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit, and wait until that is done: everything handed out, up to one message, or these offsets.
+
+        An offset is that of the next message to be read.
+        """
+        if offsets is None:
+            self._settle()
+            wanted = {one: self._positions[one] for one in self._rewind_to}
+        elif isinstance(offsets, Message):
+            wanted = {offsets.topic_partition: offsets.offset + 1}
+        else:
+            wanted = dict(offsets)
+        if wanted:
+            self._commit(wanted)
+            self.committed_elsewhere(wanted)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Of every partition that messages were returned of since the last commit: the next offset."""
+        return {one: self._positions[one] for one in self._rewind_to}
+
+    def rewind(self) -> None:
+        """Read again everything that was returned since the last commit."""
+        self._in_hand = []
+        for partition, offset in list(self._rewind_to.items()):
+            self._processed.pop(partition, None)
+            self.seek(partition, offset)
+        self._rewind_to.clear()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset`."""
+        self._drop_fetched((partition,))
+        self._call("seek", self.client.seek, _native(partition, offset))
+        self._positions[partition] = offset
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that this consumer reads."""
+        found = self._call("assignment", self.client.assignment)
+        return sorted(TopicPartition(one.topic, one.partition) for one in found)
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The group's committed offsets; None where there is none."""
+        wanted = [_native(one) for one in partitions]
+        found = self._call("committed", self.client.committed, wanted, timeout=self._api_seconds)
+        return {TopicPartition(one.topic, one.partition): _offset(one) for one in found}
+
+    def watermarks(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset that is kept, and the one after the last."""
+        start, end = self._call(
+            "watermarks", self.client.get_watermark_offsets, _native(partition), timeout=self._api_seconds
+        )
+        return start, end
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no messages of these partitions until they are resumed."""
+        paused = list(partitions)
+        self._call("pause", self.client.pause, [_native(one) for one in paused])
+        for partition, offset in self._drop_fetched(paused).items():
+            self._call("pause", self.client.seek, _native(partition, offset))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._call("resume", self.client.resume, [_native(one) for one in partitions])
+
+    def stop(self) -> None:
+        """End iteration and waiting; may be called from any thread, or from a signal handler."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Commit what was processed and leave the group. What is in hand is not processed: see `commit`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stopped.set()
+        try:
+            self._store()
+        finally:
+            self._call("close", self.client.close)
+
+    def receive(self, records_max: int, timeout: float | None) -> list[Message[K, V]]:
+        """The next messages, which are nobody's yet: nothing of them counts as processed."""
+        self.fill(records_max, timeout)
+        messages: list[Message[K, V]] = []
+        while self._fetched and len(messages) < records_max:
+            try:
+                messages.append(self._decoded(self._fetched[0]))
+            except ClientError:
+                # The good ones first; the error is met again by whoever asks for more.
+                if messages:
+                    break
+                self._fetched.popleft()
+                raise
+            self._fetched.popleft()
+        return messages
+
+    def fill(self, records_max: int, timeout: float | None) -> None:
+        """Fetch messages if there are none at hand, waiting up to `timeout` seconds for the first."""
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        while not self._fetched and not self._stopped.is_set():
+            self._store_in_time()
+            left = TURN_SECONDS if deadline is None else deadline - time.perf_counter()
+            first = self._call("poll", self.client.poll, max(0.0, min(TURN_SECONDS, left)))
+            if first is not None:
+                # librdkafka's own batches would wait for the last of them.
+                rest = self._call("poll", self.client.consume, records_max - 1, 0) if records_max > 1 else ()
+                self._fetched.extend(one for one in (first, *rest) if not _is_passed_by(one))
+            elif left <= 0:
+                return
+
+    def processed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Messages before these offsets need not come again: the next commit in the background has them."""
+        self._processed.update(offsets)
+
+    def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """These offsets are committed: a rewind goes back to them."""
+        for partition, offset in offsets.items():
+            if self._processed.get(partition, offset + 1) <= offset:
+                del self._processed[partition]
+            if self._positions.get(partition) == offset:
+                self._rewind_to.pop(partition, None)
+            elif partition in self._rewind_to:
+                self._rewind_to[partition] = offset
+
+    def group_metadata(self) -> Any:
+        """What a transaction needs to commit offsets for this member of the group."""
+        return self._call("group metadata", self.client.consumer_group_metadata)
+
+    def _take(self, messages: list[Message[K, V]]) -> None:
+        self._in_hand = messages
+        for message in messages:
+            partition = TopicPartition(message.topic, message.partition)
+            self._rewind_to.setdefault(partition, message.offset)
+            self._positions[partition] = message.offset + 1
+
+    def _settle(self) -> None:
+        """What was handed out is processed."""
+        for message in self._in_hand:
+            self._processed[TopicPartition(message.topic, message.partition)] = message.offset + 1
+        self._in_hand = []
+
+    def _decoded(self, message: Any) -> Message[K, V]:
+        if (trouble := message.error()) is not None:
+            raise failure(_where(message), trouble)
+        return decode_message(raw_message(message), self._keys, self._values)
+
+    def _drop_fetched(self, partitions: Container[TopicPartition]) -> dict[TopicPartition, int]:
+        """Drop what was fetched of partitions; returns the first offset dropped of each."""
+        dropped: dict[TopicPartition, int] = {}
+        kept: deque[Any] = deque()
+        for message in self._fetched:
+            partition = TopicPartition(message.topic(), message.partition())
+            if partition in partitions:
+                dropped.setdefault(partition, message.offset())
+            else:
+                kept.append(message)
+        self._fetched = kept
+        return dropped
+
+    def _store_in_time(self) -> None:
+        now = time.perf_counter()
+        if self._processed and now - self._stored_at >= STORE_SECONDS:
+            self._stored_at = now
+            self._store()
+
+    def _store(self) -> None:
+        """Hand over what was processed; librdkafka commits it in the background and at the end."""
+        from confluent_kafka import KafkaException
+
+        processed, self._processed = self._processed, {}
+        if not self._auto_commit or not processed:
+            return
+        for partition, offset in processed.items():
+            try:
+                self.client.store_offsets(offsets=[_native(partition, offset)])
+            except KafkaException as error:
+                # A partition that was taken away meanwhile: somebody else reads it from the last commit on.
+                if kafka_error(error).name() not in _NOT_OURS:
+                    raise failure(f"{partition}: storing the offset", error) from None
+
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.group is None:
+            raise ClientError("commit needs group_id=")
+        answers = self._call(
+            f"group {self.group}: committing",
+            self.client.commit,
+            offsets=[_native(one, offset) for one, offset in offsets.items()],
+            asynchronous=False,
+        )
+        for one in answers or ():
+            if one.error is not None:
+                raise failure(f"group {self.group}: committing {one.topic}/{one.partition}", one.error)
+
+    def _assigned(self, client: Any, assigned: list[Any]) -> None:
+        partitions = _partitions(assigned)
+        self._forget(partitions)
+        starts = self._starts(dict.fromkeys(partitions))
+        if self._is_incremental:
+            client.incremental_assign(starts)
+        else:
+            client.assign(starts)
+        if self._on_assign is not None:
+            self._on_assign(partitions)
+
+    def _revoked(self, _client: Any, revoked: list[Any]) -> None:
+        partitions = _partitions(revoked)
+        if self._on_revoke is not None:
+            self._on_revoke(partitions)
+        self._store()
+        self._forget(partitions)
+
+    def _lost(self, _client: Any, lost: list[Any]) -> None:
+        partitions = _partitions(lost)
+        self._forget(partitions)
+        if self._on_lost is not None:
+            self._on_lost(partitions)
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        self._drop_fetched(partitions)
+        for partition in partitions:
+            self._positions.pop(partition, None)
+            self._rewind_to.pop(partition, None)
+            self._processed.pop(partition, None)
+        self._in_hand = [one for one in self._in_hand if one.topic_partition not in partitions]
+
+    def _starts(self, offsets: Mapping[TopicPartition, int | None]) -> list[Any]:
+        return [_native(one, offset) for one, offset in offsets.items()]
+
+    def _call(self, what: str, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        from confluent_kafka import KafkaException
+
+        if self._is_closed and what != "close":
+            raise ClientError(f"{what}: the consumer is closed")
+        try:
+            return call(*arguments, **keywords)
+        except KafkaException as error:
+            raise failure(what, error) from None
+
+    def _note_error(self, error: Any) -> None:
+        self._trouble = reason(error)
+        if self._on_error is not None:
+            self._on_error(error)
+
+
+def _native(partition: TopicPartition, offset: int | None = None) -> Any:
+    from confluent_kafka import TopicPartition as LibrdkafkaTopicPartition
+
+    if offset is None:
+        return LibrdkafkaTopicPartition(partition.topic, partition.partition)
+    return LibrdkafkaTopicPartition(partition.topic, partition.partition, offset)
+
+
+def _partitions(native: list[Any]) -> list[TopicPartition]:
+    return [TopicPartition(one.topic, one.partition) for one in native]
+
+
+def _offset(native: Any) -> int | None:
+    return native.offset if native.offset >= 0 else None
+
+
+def _where(message: Any) -> str:
+    topic, partition = message.topic(), message.partition()
+    return str(topic) if partition is None or partition < 0 else f"{topic}/{partition}"
+
+
+def _is_passed_by(message: Any) -> bool:
+    return message.error() is not None and message.error().name() in _PASSED_BY
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() == "true"

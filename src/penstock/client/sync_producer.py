@@ -1,0 +1,333 @@
+"""`Producer`: records to any topic, each with a future that says where it was stored.
+
+    send  -> serialize -> choose the partition -> librdkafka's queue (waits while it is full)
+                                                        |  batches, compression, retries
+    future, flush, close  <-  delivery reports  <-  a thread that polls librdkafka
+
+Nothing is lost in silence: a failure that nobody has taken from its future is raised by the next
+`flush` or `close`. Records with an equal key go to the partition that the Java client would choose,
+and by default every record is acknowledged by all in-sync replicas, once and in order.
+
+Left out: changing settings while it runs; interceptors.
+"""
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Unpack
+
+from penstock.client.endpoint import ClientError, opened, reason
+from penstock.client.errors import (
+    DeadlineExceeded,
+    DeliveryFailed,
+    FatalFailure,
+    failure,
+    is_retriable,
+    kafka_error,
+)
+from penstock.client.message import Delivery, delivery
+from penstock.client.partitioner import PartitionCounts, Partitioner, choose
+from penstock.client.properties import ProducerSettings, read_properties
+from penstock.client.serialization import BytesSerde, Serde, encode_part
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes | str | None)
+    V = TypeVar("V", default=bytes | str | None)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+HeadersLike = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+DeliveryReport = Callable[[Any, Any], None]
+
+TURN_SECONDS = 0.1
+ANY_PARTITION = -1
+BYTES = BytesSerde()
+
+
+class DeliveryFuture(Future[Delivery]):
+    """Where a record was stored, once it is; the exception is a DeliveryFailed."""
+
+    def __init__(self, untaken: dict[int, DeliveryFailed]) -> None:
+        super().__init__()
+        self._untaken = untaken
+
+    def result(self, timeout: float | None = None) -> Delivery:
+        """The delivery; raises what went wrong, which `flush` then does not raise again."""
+        try:
+            return super().result(timeout)
+        finally:
+            self._untaken.pop(id(self), None)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What went wrong, which `flush` then does not raise."""
+        try:
+            return super().exception(timeout)
+        finally:
+            self._untaken.pop(id(self), None)
+
+    def report(self, error: Any, message: Any) -> None:
+        """Take librdkafka's delivery report."""
+        if error is None:
+            self.set_result(delivery(message))
+            return
+        failed = delivery_failed(message.topic(), error)
+        # Before the callbacks run: one that looks at the exception has taken it.
+        self._untaken[id(self)] = failed
+        self.set_exception(failed)
+
+
+def delivery_failed(topic: str, error: Any) -> DeliveryFailed:
+    """The exception for a delivery report with an error."""
+    error = kafka_error(error)
+    text = f"{topic}: a record was not stored: {reason(error)}"
+    name = error.name() if hasattr(error, "name") else ""
+    return DeliveryFailed(text, name, retriable=is_retriable(error), topic=topic)
+
+
+class OutgoingRecord(NamedTuple):
+    """A record as librdkafka takes it."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    timestamp_ms: int
+    headers: list[tuple[str, bytes | None]] | None
+
+
+class Producer(Generic[K, V]):
+    """Sends records; threads may share one.
+
+    Settings are Kafka's own, in a mapping by their names (`{"linger.ms": 5}`) or as keywords with
+    underscores (`linger_ms=5`). As a context manager it closes at the end, which waits for every record.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_serializer: Serde[K] | None = None,
+        value_serializer: Serde[V] | None = None,
+        partitioner: str | Partitioner | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        from confluent_kafka import Producer as LibrdkafkaProducer
+
+        name, self._partitioner = choose(partitioner)
+        self._properties = read_properties("producer", properties, {**settings, "partitioner": name})
+        librdkafka = dict(self._properties.librdkafka)
+        self._on_error = librdkafka.get("error_cb")
+        librdkafka["error_cb"] = self._note_error
+        self._keys: Serde[Any] = key_serializer or BYTES
+        self._values: Serde[Any] = value_serializer or BYTES
+        self._trouble = ""
+        self._untaken: dict[int, DeliveryFailed] = {}
+        self.client: Any = opened(LibrdkafkaProducer, librdkafka)
+        self._counts = PartitionCounts(self.client, self.bootstrap)
+        self._ended = threading.Event()
+        self._poller = threading.Thread(
+            target=_poll, args=(self.client, self._ended), name="penstock-producer", daemon=True
+        )
+        self._poller.start()
+        # The poller knows librdkafka alone, so that a producer that is forgotten ends it.
+        weakref.finalize(self, self._ended.set)
+
+    @property
+    def bootstrap(self) -> str:
+        return self._properties.bootstrap
+
+    @property
+    def is_closed(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def pending(self) -> int:
+        """How many records are on their way."""
+        return len(self.client)
+
+    def __enter__(self) -> "Producer[K, V]":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        # The body's exception says more than what becomes of its records.
+        with suppress(ClientError):
+            self.close()
+
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> DeliveryFuture:
+        """Hand over one record, waiting up to `max.block.ms` while the queue is full.
+
+        DeliveryFailed if it is known already that it cannot be stored, as one that is too large.
+        `timestamp` is a time or Unix milliseconds; without one the record gets the time of sending.
+        """
+        record = self.serialize(topic, value, key, timestamp, headers)
+        record = self.place(record, partition)
+        future = DeliveryFuture(self._untaken)
+        deadline = time.perf_counter() + self._properties.own["max.block.ms"] / 1_000
+        while not self.hand_over(record, future.report):
+            if time.perf_counter() > deadline:
+                raise self.queue_full(topic)
+            self._ended.wait(TURN_SECONDS / 10)
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every record was stored; raises the first failure that nobody has taken.
+
+        DeadlineExceeded after `timeout` seconds; without one it ends when librdkafka has given up on
+        a record (`delivery.timeout.ms`).
+        """
+        deadline = None if timeout is None else time.perf_counter() + timeout
+        while left := self.client.flush(_turn(deadline)):
+            if deadline is not None and time.perf_counter() >= deadline:
+                raise DeadlineExceeded(f"{left} records were not stored within {timeout} s{self._why()}")
+        self._raise_untaken()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush and end. After `timeout` seconds what is left is given up, and DeadlineExceeded says so."""
+        if self.is_closed:
+            return
+        try:
+            self.flush(timeout)
+        except DeadlineExceeded:
+            self.client.purge()
+            self.client.flush(TURN_SECONDS)
+            self._untaken.clear()
+            raise
+        finally:
+            self._ended.set()
+            self._poller.join()
+
+    def serialize(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        timestamp: datetime | int | None,
+        headers: HeadersLike | None,
+    ) -> OutgoingRecord:
+        """A record in bytes, without a partition."""
+        if self.is_closed:
+            raise ClientError("the producer is closed")
+        return OutgoingRecord(
+            topic,
+            encode_part("value", topic, self._values, value),
+            encode_part("key", topic, self._keys, key),
+            ANY_PARTITION,
+            _milliseconds(timestamp),
+            None if headers is None else header_list(headers),
+        )
+
+    def place(
+        self, record: OutgoingRecord, partition: int | None, count: int | None = None
+    ) -> OutgoingRecord:
+        """The record with its partition, for which the broker may have to be asked."""
+        if partition is None:
+            if self._partitioner is None:
+                return record
+            count = count or self.partition_count(record.topic) or self._counts.look_up(record.topic)
+            partition = self._partitioner(record.topic, record.key, count)
+            if not 0 <= partition < count:
+                raise ClientError(f"{record.topic}: the partitioner chose {partition} of {count} partitions")
+        elif partition < 0:
+            raise ClientError(f"{record.topic}: there is no partition {partition}")
+        return record._replace(partition=partition)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has, if that is needed and known without asking."""
+        return self._counts.known(topic)
+
+    def hand_over(self, record: OutgoingRecord, report: DeliveryReport) -> bool:
+        """Put a record into librdkafka's queue; False if that is full."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self.client.produce(
+                record.topic,
+                record.value,
+                record.key,
+                record.partition,
+                on_delivery=report,
+                timestamp=record.timestamp_ms,
+                headers=record.headers,
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            refused = failure(record.topic, error)
+            if isinstance(refused, FatalFailure) or refused.name == "_STATE":
+                raise refused from None
+            raise delivery_failed(record.topic, error) from None
+        return True
+
+    def queue_full(self, topic: str) -> DeadlineExceeded:
+        """The error for a queue that stays full."""
+        waited = self._properties.own["max.block.ms"]
+        return DeadlineExceeded(f"{topic}: the producer's queue was full for {waited} ms{self._why()}")
+
+    def _raise_untaken(self) -> None:
+        untaken = list(self._untaken.values())
+        self._untaken.clear()
+        if untaken:
+            first = untaken[0]
+            more = f" (and {len(untaken) - 1} more)" if len(untaken) > 1 else ""
+            raise DeliveryFailed(f"{first}{more}", first.name, retriable=first.retriable, topic=first.topic)
+
+    def _why(self) -> str:
+        return f": {self._trouble}" if self._trouble else ""
+
+    def _note_error(self, error: Any) -> None:
+        self._trouble = reason(error)
+        if self._on_error is not None:
+            self._on_error(error)
+
+
+def header_list(headers: HeadersLike) -> list[tuple[str, bytes | None]]:
+    """Headers as librdkafka takes them."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+
+
+def _poll(client: Any, ended: threading.Event) -> None:
+    """Serve delivery reports until the producer has ended."""
+    while not ended.is_set():
+        client.poll(TURN_SECONDS)
+
+
+def _turn(deadline: float | None) -> float:
+    # librdkafka waits in C, where Ctrl-C cannot reach.
+    if deadline is None:
+        return TURN_SECONDS
+    return max(0.0, min(TURN_SECONDS, deadline - time.perf_counter()))
+
+
+def _milliseconds(timestamp: datetime | int | None) -> int:
+    if timestamp is None:
+        return 0
+    return int(timestamp.timestamp() * 1_000) if isinstance(timestamp, datetime) else timestamp
