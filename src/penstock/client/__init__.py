@@ -4,6 +4,8 @@ For programs, `Producer` and `Consumer`:
 
     sync_producer   records to topics, each with a future
     sync_consumer   records from topics, and how far they were processed
+    transaction     records and offsets that appear together or not at all
+    transform       consume, transform, produce, exactly once
     properties      Kafka's settings, in either spelling
     partitioner     key hash, round-robin, sticky, or a function
     serialization   keys and values as bytes: JSON, MessagePack, Avro, Protobuf, or one's own
@@ -30,7 +32,7 @@ librdkafka blocks in C, where Ctrl-C cannot reach; every wait is therefore cut i
 fraction of a second and bounded in all. Its own log lines are dropped: what matters is raised
 as an error, and a command has one line to print it.
 
-Left out: transactions, schemas, and authentication other than what `--option` passes on to
+Left out: schema registries, and authentication other than what `--option` passes on to
 librdkafka.
 """
 
@@ -87,11 +89,16 @@ from penstock.client.serialization import (
 )
 from penstock.client.sync_consumer import Consumer
 from penstock.client.sync_producer import DeliveryFuture, Producer
+from penstock.client.transaction import Transaction
+from penstock.client.transform import Outgoing, transform
 
 __all__ = [
     "Producer",
     "DeliveryFuture",
     "Delivery",
+    "Transaction",
+    "transform",
+    "Outgoing",
     "Consumer",
     "Message",
     "TopicPartition",

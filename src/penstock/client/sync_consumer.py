@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from penstock.client.endpoint import ClientError, opened, reason
-from penstock.client.errors import failure, kafka_error
+from penstock.client.errors import TransactionAborted, failure, kafka_error
 from penstock.client.message import Message, TopicPartition, raw_message
 from penstock.client.properties import ConsumerSettings, read_properties
 from penstock.client.serialization import Serde, decode_message
@@ -92,6 +92,7 @@ class Consumer(Generic[K, V]):
         # Behind the last message handed out; the first one that a rewind goes back to.
         self._positions: dict[TopicPartition, int] = {}
         self._rewind_to: dict[TopicPartition, int] = {}
+        self._lost_uncommitted = False
         # Processed, and not handed to librdkafka yet.
         self._processed: dict[TopicPartition, int] = {}
         self._stored_at = time.perf_counter()
@@ -201,8 +202,17 @@ class Consumer(Generic[K, V]):
         """Of every partition that messages were returned of since the last commit: the next offset."""
         return {one: self._positions[one] for one in self._rewind_to}
 
+    def uncommitted(self) -> dict[TopicPartition, int]:
+        """As `positions`, for a transaction; TransactionAborted if some are somebody else's by now."""
+        if self._auto_commit:
+            raise ClientError("a consumer whose offsets a transaction commits needs enable_auto_commit=False")
+        if self._lost_uncommitted:
+            raise TransactionAborted("partitions were taken away before their offsets were committed")
+        return self.positions()
+
     def rewind(self) -> None:
         """Read again everything that was returned since the last commit."""
+        self._lost_uncommitted = False
         self._in_hand = []
         for partition, offset in list(self._rewind_to.items()):
             self._processed.pop(partition, None)
@@ -242,6 +252,10 @@ class Consumer(Generic[K, V]):
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         self._call("resume", self.client.resume, [_native(one) for one in partitions])
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
 
     def stop(self) -> None:
         """End iteration and waiting; may be called from any thread, or from a signal handler."""
@@ -294,6 +308,7 @@ class Consumer(Generic[K, V]):
 
     def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None:
         """These offsets are committed: a rewind goes back to them."""
+        self._lost_uncommitted = False
         for partition, offset in offsets.items():
             if self._processed.get(partition, offset + 1) <= offset:
                 del self._processed[partition]
@@ -399,7 +414,8 @@ class Consumer(Generic[K, V]):
         self._drop_fetched(partitions)
         for partition in partitions:
             self._positions.pop(partition, None)
-            self._rewind_to.pop(partition, None)
+            if self._rewind_to.pop(partition, None) is not None:
+                self._lost_uncommitted = True
             self._processed.pop(partition, None)
         self._in_hand = [one for one in self._in_hand if one.topic_partition not in partitions]
 

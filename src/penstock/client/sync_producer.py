@@ -34,6 +34,7 @@ from penstock.client.message import Delivery, delivery
 from penstock.client.partitioner import PartitionCounts, Partitioner, choose
 from penstock.client.properties import ProducerSettings, read_properties
 from penstock.client.serialization import BytesSerde, Serde, encode_part
+from penstock.client.transaction import OffsetSource, Transaction, finish
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -134,6 +135,10 @@ class Producer(Generic[K, V]):
         self._trouble = ""
         self._untaken: dict[int, DeliveryFailed] = {}
         self.client: Any = opened(LibrdkafkaProducer, librdkafka)
+        self._is_transactional = "transactional.id" in librdkafka
+        self._is_initialized = False
+        self._initializing = threading.Lock()
+        self.transaction_seconds = int(librdkafka.get("transaction.timeout.ms", 60_000)) / 1_000
         self._counts = PartitionCounts(self.client, self.bootstrap)
         self._ended = threading.Event()
         self._poller = threading.Thread(
@@ -223,6 +228,37 @@ class Producer(Generic[K, V]):
         finally:
             self._ended.set()
             self._poller.join()
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Take over the transactional id: whoever had it before is fenced, its open transaction aborted.
+
+        The first `transaction` does so by itself; call it earlier to know early.
+        """
+        if not self._is_transactional:
+            raise ClientError("transactions need transactional_id=")
+        with self._initializing:
+            if not self._is_initialized:
+                finish(
+                    "taking over the transactional id",
+                    self.client.init_transactions,
+                    self.transaction_seconds if timeout is None else timeout,
+                )
+                self._is_initialized = True
+
+    def transaction(
+        self, consumer: OffsetSource | None = None, *, timeout: float | None = None
+    ) -> "Transaction[K, V]":
+        """A transaction as a context manager; with `consumer` its offsets are part of it.
+
+        Beginning, committing and aborting take up to `timeout` seconds each, by default
+        `transaction.timeout.ms`.
+        """
+        self.init_transactions(timeout)
+        return Transaction(self, consumer, self.transaction_seconds if timeout is None else timeout)
+
+    def forget_failures(self) -> None:
+        """Raise none of the failures that nobody has taken."""
+        self._untaken.clear()
 
     def serialize(
         self,

@@ -1,0 +1,207 @@
+"""Transactions: records to several partitions, and offsets of consumers, that appear together or not at all.
+
+    with producer.transaction(consumer) as tx:       begin
+        for message in consumer.poll_batch():
+            tx.send("out", work(message))
+                                                     offsets of what was returned, commit
+
+The block's end commits; an exception aborts, and the consumer reads again what the transaction would
+have committed. Retriable errors are retried inside. What is left for a program are three cases:
+
+    TransactionAborted   nothing happened; do it again
+    ProducerFenced       a newer producer has this transactional id; end
+    FatalFailure         make a new producer, which aborts what this one has left behind
+
+Left out: taking part in two-phase commits of others.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from penstock.client.backoff import Backoff
+from penstock.client.endpoint import ClientError, reason
+from penstock.client.errors import (
+    DeadlineExceeded,
+    FatalFailure,
+    RequestFailed,
+    TransactionAborted,
+    failure,
+    kafka_error,
+)
+from penstock.client.message import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from penstock.client.sync_producer import DeliveryFuture, HeadersLike, Producer
+
+    K = TypeVar("K", default=bytes | str | None)
+    V = TypeVar("V", default=bytes | str | None)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+# librdkafka goes on where it was when it is called again, so that Ctrl-C comes through.
+TURN_SECONDS = 1.0
+
+
+class OffsetSource(Protocol):
+    """A consumer, as a transaction sees it."""
+
+    def uncommitted(self) -> dict[TopicPartition, int]: ...
+
+    def group_metadata(self) -> Any: ...
+
+    def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+    def rewind(self) -> None: ...
+
+
+class Transaction(Generic[K, V]):
+    """One transaction of a producer; made by `Producer.transaction`."""
+
+    def __init__(self, producer: "Producer[K, V]", consumer: OffsetSource | None, timeout: float) -> None:
+        self._producer = producer
+        self._timeout = timeout
+        self._consumer = consumer
+        # Consumers whose offsets are part of it, with what they are.
+        self._offsets: list[tuple[OffsetSource, dict[TopicPartition, int]]] = []
+        self._is_open = False
+
+    def __enter__(self) -> "Transaction[K, V]":
+        begin(self._producer.client)
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.commit()
+        elif isinstance(error, FatalFailure):
+            self._is_open = False
+            self._rewind()
+        elif self._is_open:
+            self.abort()
+
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        headers: "HeadersLike | None" = None,
+    ) -> "DeliveryFuture":
+        """As `Producer.send`; readers of committed records see it once the transaction is committed."""
+        if not self._is_open:
+            raise ClientError("the transaction has ended")
+        try:
+            return self._producer.send(
+                topic, value, key, partition=partition, timestamp=timestamp, headers=headers
+            )
+        except RequestFailed as error:
+            if error.name == "_STATE":
+                raise TransactionAborted(f"the transaction has failed before: {error}", error.name) from None
+            raise
+
+    def send_offsets(
+        self, consumer: OffsetSource, offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Commit a consumer's offsets with the transaction: those of everything it has returned, or these."""
+        wanted = consumer.uncommitted() if offsets is None else dict(offsets)
+        self._offsets.append((consumer, wanted))
+        if wanted:
+            send_offsets(self._producer.client, consumer.group_metadata(), wanted, self._timeout)
+
+    def commit(self) -> None:
+        """Commit; TransactionAborted if that was refused, and nothing of it is visible."""
+        try:
+            if self._consumer is not None and all(self._consumer is not one for one, _ in self._offsets):
+                self.send_offsets(self._consumer)
+            finish("committing", self._producer.client.commit_transaction, self._timeout)
+        except FatalFailure:
+            self._is_open = False
+            self._rewind()
+            raise
+        except TransactionAborted:
+            self.abort()
+            raise
+        self._is_open = False
+        for consumer, offsets in self._offsets:
+            consumer.committed_elsewhere(offsets)
+
+    def abort(self) -> None:
+        """Abort. The consumers read again what the transaction would have committed."""
+        self._is_open = False
+        self._rewind()
+        finish("aborting", self._producer.client.abort_transaction, self._timeout)
+        # Its records were given up on purpose.
+        self._producer.forget_failures()
+
+    def _rewind(self) -> None:
+        consumers = [consumer for consumer, _ in self._offsets]
+        if self._consumer is not None and all(self._consumer is not one for one in consumers):
+            consumers.append(self._consumer)
+        for consumer in consumers:
+            consumer.rewind()
+
+
+def begin(client: Any) -> None:
+    """Begin a transaction, which asks nobody."""
+    from confluent_kafka import KafkaException
+
+    try:
+        client.begin_transaction()
+    except KafkaException as error:
+        raise failure("beginning a transaction", error) from None
+
+
+def send_offsets(
+    client: Any, group_metadata: Any, offsets: Mapping[TopicPartition, int], timeout: float
+) -> None:
+    """Make offsets of a group part of the transaction."""
+    from confluent_kafka import TopicPartition as LibrdkafkaTopicPartition
+
+    native = [
+        LibrdkafkaTopicPartition(one.topic, one.partition, offset) for one, offset in sorted(offsets.items())
+    ]
+    finish(
+        "sending offsets",
+        lambda seconds: client.send_offsets_to_transaction(native, group_metadata, seconds),
+        timeout,
+    )
+
+
+def finish(what: str, call: Callable[[float], None], timeout: float) -> None:
+    """Call until it is done; TransactionAborted if only an abort can follow."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.perf_counter() + timeout
+    backoff = Backoff()
+    while True:
+        try:
+            call(TURN_SECONDS)
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            if not error.fatal() and error.txn_requires_abort():
+                raise TransactionAborted(
+                    f"{what}: the transaction was aborted: {reason(error)}", error.name()
+                ) from None
+            if error.fatal() or not error.retriable():
+                raise failure(what, error) from None
+            if time.perf_counter() > deadline:
+                raise DeadlineExceeded(f"{what}: not done within {timeout} s: {reason(error)}") from None
+            if error.name() != "_TIMED_OUT":
+                time.sleep(backoff.next_seconds())
+        else:
+            return
