@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.core.model import CorruptionError, LeaderEpoch, Offset, ProducerId
-from penstock.core.records import stamp
-from penstock.sim.values import batch_of, values_of
+from penstock.core.records import ControlRecord, ControlType, stamp, write_control_batch
+from penstock.sim.values import batch_of, committed_values_of, values_of
 
 
 def placed(batch: bytes, offset: int, epoch: int = 0) -> bytes:
@@ -32,3 +32,38 @@ def test_a_damaged_batch_is_not_read() -> None:
 
     with pytest.raises(CorruptionError):
         values_of(bytes(content))
+
+
+def marker(control_type: ControlType, offset: int) -> bytes:
+    return bytes(write_control_batch(ControlRecord(offset, 0, control_type, 3, 1, 0)))
+
+
+def written(value: bytes, offset: int, producer: int = 3, *, transactional: bool = True) -> bytes:
+    batch = batch_of([value], ProducerId(producer), 0, epoch=1, transactional=transactional)
+    return placed(batch, offset)
+
+
+def test_markers_hold_no_values() -> None:
+    content = written(b"a", 0) + marker(ControlType.COMMIT, 1) + written(b"b", 2)
+
+    assert values_of(content) == [(0, b"a"), (2, b"b")]
+
+
+def test_a_transaction_counts_as_aborted_from_its_first_offset_to_its_marker() -> None:
+    content = (
+        written(b"a", 0)
+        + marker(ControlType.COMMIT, 1)
+        + written(b"b", 2)
+        + written(b"other", 3, producer=4)
+        + marker(ControlType.ABORT, 4)
+        + written(b"c", 5)
+        + marker(ControlType.COMMIT, 6)
+    )
+
+    assert committed_values_of(content, [(3, 2)]) == [(0, b"a"), (3, b"other"), (5, b"c")]
+
+
+def test_what_is_in_no_transaction_is_never_aborted() -> None:
+    content = written(b"a", 0, transactional=False) + marker(ControlType.ABORT, 1)
+
+    assert committed_values_of(content, [(3, 0)]) == [(0, b"a")]

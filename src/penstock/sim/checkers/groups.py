@@ -117,6 +117,14 @@ class GroupChecker:
         self._attempted.setdefault((group, partition), {})[offset] = None
         return CommitAttempt(group, partition, generation, offset, self._newest.get(group, NO_COMMIT))
 
+    def adding(self, group: str, partition: object, generation: int, offset: int) -> CommitAttempt:
+        """A member adds an offset to a transaction: it is committed with it, or never."""
+        return CommitAttempt(group, partition, generation, offset, self._newest.get(group, NO_COMMIT))
+
+    def ending(self, attempt: CommitAttempt) -> None:
+        """The commit of the transaction is asked for."""
+        self._attempted.setdefault((attempt.group, attempt.partition), {})[attempt.offset] = None
+
     def committed(self, attempt: CommitAttempt) -> None:
         """The coordinator has accepted it."""
         self.commits += 1

@@ -4,6 +4,7 @@ Values are unique, and each belongs to one transaction. At once, when a response
 
     pre-committed read   read_committed gives a value whose producer never asked for the commit
     aborted read         read_committed gives a value whose producer asked for the abort (G1a)
+    inconsistent         one offset, two values
     unstable read        read_committed gives an offset at or above the last stable offset beside it
     unstable offset      the last stable offset is above a record of a transaction that nobody ended
     stable offset back   for one reader, within one leader epoch
@@ -16,7 +17,7 @@ At the end, from the batches and markers of every partition:
     unasked commit       a marker commits what its producer never asked to commit: a delayed EndTxn
     lost effect          committed, the producer was told; and aborted, or not there
     joined transactions  one marker ends records of two transactions: a delayed Produce or EndTxn
-    duplicate, moved, unexpected, out of order     as for any log
+    duplicate, moved, replaced, unexpected, out of order     as for any log
     stale marker         the producer epoch of a marker is below that of an earlier one
     stale record         a record's epoch is below that of a marker before it
     intermediate read    a reader was given later records of a transaction, and not earlier ones (G1b)
@@ -123,6 +124,8 @@ class TransactionChecker:
     _stable: dict[tuple[str, LogPlace, int], int] = field(default_factory=dict)
     # Acknowledged values of transactions that nobody has ended, by partition.
     _open: dict[LogPlace, dict[bytes, int]] = field(default_factory=dict)
+    _acknowledged_ends: dict[LogPlace, int] = field(default_factory=dict)
+    _seen: dict[LogPlace, dict[int, bytes]] = field(default_factory=dict)
     # What each reader of read_committed was given, and where it began, by partition.
     _reads: dict[tuple[str, LogPlace], tuple[int, list[int]]] = field(default_factory=dict)
     _ends: dict[tuple[str, LogPlace], int] = field(default_factory=dict)
@@ -151,8 +154,14 @@ class TransactionChecker:
         """The leader has acknowledged a batch."""
         for offset, value in enumerate(values, first_offset):
             history.acknowledged.setdefault(value, offset)
+            place = history.sent[value]
+            self._acknowledged_ends[place] = max(offset + 1, self._acknowledged_ends.get(place, 0))
             if history.intent is TransactionIntent.OPEN and history.incarnation >= self._newest_of(history):
-                self._open.setdefault(history.sent[value], {})[value] = offset
+                self._open.setdefault(place, {})[value] = offset
+
+    def acknowledged_end(self, place: LogPlace) -> int:
+        """Behind the last record of a partition that was acknowledged."""
+        return self._acknowledged_ends.get(place, 0)
 
     def _newest_of(self, history: TransactionHistory) -> int:
         return self._newest.get(history.transactional_id, NEVER)
@@ -227,6 +236,14 @@ class TransactionChecker:
         if end > start:
             self._runs.append((reader, place, start, end, offsets))
 
+    def saw(self, place: LogPlace, records: Iterable[tuple[int, bytes]]) -> None:
+        """Any reader was given these records, committed or not."""
+        seen = self._seen.setdefault(place, {})
+        for offset, value in records:
+            before = seen.setdefault(offset, value)
+            if before != value:
+                self.anomalies.append(f"inconsistent: {offset} of {place} was {before!r}, then {value!r}")
+
     def polled(
         self,
         reader: str,
@@ -241,10 +258,10 @@ class TransactionChecker:
             offsets.append(offset)
             if offset >= stable:
                 self.anomalies.append(f"unstable read: {reader} got {offset} of {place}, stable to {stable}")
-            self._saw(reader, value)
+            self._check_intent(reader, value)
         self._ends[reader, place] = end
 
-    def _saw(self, reader: str, value: bytes) -> None:
+    def _check_intent(self, reader: str, value: bytes) -> None:
         history = self._by_value.get(value)
         if history is None:
             return  # the end shows whether it is there
@@ -268,6 +285,7 @@ class TransactionChecker:
         anomalies: list[str] = []
         for place, entries in logs.items():
             anomalies += self._check_place(place, entries, fates)
+            anomalies += self._check_seen(place, entries)
         for history in self.histories:
             anomalies += _check_history(history, fates)
         committed = [history for history in self.histories if _is_committed(history, fates)]
@@ -300,6 +318,13 @@ class TransactionChecker:
         for records in pending.values():
             for record in records:
                 yield f"hung transaction: nothing ends {record.value!r} at {record.offset} of {place}"
+
+    def _check_seen(self, place: LogPlace, entries: Sequence[LogEntry]) -> Iterator[str]:
+        there = {entry.offset: entry.value for entry in entries if isinstance(entry, LoggedRecord)}
+        for offset, value in self._seen.get(place, {}).items():
+            found = there.get(offset)
+            if found != value:
+                yield f"replaced: {value!r} was read at {offset} of {place}, which holds {found!r}"
 
     def _ended_by(
         self,
@@ -378,6 +403,18 @@ class TransactionChecker:
     def _name_of(self, value: bytes) -> str:
         history = self._by_value.get(value)
         return "" if history is None else history.name
+
+
+def aborted_in(entries: Iterable[LogEntry]) -> list[tuple[int, int]]:
+    """Producer and first offset of every aborted transaction that has records in a log, sorted."""
+    begun: dict[int, int] = {}
+    aborted = []
+    for entry in entries:
+        if isinstance(entry, LoggedRecord):
+            begun.setdefault(entry.producer_id, entry.offset)
+        elif (first := begun.pop(entry.producer_id, None)) is not None and not entry.is_commit:
+            aborted.append((entry.producer_id, first))
+    return sorted(aborted)
 
 
 class _Fate(NamedTuple):

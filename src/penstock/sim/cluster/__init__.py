@@ -5,6 +5,9 @@
                  ├── AtMostOnceProducer          acks=1, never retries: may lose, must not lie
                  ├── AssignedConsumer            assigns itself, polls, goes back to the start
                  ├── GroupMember                 joins, reads, commits, crashes
+                 ├── TransactionalProducer       commits, aborts, dies, and leaves zombies behind
+                 ├── TransformingMember          consumes, transforms and produces in transactions
+                 ├── IsolatedConsumer            reads what is committed, or everything
                  ├── RecordDeleter               deletes from the front of partitions
                  ├── PartitionMover              moves partitions to other brokers
                  ├── VoterAdmin                  takes voters out of the quorum and puts them back
@@ -26,7 +29,7 @@ or the network is cut, and time out. A run ends with everything repaired; the cl
 within bounded time, and then every partition is read to its end, every replica compared, every
 acknowledgement checked.
 
-Left out: transactions and queues, which are not there yet; nodes that join or leave for good; the HTTP pages.
+Left out: queues, which are not there yet; nodes that join or leave for good; the HTTP pages.
 """
 
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker

@@ -10,6 +10,7 @@ from penstock.sim.checkers.log import LogHistory
 from penstock.sim.checkers.log_start import LogStartChecker
 from penstock.sim.checkers.metadata import MetadataChecker
 from penstock.sim.checkers.quorum import QuorumChecker
+from penstock.sim.checkers.transactions import TransactionChecker
 from penstock.sim.checkers.voters import VoterChecker
 from penstock.sim.checkers.watermarks import WatermarkChecker
 from penstock.sim.cluster.coverage import Coverage
@@ -26,6 +27,7 @@ class Journal:
     watermarks: WatermarkChecker = field(default_factory=WatermarkChecker)
     freshness: FreshnessChecker = field(default_factory=FreshnessChecker)
     groups: GroupChecker = field(default_factory=GroupChecker)
+    transactions: TransactionChecker = field(default_factory=TransactionChecker)
     metadata: MetadataChecker = field(default_factory=MetadataChecker)
     voters: VoterChecker = field(default_factory=VoterChecker)
     quorum: QuorumChecker = field(default_factory=QuorumChecker)
@@ -46,6 +48,10 @@ class Journal:
         """What the run came across, by name."""
         self.coverage.add("group.commits", self.groups.commits)
         self.coverage.add("group.generations", self.groups.generations)
+        self.coverage.add("transaction.committed", self.transactions.committed)
+        self.coverage.add("transaction.aborted", self.transactions.aborted)
+        self.coverage.add("transaction.fenced", self.transactions.fenced)
+        self.coverage.add("transaction.write_cycles", self.transactions.write_cycles)
         self.coverage.add("answers.checked", self.freshness.answers)
         self.coverage.add("quorum.elections", self.quorum.elections)
         self.coverage.add("quorum.voter_changes", self.voters.changes)
@@ -64,6 +70,7 @@ class Journal:
         yield from self.log_starts.anomalies
         yield from self.freshness.anomalies
         yield from self.groups.anomalies
+        yield from self.transactions.anomalies
         yield from self.metadata.anomalies
         yield from self.quorum.anomalies
         yield from self.voters.anomalies

@@ -14,10 +14,13 @@ from penstock.storage.journal import JournalOptions
 
 KAFKA_PORT, PEER_PORT = 9092, 7000
 TOPIC = "orders"
+# Written to by transactions only.
+TRANSFERS = "transfers"
 # Small, so that segments are rolled, snapshots taken and sessions ended within a few seconds.
 STATIC = {
     "log.segment.bytes": "6000",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "20",
     "group.min.session.timeout.ms": "100",
     "auto.create.topics.enable": "false",
@@ -66,6 +69,9 @@ class SimulatedClusterOptions:
     movers: int = 0
     # Clients that take voters out of the metadata quorum and put them back.
     voter_admins: int = 0
+    # Clients that write in transactions, and those that consume, transform and produce in them.
+    transactional_producers: int = 0
+    transformers: int = 0
     # How much of each log is kept; -1: everything. Segments are smaller then.
     retention_bytes: int = -1
     # Between two batches of one producer to one partition, on average.
@@ -84,11 +90,16 @@ class SimulatedClusterOptions:
     # A run in which less is done under faults proves little, and is an error.
     acknowledged_min: int = 100
     commits_min: int = 5
+    transactions_min: int = 10
     static: dict[str, str] = field(default_factory=lambda: dict(STATIC))
 
     @property
     def replicas(self) -> int:
         return min(self.nodes, 3)
+
+    @property
+    def has_transactions(self) -> bool:
+        return bool(self.transactional_producers or self.transformers)
 
     @property
     def topic_configs(self) -> dict[str, str]:

@@ -12,8 +12,9 @@ it lost nothing. A voter has none: one that lost something is in doubt, and its 
 from collections.abc import Iterable, Mapping
 
 from penstock.broker.partitions import FsyncMode
-from penstock.core.metadata import OFFSETS_TOPIC, MetadataImage, ReplicaLoss
+from penstock.core.metadata import MetadataImage, ReplicaLoss
 from penstock.core.metadata import Partition as PartitionState
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.model import NodeId
 from penstock.core.raft import Entry, Member
 from penstock.sim.checkers.eligibility import VoterLog
@@ -47,7 +48,7 @@ class EligibilityProbe:
 
     def watch(self, places: Iterable[Place]) -> None:
         """These partitions are used by clients."""
-        self._places = (*places, (OFFSETS_TOPIC, 0))
+        self._places = tuple(places)
 
     def has_lost_votes(self, node: ClusterNode) -> bool:
         """Whether what a member of the quorum has stored was damaged on purpose."""
@@ -169,7 +170,7 @@ class EligibilityProbe:
             self._checker.acknowledged(key, led.high_watermark)
             if led.stopped is None:
                 self._checker.counted(key, partition.isr, led.isr.counting)
-        if place[0] != OFFSETS_TOPIC:
+        if place[0] not in INTERNAL_TOPICS:
             # Its coordinator deletes what it has written anew.
             self._log_starts.started(place, self._starts(place, partition), partition.isr)
         self._checker.may_lead(key, "is in sync", self._synced(place, partition, partition.isr))

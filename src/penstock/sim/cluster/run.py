@@ -3,19 +3,22 @@
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from penstock.broker.fetch import FetchedPartition, FetchLimits, FetchPartition
 from penstock.broker.partitions import FsyncMode, LeaderPartition
-from penstock.core.metadata import OFFSETS_TOPIC
+from penstock.core.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.core.metadata import Partition as PartitionState
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.model import MILLISECOND, SECOND, CorruptionError, Offset
 from penstock.server.kafka.backend import Backend
 from penstock.sim.checkers.durability import read_back
 from penstock.sim.checkers.log import check_compacted_copy, check_log
 from penstock.sim.checkers.replicas import ReplicaCopy, check_replicas
+from penstock.sim.checkers.transactions import LogEntry, LoggedMarker, LoggedRecord, aborted_in
 from penstock.sim.cluster.journal import Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
-from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
+from penstock.sim.cluster.options import TOPIC, TRANSFERS, SimulatedClusterOptions
 from penstock.sim.cluster.world import ClusterWorld
 from penstock.sim.faults import (
     ANYWHERE,
@@ -27,10 +30,11 @@ from penstock.sim.faults import (
     Nemesis,
     draw_weather,
 )
-from penstock.sim.values import end_of, values_of
+from penstock.sim.values import OpenBatch, batches_of, end_of, values_of
 from penstock.sim.world import EVERYTHING, RunResult, World
 from penstock.storage.log import PartitionLog
 
+T = TypeVar("T")
 READ_BYTES = 1 << 20
 CREATION_NS = 20 * SECOND
 LOOK_NS = 50 * MILLISECOND
@@ -99,6 +103,8 @@ def _unsettled_place(cluster: ClusterWorld, place: Place) -> str | None:
         return f"moves from {partition.removing} to {partition.adding}"
     if len(partition.isr) < len(partition.replicas):
         return f"in sync are {partition.isr} of {partition.replicas}"
+    if led.log.last_stable_offset < led.high_watermark:
+        return f"a transaction is open: stable to {led.log.last_stable_offset} of {led.high_watermark}"
     if led.high_watermark != led.log.end:
         return f"the high watermark is {led.high_watermark}, the log ends at {led.log.end}"
     return _unequal_logs(logs_of(cluster, place), len(partition.replicas), led.log.start)
@@ -109,7 +115,7 @@ def _is_gone(cluster: ClusterWorld, place: Place, partition: PartitionState) -> 
 
     Topics that clients write to have more replicas in sync before anything is acknowledged.
     """
-    is_used = place in cluster.journal.logs or place[0] == OFFSETS_TOPIC
+    is_used = place in cluster.used
     damages = (damage for found in cluster.world.damages.values() for damage in found)
     return not is_used and not partition.complete and any(damage.what == EVERYTHING for damage in damages)
 
@@ -146,8 +152,9 @@ def judge(cluster: ClusterWorld) -> list[str]:
         # What is missing in front of the log is not looked for: it has to be right that it starts there.
         cluster.probe.look(place)
         start = _start_of(cluster, place)
-        final = finals[place] = read_to_the_end(cluster, place)
+        final = finals[place] = read_to_the_end(cluster, place, values_of)
         anomalies += [f"{place[0]}/{place[1]} {anomaly}" for anomaly in check_log(history, final, start)]
+    anomalies += _check_transactions(cluster)
     if not _settle(cluster):
         # What was read may have been found damaged, and is repaired.
         return [*anomalies, *_stuck(cluster, "after the last read")]
@@ -159,6 +166,38 @@ def judge(cluster: ClusterWorld) -> list[str]:
             # No client of ours breaks the protocol.
             anomalies.append(f"protocol error: {node.machine.name} closed {node.protocol_errors} connections")
     return anomalies
+
+
+def _check_transactions(cluster: ClusterWorld) -> list[str]:
+    """Compare what clients of transactions saw with the logs, and so every replica's index of aborts."""
+    logs = {
+        place: [entry for batch in read_to_the_end(cluster, place, _batches_of) for entry in _entries(batch)]
+        for place in cluster.transfers
+    }
+    anomalies = cluster.journal.transactions.check(logs)
+    for place, entries in logs.items():
+        expected = aborted_in(entries)
+        for node_id, log in logs_of(cluster, place).items():
+            if cluster.world.is_rotten(cluster.node(node_id).machine.name, log.directory):
+                continue
+            found = [(one.producer_id, one.first_offset) for one in log.aborted_between(log.start, log.end)]
+            if sorted(found) != expected:
+                anomalies.append(
+                    f"aborted index: {place[0]}/{place[1]} on {node_id} has {sorted(found)}, not {expected}"
+                )
+    return anomalies
+
+
+def _batches_of(content: bytes) -> list[tuple[int, OpenBatch]]:
+    return [(batch.header.base_offset, batch) for batch in batches_of(content)]
+
+
+def _entries(found: tuple[int, OpenBatch]) -> Iterator[LogEntry]:
+    header, values, is_commit = found[1]
+    if is_commit is not None:
+        yield LoggedMarker(header.base_offset, header.producer_id, header.producer_epoch, is_commit)
+    for offset, value in values:
+        yield LoggedRecord(offset, value, header.producer_id, header.producer_epoch)
 
 
 def _compare_copies(cluster: ClusterWorld, place: Place, final: list[tuple[int, bytes]] | None) -> list[str]:
@@ -173,7 +212,7 @@ def _compare_copies(cluster: ClusterWorld, place: Place, final: list[tuple[int, 
     copies = {node: _copy(cluster, node, log) for node, log in logs_of(cluster, place).items()}
     if cluster.options.compacted and final is not None:
         return list(_check_compacted(cluster, place, final, copies))
-    if place[0] == OFFSETS_TOPIC and cluster.options.compacted:
+    if place[0] in INTERNAL_TOPICS and cluster.options.compacted:
         return []
     return check_replicas(f"{place[0]}/{place[1]}", copies, led.high_watermark)
 
@@ -204,20 +243,22 @@ def _copy(cluster: ClusterWorld, node_id: int, log: PartitionLog) -> ReplicaCopy
     return ReplicaCopy(found.start, found.end, found.batches, found.damaged if excused else ())
 
 
-def read_to_the_end(cluster: ClusterWorld, place: Place) -> list[tuple[int, bytes]]:
-    """Every record of a partition that its leader gives to consumers.
+def read_to_the_end(
+    cluster: ClusterWorld, place: Place, parse: Callable[[bytes], list[tuple[int, T]]]
+) -> list[tuple[int, T]]:
+    """Everything in a partition that its leader gives to consumers, with its offset.
 
     What nobody has read since the start is verified first. What is damaged then is repaired, perhaps
     under another leader: that takes a while.
     """
-    final: list[tuple[int, bytes]] = []
+    final: list[tuple[int, T]] = []
     at: Offset | None = None
     give_up_at = cluster.world.scheduler.now + cluster.options.healing_ns
     while cluster.world.scheduler.now < give_up_at:
         led = _leader_of(cluster, place)
         if led is not None and at is not None and at >= led[1].high_watermark:
             break
-        more = () if led is None else _read_on(cluster, *led, at)
+        more = () if led is None else _read_on(cluster, *led, at, parse)
         if more is None:
             break
         records, end = more or ([], at)
@@ -238,8 +279,12 @@ def _leader_of(cluster: ClusterWorld, place: Place) -> tuple[Backend, LeaderPart
 
 
 def _read_on(
-    cluster: ClusterWorld, backend: Backend, led: LeaderPartition, at: Offset | None
-) -> tuple[list[tuple[int, bytes]], Offset] | tuple[()] | None:
+    cluster: ClusterWorld,
+    backend: Backend,
+    led: LeaderPartition,
+    at: Offset | None,
+    parse: Callable[[bytes], list[tuple[int, T]]],
+) -> tuple[list[tuple[int, T]], Offset] | tuple[()] | None:
     """The next records, and where they end; () if they cannot be read yet, None if there are no more."""
     start = led.log.start if at is None else at
     if start >= led.high_watermark:
@@ -253,7 +298,7 @@ def _read_on(
         return ()
     try:
         content = records.to_bytes()
-        return [pair for pair in values_of(content) if pair[0] >= start], Offset(max(start, end_of(content)))
+        return [pair for pair in parse(content) if pair[0] >= start], Offset(max(start, end_of(content)))
     except CorruptionError:
         return ()  # a consumer asks again
 
@@ -271,7 +316,8 @@ def _backend(node: ClusterNode) -> Backend:
 
 def is_replicated(path: str) -> bool:
     """Whether other nodes have what is in a file: that of a partition that clients use, or of the quorum."""
-    return path.startswith((f"logs/{TOPIC}/", f"logs/{OFFSETS_TOPIC}/", "meta/raft/"))
+    used = (TOPIC, TRANSFERS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+    return path.startswith((*(f"logs/{topic}/" for topic in used), "meta/raft/"))
 
 
 def draw_plan(luck: random.Random, nodes: int) -> FaultPlan:

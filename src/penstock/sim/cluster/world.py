@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from penstock.broker.cluster.bootstrap import BootstrapFailed
-from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, MetadataImage
+from penstock.core.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
 from penstock.core.model import MILLISECOND, NodeId
 from penstock.runtime import Address
 from penstock.sim.cluster.clients.admin import SimulatedAdmin, TopicCreator
@@ -13,10 +13,12 @@ from penstock.sim.cluster.clients.deletions import RecordDeleter
 from penstock.sim.cluster.clients.members import SimulatedMember
 from penstock.sim.cluster.clients.producers import AtMostOnceProducer, IdempotentProducer
 from penstock.sim.cluster.clients.reassignments import PartitionMover
+from penstock.sim.cluster.clients.transactions import IsolatedConsumer, TransactionalProducer
+from penstock.sim.cluster.clients.transformers import TransformingMember
 from penstock.sim.cluster.clients.voters import VoterAdmin
-from penstock.sim.cluster.journal import Journal
+from penstock.sim.cluster.journal import Journal, Place
 from penstock.sim.cluster.node import ClusterNode, MakeProcess, SimulatedBroker
-from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions, name_of, node_options
+from penstock.sim.cluster.options import TOPIC, TRANSFERS, SimulatedClusterOptions, name_of, node_options
 from penstock.sim.cluster.probe import EligibilityProbe
 from penstock.sim.faults import FaultTarget
 from penstock.sim.node import SimulatedNode
@@ -24,6 +26,9 @@ from penstock.sim.tcp import SimulatedTcp
 from penstock.sim.world import EVERYTHING, World
 
 STATIC_GROUP = "group-2"
+TRANSFORMERS = "transformers"
+# Between two transactions of one producer, in steps of one that writes without.
+TRANSACTION_STEPS = 3
 EVENTS_MAX = 300_000
 # A controller is new in its term, and again if it has survived a fault for so long.
 NEW_AGAIN_NS = 1_500 * MILLISECOND
@@ -32,7 +37,13 @@ PROGRESS = 5
 
 
 OtherClient: TypeAlias = (
-    AssignedConsumer | SimulatedMember | SimulatedAdmin | RecordDeleter | PartitionMover | VoterAdmin
+    AssignedConsumer
+    | IsolatedConsumer
+    | SimulatedMember
+    | SimulatedAdmin
+    | RecordDeleter
+    | PartitionMover
+    | VoterAdmin
 )
 
 
@@ -57,13 +68,19 @@ class ClusterWorld:
         for number in range(1, options.nodes + 1):
             self._add(ClusterNode(node_options(options, number), self.journal, self.tcp, make))
         self.places = [(TOPIC, index) for index in range(options.partitions)]
-        self.probe.watch(self.places)
+        count = options.partitions if options.has_transactions else 0
+        self.transfers = [(TRANSFERS, index) for index in range(count)]
+        internal = [(OFFSETS_TOPIC, 0), *([(TRANSACTIONS_TOPIC, 0)] if self.transfers else [])]
+        # What faults are aimed at, and the probe looks at.
+        self.used = [*self.places, *self.transfers, *internal]
+        self.probe.watch(self.used)
         self._progress = [0 for _ in self.places]
         self.waits_for_groups = False
         # The newest term whose leader a fault was aimed at.
         self._aimed_term, self._aimed_at = -1, 0
         self.creator = TopicCreator(self, options)
         self.groups = [f"group-{n}" for n in range(1, options.groups + 1)] if options.members else []
+        self.followed = [*self.groups, *([TRANSFORMERS] if options.transformers else [])]
         self.producers = self._producers()
         self.others = self._others()
         self.world.hosts += [client.host for client in (*self.producers, *self.others)]
@@ -75,13 +92,23 @@ class ClusterWorld:
         node.machine.pace.sync_max_ns = self.options.sync_max_ns
         self.nodes[node.node_id] = node
 
-    def _producers(self) -> Sequence[IdempotentProducer | AtMostOnceProducer]:
+    def _producers(self) -> Sequence[IdempotentProducer | AtMostOnceProducer | TransactionalProducer]:
         places, options = self.places, self.options
         idempotent = [
             IdempotentProducer(self, f"producer-{n}", places, options.pace_ms)
             for n in range(options.idempotent_producers)
         ]
-        return [*idempotent, AtMostOnceProducer(self, "at-most-once", places, options.pace_ms)]
+        transactional = [
+            TransactionalProducer(
+                self, f"transactions-{n}", self.transfers, TRANSACTION_STEPS * options.pace_ms
+            )
+            for n in range(options.transactional_producers)
+        ]
+        return [
+            *idempotent,
+            AtMostOnceProducer(self, "at-most-once", places, options.pace_ms),
+            *transactional,
+        ]
 
     def _others(self) -> Sequence[OtherClient]:
         """Those who never come to an end by themselves."""
@@ -93,8 +120,16 @@ class ClusterWorld:
                 for group in self.groups
                 for n in range(options.members)
             ),
+            *(
+                TransformingMember(self, f"transformer-{n}", TRANSFORMERS, places, self.transfers)
+                for n in range(options.transformers)
+            ),
+            *(
+                IsolatedConsumer(self, f"isolated-{name}", self.transfers, committed=name == "committed")
+                for name in (("committed", "uncommitted") if self.transfers else ())
+            ),
             *(SimulatedAdmin(self, f"admin-{n}", options) for n in range(options.admins)),
-            *(PartitionMover(self, f"mover-{n}", places, options) for n in range(options.movers)),
+            *(PartitionMover(self, f"mover-{n}", self.used, options) for n in range(options.movers)),
             *(VoterAdmin(self, f"voter-admin-{n}", options.pace_ms) for n in range(options.voter_admins)),
             *(RecordDeleter(self, f"deleter-{n}", places, options.pace_ms) for n in range(options.deleters)),
         ]
@@ -135,6 +170,8 @@ class ClusterWorld:
             yield f"only {journal.acknowledged} records were acknowledged"
         if self.groups and journal.groups.commits < options.commits_min:
             yield f"only {journal.groups.commits} offsets were committed"
+        if self.transfers and journal.transactions.committed < options.transactions_min:
+            yield f"only {journal.transactions.committed} transactions were committed"
 
     def has_done_enough(self) -> bool:
         return next(self.too_little(), None) is None
@@ -146,15 +183,22 @@ class ClusterWorld:
             if not producer.finished:
                 yield f"{producer.host} has unacknowledged batches"
         for place in self.places:
-            history = self.journal.log(*place)
-            end = 1 + max(history.acknowledged.values(), default=-1)
-            for group in self.groups:
+            end = 1 + max(self.journal.log(*place).acknowledged.values(), default=-1)
+            for group in self.followed:
                 committed = self.journal.groups.committed_offset(group, place)
                 if max(committed, 0) < end:
                     yield f"{group} is at {committed} of {place}, which ends at {end} or later"
-            for reader in self.others:
-                if isinstance(reader, AssignedConsumer) and (at := reader.furthest(place)) < end:
-                    yield f"{reader.host} has read {place} to {at}; it ends at {end} or later"
+            yield from self._readers_behind(AssignedConsumer, place, end)
+        for place in self.transfers:
+            end = self.journal.transactions.acknowledged_end(place)
+            yield from self._readers_behind(IsolatedConsumer, place, end)
+
+    def _readers_behind(
+        self, kind: type[AssignedConsumer | IsolatedConsumer], place: Place, end: int
+    ) -> Iterator[str]:
+        for reader in self.others:
+            if isinstance(reader, kind) and (at := reader.furthest(place)) < end:
+                yield f"{reader.host} has read {place} to {at}; it ends at {end} or later"
 
     def works_again(self) -> bool:
         """Whether enough was done by now; nodes that ended of a fault are started again."""
@@ -225,7 +269,7 @@ class ClusterWorld:
             return newest.machine
         image = self.newest_image()
         luck = self.world.random(f"aim {self.world.scheduler.now}")
-        place = luck.choice([*self.places, (OFFSETS_TOPIC, 0)])
+        place = luck.choice(self.used)
         partition = None if image is None else image.partition(*place)
         if partition is None or partition.leader == NO_LEADER:
             return None

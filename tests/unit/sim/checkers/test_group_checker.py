@@ -34,6 +34,20 @@ def test_an_acknowledged_commit_must_not_be_forgotten() -> None:
     assert kinds(checker) == ["offset went back"]
 
 
+def test_an_offset_of_a_transaction_is_there_once_its_commit_was_asked_for() -> None:
+    checker = GroupChecker()
+    checker.adding("g", PLACE, 1, 5)
+    checker.answered(checker.asking("g", PLACE), 5)
+    assert kinds(checker) == ["offset out of air"]
+
+    attempt = checker.adding("g", PLACE, 1, 7)
+    checker.ending(attempt)
+    checker.committed(attempt)
+    checker.answered(checker.asking("g", PLACE), 7)
+
+    assert kinds(checker) == ["offset out of air"]
+
+
 def test_a_question_is_judged_by_what_was_known_when_it_was_asked() -> None:
     checker = GroupChecker()
     checker.committed(checker.committing("g", PLACE, 1, 3))

@@ -291,6 +291,15 @@ def test_transactions_do_not_read_each_other() -> None:
     assert told.kinds(left=left, right=right) == ["information cycle"]
 
 
+def test_what_was_read_stays_where_it_was() -> None:
+    told = Told()
+    told.transaction((LEFT, b"a"), commit=True)
+    told.checker.saw(LEFT, [(0, b"a"), (1, b"b")])
+    told.checker.saw(LEFT, [(0, b"c")])
+
+    assert told.kinds(left=(record(0, b"a"), commit(1))) == ["inconsistent", "replaced"]
+
+
 def test_write_cycles_are_counted() -> None:
     told = Told()
     told.transaction((LEFT, b"a"), (RIGHT, b"A"), commit=True)

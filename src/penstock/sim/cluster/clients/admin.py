@@ -27,7 +27,7 @@ from penstock.sim.checkers.metadata import RegisterChange
 from penstock.sim.cluster.clients.client import ClusterNodes, SimulatedClient
 from penstock.sim.cluster.clients.connection import RequestLost
 from penstock.sim.cluster.node import FLUSH, MINIMUM, SETTING, Register, RegisterKind
-from penstock.sim.cluster.options import TOPIC, SimulatedClusterOptions
+from penstock.sim.cluster.options import TOPIC, TRANSFERS, SimulatedClusterOptions
 
 TIMEOUT_MS = 1_000
 PARTITIONS_MAX = 4
@@ -140,21 +140,30 @@ class SimulatedAdmin(SimulatedClient):
 
 
 class TopicCreator(SimulatedClient):
-    """The first client of a cluster: asks until the topic is there that all others work with."""
+    """The first client of a cluster: asks until the topics are there that all others work with."""
 
     def __init__(self, nodes: ClusterNodes, options: SimulatedClusterOptions) -> None:
         super().__init__(nodes, "creator")
-        self._wish = _creation(TOPIC, options.partitions, options.replicas, options.topic_configs)
-        self.finished = False
+        self._wishes = [_creation(TOPIC, options.partitions, options.replicas, options.topic_configs)]
+        if options.has_transactions:
+            configs = {"min.insync.replicas": options.topic_configs["min.insync.replicas"]}
+            self._wishes.append(_creation(TRANSFERS, options.partitions, options.replicas, configs))
+
+    @property
+    def finished(self) -> bool:
+        return not self._wishes
 
     def start(self) -> None:
         version = self.versions.of(CreateTopicsRequest)
-        self.ask(self.any_node(), self._wish.request(version), version, self._created)
+        self.ask(self.any_node(), self._wishes[0].request(version), version, self._created)
 
     def _created(self, reply: object) -> None:
-        code = ErrorCode.REQUEST_TIMED_OUT if reply is RequestLost.LOST else self._wish.row(reply).error_code
+        is_lost = reply is RequestLost.LOST
+        code = ErrorCode.REQUEST_TIMED_OUT if is_lost else self._wishes[0].row(reply).error_code
         if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            self.finished = True
+            del self._wishes[0]
+            if self._wishes:
+                self.start()
         else:
             self.after_ms(self.backoff_ms(), self.start)
 

@@ -110,6 +110,8 @@ class SimulatedClient:
 
     def __init__(self, nodes: ClusterNodes, host: str, policy: VersionPolicy | None = None) -> None:
         self.host = host
+        # Those whose leaders it asks for.
+        self.topics: tuple[str, ...] = (TOPIC,)
         self.nodes = nodes
         self.journal = nodes.journal
         self.luck = nodes.world.random(f"client {host}")
@@ -193,7 +195,7 @@ class SimulatedClient:
         if len(self._wanting) == 1:
             node_id = self.any_node()
             version = self.versions.of(MetadataRequest)
-            topics = (MetadataRequestTopic(name=TOPIC),)
+            topics = tuple(MetadataRequestTopic(name=topic) for topic in self.topics)
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=version < AUTO_CREATION_SINCE)
             node = self.nodes.node(node_id)
             self.ask(node_id, request, version, self._looked_around, lambda _: node.shows_metadata())

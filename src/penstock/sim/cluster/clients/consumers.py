@@ -88,8 +88,11 @@ class SimulatedFetchSession:
 class FetchClient(SimulatedClient):
     """One that reads: how a fetch is sent, and what is made of the response."""
 
+    # The topic it reads.
+    topic = TOPIC
+
     def fetch_version(self) -> int:
-        has_id = self.topic_id(TOPIC) is not None
+        has_id = self.topic_id(self.topic) is not None
         return self.versions.of(FetchRequest, until=None if has_id else TOPIC_IDS_SINCE - 1)
 
     def fetch_topics(self, wanted: list[tuple[Place, int, int]]) -> tuple[FetchRequestTopic, ...]:
@@ -98,8 +101,8 @@ class FetchClient(SimulatedClient):
             return ()
         return (
             FetchRequestTopic(
-                topic_id=self.topic_id(TOPIC) or ZERO_UUID,
-                topic=TOPIC,
+                topic_id=self.topic_id(self.topic) or ZERO_UUID,
+                topic=self.topic,
                 partitions=tuple(
                     FetchRequestPartition(
                         partition=place[1],
@@ -123,7 +126,7 @@ class FetchClient(SimulatedClient):
         def observe(response: FetchResponse) -> None:
             for row in rows_of(response):
                 if row.error_code == ErrorCode.NONE:
-                    place = (TOPIC, row.partition_index)
+                    place = (self.topic, row.partition_index)
                     node.shows_partition(place, row.high_watermark)
                     if place in known:
                         node.answers(place, known[place], row.high_watermark)

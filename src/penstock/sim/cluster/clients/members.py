@@ -89,10 +89,20 @@ COMMIT_GENERATIONS_SINCE = 1
 class SimulatedMember(FetchClient):
     """One process of a group. What it was is forgotten when it begins again as somebody new."""
 
+    # Whether offsets are asked for that no open transaction can change.
+    requires_stable = False
+
     def __init__(
-        self, nodes: ClusterNodes, host: str, group: str, places: list[Place], *, static: bool = False
+        self,
+        nodes: ClusterNodes,
+        host: str,
+        group: str,
+        places: list[Place],
+        *,
+        static: bool = False,
+        policy: VersionPolicy | None = None,
     ) -> None:
-        super().__init__(nodes, host, VersionPolicy.NEWEST if static else None)
+        super().__init__(nodes, host, VersionPolicy.NEWEST if static else policy)
         self._group = group
         # The name under which it comes back after a crash (KIP-345); old protocols have none.
         self._instance_id = host if static else None
@@ -262,11 +272,14 @@ class SimulatedMember(FetchClient):
                 topic_id=topic_id or ZERO_UUID, name=TOPIC, partition_indexes=indexes
             )
             request = OffsetFetchRequest(
-                groups=(OffsetFetchRequestGroup(group_id=self._group, topics=(topic,)),)
+                groups=(OffsetFetchRequestGroup(group_id=self._group, topics=(topic,)),),
+                require_stable=self.requires_stable,
             )
         else:
             topics = (OffsetFetchRequestTopic(name=TOPIC, partition_indexes=indexes),)
-            request = OffsetFetchRequest(group_id=self._group, topics=topics)
+            request = OffsetFetchRequest(
+                group_id=self._group, topics=topics, require_stable=self.requires_stable
+            )
         self._submit(request, lambda reply: self._told_offsets(mine, questions, reply), version=version)
 
     def _told_offsets(self, mine: list[Place], questions: list[OffsetQuery], reply: object) -> None:
@@ -392,10 +405,14 @@ class SimulatedMember(FetchClient):
         for offset, value in records:
             self.journal.log(*place).saw(offset, value)
         if position > self._positions[place]:
-            self._positions[place] = position
-            self._commit(place)
+            self._consume(place, records, position)
         else:
             self._rest()
+
+    def _consume(self, place: Place, _: list[tuple[int, bytes]], position: int) -> None:
+        """Be done with records, the last of which is in front of `position`."""
+        self._positions[place] = position
+        self._commit(place)
 
     def _seek_start(self, place: Place) -> None:
         """Go on where the log starts: the position is not in it any more."""

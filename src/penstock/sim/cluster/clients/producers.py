@@ -69,13 +69,19 @@ class PartitionQueue:
 class SimulatedProducer(SimulatedClient):
     """Sends one batch to one partition per request."""
 
+    transactional_id: str | None = None
+    # The newest version of Produce that it knows.
+    produce_until: int | None = None
+
     def produce(
         self, leader: KnownLeader, place: Place, content: bytes, count: int, acks: int, answered: Answered
     ) -> None:
         """Send a batch of `count` records; `answered` is called with its row of the response, or LOST."""
         topic_id = self.topic_id(place[0])
-        version = self.versions.of(ProduceRequest, until=TOPIC_IDS_SINCE - 1 if topic_id is None else None)
+        until = TOPIC_IDS_SINCE - 1 if topic_id is None and self.produce_until is None else self.produce_until
+        version = self.versions.of(ProduceRequest, until=until)
         request = ProduceRequest(
+            transactional_id=self.transactional_id,
             acks=acks,
             timeout_ms=TIMEOUT_MS,
             topic_data=(

@@ -1,6 +1,5 @@
 """A client that moves partitions to other brokers, and calls some of the moves off."""
 
-from penstock.core.metadata import OFFSETS_TOPIC
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,7 +26,7 @@ class PartitionMover(PacedClient):
         self, nodes: ClusterNodes, host: str, places: list[Place], options: SimulatedClusterOptions
     ) -> None:
         super().__init__(nodes, host, STEPS * options.pace_ms)
-        self._places = [*places, (OFFSETS_TOPIC, 0)]
+        self._places = places
         self._brokers = list(range(1, options.nodes + 1))
         self._replicas = options.replicas
 
