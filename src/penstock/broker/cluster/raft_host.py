@@ -111,6 +111,8 @@ BLOCKED_REMINDER_NS = 5 * SECOND
 CommandOutcome: TypeAlias = ProposalAccepted | ReadIndex | TransferStarted | ApiError
 Done: TypeAlias = Callable[[CommandOutcome], None]
 CHECKPOINT_LOOK_MS = 1_000
+# Members that are not dialled are few; anybody can say that they are one.
+SENDERS_MAX = 32
 _NOT_LEADING = ApiError(ErrorKind.NOT_CONTROLLER, "this member does not lead")
 
 
@@ -119,18 +121,26 @@ class RaftTransport(BasePeerWatcher):
 
     A message goes out only if the node at the other end has the directory that it is meant
     for; what cannot be sent is lost, as on any network.
+
+    Who is dialled follows from the members that our log names. They may be old: a leader or candidate
+    that became one since gets its responses on the link that it dialled.
     """
 
     def __init__(self, hub: PeerManager, arrived: Arrival, gone: Callable[[NodeId], None]) -> None:
         self._peers = hub
         self._arrived = arrived
         self._gone = gone
+        self._senders: dict[NodeId, Peer] = {}
         hub.serve(Channel.RAFT, self)
         hub.watch(self)
 
     def send(self, to: Member, message: RaftMessage) -> None:
         identity = self._peers.identity_of(to.node_id)
-        if identity is not None and identity.directory_id == to.directory_id:
+        if identity is None:
+            sender = self._senders.get(to.node_id)
+            if sender is not None and sender.directory_id == to.directory_id:
+                sender.send(encode_message(message))
+        elif identity.directory_id == to.directory_id:
             self._peers.send(Channel.RAFT, to.node_id, encode_message(message))
 
     def received(self, peer: Peer, frame: memoryview) -> None:
@@ -139,7 +149,16 @@ class RaftTransport(BasePeerWatcher):
         except ProtocolError as wrong:
             events.warning("quorum.bad_message", peer=peer.node_id, reason=str(wrong))
             return
+        self._note_sender(peer)
         self._arrived(Member(peer.node_id, peer.directory_id), message)
+
+    def _note_sender(self, peer: Peer) -> None:
+        if self._peers.identity_of(peer.node_id) is not None:
+            self._senders.pop(peer.node_id, None)
+            return
+        self._senders[peer.node_id] = peer
+        if len(self._senders) > SENDERS_MAX:
+            del self._senders[next(iter(self._senders))]
 
     def lost(self, node: NodeId, ending: CloseReason) -> None:
         # A refused connection means that the process ended, unless it still has a link to us.
