@@ -159,6 +159,10 @@ class ErrorKind(enum.Enum):
 
     NOT_AUTHORIZED = "the caller may not do this"
     TRANSACTIONAL_ID_NOT_AUTHORIZED = "the caller may not use this transactional id"
+    THROTTLED = "the caller asks too often"
+    UNKNOWN_SUBSCRIPTION = "the client's metrics are not subscribed to in this way"
+    TELEMETRY_TOO_LARGE = "client metrics are larger than the broker takes"
+    UNSUPPORTED_COMPRESSION = "compression type is not known"
 
     # Groups
     UNKNOWN_GROUP = "no such group"

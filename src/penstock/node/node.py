@@ -144,7 +144,7 @@ class Node:
     def _open_http(self, kafka: KafkaMetrics) -> None:
         behind = self.backstage
         declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
-        declared += [behind.partitions.scrubber.metrics, behind.journal.metrics]
+        declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.on_metadata(self.backstage.controller.image)
         self.backstage.controller.subscribe(page.on_metadata)

@@ -19,6 +19,7 @@ from penstock.broker.partitions import (
 from penstock.broker.produce import ProduceMetrics, ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.replication import ReplicationService
+from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.verification import NoTransactions, TransactionVerification
@@ -64,6 +65,7 @@ class NodeServices:
         self._is_open = False
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
+        self.telemetry_metrics = TelemetryMetrics()
         self._groups: GroupService | None = None
         self.journal = _open_journal(runtime, storage, options.journal)
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.when_idle, self.journal)
@@ -188,6 +190,7 @@ class NodeServices:
             fetch_service=FetchService(runtime, self.member.lease),
             offset_lookup=OffsetLookup(runtime, self.member.lease),
             quorum=self.member.voters,
+            telemetry=TelemetryService(runtime, controller, self.telemetry_metrics),
         )
 
     def _take_groups(self, topics: TopicService) -> GroupService:

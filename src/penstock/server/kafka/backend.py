@@ -10,6 +10,7 @@ from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import ReplicaManager
 from penstock.broker.produce import ProduceService
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.telemetry import TelemetryService
 from penstock.broker.topics import TopicService
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.core.model import NodeId
@@ -65,6 +66,7 @@ class Backend:
     offset_lookup: OffsetLookup
     groups: GroupService
     quorum: QuorumAdmin
+    telemetry: TelemetryService
 
 
 class KafkaMetrics(Metrics):

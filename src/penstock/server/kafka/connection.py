@@ -78,6 +78,7 @@ class KafkaConnection:
         "_waits_for_turn",
         "authorizer",
         "backend",
+        "client_software",
         "clock",
         "fetch_sessions",
         "is_open",
@@ -95,6 +96,8 @@ class KafkaConnection:
         self.backend = door.backend
         self.authorizer = door.authorizer
         self.clock = door.clock
+        # Name and version, as the client calls itself in ApiVersions.
+        self.client_software = ("", "")
         self.metrics = door.metrics
         self.fetch_sessions = door.fetch_sessions
         # The offset of the last fetch that was sent records, of each partition, and how often it came again.

@@ -137,6 +137,7 @@ class RequestConnection(Protocol):
     fetch_sessions: FetchSessionCache
     served_offsets: dict[TopicPartition, tuple[int, int]]
     clock: Clock
+    client_software: tuple[str, str]
     metrics: KafkaMetrics
     tcp: TcpConnection
     responses: ResponseQueue

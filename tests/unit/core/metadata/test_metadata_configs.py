@@ -322,7 +322,6 @@ def test_three_replicas_need_two_in_sync_unless_somebody_says_otherwise(
         (BROKER, "ssl.client.auth", "none", "required", "authentication is not available"),
         (GROUP, "consumer.session.timeout.ms", "45000", "10000", "KIP-848"),
         (GROUP, "share.auto.offset.reset", "latest", "earliest", "no share groups"),
-        (METRICS, "interval.ms", "300000", "1000", "client metrics are not collected"),
     ],
 )
 def test_what_does_not_exist_cannot_be_chosen_and_the_refusal_says_why(

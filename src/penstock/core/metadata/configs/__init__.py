@@ -1,7 +1,7 @@
 """Every configuration key: what it is, which values it takes, where a value comes from.
 
 A `ConfigDefinition` is one row of a table: name, type, default, rule, documentation. There
-is a table for each kind of resource: `topic`, `broker`, and `group` with client metrics. `ConfigLayers`
+is a table for each kind of resource: `topic`, `broker`, `group` and `client_metrics`. `ConfigLayers`
 puts the sources of values on top of each other (the resource itself, its broker, the
 cluster, the node's file, the default) and returns which one counts; `describe_all` tells a
 client everything about it. `problem_with` checks new values, `topic_options` makes the
@@ -13,6 +13,7 @@ Left out: the node's own settings file, whose keys are other ones; the node tran
 into the `static` layer.
 """
 
+from penstock.core.metadata.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from penstock.core.metadata.configs.definition import (
     ConfigDefinition,
     ConfigSynonym,
@@ -22,7 +23,7 @@ from penstock.core.metadata.configs.definition import (
     InvalidConfigValue,
     split_list,
 )
-from penstock.core.metadata.configs.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from penstock.core.metadata.configs.group import GROUP_CONFIGS
 from penstock.core.metadata.configs.layers import (
     BROKER_CONFIGS,
     NO_CONFIGS,

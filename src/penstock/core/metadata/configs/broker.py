@@ -384,6 +384,13 @@ NETWORK = (
         "connections.max.idle.ms", LONG, "600000", "Silence after which a connection is closed.", at_least(1)
     ),
     _number("max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are remembered.", 0),
+    _fixed_node_setting(
+        "telemetry.max.bytes",
+        INT,
+        str(1 << 20),
+        "Most that a client pushes of its metrics at once.",
+        "what clients push is bounded",
+    ),
     _number("fetch.max.bytes", 55 << 20, "Most that one fetch returns.", 1_024),
 )
 REPLICATION = (

@@ -1,10 +1,9 @@
-"""The configuration of groups and of client metrics; all keys are fixed until these features exist."""
+"""The configuration of groups; all keys are fixed until these features exist."""
 
 from penstock.core.metadata.configs.definition import ConfigDefinition, ConfigSynonym, ConfigType, by_name
 
 NO_CONSUMER_GROUPS = "there are no groups of the consumer protocol (KIP-848) so far"
 NO_SHARE_GROUPS = "there are no share groups so far"
-_NO_CLIENT_METRICS = "client metrics are not collected yet"
 
 
 def _shared(name: str, default: str, about: str, reason: str) -> ConfigDefinition:
@@ -72,24 +71,4 @@ _GROUPS = (
         fixed=NO_SHARE_GROUPS,
     ),
 )
-_METRICS = (
-    ConfigDefinition(
-        "metrics",
-        ConfigType.LIST,
-        "",
-        "Prefixes of the metrics that clients shall push.",
-        fixed=_NO_CLIENT_METRICS,
-    ),
-    ConfigDefinition(
-        "interval.ms", ConfigType.INT, "300000", "How often clients push.", fixed=_NO_CLIENT_METRICS
-    ),
-    ConfigDefinition(
-        "match",
-        ConfigType.LIST,
-        "",
-        "Which clients are meant, as key=pattern pairs.",
-        fixed=_NO_CLIENT_METRICS,
-    ),
-)
 GROUP_CONFIGS = by_name(_GROUPS)
-CLIENT_METRICS_CONFIGS = by_name(_METRICS)

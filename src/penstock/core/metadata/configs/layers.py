@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.core.metadata.configs.broker import GROUP_SETTINGS, LOG_SETTINGS, NODE_SETTINGS
+from penstock.core.metadata.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from penstock.core.metadata.configs.definition import (
     ConfigDefinition,
     ConfigSynonym,
@@ -27,7 +28,7 @@ from penstock.core.metadata.configs.definition import (
     InvalidConfigValue,
     by_name,
 )
-from penstock.core.metadata.configs.group import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from penstock.core.metadata.configs.group import GROUP_CONFIGS
 from penstock.core.metadata.configs.refused import unknown_key
 from penstock.core.metadata.configs.topic import TOPIC_CONFIGS
 from penstock.core.metadata.image import ConfigResourceType

@@ -32,6 +32,8 @@ def api_versions(call: Request, frame: memoryview, position: int) -> None:
         _is_name(request.client_software_name) and _is_name(request.client_software_version)
     ):
         code = ErrorCode.INVALID_REQUEST
+    else:
+        call.connection.client_software = (request.client_software_name, request.client_software_version)
     image = call.backend.controller.image
     call.reply(
         ApiVersionsResponse(
