@@ -24,7 +24,7 @@ from penstock.node.options import DECIDED_BY
 from penstock.observability import Metrics
 from penstock.observability.reference import reference as metrics_reference
 from penstock.server.kafka.errors import CODES
-from penstock.server.kafka.handlers import every_route
+from penstock.server.kafka.handlers import NOT_ANNOUNCED, every_route
 
 _CLI_INTRODUCTION = """\
 # Commands
@@ -79,6 +79,11 @@ def kafka_reference() -> Iterator[str]:
     yield from ("", "| key | API | versions |", "|---|---|---|")
     for route in every_route().all():
         yield f"| {route.api.key} | {route.api.name} | {route.versions.start}–{route.versions.stop - 1} |"  # noqa: RUF001
+    yield from ("", "What Kafka 4.3 announces and a node does not:", "", "| API | why |", "|---|---|")
+    served = {route.api.name for route in every_route().all()}
+    for name, reason in NOT_ANNOUNCED.items():
+        if name not in served:
+            yield f"| {name} | {reason} |"
 
 
 def kafka_settings_reference() -> Iterator[str]:

@@ -1,0 +1,20 @@
+"""SaslAuthenticate: on a listener without SASL nobody logs in."""
+
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.router import routes
+
+
+@routes.handles(SaslAuthenticateRequest)
+def sasl_authenticate(_request: SaslAuthenticateRequest, call: Request) -> None:
+    call.reply(
+        SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="this listener does not use SASL",
+            auth_bytes=b"",
+        )
+    )
