@@ -34,7 +34,7 @@ never values), and per-topic settings, which are kept in the cluster's metadata.
 
 from penstock.config.addresses import ListenAddress, ListenerSetting, VoterAddress
 from penstock.config.errors import ConfigError
-from penstock.config.loader import DEFAULT_FILE, LoadedConfig, load, override
+from penstock.config.loader import DEFAULT_FILE, LoadedConfig, assemble, load, override
 from penstock.config.schema import SETTINGS, Setting
 from penstock.config.settings import (
     ClientSettings,
@@ -75,6 +75,7 @@ __all__ = [
     "DEFAULT_FILE",
     "LoadedConfig",
     "load",
+    "assemble",
     "override",
     "warnings_for",
     "not_available",

@@ -44,6 +44,12 @@ def load(
         *read_environment(variables, problems),
         *overrides,
     ]
+    return assemble(given, problems)
+
+
+def assemble(given: Iterable[RawSetting], known: Sequence[str] = ()) -> LoadedConfig:
+    """The configuration that these settings make; ConfigError says all that is wrong, `known` first."""
+    problems = list(known)
     values, origins = effective(given, problems)
     if not problems:
         problems.extend(contradictions(values, origins))

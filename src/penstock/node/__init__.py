@@ -21,7 +21,9 @@ on a disk and a runtime. The simulator runs a whole `Node`, with listeners on it
 A node whose only role is controller registers no broker and has no listener for clients; one whose
 only role is broker never votes.
 
-Left out: several nodes in one process; changing roles while a node runs.
+`penstock.testing` runs nodes on threads of a process that is not theirs; `run_node` takes the loop to run on.
+
+Left out: changing roles while a node runs.
 """
 
 from penstock.node.node import Node, NodeAddresses, build

@@ -45,11 +45,16 @@ class UnsupportedOptions(PenstockError):
     """The options ask for something that this version cannot do."""
 
 
-def run_node(options: NodeOptions, ready: Callable[[NodeAddresses], None] | None = None) -> int:
-    """Start a node, call `ready` with its addresses, and return 0 when it was stopped by a signal.
+def run_node(
+    options: NodeOptions,
+    ready: Callable[[NodeAddresses], None] | None = None,
+    run: Callable[[NodeProgram, NodeIdentity], BaseException | None] = run,
+) -> int:
+    """Start a node, call `ready` with its addresses, and return 0 when it was stopped.
 
-    Whatever prevents the start, or ends the node against its will, is raised: a PenstockError
-    is for the operator and fits on one line; anything else is a bug.
+    `run` has the loop; by default the node has the whole process, and a signal stops it. Whatever prevents
+    the start, or ends the node against its will, is raised: a PenstockError is for the operator and fits on
+    one line; anything else is a bug.
     """
     _check(options)
     made = _first_missing(os.path.abspath(options.data_dir))

@@ -1,4 +1,4 @@
-"""Builds the production runtime of a node, and runs one node in this process.
+"""Builds the production runtime of a node, and runs one node in this process or on one of its threads.
 
 `Supervisor`: every callback of a node is delivered through it. The first exception ends the node:
 from then on nothing is delivered, so that no other part acts on a state that a failed assert has
@@ -282,6 +282,37 @@ def open_runtime(
     supervisor.own(transport.close)
     sync = SupervisedSync(loop, helper, LoopSync(sockets, clock, wiring.links), supervisor.deliver)
     return Runtime(clock, timers, transport, sync, lanes, MachineEntropy(), read_boot_id())
+
+
+def run_embedded(
+    program: Program,
+    identity: NodeIdentity,
+    starting: Callable[[Callback], None],
+    options: RuntimeOptions | None = None,
+) -> BaseException | None:
+    """Run one node on this thread, in a process that is somebody else's; returns the exception if it failed.
+
+    Signals, the garbage collector and the end of the process are left alone. `starting` is called before
+    the node starts, with a function that stops it; any thread may call that until this function returns.
+    """
+    loop = uvloop.new_event_loop()
+    supervisor = Supervisor(loop)
+    loop.set_exception_handler(supervisor.loop_failed)
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(supervisor.stop)
+
+    try:
+        loop.call_soon(
+            supervisor.run,
+            lambda: program(open_runtime(loop, supervisor, identity, options or RuntimeOptions())),
+        )
+        starting(stop)
+        loop.run_forever()
+    finally:
+        supervisor.close()
+        loop.close()
+    return supervisor.failure
 
 
 def run(

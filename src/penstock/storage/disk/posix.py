@@ -60,6 +60,12 @@ class PooledDescriptor:
         self.descriptor = -1
         self.detached = False
 
+    def __del__(self) -> None:
+        # As with a PosixFile. Its reader may be freed after it, and must not close another's.
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
 
 class DescriptorPool:
     """At most `open_max` open descriptors, plus those of files that have lost their name."""
@@ -238,6 +244,11 @@ class PosixFile:
         if descriptor >= 0:
             with translated("close", self._path):
                 os.close(descriptor)
+
+    def __del__(self) -> None:
+        # A node that ends while a sync is underway drops the file that waited for it. The process goes on
+        # if it is somebody else's.
+        self.close()
 
 
 class PosixReader:
