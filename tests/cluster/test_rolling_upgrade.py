@@ -25,10 +25,10 @@ METADATA, UNSAFE_DOWNGRADE = "metadata.version", 3
 # The next version: it has one more field in a fact and in a command. It forgets to ask for the level
 # where topics are called `noted…`, so that the command must be refused.
 CHANGES = {
-    "core/metadata/levels.py": {"HIGHEST_LEVEL = 25": "HIGHEST_LEVEL = 26"},
+    "core/metadata/levels.py": {"HIGHEST_LEVEL = 26": "HIGHEST_LEVEL = 27"},
     "core/metadata/image.py": {
         "    reports: tuple[ReplicaReport, ...] = ()\n": (
-            '    reports: tuple[ReplicaReport, ...] = ()\n    reason: Annotated[str, since(26)] = ""\n'
+            '    reports: tuple[ReplicaReport, ...] = ()\n    reason: Annotated[str, since(27)] = ""\n'
         ),
         "from uuid import UUID\n": (
             "from typing import Annotated\nfrom uuid import UUID\n"
@@ -38,7 +38,7 @@ CHANGES = {
     "core/metadata/commands.py": {
         "    election: ElectionType = ElectionType.PREFERRED\n": (
             "    election: ElectionType = ElectionType.PREFERRED\n"
-            '    reason: str = field(default="", metadata=since_level(26))\n'
+            '    reason: str = field(default="", metadata=since_level(27))\n'
         ),
         "from dataclasses import dataclass\n": (
             "from dataclasses import dataclass, field\n"
@@ -122,7 +122,7 @@ def test_nodes_are_replaced_one_by_one_and_the_upgrade_is_made_for_good(
         assert elected.returncode == 0, elected.stderr
         refused = next_version.run(node, "cluster", "elect", "--preferred", "noted")
         assert refused.returncode == 1
-        assert f"ElectLeader needs {METADATA} 26, and the cluster is at 25" in refused.stdout
+        assert f"ElectLeader needs {METADATA} 27, and the cluster is at 26" in refused.stdout
         if number < len(nodes):
             early = next_version.run(node, "cluster", "upgrade")
             assert early.returncode == 1
@@ -137,7 +137,7 @@ def test_nodes_are_replaced_one_by_one_and_the_upgrade_is_made_for_good(
     upgraded = next_version.run(nodes[1], "cluster", "upgrade", "--json")
     assert upgraded.returncode == 0, upgraded.stderr
     [row] = [row for row in json.loads(upgraded.stdout) if row["feature"] == METADATA]
-    assert row == {"feature": METADATA, "level": 25, "highest": 26, "outcome": "raised"}
+    assert row == {"feature": METADATA, "level": 26, "highest": 27, "outcome": "raised"}
     elected = next_version.run(nodes[1], "cluster", "elect", "--preferred", "noted", "--json")
     assert elected.returncode == 0, elected.stderr
     assert "elected" in [row["outcome"] for row in json.loads(elected.stdout)]
@@ -149,7 +149,7 @@ def test_nodes_are_replaced_one_by_one_and_the_upgrade_is_made_for_good(
     nodes[1].launch()
     assert nodes[1].await_end() == 1
     lines = [line for line in nodes[1].events.read_text()[before:].splitlines() if "penstock:" in line]
-    reason = f"the cluster runs at {METADATA} 26, and this version of Penstock knows levels up to 25"
+    reason = f"the cluster runs at {METADATA} 27, and this version of Penstock knows levels up to 26"
     assert lines == [f"penstock: {reason}: start the newer version on this node"]
     nodes[1].variables = new
     nodes[1].start()
@@ -161,7 +161,7 @@ def test_nodes_are_replaced_one_by_one_and_the_upgrade_is_made_for_good(
 def downgrade(cluster: ClusterProcesses, number: int) -> int:
     """Ask for a lower level; returns the error."""
     update = UpdateFeaturesRequestFeature(
-        feature=METADATA, max_version_level=25, upgrade_type=UNSAFE_DOWNGRADE
+        feature=METADATA, max_version_level=26, upgrade_type=UNSAFE_DOWNGRADE
     )
     wire = Wire(cluster.address(number))
     try:

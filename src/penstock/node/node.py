@@ -144,6 +144,7 @@ class Node:
     def _open_http(self, kafka: KafkaMetrics) -> None:
         behind = self.backstage
         declared = [kafka, behind.produce_metrics, behind.group_metrics, behind.replication.metrics]
+        declared.append(behind.transaction_metrics)
         declared += [behind.partitions.scrubber.metrics, behind.journal.metrics, behind.telemetry_metrics]
         page = MetricsPage(behind.partitions, [*declared, EventMetrics()])
         page.on_metadata(self.backstage.controller.image)

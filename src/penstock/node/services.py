@@ -7,6 +7,12 @@ from penstock.broker.cluster import BrokerRegistration, ClusterMember, ClusterOp
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.group_metrics import GroupMetrics
 from penstock.broker.coordinator.groups import GroupService, options_of_node
+from penstock.broker.coordinator.transaction_metrics import TransactionMetrics
+from penstock.broker.coordinator.transactions import (
+    TransactionPorts,
+    TransactionService,
+    transaction_options_of,
+)
 from penstock.broker.fetch import FetchService
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import (
@@ -21,8 +27,10 @@ from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.replication import ReplicationService
 from penstock.broker.telemetry import TelemetryMetrics, TelemetryService
 from penstock.broker.topics import TopicService
+from penstock.broker.transactions.marker_sender import LeaderMarkerSender
 from penstock.broker.transactions.markers import MarkerWriter
-from penstock.broker.transactions.verification import NoTransactions, TransactionVerification
+from penstock.broker.transactions.peers import TransactionPeers
+from penstock.broker.transactions.verification import TransactionVerification
 from penstock.core.metadata import BrokerEndpoint, ControllerConfig
 from penstock.core.model import BrokerEpoch
 from penstock.node.options import NodeOptions, reachable
@@ -66,7 +74,9 @@ class NodeServices:
         self.produce_metrics = ProduceMetrics()
         self.group_metrics = GroupMetrics()
         self.telemetry_metrics = TelemetryMetrics()
+        self.transaction_metrics = TransactionMetrics()
         self._groups: GroupService | None = None
+        self._transactions: TransactionService | None = None
         self.journal = _open_journal(runtime, storage, options.journal)
         self.commit = GroupCommit(runtime.sync, runtime.clock.now, runtime.timers.when_idle, self.journal)
         store = QuorumStore(storage.disk, storage.side_disk, self.commit, self.journal)
@@ -74,6 +84,7 @@ class NodeServices:
         self.quorum = self.member.quorum
         self.controller = self.member.controller
         self.membership = self.member.membership
+        self._transaction_peers = TransactionPeers(self.member.rpc, options.node_id)
         self.partitions = self._build_partitions()
         self.replication = ReplicationService(
             runtime, self.member.peers, self.partitions, self.controller.submit, options.node_id
@@ -168,7 +179,9 @@ class NodeServices:
         runtime, options, controller = self._runtime, self._options, self.controller
         assert controller.image.cluster_id is not None
         topics = TopicService(runtime, controller, self.partitions, options.static)
-        verification = TransactionVerification(runtime.timers, NoTransactions())
+        verification = TransactionVerification(runtime.timers, self._transaction_peers)
+        markers = MarkerWriter(self.partitions, runtime, verification)
+        producer_ids = ProducerIdManager(controller, options.node_id, epoch)
         return Backend(
             node=NodeInfo(
                 options.node_id,
@@ -182,11 +195,12 @@ class NodeServices:
             topics=topics,
             groups=self._take_groups(topics),
             configs=ConfigService(runtime, controller, options.node_id, options.static),
-            producer_ids=ProducerIdManager(controller, options.node_id, epoch),
+            transactions=self._take_transactions(topics, producer_ids, markers),
+            producer_ids=producer_ids,
             produce_service=ProduceService(
                 self.partitions, runtime.clock, self.produce_metrics, runtime.spawn, verification
             ),
-            markers=MarkerWriter(self.partitions, runtime, verification),
+            markers=markers,
             fetch_service=FetchService(runtime, self.member.lease),
             offset_lookup=OffsetLookup(runtime, self.member.lease),
             quorum=self.member.voters,
@@ -209,6 +223,26 @@ class NodeServices:
         self.partitions.on_roles_change(groups.roles_changed)
         return groups
 
+    def _take_transactions(
+        self, topics: TopicService, producer_ids: ProducerIdManager, markers: MarkerWriter
+    ) -> TransactionService:
+        options, controller, metrics = self._options, self.controller, self.transaction_metrics
+        sender = LeaderMarkerSender(self._runtime, self._transaction_peers, metrics.marker_retries.of())
+        self._transactions = transactions = TransactionService(
+            options.node_id,
+            self._runtime,
+            self.partitions,
+            topics,
+            TransactionPorts(producer_ids.next, sender, metrics),
+            transaction_options_of(controller.image, options.node_id, options.static),
+        )
+        self._transaction_peers.serve(transactions, markers)
+        for follower in (sender.on_metadata, transactions.on_metadata):
+            follower(controller.image)
+            controller.subscribe(follower)
+        self.partitions.on_roles_change(transactions.roles_changed)
+        return transactions
+
     def begin_controlled_shutdown(self, done: Callback) -> None:
         """Hand leaderships over to other nodes, while clients are still served. Takes bounded time."""
         self.member.begin_controlled_shutdown(done)
@@ -217,6 +251,8 @@ class NodeServices:
         """Stop the coordinators: their pending commands get NOT_COORDINATOR."""
         if self._groups is not None:
             self._groups.stop()
+        if self._transactions is not None:
+            self._transactions.stop()
 
     def prepare_close(self, done: Callback) -> None:
         """Bring the logs to a state from which they can be closed at once; takes a while with many."""

@@ -61,13 +61,14 @@ from penstock.broker.cluster.quorum import (
     QuorumStore,
 )
 from penstock.broker.cluster.quorum_admin import QuorumAdmin
-from penstock.broker.cluster.rpc import QuorumMemberStatus, QuorumStatus, Voter
+from penstock.broker.cluster.rpc import PeerRpc, QuorumMemberStatus, QuorumStatus, Voter
 
 __all__ = [
     "Controller",
     "ClusterMember",
     "ClusterOptions",
     "QuorumAdmin",
+    "PeerRpc",
     "QuorumStatus",
     "QuorumMemberStatus",
     "BrokerSessionOptions",

@@ -98,10 +98,10 @@ class ClusterMember:
         node_id = options.registration.node_id
         self.me = Member(node_id, directory.directory_id)
         self.peers = PeerManager(runtime, node_id, options.listen)
-        self._rpc = PeerRpc(runtime, self.peers)
+        self.rpc = PeerRpc(runtime, self.peers)
         self._book = AddressBook(self.me, self.peers, options.voters)
-        self._bootstrap = Bootstrap(runtime, self.peers, self._rpc, self.me, options.voters)
-        self._joiner = QuorumJoiner(runtime, store.disk, self._rpc, self._book, self.me)
+        self._bootstrap = Bootstrap(runtime, self.peers, self.rpc, self.me, options.voters)
+        self._joiner = QuorumJoiner(runtime, store.disk, self.rpc, self._book, self.me)
         self._mismatch: ClusterIdMismatch | None = None
         self._read_barrier: ReadIndexBarrier | None = None
         # The leader is about to commit the cluster's id, and we wait for it.
@@ -109,17 +109,17 @@ class ClusterMember:
         setup = RaftSetup(self.me, self.peers, EMPTY_CONFIGURATION, options.raft, options.raft_type)
         joined = directory.cluster_id is not None
         self.quorum = RaftQuorum(runtime, store, setup, joined=joined, options=options.quorum)
-        self._forwarder = CommandForwarder(runtime, self._rpc, node_id)
+        self._forwarder = CommandForwarder(runtime, self.rpc, node_id)
         self._features = MemberFeatures(self.me)
         self.controller = Controller(runtime, self.quorum, options.around, self._forwarder, self._features)
         self._forwarder.serve(self.controller)
         self.peers.watch(self._forwarder)
         self.quorum.watch(self)
         self._sessions = BrokerSessionTracker(
-            runtime, self.peers, self._rpc, self.controller, self.quorum, options.sessions
+            runtime, self.peers, self.rpc, self.controller, self.quorum, options.sessions
         )
         self._heartbeat = BrokerHeartbeat(
-            runtime, self._rpc, self.controller, self._sessions, self.quorum, options.sessions
+            runtime, self.rpc, self.controller, self._sessions, self.quorum, options.sessions
         )
         self.lease = self._heartbeat.lease
         self._forming = ClusterFormation(self.controller, runtime.entropy)
@@ -146,7 +146,7 @@ class ClusterMember:
             self.peers.join_cluster(directory.cluster_id)
         self.peers.open()
         self._hello = HelloExchange(
-            self._rpc, self.peers, self._book, self._address(), self._standing, self._features
+            self.rpc, self.peers, self._book, self._address(), self._standing, self._features
         )
         self._book.open()
         if directory.cluster_id is not None or not is_blank(self._store.disk):
@@ -187,10 +187,10 @@ class ClusterMember:
         # Raft calls its watchers from here on, so all of them must exist.
         self.controller.start()
         self._check_own_name()
-        self._admission = JoinHandler(self._rpc, self._runtime.clock, self._book, self.quorum)
-        freshness = ReadIndexBarrier(self._runtime, self._rpc, self.quorum, self.controller, self.me.node_id)
+        self._admission = JoinHandler(self.rpc, self._runtime.clock, self._book, self.quorum)
+        freshness = ReadIndexBarrier(self._runtime, self.rpc, self.quorum, self.controller, self.me.node_id)
         self._read_barrier = freshness
-        self.voters = QuorumAdmin(self._runtime, self._rpc, self.quorum, self._book)
+        self.voters = QuorumAdmin(self._runtime, self.rpc, self.quorum, self._book)
         self._joiner.begin(wants_vote=read_join_intent(self._store.disk))
         freshness.catch_up(self._caught_up)
 

@@ -3,7 +3,9 @@
     CommandForwarder ── SubmitCommand ──┐             commands, decided by the leader
     BrokerHeartbeat ─── SendHeartbeat ──┼─► PeerRpc   sessions of brokers, kept by the leader
     Bootstrap ───────── Introduction ───┤             which nodes exist, and where
-    QuorumJoiner ────── JoinQuorum ─────┘             newcomers
+    QuorumJoiner ────── JoinQuorum ─────┤             newcomers
+    TransactionPeers ── WriteMarkers ───┘             what coordinators and partition leaders ask
+                        AskPartitions                 of each other
 
 A request gets one reply, or none: then the caller is notified that it was lost, because the link
 ended or the timeout passed. A request that arrives twice is handled once. Nothing is retried
@@ -39,6 +41,7 @@ from penstock.core.model import (
     Offset,
     ProtocolError,
     Timestamp,
+    TopicPartition,
 )
 from penstock.core.raft import Configuration
 from penstock.observability import log as events
@@ -214,6 +217,45 @@ class ChangeVotersReply(Struct, frozen=True):
     detail: str = ""
 
 
+class RpcError(Struct, frozen=True):
+    """What is wrong with a part of a request."""
+
+    kind: ErrorKind
+    detail: str = ""
+
+
+class WriteMarkers(Struct, frozen=True):
+    """Write these transaction markers into partitions that the receiver leads.
+
+    A row is a `TransactionMarker`: producer id and epoch, coordinator epoch, whether it commits,
+    transaction version, partitions.
+    """
+
+    markers: tuple[tuple[int, int, int, bool, int, tuple[TopicPartition, ...]], ...]
+
+
+class WriteMarkersReply(Struct, frozen=True):
+    """One row per marker, one entry per partition: None where the marker is committed."""
+
+    results: tuple[tuple[RpcError | None, ...], ...]
+
+
+class AskPartitions(Struct, frozen=True):
+    """A leader asks a transaction's coordinator: add these partitions, or say whether they are in it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    verify_only: bool
+
+
+class AskPartitionsReply(Struct, frozen=True):
+    """One entry per partition: None where it is part of the transaction."""
+
+    results: tuple[RpcError | None, ...]
+
+
 RpcRequest: TypeAlias = (
     Introduction
     | JoinQuorum
@@ -223,6 +265,8 @@ RpcRequest: TypeAlias = (
     | DescribeQuorum
     | AddVoter
     | RemoveVoter
+    | WriteMarkers
+    | AskPartitions
 )
 RpcReply: TypeAlias = (
     IntroductionReply
@@ -233,6 +277,8 @@ RpcReply: TypeAlias = (
     | ReadIndexReply
     | QuorumStatus
     | ChangeVotersReply
+    | WriteMarkersReply
+    | AskPartitionsReply
 )
 RpcMessage: TypeAlias = RpcRequest | RpcReply
 # The place in this list is the number on the wire: append only.
@@ -253,6 +299,10 @@ MESSAGES: tuple[type[RpcMessage], ...] = (
     AddVoter,
     RemoveVoter,
     ChangeVotersReply,
+    WriteMarkers,
+    WriteMarkersReply,
+    AskPartitions,
+    AskPartitionsReply,
 )
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 

@@ -1,4 +1,4 @@
-"""Replicated machines on internal topics: one runtime for groups, and for what comes after them.
+"""Replicated machines on internal topics: one runtime for groups and transactions.
 
     runtime         one coordinator: a machine on a partition
     coordinators    the coordinators of one internal topic
@@ -7,6 +7,8 @@
     groups          consumer groups on this node
     group_records   their facts in Kafka's schemas
     group_metrics   their metrics and lag
+    transactions    transactions on this node
+    transaction_records, transaction_metrics
 
     Coordinators ── key, hashed as Kafka does ──► Coordinator ── CoordinatorMachine (core, decides)
       │                                              ├── LeaderPartition: append, committed

@@ -1,5 +1,7 @@
 """What is between transaction coordinators and the partitions that take part in transactions.
 
 markers         the end of transactions, written into the partitions that this node leads
+marker_sender   the coordinator's side: sends markers until every partition has them
 verification    whether a transactional batch may be appended: the leader asks the coordinator
+peers           what the two ask of each other, on this node or another
 """

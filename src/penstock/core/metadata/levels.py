@@ -32,7 +32,9 @@ METADATA_VERSION = "metadata.version"
 # The levels that this version can run at. The first format of ours announces the metadata level of
 # Kafka 4.0, whose features it has, so that Kafka's tools can put a name to it.
 LOWEST_LEVEL = 25
-HIGHEST_LEVEL = 25
+HIGHEST_LEVEL = 26
+# Nodes of this level coordinate transactions, write markers and ask each other about both.
+TRANSACTIONS_LEVEL = 26
 _SINCE = "since"
 
 

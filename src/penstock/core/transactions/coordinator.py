@@ -56,13 +56,17 @@ class TransactionOptions:
 
     timeout_ms_max: int = 900_000
     id_expiration_ms: int = 604_800_000
-    expiration_check_interval_ms: int = 3_600_000
+    expiration_check_interval_ms_max: int = 3_600_000
     # One call of `expire` aborts and looks at no more than this many, so that many that are due together
     # do not block the loop; the host calls again while a deadline is due.
     aborted_per_turn_max: int = 16
     checked_per_turn_max: int = 1_000
     # A record holds all partitions of a transaction, and must fit into a batch.
     partition_bytes_max: int = 800_000
+
+    @property
+    def expiration_check_interval_ms(self) -> int:
+        return max(1, min(self.id_expiration_ms, self.expiration_check_interval_ms_max))
 
 
 @dataclass(frozen=True, slots=True)

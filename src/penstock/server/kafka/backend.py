@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from penstock.broker.cluster import Controller, QuorumAdmin
 from penstock.broker.configs import ConfigService
 from penstock.broker.coordinator.groups import GroupService
+from penstock.broker.coordinator.transactions import TransactionService
 from penstock.broker.fetch import FetchService
 from penstock.broker.list_offsets import OffsetLookup
 from penstock.broker.partitions import ReplicaManager
@@ -65,6 +66,7 @@ class Backend:
     fetch_service: FetchService
     offset_lookup: OffsetLookup
     groups: GroupService
+    transactions: TransactionService
     quorum: QuorumAdmin
     telemetry: TelemetryService
 

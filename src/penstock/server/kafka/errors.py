@@ -88,6 +88,18 @@ def code_of(error: ApiError) -> ErrorCode:
     return CODES[error.kind]
 
 
+def transaction_code(reply: object, *, knows_fenced: bool) -> ErrorCode:
+    """The code of a transaction coordinator's reply; NONE if it is no error.
+
+    Clients that are old enough know one code for what is stale, whoever says so (KIP-588).
+    """
+    if not isinstance(reply, ApiError):
+        return ErrorCode.NONE
+    if reply.kind is ErrorKind.PRODUCER_FENCED and knows_fenced:
+        return ErrorCode.PRODUCER_FENCED
+    return CODES[reply.kind]
+
+
 def message_of(error: ApiError) -> str:
     """A sentence for the person who reads the client's error.
 

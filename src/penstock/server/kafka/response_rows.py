@@ -147,6 +147,10 @@ def may(call: Request, operation: AclOperation, group_id: str) -> bool:
     return call.authorize(operation, Resource(ResourceType.GROUP, group_id))
 
 
+def may_use_id(call: Request, operation: AclOperation, transactional_id: str) -> bool:
+    return call.authorize(operation, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id))
+
+
 def code_in(reply: object) -> ErrorCode:
     """The error that a reply stands for, if it does."""
     return code_of(reply) if isinstance(reply, ApiError) else ErrorCode.NONE

@@ -23,6 +23,7 @@ from penstock.core.metadata import (
 from penstock.core.metadata.image import StoredStruct
 from penstock.core.metadata.levels import (
     HIGHEST_LEVEL,
+    LOWEST_LEVEL,
     command_level,
     has_newer_fields,
     since,
@@ -85,7 +86,7 @@ def test_a_new_field_that_is_set_is_written_with_those_before_it() -> None:
 
 
 def test_the_level_of_a_fact_is_that_of_the_newest_thing_in_it() -> None:
-    assert stored_level(Table((LongerRow(1, "n"),))) == HIGHEST_LEVEL
+    assert stored_level(Table((LongerRow(1, "n"),))) == LOWEST_LEVEL
     assert stored_level(Table((LongerRow(1), LongerRow(2, "", "c")))) == NEXT
     assert stored_level(LongerRow(1, colour="red")) == NEXT + 1
     assert stored_level(NewRow(1)) == NEXT
@@ -97,7 +98,7 @@ def test_only_facts_with_newer_fields_are_taken_apart() -> None:
 
 
 def test_the_level_of_a_command_is_that_of_the_newest_field_in_use() -> None:
-    assert command_level(Ask("x")) == HIGHEST_LEVEL
+    assert command_level(Ask("x")) == LOWEST_LEVEL
     assert command_level(Ask("x", "y")) == NEXT
     assert command_level(AskAnew("x")) == NEXT
 

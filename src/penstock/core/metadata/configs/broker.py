@@ -34,7 +34,8 @@ _OPEN = "authentication is not available yet"
 _ONE_LOOP = "a node has one event loop"
 _NO_LIMIT = "connections are not limited yet"
 INTERNAL_PARTITIONS_MAX = 10_000
-_NO_TRANSACTIONS = "there are no transactions so far"
+_ALWAYS_VERIFIED = "a transaction that is not verified can stop its readers for ever"
+_MIN_ISR = "the transaction topic follows min.insync.replicas as every other does"
 
 
 def _shared(
@@ -700,27 +701,17 @@ TRANSACTIONS = (
         "transaction.state.log.min.isr",
         2,
         "In-sync replicas the transaction topic needs.",
-        _NO_TRANSACTIONS,
+        _MIN_ISR,
     ),
-    _fixed_group_setting(
-        "transaction.max.timeout.ms",
-        900_000,
-        "Longest timeout that a transaction may ask for.",
-        _NO_TRANSACTIONS,
-    ),
-    _fixed_group_setting(
-        "transactional.id.expiration.ms",
-        604_800_000,
-        "How long an unused transactional id is remembered.",
-        _NO_TRANSACTIONS,
-    ),
+    _ms("transaction.max.timeout.ms", 900_000, "Longest timeout that a transaction may ask for."),
+    _ms("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is remembered."),
     _ms("producer.id.expiration.ms", 86_400_000, "How long a silent idempotent producer is remembered."),
     ConfigDefinition(
         "transaction.partition.verification.enable",
         ConfigType.BOOLEAN,
         "true",
         "Whether a transaction's first write to a partition is checked with its coordinator.",
-        fixed=_NO_TRANSACTIONS,
+        fixed=_ALWAYS_VERIFIED,
     ),
 )
 GROUP_SETTINGS = (*CLASSIC, *CONSUMER, *SHARE, *OFFSETS, *TRANSACTIONS)

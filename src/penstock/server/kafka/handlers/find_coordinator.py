@@ -7,11 +7,11 @@ from penstock.core.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
-from penstock.security import AclOperation, Resource, ResourceType
+from penstock.security import AclOperation
 from penstock.server.kafka.errors import code_of, message_of
 from penstock.server.kafka.node_addresses import address_of
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, ResponseRows, may
+from penstock.server.kafka.response_rows import CLUSTER, ResponseRows, may, may_use_id
 from penstock.server.kafka.router import routes
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -37,8 +37,10 @@ def _find(call: Request, key_type: int, key: str, rows: ResponseRows[Row], index
         rows.put(index, _nowhere(key, code))
     elif key_type == GROUP:
         call.backend.groups.locate(key, lambda found: rows.put(index, _row(call, key, found)))
+    elif key_type == TRANSACTION:
+        call.backend.transactions.locate(key, lambda found: rows.put(index, _row(call, key, found)))
     else:
-        # Transactions and share groups are not served yet: any node will do, so name this one.
+        # Share groups are not served yet: any node will do, so name this one.
         rows.put(index, _row(call, key, call.backend.node.node_id))
 
 
@@ -47,7 +49,7 @@ def _problem(call: Request, key_type: int, key: str) -> ErrorCode:
         allowed = may(call, AclOperation.DESCRIBE, key)
         return ErrorCode.NONE if allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
     if key_type == TRANSACTION:
-        allowed = call.authorize(AclOperation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, key))
+        allowed = may_use_id(call, AclOperation.DESCRIBE, key)
         return ErrorCode.NONE if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if key_type == SHARE and call.version >= SHARE_SINCE:
         if not call.authorize(AclOperation.CLUSTER_ACTION, CLUSTER):

@@ -1,23 +1,25 @@
-"""InitProducerId: starting an idempotent producer.
+"""InitProducerId: starting an idempotent producer, or a transactional one.
 
-There are no transactions yet, and a producer that asks for them must fail at once. Retriable codes
-would make it retry until it times out; an authorization error would be misleading;
-UNSUPPORTED_VERSION is fatal to every client, and true: this broker does not support them.
+Two-phase commit (KIP-939) is refused as a Kafka that does not allow it would.
 """
 
-from penstock.core.model import ApiError, ProducerId
+from functools import partial
+
+from penstock.core.model import ApiError, ProducerEpoch, ProducerId
 from penstock.core.protocol import ErrorCode
 from penstock.core.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.security import AclOperation, Resource, ResourceType
-from penstock.server.kafka.errors import code_of
+from penstock.core.transactions import InitProducer, ProducerGranted, ProducerIdentity, Reply
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import code_of, transaction_code
 from penstock.server.kafka.request import Request
-from penstock.server.kafka.response_rows import CLUSTER, topic_resource
+from penstock.server.kafka.response_rows import CLUSTER, may_use_id, topic_resource
 from penstock.server.kafka.router import routes
 
 NO_PRODUCER = -1
 NO_EPOCH = -1
 # Kafka keeps the last epoch for fencing.
 LAST_EPOCH = 2**15 - 2
+FENCED_SINCE = 4
 
 
 @routes.handles(InitProducerIdRequest)
@@ -25,6 +27,8 @@ def init_producer_id(request: InitProducerIdRequest, call: Request) -> None:
     code = _problem(request, call)
     if code is not ErrorCode.NONE:
         _reply(call, code)
+    elif request.transactional_id is not None:
+        _begin(request, call, request.transactional_id)
     elif _may_go_on(request, call):
         _reply(call, ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)
     else:
@@ -36,13 +40,34 @@ def _problem(request: InitProducerIdRequest, call: Request) -> ErrorCode:
     if transactional_id is None:
         if not _may_write(call):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    elif not call.authorize(AclOperation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)):
+    elif not may_use_id(call, AclOperation.WRITE, transactional_id) or request.enable_2pc:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if transactional_id == "":
         return ErrorCode.INVALID_REQUEST
-    return ErrorCode.NONE if transactional_id is None else ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.UNSUPPORTED_VERSION if request.keep_prepared_txn else ErrorCode.NONE
+
+
+def _begin(request: InitProducerIdRequest, call: Request, transactional_id: str) -> None:
+    expected = None
+    if request.producer_id != NO_PRODUCER:
+        expected = ProducerIdentity(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
+    call.backend.transactions.submit(
+        InitProducer(
+            on_reply=partial(_begun, call),
+            transactional_id=transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=expected,
+        )
+    )
+
+
+def _begun(call: Request, reply: Reply) -> None:
+    if isinstance(reply, ProducerGranted):
+        _reply(call, ErrorCode.NONE, *reply.producer)
+    else:
+        _reply(call, transaction_code(reply, knows_fenced=call.version >= FENCED_SINCE))
 
 
 def _may_write(call: Request) -> bool:

@@ -1,0 +1,174 @@
+"""AddPartitionsToTxn: bringing partitions into a transaction, or asking whether they are in it.
+
+Up to version 3 clients send it, with one transaction and all or nothing; from version 4 on brokers do, for
+several transactions (KIP-890).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from penstock.core.metadata import is_internal
+from penstock.core.model import (
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    TopicName,
+    TopicPartition,
+)
+from penstock.core.protocol import ErrorCode
+from penstock.core.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+    AddPartitionsToTxnResponseTransaction,
+)
+from penstock.core.transactions import (
+    EPOCH_PER_TRANSACTION,
+    AddPartitions,
+    PartitionResults,
+    ProducerIdentity,
+    Reply,
+    VerifyPartitions,
+)
+from penstock.security import AclOperation
+from penstock.server.kafka.errors import CODES, transaction_code
+from penstock.server.kafka.request import Request
+from penstock.server.kafka.response_rows import CLUSTER, ResponseRows, by_topic, may_use_id, topic_resource
+from penstock.server.kafka.router import routes
+
+FENCED_SINCE = 2
+BATCHES_SINCE = 4
+# Brokers of the version before know another code for a partition that is not part of the transaction.
+ABORTABLE_SINCE = 5
+Partitions: TypeAlias = tuple[TopicPartition, ...]
+Topics: TypeAlias = tuple[AddPartitionsToTxnResponseTopic, ...]
+Row = AddPartitionsToTxnResponseTransaction
+
+
+@routes.handles(AddPartitionsToTxnRequest)
+def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Request) -> None:
+    if call.version < BATCHES_SINCE:
+        _add(request, call)
+    elif not call.authorize(AclOperation.CLUSTER_ACTION, CLUSTER):
+        call.reply(
+            AddPartitionsToTxnResponse(
+                throttle_time_ms=call.charge_time(), error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            )
+        )
+    else:
+        rows: ResponseRows[Row] = ResponseRows(
+            len(request.transactions),
+            lambda done: call.reply(
+                AddPartitionsToTxnResponse(throttle_time_ms=call.charge_time(), results_by_transaction=done)
+            ),
+        )
+        for index, transaction in enumerate(request.transactions):
+            _ask(transaction, call, rows, index)
+        rows.end()
+
+
+def _add(request: AddPartitionsToTxnRequest, call: Request) -> None:
+    """The form of clients: if one partition cannot be added, none is."""
+    partitions = _partitions_of(request.v3_and_below_topics)
+
+    def answer(codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        call.reply(
+            AddPartitionsToTxnResponse(
+                throttle_time_ms=call.charge_time(),
+                results_by_topic_v3_and_below=_topics(partitions, codes),
+            )
+        )
+
+    if not may_use_id(call, AclOperation.WRITE, request.v3_and_below_transactional_id):
+        answer(dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return
+    problems = {partition: _problem_with(call, partition) for partition in partitions}
+    if any(problems.values()):
+        answer({part: code or ErrorCode.OPERATION_NOT_ATTEMPTED for part, code in problems.items()})
+        return
+    producer_id, epoch = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+    call.backend.transactions.submit(
+        AddPartitions(
+            on_reply=lambda reply: answer(_codes(call, partitions, reply)),
+            transactional_id=request.v3_and_below_transactional_id,
+            producer=ProducerIdentity(ProducerId(producer_id), ProducerEpoch(epoch)),
+            partitions=partitions,
+        )
+    )
+
+
+def _ask(
+    transaction: AddPartitionsToTxnRequestTransaction, call: Request, rows: ResponseRows[Row], index: int
+) -> None:
+    """The form of brokers, which know themselves which partitions there are."""
+    partitions = _partitions_of(transaction.topics)
+
+    def replied(reply: Reply) -> None:
+        topics = _topics(partitions, _codes(call, partitions, reply))
+        rows.put(index, Row(transactional_id=transaction.transactional_id, topic_results=topics))
+
+    producer = ProducerIdentity(
+        ProducerId(transaction.producer_id), ProducerEpoch(transaction.producer_epoch)
+    )
+    call.backend.transactions.submit(
+        VerifyPartitions(
+            on_reply=replied,
+            transactional_id=transaction.transactional_id,
+            producer=producer,
+            partitions=partitions,
+        )
+        if transaction.verify_only
+        else AddPartitions(
+            on_reply=replied,
+            transactional_id=transaction.transactional_id,
+            producer=producer,
+            partitions=partitions,
+            client_version=EPOCH_PER_TRANSACTION,
+        )
+    )
+
+
+def _partitions_of(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> Partitions:
+    return tuple(
+        TopicPartition(TopicName(topic.name), PartitionIndex(index))
+        for topic in topics
+        for index in topic.partitions
+    )
+
+
+def _problem_with(call: Request, partition: TopicPartition) -> ErrorCode:
+    allowed = call.authorize(AclOperation.WRITE, topic_resource(partition.topic))
+    if not allowed or is_internal(partition.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    known = call.backend.controller.image.partition(*partition) is not None
+    return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _codes(call: Request, partitions: Partitions, reply: Reply) -> dict[TopicPartition, ErrorCode]:
+    if not isinstance(reply, PartitionResults):
+        return dict.fromkeys(partitions, transaction_code(reply, knows_fenced=call.version >= FENCED_SINCE))
+    codes = {part: ErrorCode.NONE if kind is None else CODES[kind] for part, kind in reply.partitions}
+    if call.version < ABORTABLE_SINCE:
+        return {
+            part: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
+            for part, code in codes.items()
+        }
+    return codes
+
+
+def _topics(partitions: Partitions, codes: Mapping[TopicPartition, ErrorCode]) -> Topics:
+    rows = by_topic(
+        (
+            part.topic,
+            AddPartitionsToTxnResponsePartition(
+                partition_index=part.partition, partition_error_code=codes[part]
+            ),
+        )
+        for part in partitions
+    )
+    return tuple(
+        AddPartitionsToTxnResponseTopic(name=name, results_by_partition=results) for name, results in rows
+    )
