@@ -6,6 +6,9 @@ For programs, `Producer` and `Consumer`:
     sync_consumer   records from topics, and how far they were processed
     transaction     records and offsets that appear together or not at all
     transform       consume, transform, produce, exactly once
+    worker_pool     messages handled by several threads, in order per key
+    ordered_work    what may be handled now, and up to where all is finished
+    dead_letters    messages that nobody could handle
     properties      Kafka's settings, in either spelling
     partitioner     key hash, round-robin, sticky, or a function
     serialization   keys and values as bytes: JSON, MessagePack, Avro, Protobuf, or one's own
@@ -65,7 +68,7 @@ from penstock.client.errors import (
     TransactionAborted,
 )
 from penstock.client.groups import GroupAdmin, GroupDetail, GroupSummary, PartitionLag
-from penstock.client.message import Delivery, Message, TopicPartition
+from penstock.client.message import Delivery, Message, RawMessage, TopicPartition
 from penstock.client.producer import (
     ANY_PARTITION,
     BulkProducer,
@@ -91,6 +94,7 @@ from penstock.client.sync_consumer import Consumer
 from penstock.client.sync_producer import DeliveryFuture, Producer
 from penstock.client.transaction import Transaction
 from penstock.client.transform import Outgoing, transform
+from penstock.client.worker_pool import HandlerFailed, ProcessOptions
 
 __all__ = [
     "Producer",
@@ -101,6 +105,7 @@ __all__ = [
     "Outgoing",
     "Consumer",
     "Message",
+    "RawMessage",
     "TopicPartition",
     "Serde",
     "serde",
@@ -118,6 +123,8 @@ __all__ = [
     "DeadlineExceeded",
     "InvalidProperty",
     "SerializationFailed",
+    "HandlerFailed",
+    "ProcessOptions",
     "Endpoint",
     "reach",
     "ClientError",

@@ -63,6 +63,9 @@ class Message(NamedTuple, Generic[K, V]):
         return next((value for key, value in reversed(self.headers) if key == name), None)
 
 
+RawMessage = Message[bytes | None, bytes | None]
+
+
 class Delivery(NamedTuple):
     """Where a record was stored."""
 
@@ -78,7 +81,7 @@ class Delivery(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
-def raw_message(message: Any) -> Message[bytes | None, bytes | None]:
+def raw_message(message: Any) -> RawMessage:
     """A message of librdkafka, as bytes."""
     kind, timestamp_ms = message.timestamp()
     return Message(

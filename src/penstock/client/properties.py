@@ -177,6 +177,10 @@ class Properties:
     def bootstrap(self) -> str:
         return str(self.librdkafka["bootstrap.servers"])
 
+    def shared(self) -> dict[str, Any]:
+        """What a client of the other kind takes as well: addresses, security, times."""
+        return {name: value for name, value in self.librdkafka.items() if name in _SHARED}
+
 
 def read_properties(
     role: Role, properties: Mapping[str, Any] | None, keywords: Mapping[str, Any]

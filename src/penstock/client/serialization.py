@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload, runtime_checkable
 import msgspec
 
 from penstock.client.endpoint import ClientError
-from penstock.client.message import Message
+from penstock.client.message import Message, RawMessage
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class SerializationFailed(ClientError):
     `message` is the record as it was read, in bytes; None where a record was to be sent.
     """
 
-    def __init__(self, text: str, message: Message[bytes | None, bytes | None] | None = None) -> None:
+    def __init__(self, text: str, message: RawMessage | None = None) -> None:
         super().__init__(text)
         self.message = message
 
@@ -188,7 +188,7 @@ def encode_part(part: str, topic: str, serializer: Serde[Any], value: Any) -> by
 
 
 def decode_message(
-    message: Message[bytes | None, bytes | None], keys: Serde[Any] | None, values: Serde[Any] | None
+    message: RawMessage, keys: Serde[Any] | None, values: Serde[Any] | None
 ) -> Message[Any, Any]:
     """The message with its key and value as objects."""
     part = "key"

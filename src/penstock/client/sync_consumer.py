@@ -20,13 +20,14 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from penstock.client.endpoint import ClientError, opened, reason
 from penstock.client.errors import TransactionAborted, failure, kafka_error
-from penstock.client.message import Message, TopicPartition, raw_message
+from penstock.client.message import Message, RawMessage, TopicPartition, raw_message
 from penstock.client.properties import ConsumerSettings, read_properties
 from penstock.client.serialization import Serde, decode_message
+from penstock.client.worker_pool import ProcessOptions, ProcessSettings, WorkerPool
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -100,12 +101,13 @@ class Consumer(Generic[K, V]):
         self._fetched: deque[Any] = deque()
         self._trouble = ""
         self._stopped = threading.Event()
+        self._pool: WorkerPool | None = None
         self._is_closed = False
         self.client: Any = opened(LibrdkafkaConsumer, librdkafka)
         if topics is not None:
             self.subscribe(topics)
 
-    def __enter__(self) -> "Consumer[K, V]":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -122,7 +124,7 @@ class Consumer(Generic[K, V]):
         with suppress(ClientError):
             self.close()
 
-    def __iter__(self) -> "Consumer[K, V]":
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message[K, V]:
@@ -272,6 +274,35 @@ class Consumer(Generic[K, V]):
         finally:
             self._call("close", self.client.close)
 
+    def process(self, handler: Callable[[Message[K, V]], object], **options: Unpack[ProcessSettings]) -> int:
+        """Handle messages with several threads, in order per key, until `stop`; returns how many.
+
+        Only finished messages are committed. A handler that raises is called again, `retries` times;
+        then the message goes to `dead_letter_topic`, or HandlerFailed comes out. See ProcessOptions.
+        """
+        pool = WorkerPool(self, handler, ProcessOptions(**options))
+        self._pool = pool
+        try:
+            return pool.run()
+        finally:
+            self._pool = None
+
+    def receive_raw(self, records_max: int, timeout: float | None) -> list[RawMessage]:
+        """The next messages in bytes, which are nobody's yet: nothing of them counts as processed."""
+        self.fill(records_max, timeout)
+        messages: list[RawMessage] = []
+        while self._fetched and len(messages) < records_max:
+            if (trouble := self._fetched[0].error()) is not None:
+                if messages:
+                    break
+                raise failure(_where(self._fetched.popleft()), trouble)
+            messages.append(raw_message(self._fetched.popleft()))
+        return messages
+
+    def decode(self, message: RawMessage) -> Message[K, V]:
+        """The message with its key and value as objects; may be called from any thread."""
+        return decode_message(message, self._keys, self._values)
+
     def receive(self, records_max: int, timeout: float | None) -> list[Message[K, V]]:
         """The next messages, which are nobody's yet: nothing of them counts as processed."""
         self.fill(records_max, timeout)
@@ -305,6 +336,17 @@ class Consumer(Generic[K, V]):
     def processed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Messages before these offsets need not come again: the next commit in the background has them."""
         self._processed.update(offsets)
+
+    def commit_processed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit as this consumer does: in the background, or at once if it does not by itself."""
+        if self._auto_commit:
+            self.processed(offsets)
+        else:
+            self.commit(offsets)
+
+    def shared_properties(self) -> dict[str, Any]:
+        """The settings that a producer for the same cluster has as well."""
+        return self._properties.shared()
 
     def committed_elsewhere(self, offsets: Mapping[TopicPartition, int]) -> None:
         """These offsets are committed: a rewind goes back to them."""
@@ -399,6 +441,8 @@ class Consumer(Generic[K, V]):
 
     def _revoked(self, _client: Any, revoked: list[Any]) -> None:
         partitions = _partitions(revoked)
+        if self._pool is not None:
+            self._pool.drain(partitions)
         if self._on_revoke is not None:
             self._on_revoke(partitions)
         self._store()
@@ -406,6 +450,8 @@ class Consumer(Generic[K, V]):
 
     def _lost(self, _client: Any, lost: list[Any]) -> None:
         partitions = _partitions(lost)
+        if self._pool is not None:
+            self._pool.discard(partitions)
         self._forget(partitions)
         if self._on_lost is not None:
             self._on_lost(partitions)

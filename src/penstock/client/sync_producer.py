@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, Unpack
 
 from penstock.client.endpoint import ClientError, opened, reason
 from penstock.client.errors import (
@@ -161,7 +161,7 @@ class Producer(Generic[K, V]):
         """How many records are on their way."""
         return len(self.client)
 
-    def __enter__(self) -> "Producer[K, V]":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

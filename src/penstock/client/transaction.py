@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from penstock.client.backoff import Backoff
 from penstock.client.endpoint import ClientError, reason
@@ -73,7 +73,7 @@ class Transaction(Generic[K, V]):
         self._offsets: list[tuple[OffsetSource, dict[TopicPartition, int]]] = []
         self._is_open = False
 
-    def __enter__(self) -> "Transaction[K, V]":
+    def __enter__(self) -> Self:
         begin(self._producer.client)
         self._is_open = True
         return self
