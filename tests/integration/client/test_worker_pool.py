@@ -23,11 +23,16 @@ IDLE = 1.0
 
 
 class WatchedConsumer(Consumer):
-    """Says when it has paused."""
+    """Says when it has paused, and when partitions are being taken away."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self.has_paused = threading.Event()
+        self.is_revoked = threading.Event()
         super().__init__(*arguments, **settings)
+
+    def _revoked(self, client: Any, revoked: list[Any]) -> None:
+        self.is_revoked.set()
+        super()._revoked(client, revoked)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         super().pause(partitions)
@@ -40,6 +45,7 @@ def settings(bootstrap: str, topic: str) -> dict[str, Any]:
         "group.id": f"g-{topic}",
         "auto.offset.reset": "earliest",
         "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 100,
     }
 
 
@@ -149,24 +155,25 @@ def test_a_member_that_joins_takes_over_without_a_repeat(bootstrap: str, topic: 
     handled: list[str] = []
     busy = threading.Event()
 
-    def handle(message: RawMessage) -> None:
-        handled.append(message.id)
-        if len(handled) == 100:
-            busy.set()
-        # Slow enough for the second member to find something to do.
-        threading.Event().wait(0.005)
+    def member(name: str) -> None:
+        with WatchedConsumer(settings(bootstrap, topic), topics=topic) as consumer:
 
-    def member() -> None:
-        with Consumer(settings(bootstrap, topic), topics=topic) as consumer:
+            def handle(message: RawMessage) -> None:
+                handled.append(message.id)
+                if name == "first" and len(handled) >= 100:
+                    # Under way, in all workers, while the partitions are taken away.
+                    busy.set()
+                    assert consumer.is_revoked.wait(SECONDS)
+
             consumer.process(handle, workers=4, pending_max=40, idle_seconds=2 * IDLE)
 
-    first = threading.Thread(target=member)
-    second = threading.Thread(target=member)
+    first = threading.Thread(target=member, args=("first",))
     first.start()
     assert busy.wait(SECONDS)
+    second = threading.Thread(target=member, args=("second",))
     second.start()
-    first.join(2 * SECONDS)
-    second.join(2 * SECONDS)
+    for thread in (first, second):
+        thread.join(2 * SECONDS)
 
     assert not first.is_alive()
     assert not second.is_alive()
